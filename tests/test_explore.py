@@ -334,3 +334,92 @@ def test_what_a_hang_leaves_is_the_same_for_any_number_of_processes_and_is_cover
 def test_a_failure_on_a_worker_keeps_its_call() -> None:
     assert call_from_json(bounded(RANGE_CACHE, "smoke"), "clear", b'{"cache":0}') == Call("clear", (0,))
     assert call_from_json(bounded(RANGE_CACHE, "smoke"), "", b"{}") is None
+
+
+# ---- what the search must not leave out ---------------------------------------------------------------
+
+CANARY = find_subject("canary")
+WRONG = "property:at_most_four_tokens_are_taken"
+
+
+def causes(space: Bounded, **options: Any) -> list[str]:
+    found = explore(space, jobs=1, **options)
+    assert found.distinct_states == 63
+    return sorted(str(violation.finding.cause) for violation in found.violations)
+
+
+@pytest.mark.parametrize(
+    ("find", "wrong", "cause"),
+    [
+        (
+            "    given = min(tokens, s.tokens)\n",
+            "    given = min(tokens, s.tokens) + 0 // (s.tokens - 5)\n",
+            "crash:take",
+        ),
+        ("refused(s, ", "refused(s._replace(taken=0), ", "stutter:add"),
+    ],
+)
+def test_a_model_that_fails_alone_is_a_finding(find: str, wrong: str, cause: str) -> None:
+    source = source_of("model.canary")
+    assert source.count(find) == 1
+    space = bounded(seed_source("canary", "model.canary", source.replace(find, wrong)), "smoke")
+    violations = explore(space, implementation=False).violations
+    [finding] = [v.finding for v in violations if str(v.finding.cause).startswith(cause)]
+    assert finding.calls[-1].action == cause.partition(":")[2]
+    assert replay(replace(space.target, model_only=True), finding.calls, skipped=frozenset([WRONG])) is not None
+    graph = explore(space, implementation=False, properties=False).graph
+    assert graph is not None
+    assert cover(space, graph).finding is not None
+
+
+def test_a_state_outside_the_bounds_has_the_properties() -> None:
+    """No state with at most four tokens taken violates the property; a step from one of them leads to one that does."""
+    space = Bounded(CANARY, "reference", replace(CANARY.scopes["smoke"], bounds={"taken": 4}))
+    found = explore(space, implementation=False)
+    assert found.distinct_states == 45
+    assert [(str(v.finding.cause), v.finding.calls[-1].action) for v in found.violations] == [(WRONG, "take")]
+
+
+def test_an_exception_of_a_property_is_a_finding() -> None:
+    @always(CANARY.machine)
+    def raises_in_a_state(cfg: Any, s: Any) -> bool:
+        """It has no value with five tokens."""
+        return bool(1 // (s.tokens - 5) <= 1)
+
+    @always(CANARY.machine, on=("take",))
+    def raises_at_a_step(cfg: Any, before: Any, event: Event, after: Any) -> bool:
+        """It has no value with five tokens before."""
+        return bool(1 // (before.tokens - 5) <= 1)
+
+    claims = ModuleType("claims")
+    vars(claims).update(raises_in_a_state=raises_in_a_state, raises_at_a_step=raises_at_a_step)
+    space = Bounded(replace(CANARY, invariants=claims), "reference", CANARY.scopes["smoke"])
+    expected = ["crash:add ZeroDivisionError", "crash:take ZeroDivisionError"]
+    assert causes(space, implementation=False) == expected
+    assert causes(space) == [*expected, "view:tokens"]
+
+
+def test_a_load_that_fails_hides_no_state_and_no_property() -> None:
+    class Unloadable(CANARY.implementation):  # type: ignore[misc]
+        @classmethod
+        def load(cls, cfg: Any, state: Any) -> Any:
+            raise ZeroDivisionError
+
+    space = Bounded(replace(CANARY, implementation=Unloadable), "reference", CANARY.scopes["smoke"])
+    assert causes(space) == ["load:load", WRONG]
+
+
+def test_a_property_that_hangs_is_not_blamed_on_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    @always(CANARY.machine)
+    def hangs(cfg: Any, s: Any) -> bool:
+        """It has no value with two tokens."""
+        while s.tokens == 2:
+            pass
+        return True
+
+    claims = ModuleType("claims")
+    vars(claims)["hangs"] = hangs
+    monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 0.2)
+    space = Bounded(replace(CANARY, invariants=claims), "reference", CANARY.scopes["smoke"])
+    [violation] = explore(space, implementation=False, jobs=1).violations
+    assert violation.finding.cause == Cause(Kind.HANG, "property")

@@ -160,9 +160,9 @@ def show(console: Console, result: ExploreResult) -> None:
         show_explanation(console, each.explanation)
         console.print(f"  {'replay':>9}  brokerproof replay {escape(each.trace)}")
         console.print()
-    verdict = "visited" if result.violations else "exhausted"
+    verdict, extent = ("visited", "in") if result.violations else ("exhausted", "the whole of")
     console.print(
-        f"{verdict}: {result.distinct_states:,} states, the whole of scope {result.scope} of {result.subject}, profile "
+        f"{verdict}: {result.distinct_states:,} states, {extent} scope {result.scope} of {result.subject}, profile "
         f"{result.profile} ({result.transitions:,} transitions, depth {result.depth}, {result.seconds:.1f} s)"
     )
     if result.counts_differ:

@@ -1,7 +1,7 @@
 """The exact numbers of states and transitions, and the depth, of each scope under the reference: `counts.toml`.
 
-The explorer and TLC compute them independently. `brokerproof explore`, `brokerproof tla` and the tests compare with
-this table.
+TLC finds the same number of states in every scope that has a run (`fuzz/tlc/manifest.py`). `brokerproof explore`,
+`brokerproof tla` and the tests compare with this table.
 """
 
 from __future__ import annotations

@@ -1,27 +1,31 @@
 """Breadth-first search of a scope: every state once, every transition on the implementation, exact counts.
 
-    frontier = the canonical form of the first state
-    for each state, in the order in which they were found:
+    states = the canonical form of the initial state
+    for each of the states, in the order in which they were found:
         check the state properties
         for each action with each of its arguments:
             load the implementation with the state, act on both, compare outcome, view and structure
-            check the step properties
-            append the canonical form of the state after it to the frontier, if it is new and within the scope's bounds
+            check the step properties, and that a refused action leaves the state unchanged
+            if the canonical form of the state after it is new:
+                append it to the states if it is within the scope's bounds; otherwise only check its state properties
 
 States are found in the order of their depth, so the first counterexample of a cause is a shortest one. It is a trace
-from the first state, replayed with everything checked. Processes on all cores share a large frontier
-(`fuzz/explore/shared.py`).
+from the initial state, replayed with everything checked. An exception of the model, of a property or of the
+implementation is a finding; the search continues with the other calls. Processes on all cores share the work if many
+states are unexpanded (`fuzz/explore/shared.py`).
 
 A canonical state represents all states that differ from it only in generated names. The domains are evaluated in the
 canonical state. A trace reaches another state that it represents, in which generated names may differ; `concrete` finds
 the corresponding arguments. If there are none, the canonical form merges different states: a finding of the kind
 `canonical`.
 
-Properties that take history variables are not checked here; see `invariants/properties.py`.
+Properties that take history variables are not checked here, but by `fuzz/explore/edge_cover.py` on its runs: a history
+variable would multiply the states.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from array import array
@@ -33,18 +37,18 @@ from typing import Any, NamedTuple
 from fuzz.explore.shared import WORTH_SHARING, run_shared, usable_cores
 from fuzz.run.call import Arguments, Call, Calls
 from fuzz.run.checks import Check, Skipped, all_but, checks_for
-from fuzz.run.compare import refusal_changed_state, same
+from fuzz.run.compare import same, stutter_difference
 from fuzz.run.finding import Cause, Difference, Finding, Kind
 from fuzz.run.generate import Decoder, usable
-from fuzz.run.pair import Depth, Pair
+from fuzz.run.pair import Depth, Pair, crash
 from fuzz.run.replay import replay
 from fuzz.run.watchdog import Hang, watchdog
 from fuzz.subject import Scope, Subject, find_profile
 from fuzz.target import Second, Target
 from invariants.properties import Event
-from model.machine import BadValue, plain
+from model.machine import BadValue, Refused, plain
 
-#: The target of a transition that leaves the scope: the transition is checked, the state is not entered.
+#: The target of a transition that leaves the scope. The state outside is checked, and not expanded.
 OUTSIDE = -1
 #: The watchdog is set, and progress is reported, once for this many states.
 _STATES_PER_WATCHDOG = 256
@@ -207,22 +211,22 @@ class Bounded:
         """
         state, run = self.machine.start(self.cfg), list[Call]()
         for form, target in pairwise(path):
-            for name, act, _, arguments in self.moves(state):
-                after, _outcome = act(self.cfg, state, *arguments)
-                if self.machine.canonical(self.cfg, after) == target:
-                    run.append(Call(name, arguments))
-                    state = after
-                    break
-            else:
-                raise MergedStates(self, run, state, self._name_of(form, target), target)
+            found = self._first_move(state, target)
+            if found is None:
+                move, _ = self._first_move(form, target) or (("step",), None)
+                raise MergedStates(self, run, state, move[0], target)
+            (name, _, _, arguments), state = found
+            run.append(Call(name, arguments))
         return run
 
-    def _name_of(self, form: Any, target: Any) -> str:
-        """The first action that leads from one canonical state to another."""
-        moves = self.moves(form)
-        return next(
-            n for n, act, _, a in moves if self.machine.canonical(self.cfg, act(self.cfg, form, *a)[0]) == target
-        )
+    def _first_move(self, state: Any, target: Any) -> tuple[Move, Any] | None:
+        """The first move that leads to a state with this canonical form, and that state; None if there is none."""
+        for move in self.moves(state):
+            with contextlib.suppress(Exception):  # a move that raises leads nowhere
+                after, _ = move[1](self.cfg, state, *move[3])
+                if self.machine.canonical(self.cfg, after) == target:
+                    return move, after
+        return None
 
 
 def bounded(subject: Subject, scope: str, profile: str = "reference") -> Bounded:
@@ -234,11 +238,13 @@ def bounded(subject: Subject, scope: str, profile: str = "reference") -> Bounded
 
 
 class Failure(NamedTuple):
-    """A failure in a state, or of a call from it."""
+    """A failure in a state, or of a call from it. `raised_by` is the property that raised an exception, if one did."""
 
     cause: Cause
     state: int
     call: Call | None
+    message: str = ""
+    raised_by: str | None = None
 
 
 def explore(
@@ -284,8 +290,6 @@ class Search:
         has_second = implementation and space.target.second is Second.IMPLEMENTATION
         self.implementation: Any = space.subject.implementation if has_second else None
         self.instance: Any = None  # an implementation in the state being expanded, if the last move did not change it
-        self.after: Any = None
-        self.outcome: Any = None
         checks = checks_for(space.subject, space.cfg, properties_with_history(space.subject))
         actions = space.machine.actions.values()
         self.names = [each.names for each in actions]
@@ -299,7 +303,9 @@ class Search:
         #: for each new state, the index of the transition that found it among `graph.targets`
         self.found_by: list[int] = []
         self.failed: set[tuple[Kind, str]] = set()
-        self.current_move: Move = space.fixed[0] if space.fixed else next(iter(space.moves(space.start)))
+        #: states outside the bounds whose properties were checked
+        self.outside: set[Any] = set()
+        self.current_move: Move | None = None  # None while the properties of a state are checked
 
     def run(self, progress: Progress | None, jobs: int = 1) -> None:
         """Expands states in the order in which they were found, until all are expanded or a step hangs."""
@@ -328,29 +334,28 @@ class Search:
         """Takes every move of a state."""
         space, graph, numbers, implementation = self.space, self.graph, self.numbers, self.implementation
         cfg, state, canonical = space.cfg, graph.states[number], space.machine.canonical
-        targets, states, parents = graph.targets, graph.states, graph.parents
-        of_steps, names = self.of_steps, self.names
-        self.instance = None
-        self.check_state(number)
+        targets, states, parents, of_steps = graph.targets, graph.states, graph.parents, self.of_steps
+        self.instance = self.current_move = None
+        self.check_state(number, state)
         for move in space.moves(state):
             self.current_move = move
             name, act, index, arguments = move
-            crashed = False
-            if implementation is None:
+            try:
                 after, outcome = act(cfg, state, *arguments)
-            else:
-                if not self.compare(number, move):
-                    crashed = self.explain_move(number, move)
-                after, outcome = self.after, self.outcome
-            if of_steps[index] and not crashed:
-                event = Event(name, dict(zip(names[index], arguments, strict=True)), outcome)
-                for holds, each, _ in of_steps[index]:
-                    if not holds(cfg, state, event, after):
-                        self.fail(Cause(Kind.PROPERTY, each.name), number, Call(name, arguments))
+                form = state if after is state else canonical(cfg, after)
+            except Exception as problem:
+                self.crash("model", name, number, Call(name, arguments), problem)
+                targets.append(number)
+                continue
+            if implementation is not None and not self.agrees(state, move, after, outcome):
+                self.explain_move(number, Call(name, arguments))
+            if of_steps[index]:
+                self.check_step(number, state, move, outcome, after)
             if after is state:
                 targets.append(number)
                 continue
-            form = canonical(cfg, after)
+            if outcome.__class__ is Refused:
+                self.fail_with(stutter_difference(name, state, after), number, Call(name, arguments))
             target = numbers.get(form)
             if target is None:
                 if space.within(form):
@@ -360,19 +365,41 @@ class Search:
                     self.found_by.append(len(targets))
                 else:
                     target = OUTSIDE
+                    if self.of_states and form not in self.outside:
+                        self.outside.add(form)
+                        self.check_state(number, form, Call(name, arguments))
             targets.append(target)
         graph.offsets.append(len(targets))
 
-    def check_state(self, number: int) -> None:
-        """Records the state properties that are false in a state."""
+    def check_state(self, number: int, state: Any, call: Call | None = None) -> None:
+        """Records the state properties that are false in a state: the one with this number, or that after a call."""
         for holds, each, _ in self.of_states:
-            if not holds(self.space.cfg, self.graph.states[number]):
-                self.fail(Cause(Kind.PROPERTY, each.name), number, None)
+            try:
+                is_true = holds(self.space.cfg, state)
+            except Exception as problem:
+                self.crash("property", each.name, number, call, problem)
+                continue
+            if not is_true:
+                self.fail(Failure(Cause(Kind.PROPERTY, each.name), number, call))
+
+    def check_step(self, number: int, state: Any, move: Move, outcome: Any, after: Any) -> None:
+        """Records the step properties that a move violates."""
+        name, _, index, arguments = move
+        event = Event(name, dict(zip(self.names[index], arguments, strict=True)), outcome)
+        for holds, each, _ in self.of_steps[index]:
+            try:
+                is_true = holds(self.space.cfg, state, event, after)
+            except Exception as problem:
+                self.crash("property", each.name, number, Call(name, arguments), problem)
+                continue
+            if not is_true:
+                self.fail(Failure(Cause(Kind.PROPERTY, each.name), number, Call(name, arguments)))
 
     def hang(self, number: int) -> None:
-        """Records the current move as a hang."""
-        name, _, _, arguments = self.current_move
-        self.fail(Cause(Kind.HANG, name), number, Call(name, arguments))
+        """Records a hang: of the current move, or of a property of the state."""
+        call = None if self.current_move is None else Call(self.current_move[0], self.current_move[3])
+        what = "property" if call is None else call.action
+        self.fail(Failure(Cause(Kind.HANG, what), number, call, f"{what} did not return"))
 
     def forget_from(self, number: int) -> None:
         """Removes the transitions of a state that is not expanded, and the states that only they have found."""
@@ -383,23 +410,22 @@ class Search:
             self.found_by.pop()
             del self.numbers[graph.states.pop()]
 
-    def compare(self, number: int, move: Move) -> bool:
-        """Takes a move on model and implementation. Returns whether outcome, view and structure agree.
+    def agrees(self, state: Any, move: Move, after: Any, outcome: Any) -> bool:
+        """Takes a move on the implementation. Returns whether outcome, view and structure agree with the model's step.
 
         It only detects a difference, as the fast loop of lockstep does; `explain_move` explains it.
         """
-        name, act, _, arguments = move
-        state, cfg, instance = self.graph.states[number], self.space.cfg, self.instance
+        name, _, _, arguments = move
+        cfg, instance = self.space.cfg, self.instance
         self.instance = None
         try:
             if instance is None:
                 instance = self.implementation.load(cfg, state)
-            self.after, self.outcome = after, outcome = act(cfg, state, *arguments)
             theirs = getattr(instance, name)(*arguments)
             if theirs is not outcome and not same(outcome, theirs):
                 return False
             view = self.space.machine.with_history(instance.view(), after)
-            if refusal_changed_state(state, outcome, after) or not same(after, view) or instance.check():
+            if not same(after, view) or instance.check():
                 return False
         except Exception:
             return False
@@ -407,23 +433,32 @@ class Search:
             self.instance = instance  # the next move starts from the same state
         return True
 
-    def explain_move(self, number: int, move: Move) -> bool:
-        """Repeats a move with every check, and records the difference. Returns whether the model or a side crashed."""
-        pair, call = Pair(self.space.target, fold_history=False), Call(move[0], move[3])
+    def explain_move(self, number: int, call: Call) -> None:
+        """Repeats a move with every check, and records the difference."""
+        pair = Pair(self.space.target, fold_history=False)
         pair.load(self.graph.states[number])
         difference = pair.step(call, Depth.STATE)
-        self.after, self.outcome = pair.state, pair.outcome
         if difference is None:
-            difference = Difference(Cause(Kind.UNSTABLE, call.action), "a second step from the same state agrees")
-        self.fail(difference.cause, number, call)
-        return difference.cause.kind is Kind.CRASH
+            message = f"{call.action} differs, but not if it is the first call of a loaded implementation"
+            difference = Difference(Cause(Kind.UNSTABLE, call.action), message)
+        self.fail_with(difference, number, call)
 
-    def fail(self, cause: Cause, number: int, call: Call | None) -> None:
+    def crash(self, who: str, what: str, number: int, call: Call | None, problem: Exception) -> None:
+        """Records an exception of the model or of a property; `what` is the action or the property."""
+        difference = crash(who, what, problem)
+        self.fail(Failure(difference.cause, number, call, difference.message, what if who == "property" else None))
+
+    def fail_with(self, difference: Difference, number: int, call: Call) -> None:
+        """Records a difference at a call."""
+        self.fail(Failure(difference.cause, number, call, difference.message))
+
+    def fail(self, failure: Failure) -> None:
         """Records the first failure of each property, and of each other kind for each action."""
-        key = cause.kind, call.action if call is not None and cause.kind is not Kind.PROPERTY else cause.what
+        cause, of_property = failure.cause, failure.raised_by or failure.cause.broken_property
+        key = cause.kind, cause.what if failure.call is None or of_property else failure.call.action
         if key not in self.failed:
             self.failed.add(key)
-            self.failures.append(Failure(cause, number, call))
+            self.failures.append(failure)
 
 
 def properties_with_history(subject: Subject) -> Skipped:
@@ -445,11 +480,10 @@ def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
         run = space.concrete(path)
     except MergedStates as problem:
         return Violation(problem.finding, len(problem.finding.calls))
-    cause = failure.cause
-    message = f"{cause.what} fails in a loaded state, but not at the end of a trace to that state"
-    if not run and failure.call is None:
-        message = f"{cause.what} is false in the initial state"
-    target = replace(space.target, model_only=True) if cause.broken_property is not None else space.target
+    cause, judged = failure.cause, failure.raised_by or failure.cause.broken_property
+    message = failure.message or f"{cause.what} is false"
+    message += "; a trace to this state does not show it" if run or failure.call else " in the initial state"
+    target = replace(space.target, model_only=True) if judged is not None else space.target
     ends: list[tuple[Call, ...]] = [()]
     if failure.call is not None:
         state = space.machine.start(space.cfg)
@@ -457,7 +491,7 @@ def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
             state, _ = space.machine.step(space.cfg, state, name, arguments)
         ends = [(Call(name, each),) for name, _, _, each in space.moves(state) if name == failure.call.action]
     for end in ends:  # generated names may differ: take the first call that shows the failure
-        again = replay(target, (*run, *end), skipped=all_but(space.subject, cause.broken_property))
+        again = replay(target, (*run, *end), skipped=all_but(space.subject, judged))
         if again is not None:
             return Violation(again, len(again.calls))
     calls = (*run, failure.call) if failure.call else tuple(run)
@@ -538,7 +572,10 @@ def _fair_steps(
                 if not reached[target]:
                     yield name, target
             continue
-        form = space.machine.canonical(space.cfg, act(space.cfg, wide.states[number], *arguments)[0])
+        try:
+            form = space.machine.canonical(space.cfg, act(space.cfg, wide.states[number], *arguments)[0])
+        except Exception:  # noqa: S112 (outside the scope: nothing is claimed of it)
+            continue
         if form == wide.states[number]:
             continue
         enabled.add(name)

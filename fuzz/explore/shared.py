@@ -1,4 +1,4 @@
-"""The search on all cores of a machine: forked processes that share the frontier.
+"""The search on all cores of a machine: forked processes that share the unexpanded states.
 
 All processes have the same states under the same numbers. Each takes blocks of unexpanded states from a shared counter,
 and gives new states provisional numbers. After the batch, every process receives for each new state the number of its
@@ -44,10 +44,10 @@ class Found(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The result of a process's batch: expanded states in order, with target numbers (provisional for new states)."""
+    """The states that a process expanded, in order, with the numbers of their targets (provisional for new states)."""
 
     expanded: array[int]
-    lengths: array[int]
+    lengths: array[int]  # of each expanded state: the number of its transitions
     targets: array[int]
     found: list[Found]
     failures: list[Failure]
@@ -110,7 +110,9 @@ def _received(pipe: Connection) -> Batch:
     try:
         data = pipe.recv()
     except EOFError:
-        raise RuntimeError("a process of the search ended early, perhaps out of memory; use --jobs 1") from None
+        raise BadValue(
+            "a process of the search ended early, probably out of memory: use a smaller scope, or --spark"
+        ) from None
     if isinstance(data, Exception):
         raise data
     return Batch(*data)
@@ -254,4 +256,4 @@ def _collect(search: Search, batches: list[Batch], numbers: list[list[int]], bas
     failures = [(each.state, i, each) for batch in batches for i, each in enumerate(batch.failures)]
     for number, _, each in sorted(failures, key=lambda f: f[:2]):
         if hung is None or number <= hung:
-            search.fail(each.cause, number, each.call)
+            search.fail(each)

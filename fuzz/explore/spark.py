@@ -1,7 +1,8 @@
 """The explorer's search on Spark, for scopes larger than one machine's memory: the same states, the same counts.
 
-Workers expand the states of the frontier; the unvisited successors are the next frontier. States are exchanged as JSON
-and partitioned by a checksum. The driver receives only counts and the first failures.
+Workers expand the states of one depth; their unvisited successors are the states of the next depth. States are
+exchanged as JSON and partitioned by a checksum. The driver receives counts, and one failure of each cause and depth. A
+hang does not end the search.
 """
 
 from __future__ import annotations
@@ -67,15 +68,14 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
     first = [(state_to_json(space.start), b"")]
     frontier = context.parallelize(first, 1).partitionBy(partitions, partition_of).persist(keep)
     visited, levels, states, transitions = frontier, [frontier], 1, 0
-    found: dict[tuple[str, str], tuple[int, bytes, str, bytes]] = {}
+    found: dict[tuple[str, str], tuple[int, tuple[bytes, str, bytes, str, str]]] = {}
     count = 1
     while count:
         rows = frontier.mapPartitions(lambda part: _expanded(names, part)).persist(keep)
         transitions += rows.filter(lambda row: row[0] == "transitions").map(lambda row: row[1]).sum()
-        for kind, what, text, action, arguments in sorted(
-            rows.filter(lambda row: row[0] == "failure").map(lambda r: r[1]).collect()
-        ):
-            found.setdefault((kind, what), (len(levels) - 1, text, action, arguments))
+        failures = rows.filter(lambda row: row[0] == "failure").map(lambda row: row[1])
+        for cause, failure in sorted(failures.reduceByKey(min, 1).collect()):
+            found.setdefault(cause, (len(levels) - 1, failure))
         successors = rows.filter(lambda row: row[0] == "state").map(lambda row: row[1])
         new = successors.reduceByKey(min, partitions, partition_of).subtractByKey(visited, partitions)
         frontier = new.partitionBy(partitions, partition_of).persist(keep)
@@ -89,10 +89,10 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
     violations = [
         explained(
             space,
-            Failure(Cause(Kind(kind), what), 0, call_from_json(space, action, arguments)),
+            Failure(Cause(Kind(kind), what), 0, call_from_json(space, action, arguments), message, raised_by or None),
             _path(space, levels, level, text),
         )
-        for (kind, what), (level, text, action, arguments) in found.items()
+        for (kind, what), (level, (text, action, arguments, message, raised_by)) in found.items()
     ]
     return Exploration(
         states, transitions, len(levels) - 2, time.perf_counter() - started, shortest_by_cause(violations)
@@ -116,7 +116,8 @@ def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterato
         for failure in search.failures:
             action, arguments = failure.call or ("", ())
             named = space.machine.actions[action].named(arguments) if action else {}
-            yield "failure", (str(failure.cause.kind), failure.cause.what, text, action, to_json(named))
+            cause = str(failure.cause.kind), failure.cause.what
+            yield "failure", (cause, (text, action, to_json(named), failure.message, failure.raised_by or ""))
     yield "transitions", transitions
 
 

@@ -7,7 +7,7 @@
                   that refer to `invariants/`, to `fuzz/` or to a function in `impl/`. A test that constructs an
                   implementation is skipped
     twin          exploring the smoke scope fails, or gives other states or transitions, in breadth-first order, than
-                  the original model, whose counts TLC has confirmed
+                  the original model
 
 All checks but `twin` run in a forked process in which the mutated source replaces the original module. `python -m
 fuzz.mutation.specification` is a server that has imported no component. Each line that it reads is a JSON object that
@@ -42,7 +42,7 @@ from model.machine import BadValue
 
 _ROOT = Path(__file__).parents[2]
 _SCOPE = "smoke"
-#: Processor time of the checks of one mutant, without `twin`, together; and wall clock, for a check that waits.
+#: Processor time of all checks of one mutant but `twin`. A check that waits uses none: the clock limits it as well.
 _SECONDS, _WAITING_SECONDS = 60, 600.0
 #: Number and length of the random traces of the check `canonical`, which looks at every 17th state.
 _TRACES, _STEPS, _EVERY = 6, 120, 17
@@ -81,15 +81,15 @@ def _server() -> subprocess.Popen[bytes]:
     )
 
 
-class _TooLargeError(Exception):
-    """An exploration finds more states than the scope has."""
+class _FailedError(Exception):
+    """The model raises an exception or hangs, or the exploration finds more states than the scope has."""
 
 
 def _has_original_graph(subject: Subject) -> bool:
     original = _graph_of(find_subject(subject.name))
     try:
         changed = _graph_of(subject)
-    except Exception:  # too many states, or the mutated model raises
+    except Exception:  # also one in the initial state
         return False
     return (original.states, original.targets) == (changed.states, changed.targets)
 
@@ -100,11 +100,13 @@ def _graph_of(subject: Subject) -> Graph:
 
     def progress(_done: int, known: int) -> None:
         if counts is not None and known > counts.distinct_states:
-            raise _TooLargeError
+            raise _FailedError(f"more than {counts.distinct_states:,} states")
 
-    graph = explore(bounded(subject, _SCOPE), implementation=False, properties=False, progress=progress).graph
-    assert graph is not None, "an exploration on this machine keeps its graph"
-    return graph
+    found = explore(bounded(subject, _SCOPE), implementation=False, properties=False, progress=progress)
+    if found.violations:
+        raise _FailedError(found.violations[0].finding.difference.message)
+    assert found.graph is not None, "an exploration on this machine keeps its graph"
+    return found.graph
 
 
 # ---- in the server and its forked processes -----------------------------------------------------------

@@ -173,7 +173,7 @@ def _with_violated_name(launch: Callable[[tuple[str, ...]], Outcome], checks: tu
 
 def _explored(space: Bounded, progress: Progress) -> Graph:
     """The explorer's graph of a space, cached because several runs may share one."""
-    key = (space.subject.name, str(space.cfg), space.scope.actions, str(space.scope.bounds), str(space.scope.domains))
+    key = (space.subject, str(space.cfg), space.scope.actions, str(space.scope.bounds), str(space.scope.domains))
     if key not in _graphs:
         while len(_graphs) >= _GRAPHS_KEPT:
             _graphs.pop(next(iter(_graphs)))
@@ -183,6 +183,9 @@ def _explored(space: Bounded, progress: Progress) -> Graph:
             properties=False,
             progress=lambda done, known: progress(f"exploring {done:,} of {known:,} states"),
         )
+        if found.violations:
+            message = found.violations[0].finding.difference.message
+            raise BadValue(f"the model {space.subject.name} fails in this scope, see `brokerproof explore`: {message}")
         assert found.graph is not None, "an exploration on this machine keeps its graph"
         _graphs[key] = found.graph
     return _graphs[key]
