@@ -37,13 +37,15 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the first trace; each further trace has the next seed.")]
-Profile = Annotated[str, typer.Option(help="Named config of the model; `brokerproof subjects SUBJECT` lists all.")]
+Profile = Annotated[
+    str, typer.Option(help="Rules and settings of the model; `brokerproof subjects SUBJECT` lists all.")
+]
 MutantId = Annotated[
     str | None,
     typer.Option("--mutant", metavar="ID", help="Run the component with this seeded bug; the run should report it."),
 ]
 Master = Annotated[
-    str | None, typer.Option(help="Spark master URL; needs --spark (default: all cores of this machine).")
+    str | None, typer.Option(help="Spark master URL; implies --spark (default: all cores of this machine).")
 ]
 Subjects = Annotated[list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Components (default: all).")]
 
@@ -63,7 +65,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BadValue as problem:
         return _complain(str(problem))
     except TyperException as problem:
-        return _complain(problem.format_message().replace("\n", " ") + _hint(problem, arguments or sys.argv[1:]))
+        said = problem.format_message().replace("\n", " ").removesuffix(".")
+        return _complain(f"{said}. {_hint(problem, arguments or sys.argv[1:])}")
     except KeyboardInterrupt:
         return _complain(_STOPPED, ExitCode.STOPPED)
     except BrokenPipeError:
@@ -81,12 +84,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _hint(problem: TyperException, arguments: Sequence[str]) -> str:
-    """What to do about wrong usage; of an option that lacks a profile, the profiles of the component."""
+    """Says where to read on; for an option that lacks a profile, lists the profiles of the component."""
     if getattr(problem, "option_name", "") in ("--profile", "--against"):
         for name in arguments:
             if name in subject_names():
-                return f" {name} has {', '.join(find_subject(name).machine.profiles)}."
-    return " Try brokerproof --help."
+                return f"{name} has {', '.join(find_subject(name).machine.profiles)}."
+    context = getattr(problem, "ctx", None)
+    command = f"{context.info_name} " if context is not None and context.parent is not None else ""
+    return f"Try brokerproof {command}--help."
 
 
 def _complain(message: str, code: int = ExitCode.WRONG) -> int:
@@ -148,7 +153,7 @@ def fuzz(
     profile: Profile = "reference",
     against: Annotated[
         str | None,
-        typer.Option(metavar="PROFILE", help="Compare the model under --profile with the model under this one."),
+        typer.Option(metavar="PROFILE", help="Compare the model under --profile with the model under this profile."),
     ] = None,
     property_name: Annotated[
         str | None,
@@ -178,7 +183,7 @@ def fuzz(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Fuzz one component on this machine: random traces, model and implementation in lockstep."""
+    """Run random traces of one component, and compare its model with its implementation at every step."""
     from fuzz.campaign.local import Request
     from fuzz.campaign.worker import Spec
     from fuzz.commands import fuzz as command
@@ -200,7 +205,7 @@ def campaign(
         ),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(help="Named config (default: reference; for scenarios, the client's).")
+        str | None, typer.Option(help="Profile (default: reference; for scenarios, the client's).")
     ] = None,
     seed: Seed = 0,
     traces: Annotated[
@@ -210,7 +215,7 @@ def campaign(
         float | None,
         typer.Option(
             min=0.01,
-            help="Time of this call, without start-up; a round that has begun is completed "
+            help="Time limit of this call, without start-up; a round that has begun is completed "
             "(default: 60 without --traces).",
         ),
     ] = None,
@@ -251,7 +256,8 @@ def replay(
         str | None, typer.Option(help="Profile (default: the one named by the trace, or that of the recorded version).")
     ] = None,
     master: Annotated[
-        str | None, typer.Option(help="Replay on this Spark master (default: only files that are not on this machine).")
+        str | None,
+        typer.Option(help="Spark master URL (default: Spark only for files that are not on this machine)."),
     ] = None,
     out: Annotated[
         str | None,
@@ -305,7 +311,7 @@ def sut(
 def client(
     scenario: Annotated[str, typer.Argument(help="Scenario: a module of fuzz/scenarios/, or all.")],
     profile: Annotated[
-        str, typer.Option(help="Whose known deviations are no failures: cpp-4.2.0, or reference (nobody's).")
+        str, typer.Option(help="Profile whose known deviations do not fail the run: cpp-4.2.0, or reference (none).")
     ] = "cpp-4.2.0",
     seed: Seed = 0,
     traces: Annotated[int | None, typer.Option(min=1, help="Stop after this number of schedules.")] = None,
@@ -318,7 +324,7 @@ def client(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Drive a real Pulsar client against loopback brokers whose answers are the models' (see fuzz/README.md)."""
+    """Drive a real Pulsar client against loopback brokers that answer as the models do (see fuzz/README.md)."""
     from fuzz.commands import client as command
 
     if seconds is None and traces is None and trace is None:
@@ -336,14 +342,14 @@ def explore(
     profile: Profile = "reference",
     mutant: MutantId = None,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Search on Spark, for scopes that do not fit on one machine.")
+        bool, typer.Option("--spark", help="Search on Spark, for scopes that do not fit in the memory of one machine.")
     ] = False,
     master: Master = None,
     cover: Annotated[
         bool,
         typer.Option(
             "--cover",
-            help="Also reach every transition on the implementation by calls from the initial state, without `load`.",
+            help="Also take every transition on the implementation by calls from the initial state, without `load`.",
         ),
     ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for traces of violations.")] = Path("build/explore"),
@@ -352,7 +358,7 @@ def explore(
     """Visit every state of a scope, check every transition on the implementation, print shortest counterexamples."""
     from fuzz.commands import explore as command
 
-    chosen = command.Options(subject, scope, profile, mutant, spark, master, cover, out)
+    chosen = command.Options(subject, scope, profile, mutant, spark or master is not None, master, cover, out)
     _end(as_json, command.run(chosen, _err()), command.show)
 
 
@@ -388,7 +394,7 @@ def mutants(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Components (default: all with mutants).")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Processor time limit for each mutant.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Limit of processor time for each mutant.")] = 60.0,
     seed: Seed = 0,
     generated: Annotated[
         bool,
@@ -405,7 +411,7 @@ def mutants(
         int, typer.Option(min=0, help="With --generated: number of mutants of each component, evenly spread (0: all).")
     ] = 0,
     twin: Annotated[
-        bool, typer.Option("--twin", help="With --model: compare survivors with the state graph of the TLA+ twin, too.")
+        bool, typer.Option("--twin", help="With --model: also compare survivors with the state graph of the TLA+ twin.")
     ] = False,
     jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes (default: all cores).")] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Run the mutants on Spark.")] = False,
@@ -415,20 +421,22 @@ def mutants(
     """Run the checks on seeded bugs (mutants), and print which check kills each mutant, and how fast."""
     from fuzz.commands import mutants as command
 
-    chosen = command.Options(names or [], seconds, seed, generated, model, sample, twin, jobs, spark, master)
+    on_spark = spark or master is not None
+    chosen = command.Options(names or [], seconds, seed, generated, model, sample, twin, jobs, on_spark, master)
     _end(as_json, command.run(chosen, _err()), command.show)
 
 
 @app.command()
 def evidence(
     names: Subjects = None,
-    most_steps: Annotated[int, typer.Option(min=1, help="Steps of random traces for each defect.")] = 2_000_000,
+    most_steps: Annotated[int, typer.Option(min=1, help="Maximum steps of random traces for each defect.")] = 2_000_000,
     write: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Add missing results to the table between the marks of this Markdown file."),
     ] = None,
     defect: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only this defect of the component, with its shrunk trace.")
+        str | None,
+        typer.Option(metavar="ID", help="Find only this defect of the component, and print its trace."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -475,7 +483,7 @@ def compare(
         typer.Argument(
             metavar="WORKLOAD",
             help="`transfer` of a bundle between brokers, or a stream through the entry cache: tailing, catch_up, "
-            "key_shared, rolling_restart, reconnect, topics_mix, mix (several with commas), file:PATH.",
+            "key_shared, rolling_restart, reconnect, topics_mix, mix, file:PATH (several with commas).",
         ),
     ],
     policy: Annotated[
@@ -487,13 +495,13 @@ def compare(
             "--cache-bytes",
             "--size",
             min=1,
-            help="Size: bytes of a broker's cache; for `transfer` the number of topics; may be repeated.",
+            help="Bytes of a broker's cache, for `transfer` the number of topics (--size); may be repeated.",
         ),
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(min=0, help="Seed; may be repeated (default: 0).")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the workload, as scale=1; may be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the workload (scale=1); may be repeated."),
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Run the grid on Spark.")] = False,
     master: Master = None,
@@ -507,7 +515,7 @@ def compare(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare policies: run one workload under each, and count what it costs."""
+    """Run one workload under each policy, and count what it costs."""
     from fuzz.commands import compare as command
 
     chosen = command.Options(workload, policy or [], size or [], seed or [], settings or [], spark, master, out)
@@ -520,7 +528,7 @@ def check(
         str, typer.Option(help="quick (two minutes on two cores), full (half an hour) or nightly (hours).")
     ] = "quick",
     kind: Annotated[
-        list[str] | None, typer.Option(help="Run only checks of this kind, such as fuzz or generated; repeatable.")
+        list[str] | None, typer.Option(help="Run only checks of this kind, such as fuzz or generated; may be repeated.")
     ] = None,
     since: Annotated[
         str | None,

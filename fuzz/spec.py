@@ -29,7 +29,7 @@ from fuzz.explore.counts import counts_of
 from fuzz.platform.version import code_version
 from fuzz.prove import claims_about
 from fuzz.report.campaign import diagrams_of, page
-from fuzz.report.finding import text_of
+from fuzz.report.text import text_of
 from fuzz.subject import Subject, find_subject, subject_names
 from model.machine import Action
 from model.values import RELEASES, describe

@@ -375,7 +375,7 @@ WRONG = {
     "unknown command": (("nope",), "No such command 'nope'"),
     "no subject": (("fuzz",), "Missing argument 'subject'"),
     "negative seed": (("fuzz", "range_cache", "--seed", "-1"), "--seed"),
-    "no traces": (("fuzz", "range_cache", "--traces", "0"), "--traces"),
+    "no traces": (("fuzz", "range_cache", "--traces", "0"), "equal to 1. Try brokerproof fuzz --help.\n"),
     "text for a number": (("fuzz", "range_cache", "--traces", "many"), "--traces"),
     "no report": (("report", "nowhere"), "nowhere holds no campaign: there is no campaign.json"),
     "no benchmark": (("bench", "nope"), "there is no benchmark nope; there are lockstep."),
@@ -440,6 +440,17 @@ def test_an_output_that_cannot_be_written_is_one_line(brokerproof: Any) -> None:
     assert "cannot be written" in ran.err
     assert ran.err.count("\n") == 1, ran.err
     assert Path("file").read_text() == "in the way"
+    ran = brokerproof("explore", "canary", "--out", "file")
+    assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
+
+
+@pytest.mark.parametrize("command", ["explore", "mutants"])
+def test_a_spark_master_implies_spark(command: str, brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(name: str, master: str) -> Any:
+        raise BadValue(f"started {master}")
+
+    monkeypatch.setattr(f"fuzz.commands.{command}.session", started)
+    assert "started spark://here:7077" in brokerproof(command, "ack_set", "--master", "spark://here:7077").err
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,21 @@ import fuzz.campaign.summary
 from fuzz.campaign.driver import Inline, Plan, State, open_campaign, read_plan, run_campaign
 from fuzz.campaign.store import MemoryStore
 from fuzz.campaign.summary import campaign_failures, compared
-from fuzz.campaign.worker import BLOCK, Spec, Task, run_task, trace_of
+from fuzz.campaign.worker import BLOCK, Found, Spec, Task, run_task, trace_of
 from fuzz.commands import replay as replay_command
 from fuzz.commands.campaign import shown_findings
 from fuzz.commands.replay import ReplayResult
 from fuzz.defects.table import defects_of
 from fuzz.report.campaign import line_style, render, speed_of
+from fuzz.report.changes import Change, changes
 from fuzz.report.confirm import java_of
 from fuzz.report.diagram import all_diagrams
-from fuzz.report.finding import Change, Shown, changes, explain, first_sentence, parse_trace, readable, show_findings
+from fuzz.report.explain import explain, readable
+from fuzz.report.finding import known_defect, parse_trace
+from fuzz.report.records import Shown
 from fuzz.report.sequence import charts, sequence_chart
+from fuzz.report.terminal import show_findings
+from fuzz.report.text import first_sentence
 from fuzz.report.why import why
 from fuzz.run.call import Call
 from fuzz.run.checks import all_but
@@ -82,6 +87,14 @@ def test_two_campaigns_are_compared_by_signature_and_coverage(seeded: Ran) -> No
     assert "Since the campaign in older" in html
     with pytest.raises(BadValue, match="older ran none of this campaign's components under the same profile"):
         compared((plan, state), (Plan((Spec("ack_set"),), 0), State()), "older")
+
+
+def test_equal_signatures_of_two_components_are_two_findings() -> None:
+    names = ("ack_set", "canary")
+    plan = Plan(tuple(Spec(name) for name in names), 0)
+    first, second = (State(findings=[Found(n, "reference", "same", "c", 0, 1, 1, "", 2, 2, "")]) for n in names)
+    changed = compared((plan, second), (plan, first), "older")
+    assert (changed.new, changed.gone, changed.known) == (["same"], ["same"], [])
 
 
 def test_coverage_gained_is_named() -> None:
@@ -324,6 +337,20 @@ def test_a_finding_names_the_java_methods_of_its_steps_and_the_rules_that_it_nee
     assert all("ManagedCursorImpl.asyncMarkDelete" in rule.source for rule in explanation.rules)
     path, line = explanation.source.split(":")
     assert f"def {BROKEN}(" in "".join((ROOT / path).read_text().splitlines(keepends=True)[int(line) - 1 :][:3])
+
+
+@pytest.mark.parametrize("name", subject_names(without_canaries=True))
+def test_the_rules_that_a_finding_needs_choose_its_known_defect(name: str) -> None:
+    """Several rows may have one profile and property. A trace that needs other rules than theirs shows a new defect."""
+    for row in defects_of(name):
+        cause = f"property:{row.property}"
+        found = known_defect(name, row.profile, cause, [*row.rules, "another_rule"])
+        assert found is not None
+        assert set(found.rules) <= {*row.rules}
+        assert found.id == row.id or len(found.rules) < len(row.rules)
+        assert known_defect(name, row.profile, cause, ["another_rule"]) is None
+        assert known_defect(name, row.profile, cause, []) is not None
+        assert known_defect(name, "reference", cause, row.rules) is None
 
 
 def test_a_finding_of_a_seeded_bug_needs_no_rule(seeded: Ran) -> None:

@@ -1,4 +1,4 @@
-"""The coverage of a run, the coverage goals that it missed, and the differences from an older campaign."""
+"""What a run reached and missed, and the differences from an older campaign."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fuzz.run.coverage import RowKind, Total
 from fuzz.run.generate import recipe
 from model.machine import BadValue
 
-#: Number of seeds whose configs are drawn, to find the coverage goals that can be reached.
+#: Number of seeds whose configs decide which coverage goals are expected.
 _SEEDS = 256
 
 
@@ -53,7 +53,10 @@ def campaign_failures(plan: Plan, state: State) -> list[str]:
 
 
 class Compared(NamedTuple):
-    """What differs between two campaigns: signatures of findings, and coverage that only the newer one has."""
+    """The differences between two campaigns: signatures of findings, and coverage that only the newer one has.
+
+    `known` has the signatures of findings of both.
+    """
 
     older: str
     version: str
@@ -65,7 +68,7 @@ class Compared(NamedTuple):
 
 
 def compared(newer: tuple[Plan, State], older: tuple[Plan, State], name: str) -> Compared:
-    """Compares two campaigns on the components that both ran; `name` is the older one's folder.
+    """Compares two campaigns on the components that both ran under one profile; `name` is the older one's folder.
 
     Raises BadValue if they have no component with the same profile in common.
     """
@@ -74,19 +77,21 @@ def compared(newer: tuple[Plan, State], older: tuple[Plan, State], name: str) ->
     if not common:
         raise BadValue(f"{name} ran none of this campaign's components under the same profile")
     now, then = _signatures(newer[1], common), _signatures(older[1], common)
+    new, gone, known = (sorted(text for _, text in each) for each in (now - then, then - now, now & then))
     return Compared(
         name,
         older[0].version,
         sorted(common),
-        sorted(now - then),
-        sorted(then - now),
-        sorted(now & then),
+        new,
+        gone,
+        known,
         [line for subject in sorted(common) for line in _gained(subject, newer[1], older[1])],
     )
 
 
-def _signatures(state: State, subjects: set[str]) -> set[str]:
-    return {found.signature for found in state.merged_findings() if found.subject in subjects}
+def _signatures(state: State, subjects: set[str]) -> set[tuple[str, str]]:
+    """The signatures of the findings of some components, each with its component."""
+    return {(found.subject, found.signature) for found in state.merged_findings() if found.subject in subjects}
 
 
 def _gained(subject: str, newer: State, older: State) -> list[str]:

@@ -1,8 +1,8 @@
 """The commands of the command line.
 
-Each command has a module of its name with a result type, `run`, and `show`, which prints the result for a person. The
-result type is the one subclass of `Result`. With `--json` the command prints exactly this record, and its JSON Schema
-is derived from the type.
+The module of a command has its result type, the one subclass of `Result`; `run`, which returns the result; and `show`,
+which prints it for a person. With `--json` the command prints exactly this record. Its JSON Schema is derived from the
+type.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
+PerSecond = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class ExitCode(IntEnum):

@@ -33,7 +33,9 @@ from fuzz.platform.spark import session, slots
 from fuzz.platform.version import code_version
 from fuzz.report import schedule
 from fuzz.report.campaign import render
-from fuzz.report.finding import Shown, show_findings, shown
+from fuzz.report.finding import shown
+from fuzz.report.records import Shown
+from fuzz.report.terminal import show_findings
 from fuzz.seeding import find_mutant
 from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue
@@ -47,8 +49,8 @@ class CampaignResult(Result):
     seed: Count
     traces: Count
     steps: Count
-    seconds: Seconds  # by the clock, from the submission of a round to its end; in all workers together steps ran
-    shrinking_share: float  # of the workers' time; the rest is fuzzing
+    seconds: Seconds  # by the clock, from the submission of each round to its end
+    shrinking_share: float  # of the workers' time, for replaying and shrinking findings
     rounds: Count
     findings: list[Shown]
     resumed: bool
@@ -61,7 +63,7 @@ class CampaignResult(Result):
     def found(self) -> bool:
         """Whether there is a finding, or a coverage goal was not reached in a long enough campaign.
 
-        A deviation of a real client that its profile names is none.
+        A known deviation of a real client does not count.
         """
         return self.failed or any(not (each.defect and is_scenario(each.subject)) for each in self.findings)
 
@@ -70,7 +72,7 @@ class Options(NamedTuple):
     """The options of the command line."""
 
     names: list[str]
-    profile: str | None = None  # the default of the kind of each name
+    profile: str | None = None  # None: reference, or for a scenario the client's
     seed: int = 0
     traces: int | None = None
     seconds: float | None = None
@@ -162,7 +164,7 @@ def _progress(console: Console, traces: int | None, seconds: float | None, befor
 
 
 def specs_of(names: list[str], profile: str | None, mutant: str | None) -> tuple[Spec, ...]:
-    """The specs of a campaign: of the named components, the mutant's, or all with the profile except canaries.
+    """The specs of the named components, of the mutant's, or of all that have the profile, except canaries.
 
     Raises BadValue for unknown names.
     """
@@ -180,7 +182,7 @@ def specs_of(names: list[str], profile: str | None, mutant: str | None) -> tuple
 
 
 def default_out(plan: Plan, names: list[str]) -> str:
-    """A folder for this plan and this version of the code."""
+    """The default folder of this plan and this version of the code."""
     what = "-".join(s.subject for s in plan.specs) if names or plan.specs[0].mutant else "all"
     version = code_version().rpartition("+")[2]
     parts = [what, plan.specs[0].mutant or "", plan.specs[0].profile, f"seed{plan.seed}", version]

@@ -59,7 +59,7 @@ class Kind(StrEnum):
 
 
 class Tier(StrEnum):
-    """How much is checked. The checks of a tier take about two minutes, half an hour, or a night."""
+    """How much is checked: what takes about two minutes, half an hour, or a night."""
 
     QUICK = "quick"
     FULL = "full"
@@ -94,7 +94,7 @@ class CheckRow(Record):
 
 
 class CheckResult(Result):
-    """A row for each check that was selected. `--baseline` takes the JSON output of an earlier run."""
+    """A row for each check that was selected."""
 
     tier: Tier
     checks: list[CheckRow]
@@ -333,10 +333,13 @@ def _read_cache(path: Path) -> dict[str, dict[str, str]]:
 
 
 def _write_cache(path: Path, passed: dict[str, dict[str, str]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_bytes(to_json(passed))
-    unfinished.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(to_json(passed))
+        unfinished.replace(path)
+    except OSError as problem:
+        raise BadValue(f"{path} cannot be written: {problem.strerror}") from None
 
 
 def _write_junit(path: Path, result: CheckResult) -> None:

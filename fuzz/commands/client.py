@@ -1,4 +1,4 @@
-"""`brokerproof client`: a real Pulsar client against loopback brokers whose answers are the models'."""
+"""`brokerproof client`: a real Pulsar client against loopback brokers that answer as the models do."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from fuzz.client.harness import Harness, is_installed
 from fuzz.client.hunt import Found, hunt, replayed
 from fuzz.client.known import CLIENT, known_of, profiles
 from fuzz.client.schedule import Scenario, find_scenario, read_schedule, scenario_names, write_schedule
-from fuzz.commands import Count, Record, Result, Seconds
+from fuzz.commands import Count, PerSecond, Record, Result, Seconds
 from fuzz.platform.progress import showing
 from fuzz.platform.version import code_version
-from fuzz.report.finding import KnownDefect, shown_defect
+from fuzz.report.finding import shown_defect
+from fuzz.report.records import KnownDefect
 from model.machine import BadValue
 
-#: Where schedules of findings go.
+#: Folder of the schedules of findings.
 OUT = Path("build/client")
 ALL = "all"
 
@@ -38,14 +39,14 @@ class Options(NamedTuple):
 
 
 class Replays(Record):
-    """In how many of how many replays a finding showed."""
+    """The number of replays that showed a finding, of all replays."""
 
     shown: Count
     of: Count
 
 
 class ClientFinding(Record):
-    """A contract that the client has not kept, with the shrunk schedule. `defect`: the known deviation, or null."""
+    """A contract that the client violated, and the shrunk schedule. `defect` is the known deviation, or null."""
 
     scenario: str
     signature: str
@@ -63,7 +64,7 @@ class ClientFinding(Record):
 
 
 class ClientResult(Result):
-    """What a run did and found. Messages are counted when they are sent and when they are received."""
+    """The result of a run. A message counts when it is sent and when it is received."""
 
     scenario: str
     client: str
@@ -72,7 +73,7 @@ class ClientResult(Result):
     traces: Count
     messages: Count
     seconds: Seconds
-    messages_per_second: Seconds
+    messages_per_second: PerSecond
     findings: list[ClientFinding]
     version: str
 
@@ -83,11 +84,11 @@ class ClientResult(Result):
 
 
 def run(options: Options, console: Console) -> ClientResult:
-    """Runs scenarios. Raises BadValue for unknown names, or without the client."""
+    """Runs one scenario, or all. Raises BadValue for unknown names, or if the client is not installed."""
     if not is_installed():
         raise BadValue("the package pulsar-client is missing: pip install 'brokerproof[client]'")
     if options.profile not in profiles():
-        raise BadValue(f"--profile: there is no profile {options.profile}; there are {', '.join(profiles())}")
+        raise BadValue(f"--profile {options.profile} is unknown; the client has {', '.join(profiles())}")
     names = scenario_names() if options.scenario == ALL else [options.scenario]
     scenarios = [find_scenario(name) for name in names]
     if options.trace is not None and len(scenarios) > 1:

@@ -1,4 +1,4 @@
-"""`brokerproof compare`: what the policies of a workload cost, measured on runs."""
+"""`brokerproof compare`: what each policy costs under a workload, measured on runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from model.machine import BadValue
 #: The largest value on a linear axis.
 _LINEAR = 1000
 _PLOTS = (".png", ".svg", ".pdf")
-#: The plot in a folder of tables.
+#: The name of the plot in a folder, if there is one workload.
 _PLOT = "compare.svg"
 
 
@@ -34,12 +34,12 @@ class CompareResult(Result):
     workload: str
     policies: list[dict[str, Any]]
     out: str | None
-    plot: str | None
+    plots: list[str]
     version: str
 
 
 class Options(NamedTuple):
-    """What was asked on the command line; empty lists mean the workload's own."""
+    """The options of the command line. An empty list means the defaults of the workload."""
 
     workload: str
     policies: list[str]
@@ -55,14 +55,14 @@ def run(options: Options, console: Console) -> CompareResult:
     """Runs a grid. Raises BadValue for an unknown name or wrong value, and for a file that cannot be written."""
     workloads = find_workloads(options.workload)
     cells = [cell for each in workloads for cell in cells_of(each, options)]
-    name = PurePosixPath(options.out or "").suffix
-    plot = Path(options.out) if options.out is not None and name in _PLOTS else None
+    suffix = PurePosixPath(options.out or "").suffix
+    plot = Path(options.out) if options.out is not None and suffix in _PLOTS else None
     folder = options.out if plot is None else None
     if plot is not None and len(workloads) > 1:
-        raise BadValue(f"--out {plot} has room for one workload; give a folder")
+        raise BadValue(f"--out {plot} takes the plot of one workload; with several, --out must be a folder")
     if plot is not None and not plot.absolute().parent.is_dir():
         raise BadValue(f"--out {plot} cannot be written: there is no folder {plot.absolute().parent}")
-    if folder is not None and name:
+    if folder is not None and suffix:
         raise BadValue(f"--out {folder} must be a .png, .svg or .pdf file, or a folder, whose name has no dot")
     if folder is not None and is_local(folder):
         check_writable(local_path(folder))
@@ -87,23 +87,23 @@ def run(options: Options, console: Console) -> CompareResult:
             store,
             lambda n: update(n, len(cells), "cells"),
         )
-        drawn = None
+        drawn = list[str]()
         if store is not None:
             for each in workloads:
                 name = _PLOT if len(workloads) == 1 else f"{each.name}.svg"
                 store.write(name, draw(each, rows, "svg"))
-            drawn = store.path(name)
+                drawn.append(store.path(name))
         elif plot is not None:
             try:
                 plot.write_bytes(draw(workloads[0], rows, plot.suffix[1:]))
             except OSError as problem:
                 raise BadValue(f"{plot}: cannot be written: {problem.strerror}") from None
-            drawn = str(plot)
-    return CompareResult(workload=options.workload, policies=rows, out=folder, plot=drawn, version=code_version())
+            drawn.append(str(plot))
+    return CompareResult(workload=options.workload, policies=rows, out=folder, plots=drawn, version=code_version())
 
 
 def find_workloads(names: str) -> list[Workload]:
-    """The workloads of a list with commas, whose rows are of one type. Raises BadValue otherwise."""
+    """The workloads of a list with commas. Raises BadValue if their rows are of different types."""
     found = [find_workload(name) for name in ([names] if ":" in names else names.split(","))]
     if len({each.row for each in found}) > 1:
         raise BadValue(f"{names} have different columns; compare them one by one")
@@ -111,7 +111,7 @@ def find_workloads(names: str) -> list[Workload]:
 
 
 def cells_of(workload: Workload, options: Options) -> list[Cell]:
-    """The grid. Raises BadValue for a policy that is unknown or cannot run here, and for a wrong parameter."""
+    """The cells of a grid. Raises BadValue for a policy that is unknown or cannot run here, or a wrong parameter."""
     for policy in options.policies:
         if policy not in workload.policies:
             raise BadValue(f"{workload.name} has no policy {policy}; it has {', '.join(workload.policies)}")
@@ -132,7 +132,7 @@ def cells_of(workload: Workload, options: Options) -> list[Cell]:
 
 
 def show(console: Console, result: CompareResult) -> None:
-    """Prints a table and what its words mean; fields that are lists are in the JSON object only."""
+    """Prints a table and what its words mean. Columns whose values are lists are in the JSON object only."""
     workloads = find_workloads(result.workload)
     workload = workloads[0]
     for each in workloads:
@@ -151,8 +151,8 @@ def show(console: Console, result: CompareResult) -> None:
     for word, meaning in workload.meanings.items():
         if word in policies or word not in workload.policies:
             console.print(f"  [bold]{escape(f'{word:15}')}[/] {escape(meaning)}")
-    if result.plot is not None:
-        console.print(f"plot  {result.plot}")
+    for plot in result.plots:
+        console.print(f"plot  {escape(plot)}")
 
 
 def _shown(value: Any) -> str:
@@ -162,7 +162,7 @@ def _shown(value: Any) -> str:
 
 
 def draw(workload: Workload, rows: list[dict[str, Any]], kind: str) -> bytes:
-    """Each measure of a workload over the size, with a line for each policy: the mean of the seeds."""
+    """Draws each measure of a workload over the size: a line for each policy, with the mean of the seeds."""
     rows = [row for row in rows if row.get("workload", workload.name) == workload.name]
     plots = pyplot()
     columns = 3
@@ -186,7 +186,7 @@ def draw(workload: Workload, rows: list[dict[str, Any]], kind: str) -> bytes:
 
 
 def points_of(workload: Workload, rows: list[dict[str, Any]], policy: str, measure: str) -> dict[int, float]:
-    """A measure by size. Of several rows of a policy, size and seed, the first counts."""
+    """The mean of a measure by size. Of several rows with one policy, size and seed, the first counts."""
     first: dict[tuple[int, int], float] = {}
     for row in rows:
         if row["policy"] == policy:

@@ -1,7 +1,7 @@
 """`brokerproof evidence`: finds each defect of the defect table by fuzzing, and shrinks its trace.
 
 The config is the reference with the rules of the defect's row, so that one defect does not hide another. Only the row's
-property is checked. Limits are numbers of steps, so the result depends on the version of the code only.
+property is checked. Limits are numbers of steps, so steps and lengths depend on the version of the code only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from fuzz.defects.page import linked, table_in, write_into
 from fuzz.defects.table import Defect, Severity, all_defects, find_defect
 from fuzz.platform.progress import counter, showing
 from fuzz.platform.version import code_version
-from fuzz.report.finding import Explanation, explain, show_explanation
+from fuzz.report.explain import explain
+from fuzz.report.records import Explanation
+from fuzz.report.terminal import show_explanation
 from fuzz.run.finding import Finding
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.shrink import shrink
@@ -62,7 +64,7 @@ class EvidenceRow(Record):
 
 
 class EvidenceResult(Result):
-    """A row for each defect, with `--write` for each without a result in that file."""
+    """A row for each defect; with `--write`, for each that has no result in that file yet."""
 
     defects: list[EvidenceRow]
     version: str
@@ -76,16 +78,16 @@ class EvidenceResult(Result):
 def run(
     components: list[str], most_steps: int, write: Path | None, console: Console, defect_id: str | None = None
 ) -> EvidenceResult:
-    """Finds and shrinks each defect of the components (default: all), in at most so many steps of traces each.
+    """Finds and shrinks each defect of the components (default: all), each in at most `most_steps` steps of traces.
 
-    With `defect_id`, only this defect of the one component is searched for, and its trace is explained. With `write`,
-    rows with a result in that file are kept as they are, and each new result is written at once. Raises BadValue for an
+    With `defect_id`, it finds only this defect of the one component, and explains its trace. With `write`, rows that
+    have a result in that file stay as they are, and each new result is written at once. Raises BadValue for an
     unknown component or defect, and a file without marks.
     """
     for name in components:
         find_subject(name)
     if defect_id is not None and len(components) != 1:
-        raise BadValue(f"--defect takes a defect of one component, got {len(components)} components")
+        raise BadValue(f"--defect needs exactly one SUBJECT, got {len(components)}")
     named = None if defect_id is None else find_defect(components[0], defect_id)
     known = written_in(write) if write is not None else {}
     chosen = [d for d in all_defects() if d.component in (components or subject_names()) and cells_of(d) not in known]
@@ -138,7 +140,7 @@ def cells_of(row: Defect | EvidenceRow) -> str:
 
 
 def result_of(row: EvidenceRow) -> str:
-    """The cells of a row with the result."""
+    """The cells of a row that have the result."""
     return _NOT_SHOWN if row.steps is None else f"{row.steps:,} | {row.length}"
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.markup import escape
 
+from fuzz.campaign.store import LocalStore
 from fuzz.campaign.worker import Spec, trace_of
 from fuzz.commands import Count, Record, Result, Seconds
 from fuzz.explore.counts import counts_of
@@ -18,7 +19,9 @@ from fuzz.explore.spark import SpaceNames, explore_on_spark
 from fuzz.platform.progress import counter, showing
 from fuzz.platform.spark import session, slots
 from fuzz.platform.version import code_version
-from fuzz.report.finding import Explanation, explain, show_explanation
+from fuzz.report.explain import explain
+from fuzz.report.records import Explanation
+from fuzz.report.terminal import show_explanation
 from fuzz.run.finding import Cause, Difference, Finding, Kind
 from fuzz.target import Target
 from fuzz.trace.file import content_name
@@ -40,7 +43,7 @@ class Violation(Record):
 
 
 class Covered(Record):
-    """The runs from the initial state that take every transition on the implementation."""
+    """Runs from the initial state that together take every transition on the implementation."""
 
     transitions: Count
     runs: Count
@@ -139,16 +142,15 @@ def run(options: Options, console: Console) -> ExploreResult:
 def _violation(target: Target, spec: Spec, finding: Finding, out: Path) -> Violation:
     """A violation; its trace is written to a file."""
     trace = trace_of(target, spec, finding)
-    data = b"".join(trace.lines())
-    path = out / f"{content_name(data)}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    data, store = b"".join(trace.lines()), LocalStore(out)
+    name = f"{content_name(data)}.jsonl"
+    store.write(name, data)
     return Violation(
         signature=finding.signature,
         cause=str(finding.cause),
         length=len(finding.calls),
         message=finding.difference.message,
-        trace=str(path),
+        trace=store.path(name),
         explanation=explain(trace),
     )
 
@@ -170,7 +172,7 @@ def show(console: Console, result: ExploreResult) -> None:
         console.print(f"[bold red]differs[/]  fuzz/explore/counts.toml has {expected}")
     if result.covered is not None:
         ran = f"{result.covered.runs:,} runs, {result.covered.steps:,} steps"
-        console.print(f"every transition run from the first state: {ran}")
+        console.print(f"every transition was run from the initial state: {ran}")
     console.print("the bounds, and what they exclude:")
     for name, reason in result.hides.items():
         console.print(f"  {name}: {escape(reason)}", style="dim")

@@ -1,4 +1,4 @@
-"""`brokerproof fuzz`: model and implementation in lockstep, on this machine."""
+"""`brokerproof fuzz`: random traces of one component, on this machine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from fuzz.campaign.driver import trace_name
 from fuzz.campaign.local import Request, Run, run_request, target_of_request
 from fuzz.campaign.store import LocalStore
 from fuzz.campaign.summary import coverage_of, failures
-from fuzz.commands import Count, Record, Result, Seconds
+from fuzz.commands import Count, PerSecond, Record, Result, Seconds
 from fuzz.platform.progress import showing
 from fuzz.platform.version import code_version
-from fuzz.report.finding import Shown, show_findings, shown
+from fuzz.report.finding import shown
+from fuzz.report.records import Shown
+from fuzz.report.terminal import show_findings
 from fuzz.target import Second
 from model.machine import BadValue
 
@@ -48,12 +50,13 @@ class FuzzResult(Result):
 
     subject: str
     profile: str
+    against: str | None  # the other profile
     seed: Count
     traces: Count
     steps: Count
     seconds: Seconds  # fuzzing and shrinking, by the clock
     fuzzing_seconds: Seconds
-    steps_per_second: Seconds  # while fuzzing, of all processes together
+    steps_per_second: PerSecond  # while fuzzing, of all processes together
     processes: Count
     compared_with: Second  # the second side: implementation, profile, or none if the model ran alone
     coverage: Coverage
@@ -100,6 +103,7 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
     return FuzzResult(
         subject=spec.subject,
         profile=spec.profile,
+        against=spec.against,
         seed=request.seed,
         traces=done.traces,
         steps=done.steps,
@@ -117,14 +121,14 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
 
 
 def _while_time(seeds: list[int], request: Request, started: float) -> Iterator[int]:
-    """The seeds that fit into the request's seconds."""
+    """The seeds that are reached within the request's seconds."""
     end = started + request.seconds if request.seconds is not None else None
     return itertools.takewhile(lambda _: end is None or time.monotonic() < end, seeds)
 
 
 _SIDES = {
     Second.IMPLEMENTATION: "model and implementation in lockstep",
-    Second.PROFILE: "the models of two profiles in lockstep",
+    Second.PROFILE: "the model under both profiles in lockstep",
     Second.NONE: "the model alone, without the implementation",
 }
 
@@ -134,7 +138,8 @@ def show(console: Console, result: FuzzResult) -> None:
     show_findings(console, result.findings)
     for line in result.never:
         console.print(f"[red]not reached[/] {escape(line)}")
-    console.print(f"{result.subject}, profile {result.profile}: {_SIDES[result.compared_with]}")
+    profile = result.profile if result.against is None else f"{result.profile} against {result.against}"
+    console.print(f"{result.subject}, profile {profile}: {_SIDES[result.compared_with]}")
     processes = "1 process" if result.processes == 1 else f"{result.processes} processes together"
     fuzzing = f"{result.fuzzing_seconds:.1f} s of fuzzing ({result.steps_per_second:,.0f} steps/s of {processes})"
     shrinking = f", {result.seconds - result.fuzzing_seconds:.1f} s of shrinking" if result.findings else ""

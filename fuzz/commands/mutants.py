@@ -40,7 +40,7 @@ class MutantRow(Record):
 
 
 class Score(Record):
-    """The killed mutants of a component by check, without equivalent mutants.
+    """The number of killed mutants of a component by check. Percentages do not count equivalent mutants.
 
     `percent_guarded` does not count kills by worked examples and by the twin.
     """
@@ -54,14 +54,17 @@ class Score(Record):
 
 
 class PropertyKills(Record):
-    """The mutants that only this property kills; `stays` is the reason to keep it if there are none."""
+    """The mutants that only this property kills. If there are none, `stays` is the reason to keep the property."""
 
     only_killer_of: list[str]
     stays: str
 
 
 class MutantsResult(Result):
-    """The kill matrix. `survivors` are mutants without a reason, `idle_properties` properties without a kill."""
+    """The kill matrix.
+
+    `survivors` survive and have no `excuse`. `idle_properties` are no mutant's only killer, and have no `stays`.
+    """
 
     subjects: list[str]
     mutants: list[MutantRow]
@@ -75,7 +78,7 @@ class MutantsResult(Result):
 
     @property
     def found(self) -> bool:
-        """Whether a mutant survives without a reason, or a property kills none."""
+        """Whether there are survivors or idle properties."""
         return bool(self.survivors or self.idle_properties)
 
 
@@ -182,7 +185,7 @@ def show(console: Console, result: MutantsResult) -> None:
     for subject, properties in result.properties.items():
         for name, kills in properties.items():
             only = ", ".join(kills.only_killer_of) or kills.stays or "[red]nothing[/]"
-            console.print(f"{subject}.{name} alone kills: {only}", style="dim")
+            console.print(f"killed only by {subject}.{name}: {only}", style="dim")
     for score in result.scores:
         by = ", ".join(f"{count:,} by {check}" for check, count in score.killed_by.items())
         console.print(

@@ -1,4 +1,4 @@
-"""`brokerproof prove`: checks the claims with Z3 and CrossHair."""
+"""`brokerproof prove`: checks claims with Z3 and CrossHair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`brokerproof replay`: traces of findings, corpora and recordings of a real system, run again."""
+"""`brokerproof replay`: runs findings, corpora and recordings again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from fuzz.commands import Count, Record, Result
 from fuzz.platform.json import to_json
 from fuzz.platform.progress import showing
 from fuzz.platform.spark import session, started_by_spark_submit
-from fuzz.report.finding import Explanation, explain, show_explanation, text_of
+from fuzz.report.explain import explain
+from fuzz.report.records import Explanation
+from fuzz.report.terminal import show_explanation
+from fuzz.report.text import text_of
 from fuzz.run.finding import Cause
 from fuzz.trace.file import ABSENT, BadTrace, Trace, is_trace_file
 from fuzz.trace.parallel import ReplayedTrace, replay_files
@@ -25,9 +28,9 @@ from fuzz.trace.replayer import Mismatch, field_of
 from fuzz.trace.spark import SETTINGS, replay_on_spark
 from model.machine import BadValue
 
-#: Operations of a recording that are shown before the one that differs.
+#: Number of operations of a recording that are shown before the one that differs.
 _CONTEXT = 5
-#: The table in --out: a row for each trace, with its first difference that no known deviation explains, if it has one.
+#: The table in --out: a row for each trace, with its first unexplained difference, or else its first difference.
 _TABLE = pa.schema(
     [
         ("file", pa.string()),
@@ -55,7 +58,7 @@ class RecordedOperation(Record):
 
 
 class DifferenceRow(Record):
-    """Where a trace does not agree, and the named deviation that explains it, if one does."""
+    """A difference of a trace, and the known deviation that explains it, if there is one."""
 
     trace: str
     line: Count
@@ -65,13 +68,13 @@ class DifferenceRow(Record):
     fields: list[str]
     known_deviation: str | None
     message: str | None
-    before: list[RecordedOperation]  # of a recording: the operations before the one that differs, and that one
+    before: list[RecordedOperation]  # of a recording: the operations up to the one that differs
     explanation: Explanation | None  # of a trace that the engines wrote
     reproduced: bool  # whether the trace is a finding, and fails as the finding says
 
 
 class ReplayResult(Result):
-    """How many traces agree, and all differences."""
+    """The number of traces that agree, and all differences."""
 
     traces: Count
     operations: Count
@@ -81,12 +84,12 @@ class ReplayResult(Result):
 
     @property
     def found(self) -> bool:
-        """Whether a difference is not explained by a named deviation."""
+        """Whether no known deviation explains some difference."""
         return any(each.known_deviation is None for each in self.differences)
 
 
 class Options(NamedTuple):
-    """What the command line says."""
+    """The options of the command line."""
 
     inputs: Sequence[str]
     profile: str | None = None
@@ -97,7 +100,7 @@ class Options(NamedTuple):
 def run(options: Options, console: Console) -> ReplayResult:
     """Replays every trace of the files and folders, on Spark if one is not on this machine or a master is named.
 
-    Raises BadValue at the first line that is no trace; then nothing is written.
+    Raises BadValue at the first line that is not in the trace format; then nothing is written.
     """
     inputs = [each for uri in options.inputs for each in _inputs(uri)]
     out = local_path(options.out) if options.out is not None and is_local(options.out) else options.out
@@ -117,7 +120,7 @@ def run(options: Options, console: Console) -> ReplayResult:
 
 
 def _run_here(paths: list[Path], profile: str | None, console: Console) -> tuple[ReplayResult, list[tuple[Any, ...]]]:
-    """Replays on this machine. Returns the rows of the table, too."""
+    """Replays on this machine. Returns the result, and the rows of the table."""
     with showing(console, "replaying") as update:
         replayed = replay_files(paths, profile, update)
     result = ReplayResult(
@@ -131,7 +134,7 @@ def _run_here(paths: list[Path], profile: str | None, console: Console) -> tuple
 
 
 def _run_on_spark(options: Options, uris: list[str], out: str | None, console: Console) -> ReplayResult:
-    """Replays as a Spark job. A worker reports a trace with a difference as JSON."""
+    """Replays as a Spark job. Workers return the differences as JSON."""
     profile = options.profile
 
     def report(file: str, each: ReplayedTrace) -> tuple[tuple[Any, ...], bytes]:
@@ -163,9 +166,9 @@ def _inputs(uri: str) -> list[Path] | list[str]:
     return below
 
 
-def _uri(place: Path | str) -> str:
-    """The URI of a file for Hadoop, which takes % as it is."""
-    return f"file://{place.absolute()}" if isinstance(place, Path) else place
+def _uri(file: Path | str) -> str:
+    """The URI of a file for Hadoop, which does not decode %."""
+    return f"file://{file.absolute()}" if isinstance(file, Path) else file
 
 
 def _table_row(file: str, each: ReplayedTrace) -> tuple[Any, ...]:
@@ -216,13 +219,13 @@ def _names(trace: Trace, mismatch: Mismatch) -> bool:
 
 
 def show(console: Console, result: ReplayResult) -> None:
-    """Prints the differences that no named deviation explains, then the totals."""
+    """Prints the differences that no known deviation explains, then the totals."""
     for row in result.differences:
         if row.known_deviation is None:
             _show_difference(console, row)
     known = [row.known_deviation for row in result.differences if row.known_deviation is not None]
     for name in sorted(set(known)):
-        console.print(f"known deviation {name}: {known.count(name)} traces")
+        console.print(f"known deviation {name}: {(count := known.count(name)):,} {'trace' if count == 1 else 'traces'}")
     reproduced = sum(row.reproduced for row in result.differences)
     if reproduced:
         console.print(f"{reproduced:,} {'finding' if reproduced == 1 else 'findings'} reproduced")

@@ -16,7 +16,7 @@ from fuzz.platform.spark import session
 
 
 class ReportResult(Result, omit_defaults=True):
-    """The path or URI of the report; with an older campaign, the signatures of findings by campaign: one or both."""
+    """The path or URI of the report. With an older campaign, the signatures of the findings of one campaign or both."""
 
     html: str
     new: list[str] | None
@@ -49,15 +49,16 @@ def _written(folder: str, against: str | None, store_of: Callable[[str], Store])
     return ReportResult(html=html, **{key: getattr(against_older, key, None) for key in _KEYS})
 
 
-_KEYS = ("new", "gone", "known", "coverage_gained")
+#: The keys that are there with an older campaign, and their headings.
+_KEYS = {"new": "new", "gone": "gone", "known": "in both campaigns", "coverage_gained": "coverage gained"}
 
 
 def show(console: Console, result: ReportResult) -> None:
     """Prints what differs from the older campaign, if one was named, and the path."""
-    for key in _KEYS:
+    for key, heading in _KEYS.items():
         lines = getattr(result, key)
         if lines is not None:
-            console.print(f"{key.replace('_', ' ')}: {len(lines)}")
+            console.print(f"{heading}: {len(lines)}")
             for line in lines:
                 console.print(f"  {escape(line)}")
     console.print(escape(result.html))

@@ -1,4 +1,4 @@
-"""`brokerproof subjects`: the components, how each can be configured, and what checks it."""
+"""`brokerproof subjects`: the components, their configuration, and what checks them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.commands import Record, Result
-from fuzz.report.finding import first_sentence, text_of
+from fuzz.report.text import first_sentence, text_of
 from fuzz.seeding import mutants_of
 from fuzz.subject import Subject, find_subject, subject_names
 from model.machine import plain
@@ -152,7 +152,7 @@ def _claims_of(subject: str) -> list[str]:
 def show(console: Console, result: SubjectsResult, *, in_full: bool) -> None:
     """Prints a summary of each component, or everything about it."""
     for row in result.subjects:
-        mark = "  [dim]canary: every engine must fail it[/]" if row.canary else ""
+        mark = "  [dim]wrong on purpose: every engine must report it[/]" if row.canary else ""
         console.print(f"[bold]{row.name}[/] ({escape(row.source)}){mark}")
         if in_full:
             _show_in_full(console, row)

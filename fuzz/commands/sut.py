@@ -1,4 +1,4 @@
-"""`brokerproof sut`: the model in lockstep with a foreign program over standard input and output."""
+"""`brokerproof sut`: the model in lockstep with a program, over the program's standard input and output."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from fuzz.campaign.driver import trace_name
 from fuzz.campaign.store import LocalStore
 from fuzz.campaign.summary import coverage_of
 from fuzz.campaign.worker import Found, Spec, merged, target_of
-from fuzz.commands import Record, Seconds
+from fuzz.commands import PerSecond, Record
 from fuzz.commands.fuzz import ActionCount, Coverage, FuzzResult, show_verdict
 from fuzz.platform.progress import Update, showing
 from fuzz.platform.version import code_version
-from fuzz.report.finding import show_findings, shown
+from fuzz.report.finding import shown
+from fuzz.report.terminal import show_findings
 from fuzz.run.checks import all_but
 from fuzz.run.coverage import Total
 from fuzz.run.finding import Misbehaved
@@ -32,9 +33,9 @@ from fuzz.target import Target
 from fuzz.trace.file import read_traces
 from fuzz.trace.replayer import replayer_of
 
-#: Where traces of findings go.
+#: Folder of the traces of findings.
 OUT = Path("build/sut")
-#: The share of a run's seconds that shrinking may take at least, and its seconds in a run without a limit.
+#: Shrinking may take this share of a run's seconds, even if fuzzing took them all; without a limit, these seconds.
 _SHRINK_SHARE, _SHRINK_SECONDS = 0.5, 10.0
 
 
@@ -52,7 +53,7 @@ class Options(NamedTuple):
 
 
 class Abilities(Record):
-    """The program's hello. Null lists: the program has all actions, settings and fields."""
+    """The program's hello. Null instead of a list: the program has all actions, settings or fields."""
 
     version: int
     name: str
@@ -62,15 +63,15 @@ class Abilities(Record):
 
 
 class SutResult(FuzzResult):
-    """What `fuzz` reports, and the program's abilities; null if it said none."""
+    """The result of `fuzz`, and the program's hello; null if it sent none."""
 
     command: list[str]
     protocol: Abilities | None
-    operations_per_second: Seconds
+    operations_per_second: PerSecond
 
 
 def run(options: Options, console: Console) -> SutResult:
-    """Drives a program. Raises BadValue for unknown names, or a program that cannot be started."""
+    """Tests a program. Raises BadValue for unknown names, or a program that cannot be started."""
     started, spec = time.monotonic(), options.spec
     named = target_of(spec)
     program = Program(options.command, named.subject, options.limits)
@@ -99,6 +100,7 @@ def run(options: Options, console: Console) -> SutResult:
     return SutResult(
         subject=spec.subject,
         profile=spec.profile,
+        against=None,
         seed=options.seed,
         traces=done.traces,
         steps=done.steps,
@@ -130,7 +132,7 @@ def _hunted(target: Target, options: Options, update: Update) -> Hunted:
 
 
 def _replayed(target: Target, path: Path) -> Hunted:
-    """One trace of a file, in single steps."""
+    """The first trace of a file, one call per request."""
     machine, started = target.subject.machine, time.monotonic()
     trace = next(read_traces(path))
     replayer = replayer_of(trace, subject=target.subject)
@@ -142,7 +144,7 @@ def _replayed(target: Target, path: Path) -> Hunted:
 
 
 def _shrunk(target: Target, options: Options, done: Hunted) -> list[Found]:
-    """The findings shrunk, within the seconds that are left of the run, and at least a share of them."""
+    """The findings, shrunk within the seconds that are left of the run, or a share of all its seconds."""
     limit, count = options.seconds, max(1, len(done.findings))
     left = _SHRINK_SECONDS if limit is None else max(limit - done.seconds, limit * _SHRINK_SHARE)
     return merged(shrunk(target, options.spec, finding, left / count) for finding in done.findings)
@@ -159,10 +161,10 @@ def show(console: Console, result: SutResult) -> None:
     """Prints the program's abilities, the findings step by step, then the totals."""
     show_findings(console, result.findings)
     if result.protocol is not None:
-        said = result.protocol
-        lists = {"actions": said.actions, "settings": said.settings, "observes": said.observes}
+        hello = result.protocol
+        lists = {"actions": hello.actions, "settings": hello.settings, "observes": hello.observes}
         parts = [f"{key} {', '.join(names) or 'none'}" for key, names in lists.items() if names is not None]
-        console.print(escape(f"{said.name}: {'; '.join(parts) or 'all abilities'}"))
+        console.print(escape(f"{hello.name}: {'; '.join(parts) or 'all abilities'}"))
     speed = f"{result.fuzzing_seconds:.1f} s of fuzzing ({result.operations_per_second:,.0f} operations/s)"
     console.print(f"{result.subject}, profile {result.profile}: {speed}, {result.seconds:.1f} s in all")
     show_verdict(console, result.findings, result.steps, result.traces, result.seed)

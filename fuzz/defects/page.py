@@ -37,12 +37,13 @@ consequence, then
 PROFILE --property PROPERTY` finds one. This page is generated from the tables beside it:
 `python -m fuzz.defects.page > fuzz/defects/README.md`.
 """
-_ISSUE = re.compile(r"(apache/[\w-]+)#(\d+)")
+#: An issue or pull request: repository and number.
+ISSUE = re.compile(r"(apache/[\w-]+)#(\d+)")
 
 
 def linked(text: str) -> str:
     """The text with each `apache/repository#number` as a link to that issue."""
-    return _ISSUE.sub(r"[\1#\2](https://github.com/\1/issues/\2)", text)
+    return ISSUE.sub(r"[\1#\2](https://github.com/\1/issues/\2)", text)
 
 
 def page_of(defects: Sequence[Defect]) -> str:
@@ -79,7 +80,7 @@ def shown_reports(component: str) -> dict[str, list[str]]:
     sources += [(bug.origin, f"{bug.id}*") for bug in mutants_of(component)]
     found: dict[str, list[str]] = {}
     for text, name in sources:
-        for report in _ISSUE.finditer(text):
+        for report in ISSUE.finditer(text):
             found.setdefault(report.group(), []).append(name)
     return dict(sorted(found.items(), key=lambda item: int(item[0].partition("#")[2])))
 

@@ -19,17 +19,20 @@ from fuzz.campaign.schedules import PREFIX
 from fuzz.campaign.summary import Compared, configs_of
 from fuzz.campaign.worker import Spec, target_of
 from fuzz.client.schedule import find_scenario
+from fuzz.defects.page import ISSUE
 from fuzz.defects.table import NO_REPORT
 from fuzz.platform.version import code_version
+from fuzz.report.changes import changes
 from fuzz.report.diagram import draw
-from fuzz.report.finding import OF_STATES, Shown, change_text, changes, first_sentence, rule_text, text_of
+from fuzz.report.finding import grouped
+from fuzz.report.records import OF_STATES, Shown
 from fuzz.report.sequence import sequence_chart
+from fuzz.report.text import change_text, first_sentence, rule_text, text_of
 from fuzz.run.coverage import Total
 from fuzz.subject import Subject
 from fuzz.target import Second
 from invariants.properties import Property
 
-_ISSUE = re.compile(r"(apache/[\w-]+)#(\d+)")
 _CODE = re.compile(r"`([^`]+)`")
 INK, RED, BLUE = "#1d2733", "#c62828", "#1f5f99"
 
@@ -37,10 +40,7 @@ INK, RED, BLUE = "#1d2733", "#c62828", "#1f5f99"
 def render(
     plan: Plan, state: State, findings: Sequence[Shown], failed: Sequence[str], against: Compared | None = None
 ) -> str:
-    """Returns the report as HTML, with what differs from an older campaign. Cost: a few figures for each component."""
-    groups: dict[tuple[str, str, str], list[Shown]] = {}
-    for each in sorted(findings, key=lambda f: (f.shrunk_length, f.seed)):
-        groups.setdefault((each.subject, each.profile, each.cause), []).append(each)
+    """Returns the report as HTML, with the differences from an older campaign. Cost: two figures for each component."""
     return page(
         "report.html",
         plan=plan,
@@ -56,13 +56,13 @@ def render(
         mutants=sorted({s.mutant for s in plan.specs if s.mutant}),
         subjects=[_subject(spec, state, plan.seed) for spec in plan.specs if not is_scenario(spec.subject)],
         scenarios=[_scenario(spec, state) for spec in plan.specs if is_scenario(spec.subject)],
-        findings=[(first, others) for _, (first, *others) in sorted(groups.items())],
+        findings=grouped(findings),
         throughput=_throughput(state) if state.runs else None,
     )
 
 
 def _names_with(plan: Plan, second: Second) -> list[str]:
-    """Returns the components of a campaign whose model is compared with this second side."""
+    """Returns the components of a campaign whose second side is this one."""
     specs = [each for each in plan.specs if not is_scenario(each.subject)]
     return [each.subject for each in specs if target_of(each).second is second]
 
@@ -84,19 +84,19 @@ def page(template: str, filters: Mapping[str, Callable[..., Any]] | None = None,
 
 
 def prose(text: str) -> Markup:
-    """A docstring or a field of a table as HTML: `code` in a fixed-width font, issues of apache/pulsar as links."""
+    """Returns a docstring as HTML: `code` in a fixed-width font, issues such as apache/pulsar#4265 as links."""
     marked = _CODE.sub(r"<code>\1</code>", str(escape(text)))
-    return Markup(_ISSUE.sub(r'<a href="https://github.com/\1/issues/\2">\1#\2</a>', marked))  # noqa: S704
+    return Markup(ISSUE.sub(r'<a href="https://github.com/\1/issues/\2">\1#\2</a>', marked))  # noqa: S704
 
 
-# ---- one subject --------------------------------------------------------------------------------------
+# ---- one component ------------------------------------------------------------------------------------
 
 
 def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
     subject = target_of(spec).subject
     total = state.coverage.get(spec.subject, Total())
     runs = [r for r in state.runs if r["subject"] == spec.subject]
-    traces, steps = sum(r["traces"] for r in runs), sum(r["steps"] for r in runs)
+    traces, steps, skipped = (sum(r[key] for r in runs) for key in ("traces", "steps", "skipped"))
     configs = configs_of(spec, first_seed)
     taken, refused = total.taken(), {k: v[0] for k, v in total.of("refused").items()}
     reached = {k: v[1] for k, v in total.of("goal").items()}
@@ -108,7 +108,7 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
         "traces": traces,
         "steps": steps,
         "speed": speed_of(runs),
-        "skipped": sum(r["skipped"] for r in runs),
+        "skipped": skipped,
         "actions": [
             _action(subject, name, taken.get(name, 0), refused.get(name, 0), steps) for name in subject.machine.actions
         ],
@@ -129,7 +129,7 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
         "possible_pairs": len(subject.machine.actions) ** 2,
         "heat_map": _heat_map(subject, total),
         "diagrams": diagrams_of(subject),
-        "saturation": _saturation(total, first_seed, traces),
+        "saturation": _saturation(total, first_seed, traces + skipped),
     }
 
 
@@ -167,7 +167,7 @@ def _action(subject: Subject, name: str, taken: int, refused: int, steps: int) -
 
 
 def _is_expected(p: Property, configs: Sequence[Any]) -> bool:
-    """Returns whether a coverage goal applies to one of the configs that the campaign's seeds drew."""
+    """Returns whether a coverage goal applies to one of the configs of the campaign's first seeds."""
     return any(p.given(cfg) for cfg in configs)
 
 
@@ -228,19 +228,19 @@ def diagrams_of(subject: Subject) -> str:
     return picture(figure)
 
 
-def _saturation(total: Total, first_seed: int, traces: int) -> str:
-    """Draws the number of abstract states over the number of traces. It flattens when traces reach few new ones."""
+def _saturation(total: Total, first_seed: int, seeds: int) -> str:
+    """Draws the number of abstract states over the number of seeds. It flattens when traces reach few new ones."""
     firsts = sorted(first - first_seed + 1 for _, first in total.of("abstract").values())
     figure, axes = pyplot().subplots(figsize=(4.6, 2.6))
     if firsts:
         axes.step(
-            [0, *firsts, max(traces, firsts[-1])],
+            [0, *firsts, max(seeds, firsts[-1])],
             [0, *range(1, len(firsts) + 1), len(firsts)],
             where="post",
             color=BLUE,
         )
         axes.set_xscale("symlog")
-    axes.set_xlabel("traces")
+    axes.set_xlabel("seeds")
     axes.set_ylabel("abstract states seen")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.25)
@@ -259,8 +259,8 @@ def speed_of(rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _throughput(state: State) -> str:
-    """Draws the steps per second of one worker while it fuzzes, by round, with a line for each component."""
-    figure, axes = pyplot().subplots(figsize=(6.4, 2.6))
+    """Draws the steps per second of one worker while it fuzzes, over the rounds, with a line for each component."""
+    figure, axes = pyplot().subplots(figsize=(9.2, 2.6))  # with the legend, the width of the page
     for index, subject in enumerate(sorted({r["subject"] for r in state.runs})):
         rounds: dict[int, list[dict[str, Any]]] = {}
         for row in state.runs:

@@ -7,7 +7,8 @@ import inspect
 from fuzz.campaign.worker import Found
 from fuzz.client.known import known_deviations
 from fuzz.client.schedule import Scenario, find_scenario, parse_schedule
-from fuzz.report.finding import Explanation, Shown, Step, shown_defect
+from fuzz.report.finding import with_explanation
+from fuzz.report.records import Explanation, Shown, Step
 
 
 def shown(found: Found, path: str) -> Shown:
@@ -24,26 +25,11 @@ def shown(found: Found, path: str) -> Shown:
         conditions=[],
         problem=found.message,
     )
-    return Shown(
-        subject=found.subject,
-        profile=found.profile,
-        signature=found.signature,
-        cause=found.cause,
-        seed=found.seed,
-        length=found.length,
-        shrunk_length=found.shrunk_length,
-        reproduced=found.reproduced,
-        shown=found.shown,
-        replays=found.replays,
-        trace=path,
-        message=found.message,
-        defect=shown_defect(defects[file.defect]) if file.defect in defects else None,
-        explanation=explanation,
-        replay=f"brokerproof client {file.scenario} --trace {path}",
-    )
+    replay = f"brokerproof client {file.scenario} --trace {path}"
+    return with_explanation(found, path, explanation, defects.get(file.defect or ""), replay)
 
 
 def _named(scenario: Scenario, step: str, values: list[object]) -> dict[str, object]:
-    """The arguments of a step by name; its function has the run besides."""
+    """Returns the arguments of a step by name. The first parameter of its function is the run."""
     _, *names = inspect.signature(scenario.steps[step].run).parameters
     return dict(zip(names, values, strict=True))

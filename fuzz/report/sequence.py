@@ -11,7 +11,8 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from fuzz.report.finding import Explanation, Step, explain
+from fuzz.report.explain import explain
+from fuzz.report.records import Explanation, Step
 from fuzz.trace.file import read_traces
 from model.machine import BadValue
 

@@ -1,0 +1,47 @@
+"""The parts in which two values of plain data differ, such as the model's states before and after a step."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from fuzz.platform.json import to_json
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A change of the state by a step. `path` is the changed part, such as `cursors[2].position`."""
+
+    path: str
+    kind: Literal["added", "removed", "changed"]
+    before: Any
+    after: Any
+
+
+def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:
+    """Yields the smallest parts in which two values of plain data differ."""
+    if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
+        for key, value in before.items():
+            if value != after[key]:
+                yield from changes(value, after[key], f"{path}.{key}" if path else str(key))
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from _list_changes(before, after, path)
+    elif before != after:
+        yield Change(path, "changed", before, after)
+
+
+def _list_changes(before: list[Any], after: list[Any], path: str) -> Iterator[Change]:
+    if not any(isinstance(each, dict | list) for each in before + after):
+        if before != after:
+            yield Change(path, "changed", before, after)
+        return
+    matcher = difflib.SequenceMatcher(None, [to_json(v) for v in before], [to_json(v) for v in after], autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        paired = min(b - a, d - c) if kind == "replace" else 0
+        for i in range(paired):
+            yield from changes(before[a + i], after[c + i], f"{path}[{c + i}]")
+        if kind != "equal":
+            yield from (Change(f"{path}[{i}]", "removed", before[i], None) for i in range(a + paired, b))
+            yield from (Change(f"{path}[{i}]", "added", None, after[i]) for i in range(c + paired, d))

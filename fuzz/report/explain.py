@@ -1,0 +1,218 @@
+"""The explanation of a trace: its steps and their changes, the guarantee, and the condition that is false.
+
+It is computed from the trace alone, which is replayed with every step checked.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from fuzz.charts import Chart, chart_of
+from fuzz.report.changes import changes
+from fuzz.report.confirm import java_of, needed_rules
+from fuzz.report.records import Arrow, Condition, Explanation, Step
+from fuzz.report.text import first_sentence, text_of
+from fuzz.report.why import Reason, why
+from fuzz.run.call import Call
+from fuzz.run.checks import NONE_SKIPPED, Skipped, Values, event_of
+from fuzz.run.compare import shown as as_data
+from fuzz.run.finding import Cause, Difference, Kind
+from fuzz.run.pair import Pair
+from fuzz.seeding import subject_or_mutant
+from fuzz.subject import Subject
+from fuzz.target import Target
+from fuzz.trace.file import Operation, Trace
+from fuzz.trace.replayer import skipped_of
+from invariants.properties import Event, Property
+from model.machine import BadValue, Failed, Refused, plain
+
+#: The violated guarantee for each kind of finding except broken properties.
+GUARANTEES = {
+    Kind.OUTCOME: "The implementation returns the model's outcome.",
+    Kind.VIEW: "The implementation is in the model's state.",
+    Kind.STRUCTURE: "The structural invariants of the implementation hold.",
+    Kind.PROTOCOL: "The program keeps to the protocol.",
+    Kind.LOAD: "An implementation loaded with a state is in that state.",
+    Kind.STUTTER: "A refused action leaves the state unchanged.",
+    Kind.CRASH: "No action raises an exception.",
+    Kind.HANG: "Every action returns.",
+    Kind.UNSTABLE: "A replay with every step checked shows the same difference.",
+    Kind.CANONICAL: "The canonical form maps different states to different forms.",
+}
+#: The same for a comparison of two profiles of the model, where there is no implementation.
+GUARANTEES_OF_PROFILES = {
+    Kind.OUTCOME: "Both profiles return the same outcome.",
+    Kind.VIEW: "Both profiles lead to the same state.",
+}
+
+
+def explain(trace: Trace) -> Explanation:
+    """Replays a trace that the engines wrote, with every step checked, up to the first difference.
+
+    Of the properties, it checks the one that the trace names. If nothing differs, it checks all of them.
+    """
+    try:
+        return _explain(trace)
+    except Exception as problem:  # a trace of another version of the code
+        text = f"this version of the code cannot run the trace: {problem}"
+        return Explanation(kind=None, guarantee="", steps=[], conditions=[], problem=text)
+
+
+def _explain(trace: Trace) -> Explanation:
+    subject = subject_or_mutant(trace.component, trace.header.get("mutant"))
+    machine = subject.machine
+    cfg = machine.configure(trace.config)
+    against = machine.configure(trace.header["against"]) if "against" in trace.header else None
+    cause = Cause.parse(trace.header["cause"]) if "cause" in trace.header else None
+    chart = chart_of(trace.component)
+    is_foreign = "program" in trace.header  # not run: its results are in the header
+    calls = [_call_of(subject, cfg, operation) for operation in trace.operations]
+
+    def replayed(skipped: Skipped) -> tuple[Pair, list[Step], Difference | None, list[Condition]]:
+        pair, steps = Pair(Target(subject, cfg, against, model_only=is_foreign), skipped), list[Step]()
+        for operation, call in zip(trace.operations, calls, strict=True):
+            before, values = pair.state, pair.values
+            difference = pair.step(call.copy())
+            arrow = _arrow(chart, pair, operation, before) if chart is not None else None
+            steps.append(_step(pair, operation, before, difference, arrow))
+            if difference is not None:
+                return pair, steps, difference, _conditions(pair, before, values, call)
+        return pair, steps, None, []
+
+    pair, steps, difference, conditions = replayed(skipped_of(subject, trace))
+    if difference is None and not is_foreign:
+        pair, steps, difference, conditions = replayed(NONE_SKIPPED)
+    cause = difference.cause if difference is not None else cause
+    broken = broken_property_of(subject, cause)
+    if is_foreign and difference is None and cause is not None:
+        difference = Difference(cause, trace.header["message"], trace.header["expected"], trace.header["actual"])
+        if cause.kind is Kind.OUTCOME and steps:
+            steps[-1] = msgspec.structs.replace(steps[-1], other_outcome=difference.actual, differs=True)
+    return Explanation(
+        kind=cause.kind if cause is not None else None,
+        guarantee=guarantee_of(subject, cause, against is not None) if cause is not None else "",
+        steps=steps,
+        conditions=conditions,
+        expected=difference.expected if difference is not None else trace.header.get("expected"),
+        actual=difference.actual if difference is not None else trace.header.get("actual"),
+        state=plain(pair.state),
+        other="implementation" if against is None else "other profile",
+        actors=dict(chart.actors(cfg, [(each.op, each.args) for each in trace.operations])) if chart else {},
+        classes=list(machine.java),
+        source=source_of(broken) if broken is not None else "",
+        rules=needed_rules(subject, cfg, calls[: len(steps)], difference.cause) if broken and difference else [],
+    )
+
+
+def _call_of(subject: Subject, cfg: Any, operation: Operation) -> Call:
+    actions = subject.machine.actions
+    if operation.op not in actions:
+        raise BadValue(f"{subject.name} has no action {operation.op}; it has {', '.join(actions)}")
+    return Call(operation.op, actions[operation.op].arguments(operation.args, cfg))
+
+
+def broken_property_of(subject: Subject, cause: Cause | None) -> Property | None:
+    """Returns the property of a subject that a cause names; None if it names none."""
+    name = cause.what if cause is not None and cause.kind in (Kind.PROPERTY, Kind.EVENTUALLY) else None
+    return next((each for each in subject.properties if each.name == name), None)
+
+
+def source_of(broken: Property) -> str:
+    """Returns the file of a property and its first line, as file:line."""
+    function = inspect.unwrap(broken.holds)
+    return f"{function.__module__.replace('.', '/')}.py:{function.__code__.co_firstlineno}"
+
+
+def _arrow(chart: Chart, pair: Pair, operation: Operation, before: Any) -> Arrow | None:
+    """Returns the last step as an arrow of the chart; None if it was refused, or its roles have no actor."""
+    pair_of, roles = chart.arrows.get(operation.op), chart.roles(pair.cfg, before, operation.args)
+    if pair_of is None or isinstance(pair.outcome, Refused) or not roles.keys() >= set(pair_of):
+        return None
+    event = Event(operation.op, operation.args, pair.outcome)
+    text = chart.text(pair.cfg, before, event, pair.state)
+    is_fault = pair.subject.machine.actions[operation.op].fault or isinstance(pair.outcome, Failed)
+    is_lost = isinstance(pair.outcome, str) and pair.outcome in chart.lost
+    return Arrow(roles[pair_of[0]], roles[pair_of[1]], text, is_lost, is_fault)
+
+
+def _step(
+    pair: Pair, operation: Operation, before: Any, difference: Difference | None, arrow: Arrow | None = None
+) -> Step:
+    differs = difference is not None and difference.cause.kind is Kind.OUTCOME
+    return Step(
+        action=operation.op,
+        arguments=operation.args,
+        outcome=as_data(pair.outcome),
+        other_outcome=as_data(pair.other_outcome) if differs else None,
+        differs=differs,
+        changes=list(changes(plain(before), plain(pair.state))),
+        arrow=arrow,
+        java=java_of(pair.subject.machine, operation.op),
+    )
+
+
+def _conditions(pair: Pair, before: Any, values: Values, call: Call) -> list[Condition]:
+    """Returns why the first property is false that the last state or the last step violates."""
+    checks, index = pair.checks, list(pair.subject.machine.actions).index(call.action)
+    event = event_of(pair.subject, call.action, call.arguments, pair.outcome)
+    for holds, _, indices in checks.of_states:
+        arguments = (pair.cfg, pair.state, *[pair.values[i] for i in indices])
+        if not holds(*arguments):
+            return _why(holds, arguments)
+    for holds, _, indices in checks.of_steps[index]:
+        arguments = (pair.cfg, before, event, pair.state, *[values[i] for i in indices])
+        if not holds(*arguments):
+            return _why(holds, arguments)
+    return []
+
+
+def _why(holds: Callable[..., bool], arguments: Sequence[Any]) -> list[Condition]:
+    """Returns the conditions that decide a property, without the guards against None if there are others."""
+    reasons = why(holds, arguments)
+    return [
+        Condition(
+            reason.condition, reason.holds, _differing_keys({text: readable(value) for text, value in reason.operands})
+        )
+        for reason in reasons
+        if not _is_guard(reason) or all(map(_is_guard, reasons))
+    ]
+
+
+def _is_guard(reason: Reason) -> bool:
+    return reason.condition.endswith((" is None", " is not None"))
+
+
+def readable(value: Any) -> Any:
+    """Returns a value of a property's expression as plain data; a set becomes a sorted list."""
+    if isinstance(value, set | frozenset):
+        return [readable(each) for each in sorted(value, key=repr)]
+    if isinstance(value, dict):
+        return {text_of(readable(key)) if not isinstance(key, str) else key: readable(v) for key, v in value.items()}
+    if isinstance(value, list) or (isinstance(value, tuple) and not hasattr(value, "_fields")):
+        return [readable(each) for each in value]
+    return as_data(value)
+
+
+def _differing_keys(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values of a condition. If the first two are objects with equal keys, only the keys that differ."""
+    texts = list(values)
+    if len(texts) < 2:
+        return values
+    left, right = (values[text] for text in texts[:2])
+    if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
+        differing = [k for k in left if left[k] != right[k]]
+        both = {text: {k: values[text][k] for k in differing} for text in texts[:2]} if differing else {}
+        return {**values, **both}
+    return values
+
+
+def guarantee_of(subject: Subject, cause: Cause, of_profiles: bool = False) -> str:
+    """Returns the guarantee that a finding violates, in one sentence. `of_profiles`: two profiles are compared."""
+    if of_profiles and cause.kind in GUARANTEES_OF_PROFILES:
+        return GUARANTEES_OF_PROFILES[cause.kind]
+    broken = broken_property_of(subject, cause)
+    return first_sentence(broken.guarantee) if broken is not None else GUARANTEES.get(cause.kind, "")
