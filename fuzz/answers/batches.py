@@ -20,7 +20,7 @@ class Batches:
     """The entries of one ledger, and the cursor that a faithful client makes."""
 
     def __init__(self) -> None:
-        self.cursor = Cursor("reference", [0], [], at_end=False)
+        self.cursor = Cursor([0], [])
         self.sizes: list[int] = []
         self._waiting: dict[int, set[int]] = {}  # batch indexes that were delivered and are not acknowledged
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from model.ack_set import words_of
-from model.batch_acks.machine import Ack, batch_acks
+from model.batch_acks.machine import Ack, batch_acks, reference
 from model.batch_acks.state import Config, entry_number, is_deleted, position_of, remaining_of
-from model.machine import BadValue, Failed, Refused
+from model.machine import Failed, Refused
 from model.positions import Position
 
 #: Ledger, entry, and the words of an ack set or None.
@@ -16,20 +16,15 @@ Id = tuple[int, int, tuple[int, ...] | None]
 
 
 class Cursor:
-    """A cursor. Entries are numbered from 0; every change is a step of the machine.
+    """A cursor that reads from entry `first` on. Entries are numbered from 0; every change is a step of the machine."""
 
-    It starts before the first entry, or with `at_end` after the last one.
-    """
-
-    def __init__(self, profile: str, ledgers: Sequence[int], sizes: Sequence[int], *, at_end: bool) -> None:
-        if profile not in batch_acks.profiles:
-            raise BadValue(f"{batch_acks.name} has no profile {profile}; it has {', '.join(batch_acks.profiles)}")
-        self.config: Config = batch_acks.profiles[profile].config._replace(batch_sizes=(1,), entries=0)
+    def __init__(self, ledgers: Sequence[int], sizes: Sequence[int], first: int = 0) -> None:
+        self.config: Config = reference.config._replace(batch_sizes=(1,), entries=0)
         self.state: Any = batch_acks.start(self.config)._replace(ledgers=tuple(ledgers))
         for number, size in enumerate(sizes):
             self._learn(number, size)
-        if at_end and sizes:
-            self.step("ack_cumulative", position_of(self.state.ledgers, len(sizes) - 1), None)
+        if first:
+            self.step("ack_cumulative", position_of(self.state.ledgers, first - 1), None)
 
     def step(self, action: str, *arguments: Any) -> Any:
         """Takes a step. Returns its outcome."""
@@ -67,6 +62,11 @@ class Cursor:
         mask = remaining_of(self.state.acks, number)
         return 0 if is_deleted(self.state.acks, number) else size if mask is None else mask.bit_count()
 
+    def deleted(self) -> list[int]:
+        """The numbers of the individually deleted entries."""
+        acks = self.state.acks
+        return [number for number in range(acks.first_unacked, acks.deleted.bit_length()) if acks.deleted >> number & 1]
+
     def number_of(self, ledger: int, entry: int) -> int | None:
         """The number of the entry at a position, or None."""
         return entry_number(self.state.ledgers, Position(ledger, entry))
@@ -86,6 +86,11 @@ class Cursor:
             self.step("crash", False)
         else:
             self.step("reopen", self.state.batch_acks)
+
+    def reset(self, number: int) -> None:
+        """Resets the cursor (a seek): it reads from an entry on, or after the last one."""
+        self.step("reset", position_of(self.state.ledgers, number), None)
+        self.step("written")
 
     def observe(self) -> dict[str, object]:
         """What an outside observer sees of the cursor."""

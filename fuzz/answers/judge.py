@@ -1,8 +1,8 @@
 """Whether the brokers answered as the models do: their journal, run on the models in this process.
 
-The journal has every decision in order: lookups, admissions of clients, what became of each send and each ack, and each
-delivery. The models repeat the decisions. What a schedule ordered (to ignore sends, to refuse a client) is taken as an
-action of the environment.
+The journal has every decision in order: lookups, admissions of clients, what became of each send and each ack, each
+delivery, and what deliveries depend on. The models repeat the decisions. What a schedule ordered (to ignore sends, to
+refuse a client) is taken as an action of the environment.
 """
 
 from __future__ import annotations
@@ -10,42 +10,84 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fuzz.answers.cursor import Cursor
+from fuzz.answers.cursor import Cursor, Id
+from fuzz.answers.dispatcher import Dispatcher
 from fuzz.answers.ownership import Ownership
 
 #: What becomes of a send that a schedule orders to ignore.
 _BY_ORDER = "ignored by order"
+#: Before these decisions, and at the end, the brokers have delivered all that they can.
+_QUIET = ("send", "flow", "redeliver", "ack", "attach", "end")
+
+
+class _Topic:
+    """A topic: its entries as the report has them, and what the models know of it so far."""
+
+    def __init__(self, entries: list[list[Any]]) -> None:
+        self.entries = entries
+        self.sizes = [len(payloads) for *_, payloads, _, _ in entries]
+        self.ledgers = [0]  # the number of entries of each
+        self.subscriptions: dict[str, tuple[Cursor, Dispatcher]] = {}
+
+    @property
+    def stored(self) -> int:
+        """The number of entries so far."""
+        return sum(self.ledgers)
+
+    def add_entry(self) -> None:
+        """Adds the next entry."""
+        for cursor, dispatcher in self.subscriptions.values():
+            cursor.add_entry(self.stored, self.sizes[self.stored])
+            dispatcher.add_entry()
+        self.ledgers[-1] += 1
 
 
 class Judge:
     """The models, and where the brokers differ from them."""
 
-    def __init__(self, report: dict[str, Any], *, deduplication: bool, profile: str = "reference") -> None:
+    def __init__(self, report: dict[str, Any], *, deduplication: bool) -> None:
         self.report = report
-        self.profile = profile
-        self.names = sorted({entry[1] for entry in report["journal"] if entry[0] == "session"})
-        self.ownership = Ownership(2, len(self.names), deduplication=deduplication)
+        sessions = [about for kind, *about in report["journal"] if kind == "session"]
+        topic_of = {session: topic for topic, _, session, _ in sessions}
+        self.producers = list(dict.fromkeys((topic, name) for topic, name, _, _ in sessions))
+        self.ownership = Ownership(2, len(self.producers), deduplication=deduplication)
         self.sessions: dict[int, tuple[int, int]] = {}  # broker and producer
         self.fenced: set[int] = set()
-        self.cursors: dict[str, Cursor] = {}
-        self.stored = 0
-        self.ledgers = [0]
+        names = {topic for kind, *about in report["journal"] if kind == "subscription" for topic in about[1:2]}
+        self.topics = {
+            name: _Topic([entry for entry in report["log"] if topic_of[entry[2]] == name])
+            for name in sorted(names.union(topic_of.values()))
+        }
 
     def differences(self) -> Iterator[str]:
         """What the models do otherwise."""
-        for number, (kind, *about) in enumerate(self.report["journal"]):
-            wrong = getattr(self, f"_{kind}")(*about)
+        for number, (kind, *about) in enumerate([*self.report["journal"], ("end",)]):
+            late = self._overdue() if kind in _QUIET else ""
+            wrong = late or getattr(self, f"_{kind}")(*about)
             if wrong:
                 yield f"decision {number}, {kind}{tuple(about)}: {wrong}"
-        log = [(self.names.index(name), sequence) for _, name, _, sequence, *_ in self.report["log"]]
-        if log != self.ownership.log():
-            yield f"the log is {log}, the model's {self.ownership.log()}"
-        seen = {place.rpartition("/")[2]: plain for place, plain in self.report["cursors"].items()}
-        for name, cursor in self.cursors.items():
-            if name in seen and seen[name] != cursor.observe():
-                yield f"the cursor {name} is {seen[name]}, the model's {cursor.observe()}"
+        added = [(self.producers[producer], sequence) for producer, sequence in self.ownership.log()]
+        for name, topic in self.topics.items():
+            log = [(producer, sequence) for _, producer, _, sequence, *_ in topic.entries]
+            expected = [(producer, sequence) for (of, producer), sequence in added if of == name]
+            if log != expected:
+                yield f"the log of {name} is {log}, the model's {expected}"
+        for key, plain in self.report["cursors"].items():
+            cursor, dispatcher = self._subscription_of(key)
+            if plain != cursor.observe():
+                yield f"the cursor {key} is {plain}, the model's {cursor.observe()}"
+            if self.report["dispatchers"][key] != dispatcher.view():
+                held = self.report["dispatchers"][key]
+                yield f"the consumers of {key} have permits and entries {held}, the model's {dispatcher.view()}"
 
-    # ---- decisions
+    def _subscriptions(self) -> Iterator[tuple[Cursor, Dispatcher]]:
+        for topic in self.topics.values():
+            yield from topic.subscriptions.values()
+
+    def _subscription_of(self, key: str) -> tuple[Cursor, Dispatcher]:
+        return next(topic.subscriptions[key] for topic in self.topics.values() if key in topic.subscriptions)
+
+    # ---- clients
 
     def _lookup(self, broker: int, answer: int | None) -> str:
         expected = self.ownership.answer(broker)
@@ -55,8 +97,8 @@ class Judge:
         expected = self.ownership.admit(broker)
         return "" if served == expected else f"the model says {expected}"
 
-    def _session(self, name: str, number: int, broker: int) -> str:
-        self.sessions[number] = (broker, self.names.index(name))
+    def _session(self, topic: str, name: str, session: int, broker: int) -> str:
+        self.sessions[session] = (broker, self.producers.index((topic, name)))
         return ""
 
     def _send(self, session: int, sequence: int, outcome: str) -> str:
@@ -65,44 +107,79 @@ class Judge:
         if outcome == _BY_ORDER:
             self.fenced.add(session)
             return ""
-        expected = self.ownership.process(*self.sessions[session], sequence)
+        broker, producer = self.sessions[session]
+        expected = self.ownership.process(broker, producer, sequence)
         if expected == "ignored":
             self.fenced.add(session)
-        if expected == "added":
-            size = len(self.report["log"][self.stored][4]) if self.stored < len(self.report["log"]) else 1
-            for cursor in self.cursors.values():
-                cursor.add_entry(self.stored, size)
-            self.stored += 1
-            self.ledgers[-1] += 1
+        topic = self.topics[self.producers[producer][0]]
+        if expected == "added" and topic.stored < len(topic.entries):
+            topic.add_entry()
         return "" if outcome == expected else f"the model says {expected}"
 
-    def _subscription(self, name: str, earliest: bool) -> str:
-        sizes = [len(entry[4]) for entry in self.report["log"][: self.stored]]
-        self.cursors[name] = Cursor(self.profile, self.ledgers, sizes, at_end=not earliest)
+    # ---- cursors and dispatchers
+
+    def _subscription(self, key: str, name: str, kind: int, first: int) -> str:
+        topic = self.topics[name]
+        cursor = Cursor(topic.ledgers, topic.sizes[: topic.stored], first)
+        topic.subscriptions[key] = cursor, Dispatcher(kind, topic.stored, first)
         return ""
 
-    def _read(self, name: str, number: int) -> str:
-        expected = self.cursors[name].read()
+    def _attach(self, key: str, consumer: int) -> str:
+        return self._subscription_of(key)[1].attach(consumer)
+
+    def _detach(self, key: str, consumer: int) -> str:
+        return self._subscription_of(key)[1].detach(consumer)
+
+    def _flow(self, key: str, consumer: int, permits: int) -> str:
+        return self._subscription_of(key)[1].flow(consumer, permits)
+
+    def _redeliver(self, key: str, consumer: int, ids: Sequence[Id]) -> str:
+        cursor, dispatcher = self._subscription_of(key)
+        return dispatcher.redeliver(consumer, {cursor.number_of(ledger, entry) for ledger, entry, _ in ids})
+
+    def _read(self, key: str, number: int) -> str:
+        expected = self._subscription_of(key)[0].read()
         return "" if number == expected else f"the model reads entry {expected}"
 
-    def _deliver(self, name: str, number: int, ack_set: Sequence[int] | None) -> str:
-        expected = self.cursors[name].remaining(number)
+    def _deliver(self, key: str, consumer: int, number: int, ack_set: Sequence[int] | None) -> str:
+        cursor, dispatcher = self._subscription_of(key)
+        expected = cursor.remaining(number)
         if expected == ():
             return "the entry is acknowledged"
-        given = None if ack_set is None else tuple(ack_set)
-        return "" if given == expected else f"the model's ack set is {expected}"
+        if (None if ack_set is None else tuple(ack_set)) != expected:
+            return f"the model's ack set is {expected}"
+        size = next(topic.sizes[number] for topic in self.topics.values() if key in topic.subscriptions)
+        return dispatcher.deliver(consumer, number, size, expected)
 
-    def _ack(self, name: str, cumulative: bool, ids: Sequence[Any], accepted: bool) -> str:
+    def _ack(self, key: str, cumulative: bool, ids: Sequence[Id], accepted: bool) -> str:
+        cursor, dispatcher = self._subscription_of(key)
         acks = [(ledger, entry, None if words is None else tuple(words)) for ledger, entry, words in ids]
-        expected = self.cursors[name].acknowledge(acks, cumulative=cumulative)
+        expected = cursor.acknowledge(acks, cumulative=cumulative)
+        numbers = [cursor.number_of(ledger, entry) for ledger, entry, _ in ids]
+        deleted = [number for number in numbers if number is not None and cursor.remaining(number) == ()]
+        dispatcher.acknowledged(deleted, cursor.state.acks.first_unacked)
         return "" if accepted == expected else f"the model says {expected}"
+
+    def _seek(self, key: str, number: int) -> str:
+        cursor, dispatcher = self._subscription_of(key)
+        cursor.reset(number)
+        dispatcher.reset(number, ())
+        return ""
+
+    def _end(self) -> str:
+        return ""
+
+    def _overdue(self) -> str:
+        return next(filter(None, (dispatcher.overdue() for _, dispatcher in self._subscriptions())), "")
 
     # ---- ownership
 
-    def _load(self) -> str:
-        self.ledgers.append(0)
-        for cursor in self.cursors.values():
-            cursor.step("roll_ledger")
+    def _load(self, topic: str) -> str:
+        found = self.topics.get(topic)
+        if found is not None:
+            found.ledgers.append(0)
+            for cursor, _ in found.subscriptions.values():
+                cursor.step("roll_ledger")
         return ""
 
     def _begin_transfer(self, destination: int) -> str:
@@ -110,21 +187,24 @@ class Judge:
 
     def _finish_transfer(self) -> str:
         self.ownership.finish_transfer()
-        for cursor in self.cursors.values():
-            cursor.move(crashed=False)
+        self._move(crashed=False)
         return ""
 
     def _crash(self, broker: int, heir: int) -> str:
         was = self.ownership.owner
         self.ownership.crash(broker, heir)
         if self.ownership.owner != was:
-            for cursor in self.cursors.values():
-                cursor.move(crashed=True)
+            self._move(crashed=True)
         return ""
 
     def _restart(self, broker: int) -> str:
         self.ownership.restart(broker)
         return ""
+
+    def _move(self, *, crashed: bool) -> None:
+        for cursor, dispatcher in self._subscriptions():
+            cursor.move(crashed=crashed)
+            dispatcher.reset(cursor.state.acks.first_unacked, cursor.deleted())
 
 
 def differences(report: dict[str, Any], *, deduplication: bool) -> list[str]:

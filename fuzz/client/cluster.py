@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fuzz.answers.ownership import Ownership
-from fuzz.client.topic import EXCLUSIVE, Connection, Consumer, Producer, Send, Topic
+from fuzz.client.topic import EXCLUSIVE, FAILOVER, Connection, Consumer, Producer, Send, Subscription, Topic
 from fuzz.client.wire import ServerError, Type, command_of, parts_of, payloads_of
 
 _MAX_MESSAGE = 5 << 20
@@ -25,12 +25,9 @@ _REFUSALS = ("refuse", "fail", "silent", "error")
 class Cluster:
     """The brokers, their topics, and a record of what happened."""
 
-    def __init__(
-        self, urls: list[str], *, deduplication: bool = False, profile: str = "reference", check: bool = True
-    ) -> None:
+    def __init__(self, urls: list[str], *, deduplication: bool = False, check: bool = True) -> None:
         self.urls = urls
         self.deduplication = deduplication
-        self.profile = profile
         self.checks_checksums = check
         self.ownership = Ownership(len(urls))
         self.open_at: int | None = 0  # the broker that stores sends; None between the two phases of a transfer
@@ -51,6 +48,8 @@ class Cluster:
         self.parked: list[tuple[Connection, Any]] = []
         #: replies that are sent just before the next command is answered, oldest first
         self.late: list[tuple[Connection, Any]] = []
+        #: replies to SEEK that are sent before or after the next SUCCESS of a SUBSCRIBE, by order
+        self.sought: list[tuple[str, Connection, Any]] = []
         #: connections that a broker ended, or that the client may end because of a reply
         self.ended: set[int] = set()
         #: messages that were answered with SEND_ERROR
@@ -74,12 +73,12 @@ class Cluster:
     def topic(self, name: str) -> Topic:
         """The topic of that name."""
         if name not in self.topics:
-            self.topics[name] = Topic(name, self.journal, deduplication=self.deduplication, profile=self.profile)
+            self.topics[name] = Topic(name, self.journal, deduplication=self.deduplication)
         return self.topics[name]
 
     # ---- connections and lookups
 
-    def _connect(self, connection: Connection, body: Any, _: bytes) -> None:
+    def _connect(self, connection: Connection, body: Any, __: bytes) -> None:
         self._note(connection, "CONNECT", body.client_version)
         order = self._order(connection, "CONNECT")
         if order == "error":
@@ -88,9 +87,10 @@ class Cluster:
             connection.send(command_of(Type.ERROR, request_id=0, error=error, message="not ready"))
         if order in ("error", "silent"):
             return
-        version = int(order.removeprefix("version ")) if order else min(body.protocol_version, 20)
+        what, _, number = order.partition(" ")
+        version = int(number) if what == "version" else min(body.protocol_version, 20)
         reply = command_of(Type.CONNECTED, server_version="loopback", protocol_version=version)
-        reply.CONNECTED.max_message_size = _MAX_MESSAGE
+        reply.CONNECTED.max_message_size = int(number) if what == "size" else _MAX_MESSAGE
         connection.send(reply)
 
     def _ping(self, connection: Connection, _: Any, __: bytes) -> None:
@@ -162,11 +162,14 @@ class Cluster:
         )
         return False
 
+    def _fail(self, connection: Connection, body: Any, error: ServerError) -> None:
+        """Answers a request with an error."""
+        connection.send(command_of(Type.ERROR, request_id=body.request_id, error=error, message=error.name))
+
     def _load(self, broker: int) -> None:
         self.loaded_at = self.open_at = broker
         for topic in self.topics.values():
             topic.roll_ledger()
-            self.journal.append(("load",))
 
     # ---- producers
 
@@ -182,15 +185,14 @@ class Cluster:
             if each.name != name:
                 continue
             if each.epoch >= body.epoch and other != key:
-                error = ServerError.PRODUCER_BUSY
-                connection.send(command_of(Type.ERROR, request_id=body.request_id, error=error, message="busy"))
+                self._fail(connection, body, ServerError.PRODUCER_BUSY)
                 return
             self.forget_producer(topic, other)
         self.sessions += 1
         producer = Producer(connection, body.producer_id, name, self.sessions, body.epoch)
         topic.producers[key] = producer
         self.of_producer[key] = topic, producer
-        self.journal.append(("session", name, producer.session, connection.broker))
+        self.journal.append(("session", topic.name, name, producer.session, connection.broker))
         last = topic.last_sequence.get(name, -1) if topic.deduplication else -1
         reply = command_of(Type.PRODUCER_SUCCESS, request_id=body.request_id, producer_name=name, producer_ready=True)
         reply.PRODUCER_SUCCESS.last_sequence_id = last
@@ -210,10 +212,17 @@ class Cluster:
             connection.send(reply)
         if order.startswith("close"):
             connection.send(close_command(session, self.urls[connection.broker] if "redirect" in order else ""))
+        sought, self.sought = self.sought, []
+        for when, other, answer in sought:
+            if when == "before_subscribe":
+                other.send(answer)
         if "late" in order:
             self.late.append((connection, reply))
         else:
             connection.send(reply)
+        for when, other, answer in sought:
+            if when == "after_subscribe":
+                other.send(answer)
 
     def forget_producer(self, topic: Topic, key: tuple[int, int]) -> None:
         """Ends the session of a producer."""
@@ -279,31 +288,37 @@ class Cluster:
 
     def _subscribe(self, connection: Connection, body: Any, _: bytes) -> None:
         self._note(connection, "SUBSCRIBE", [body.consumer_id, body.subscription, body.type])
+        if body.type > FAILOVER:  # Key_Shared: no scenario has it
+            self._fail(connection, body, ServerError.NOT_ALLOWED)
+            return
         if not self._admitted(connection, "SUBSCRIBE", body):
             return
         topic, key = self.topic(body.topic), (connection.number, body.consumer_id)
-        subscription = topic.subscription(body.subscription, body.type, earliest=body.initial_position == 1)
         if key in topic.consumers:
-            subscription.remove(topic.consumers.pop(key)[1])
+            topic.remove(*topic.consumers.pop(key))
+        first = 0 if body.initial_position == 1 else len(topic.log)
+        if body.HasField("start_message_id"):  # a reader
+            begin = body.start_message_id
+            first = topic.number_of(begin, after=not begin.HasField("batch_index") or begin.batch_index < 0)
+        is_durable = body.durable or not body.HasField("durable")
+        subscription = topic.subscription(body.subscription, body.type, first, is_durable=is_durable)
         if subscription.kind == EXCLUSIVE and subscription.consumers:
-            connection.send(
-                command_of(Type.ERROR, request_id=body.request_id, error=ServerError.CONSUMER_BUSY, message="busy")
-            )
+            self._fail(connection, body, ServerError.CONSUMER_BUSY)
             return
-        consumer = Consumer(connection, body.consumer_id, body.consumer_name)
-        subscription.consumers.append(consumer)
+        self.sessions += 1
+        consumer = Consumer(connection, body.consumer_id, body.consumer_name, self.sessions)
+        subscription.attach(consumer)
         topic.consumers[key] = subscription, consumer
         order = self._order(connection, "SUBSCRIBE")
         if order.startswith("close"):
-            topic.consumers.pop(key)
-            subscription.remove(consumer)
+            topic.remove(*topic.consumers.pop(key))
         if order == "eager":
-            consumer.permits += 1
+            subscription.flow(consumer, 1)
             subscription.dispatch(topic.log)
         self._welcome(order, consumer, command_of(Type.SUCCESS, request_id=body.request_id))
 
-    def _consumer(self, connection: Connection, number: int) -> tuple[Topic, Any, Consumer] | None:
-        """An attached consumer that is served here."""
+    def _consumer(self, connection: Connection, number: int) -> tuple[Topic, Subscription, Consumer] | None:
+        """An attached consumer of a broker that serves, with its topic and subscription."""
         if self.open_at != connection.broker:
             return None
         for topic in self.topics.values():
@@ -317,8 +332,7 @@ class Cluster:
         found = self._consumer(connection, body.consumer_id)
         if found is not None:
             topic, subscription, consumer = found
-            consumer.permits += body.permits
-            consumer.granted += body.permits
+            subscription.flow(consumer, body.permits)
             subscription.dispatch(topic.log)
 
     def _ack(self, connection: Connection, body: Any, _: bytes) -> None:
@@ -331,8 +345,6 @@ class Cluster:
         if body.HasField("validation_error"):
             about["validation_error"] = body.validation_error
         self._note(connection, "ACK", about)
-        if found is not None:
-            self.journal.append(("ack", found[1].name, body.ack_type == 1, ids, accepted))
 
     def _redeliver(self, connection: Connection, body: Any, _: bytes) -> None:
         ids = ids_of(body.message_ids)
@@ -352,7 +364,8 @@ class Cluster:
         self._note(connection, "UNSUBSCRIBE", body.consumer_id)
         for topic in self.topics.values():
             if (connection.number, body.consumer_id) in topic.consumers:
-                topic.subscriptions.pop(topic.consumers[connection.number, body.consumer_id][0].name)
+                subscription = topic.consumers[connection.number, body.consumer_id][0]
+                topic.subscriptions = {n: each for n, each in topic.subscriptions.items() if each is not subscription}
         self._forget_consumer(connection, body.consumer_id)
         connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
 
@@ -360,8 +373,30 @@ class Cluster:
         for topic in self.topics.values():
             if (connection.number, number) in topic.consumers:
                 subscription, consumer = topic.consumers.pop((connection.number, number))
-                subscription.remove(consumer)
+                topic.remove(subscription, consumer)
                 subscription.dispatch(topic.log)
+
+    def _seek(self, connection: Connection, body: Any, _: bytes) -> None:
+        """Resets the cursor. A faithful broker sends CLOSE to the consumers of the subscription, and then SUCCESS."""
+        self._note(connection, "SEEK", [body.consumer_id, body.message_id.ledger, body.message_id.entry])
+        found, order = self._consumer(connection, body.consumer_id), self._order(connection, "SEEK")
+        if found is None or order == "fail":
+            self._fail(connection, body, ServerError.METADATA_ERROR)
+            return
+        topic, subscription, _consumer = found
+        subscription.seek(topic.number_of(body.message_id))
+        reply = command_of(Type.SUCCESS, request_id=body.request_id)
+        if order in ("success_first", "stay"):
+            connection.send(reply)
+        for key, (other, consumer) in list(topic.consumers.items()):
+            if other is subscription and order != "stay":
+                topic.remove(*topic.consumers.pop(key))
+                consumer.connection.send(close_command(consumer))
+        if order.endswith("subscribe"):
+            self.sought.append((order, connection, reply))
+        elif not order:
+            connection.send(reply)
+        topic.dispatch()
 
     def _consumer_stats(self, connection: Connection, body: Any, _: bytes) -> None:
         connection.send(command_of(Type.CONSUMER_STATS_RESPONSE, request_id=body.request_id))
@@ -377,8 +412,7 @@ class Cluster:
 
     def forget(self, connection: Connection) -> None:
         """A connection has ended."""
-        excused = connection.number in self.ended
-        how = "ENDED" if excused else "LOST"
+        how = "ENDED" if connection.number in self.ended else "LOST"
         self.counts[how] += 1
         self._note(connection, how, connection.broker)
         self.parked = [each for each in self.parked if each[0] is not connection]

@@ -17,7 +17,9 @@ Orders, each until it is changed or used up:
                  twice, queued, rename (PRODUCER) SUCCESS twice; first not ready, then ready; with another name
                  eager                 (SUBSCRIBE) one message comes before SUCCESS
                  redirect              (LOOKUP) to the other broker
-                 silent, error, version N    (CONNECT)
+                 silent, error, version N, size N    (CONNECT) size: of a message, at most
+                 success_first, stay, never, before_subscribe, after_subscribe, fail    (SEEK) SUCCESS before CLOSE;
+                                       without CLOSE; CLOSE alone; SUCCESS around that of the next SUBSCRIBE; ERROR
                  middle, last          (SEND_RECEIPT) with the sequence id of that message of the batch
 
 The other orders are methods: `broker.py` calls a method by the name in a request.
@@ -147,7 +149,7 @@ class Ordered(Cluster):
         """What is not acknowledged has been redelivered that many times."""
         for topic in self.topics.values():
             for subscription, consumer in topic.consumers.values():
-                subscription.redeliveries.update(dict.fromkeys(consumer.unacked, count))
+                subscription.redeliveries.update(dict.fromkeys(consumer.pending, count))
 
     def close_sessions(self, broker: int, url: str) -> None:
         """Sends CLOSE to every producer and consumer that is attached at a broker."""
@@ -156,10 +158,9 @@ class Ordered(Cluster):
                 if producer.connection.broker == broker:
                     self.forget_producer(topic, key)
                     producer.connection.send(close_command(producer, url))
-            for key, (subscription, consumer) in list(topic.consumers.items()):
+            for key, (_, consumer) in list(topic.consumers.items()):
                 if consumer.connection.broker == broker:
-                    del topic.consumers[key]
-                    subscription.remove(consumer)
+                    topic.remove(*topic.consumers.pop(key))
                     consumer.connection.send(close_command(consumer, url))
 
     def terminate(self) -> int:
@@ -243,6 +244,7 @@ class Ordered(Cluster):
 
     def report(self) -> dict[str, Any]:
         """What happened, as plain data."""
+        subscriptions = [each for topic in self.topics.values() for each in topic.subscriptions.values()]
         return {
             "started": self.started,
             "commands": self.commands,
@@ -270,13 +272,12 @@ class Ordered(Cluster):
                 for payload in topic.log[number].payloads
             ],
             "attached": self.attached(),
-            "cursors": {
-                f"{topic.name}/{each.name}": each.cursor.observe()
-                for topic in self.topics.values()
-                for each in topic.subscriptions.values()
+            "cursors": {each.key: each.cursor.observe() for each in subscriptions},
+            "dispatchers": {
+                each.key: [[c.session, c.permits, sorted(c.pending)] for c in each.consumers] for each in subscriptions
             },
             "permits": [
-                [consumer.name, consumer.granted, consumer.dispatched, consumer.permits]
+                [consumer.name, consumer.granted, consumer.charged, consumer.permits]
                 for topic in self.topics.values()
                 for _, consumer in topic.consumers.values()
             ],

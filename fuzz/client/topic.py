@@ -1,19 +1,21 @@
-"""A topic: the log that all brokers share, sessions of producers, and subscriptions with their dispatch.
+"""A topic: the log that all brokers share, sessions of producers, and subscriptions with their dispatchers.
 
-No I/O: replies go to the connection of a session. Where a model exists it decides: the cursor of a subscription is that
-of `fuzz/answers/cursor.py`.
+No I/O: replies go to the connection of a session. The cursor of a subscription is the model's
+(`fuzz/answers/cursor.py`). Its dispatcher, with replay and permits, is code of this module, for speed; its journal has
+every decision, and the models of `fuzz/answers/dispatcher.py` repeat them after the run.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, bisect_right, insort
 from typing import Any, NamedTuple, Protocol
 
 from fuzz.answers.cursor import Cursor, Id
-from fuzz.client import wire
 from fuzz.client.wire import Type, command_of
 
-EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)
+#: Types of subscriptions that the brokers serve.
+EXCLUSIVE, SHARED, FAILOVER = range(3)
+_NO_LEDGER = 2**64 - 1  # -1, unsigned
 
 
 class Connection(Protocol):
@@ -27,16 +29,16 @@ class Connection(Protocol):
 
 
 class Entry(NamedTuple):
-    """A stored entry, by which session at which broker, and the payloads of its messages."""
+    """A stored entry."""
 
     ledger: int
     entry: int
-    broker: int
+    broker: int  # that stored it
     producer: str
-    sequence: int
-    session: int
-    payloads: tuple[bytes, ...]
-    message: bytes
+    sequence: int  # sequence id of the first message
+    session: int  # of the producer
+    payloads: tuple[bytes, ...]  # of the messages of the batch
+    message: bytes  # metadata and payload as received
 
 
 class Send(NamedTuple):
@@ -57,9 +59,9 @@ class Producer:
         self.name = name
         self.session = session
         self.epoch = epoch
-        self.is_fenced = False  # it never stores again
+        self.is_fenced = False  # a fenced session never stores again
         self.deferred: list[Send] = []
-        self.receipts: list[Any] = []  # held back
+        self.receipts: list[Any] = []  # that are held back
         self.last_receipt: Any = None
         self.last_payload = b""
 
@@ -67,117 +69,135 @@ class Producer:
 class Consumer:
     """A session of a consumer, from SUBSCRIBE to its end."""
 
-    def __init__(self, connection: Connection, number: int, name: str) -> None:
+    def __init__(self, connection: Connection, number: int, name: str, session: int) -> None:
         self.connection = connection
         self.id = number
         self.name = name
+        self.session = session
         self.permits = 0
-        self.granted = 0
-        self.dispatched = 0  # messages, as permits count them
-        self.unacked: dict[int, None] = {}  # numbers of entries
+        self.granted = 0  # permits, by FLOW
+        self.charged = 0  # permits, for deliveries
+        self.pending: dict[int, None] = {}  # numbers of entries that were delivered and not acknowledged
 
 
 class Subscription:
-    """A subscription: its cursor, its consumers, and what must be delivered again."""
+    """A subscription: its cursor, its consumers, and its replay queue. Entries are numbered from 0.
 
-    def __init__(self, name: str, kind: int, cursor: Cursor, journal: list[tuple[Any, ...]]) -> None:
-        self.name = name
+    A delivery costs a permit for each message that is not acknowledged. A consumer with at least one permit gets the
+    next entry; of a Shared subscription the consumers take turns, of others the first one gets all.
+    """
+
+    def __init__(
+        self, key: str, kind: int, cursor: Cursor, journal: list[tuple[Any, ...]], *, is_durable: bool = True
+    ) -> None:
+        self.key = key
         self._journal = journal
         self.kind = kind
+        self.is_durable = is_durable
         self.cursor = cursor
         self.consumers: list[Consumer] = []
         self.replay: list[int] = []  # numbers of entries, in order
-        self.redeliveries: dict[int, int] = {}
-        self.corrupt = 0  # deliveries that have a wrong checksum, from now on
-        self.corrupted: list[int] = []  # numbers of their entries
-        self._next = 0
+        self.redeliveries: dict[int, int] = {}  # redelivery counts
+        self.corrupt = 0  # how many of the next deliveries get a wrong checksum
+        self.corrupted: list[int] = []  # numbers of the entries that were delivered so
+        self.ack_words: list[int] = []  # the ack set that the next delivery has by order
+        self.held: list[tuple[Connection, Any, bytes]] | None = None  # MESSAGE commands, while they are held back
+        self._turn = 0  # index of the consumer whose turn it is
+
+    def _note(self, kind: str, *about: Any) -> None:
+        self._journal.append((kind, self.key, *about))
+
+    def attach(self, consumer: Consumer) -> None:
+        """Begins a consumer's session."""
+        self._note("attach", consumer.session)
+        self.consumers.append(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """Ends a consumer's session: what it has not acknowledged is delivered again."""
+        """Ends a consumer's session: the entries that it holds are delivered again."""
+        self._note("detach", consumer.session)
         self.consumers.remove(consumer)
-        for number in consumer.unacked:
-            self.again(number)
+        for number in consumer.pending:
+            self.add_to_replay(number)
 
-    def again(self, number: int) -> None:
-        """Queues an entry for redelivery."""
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """A consumer grants permits."""
+        self._note("flow", consumer.session, permits)
+        consumer.permits += permits
+        consumer.granted += permits
+
+    def add_to_replay(self, number: int) -> None:
+        """Adds an entry to the replay queue."""
         if number not in self.replay:
             insort(self.replay, number)
 
     def move(self, *, crashed: bool) -> None:
-        """Another broker opens the subscription. It reads from the mark-delete position, and knows of no redelivery."""
+        """Another broker opens the subscription: it reads from the mark-delete position, without redelivery counts."""
         self.cursor.move(crashed=crashed)
+        self._restart()
+
+    def seek(self, number: int) -> None:
+        """Resets the cursor: the next entry to read is `number`."""
+        self._note("seek", number)
+        self.cursor.reset(number)
+        self._restart()
+
+    def _restart(self) -> None:
         self.replay.clear()
         self.redeliveries.clear()
         for consumer in self.consumers:
-            consumer.unacked.clear()
+            consumer.pending.clear()
 
     def redeliver(self, consumer: Consumer, ids: list[Id]) -> None:
-        """Queues what a consumer has not acknowledged: some entries, or without ids all; single consumers get all."""
-        wanted = list(consumer.unacked)
-        if ids and self.kind in (SHARED, KEY_SHARED):
+        """Puts entries that a consumer holds into the replay queue: of a Shared subscription the named ones, or all."""
+        self._note("redeliver", consumer.session, ids)
+        wanted = list(consumer.pending)
+        if ids and self.kind == SHARED:
             named = {self.cursor.number_of(ledger, entry) for ledger, entry, _ in ids}
             wanted = [number for number in wanted if number in named]
         for number in wanted:
-            del consumer.unacked[number]
+            del consumer.pending[number]
             self.redeliveries[number] = self.redeliveries.get(number, 0) + 1
-            self.again(number)
+            self.add_to_replay(number)
 
     def acknowledge(self, ids: list[Id], *, cumulative: bool) -> bool:
-        """Acknowledges. Returns whether the cursor accepts it."""
+        """Acknowledges. Returns whether the cursor accepts it. No consumer holds a deleted entry any more."""
         accepted = self.cursor.acknowledge(ids, cumulative=cumulative)
+        self._note("ack", cumulative, ids, accepted)
+        numbers = {self.cursor.number_of(ledger, entry) for ledger, entry, _ in ids}
         for consumer in self.consumers:
-            if cumulative or len(ids) > len(consumer.unacked):
-                gone = [number for number in consumer.unacked if self.cursor.remaining(number) == ()]
-            else:
-                numbers = [self.cursor.number_of(ledger, entry) for ledger, entry, _ in ids]
-                gone = [n for n in numbers if n is not None and n in consumer.unacked and not self._is_left(n)]
-            for number in gone:
-                consumer.unacked.pop(number, None)
+            for number in [n for n in consumer.pending if (cumulative or n in numbers) and not self._is_left(n)]:
+                del consumer.pending[number]
         return accepted
 
     def _is_left(self, number: int) -> bool:
         return self.cursor.remaining(number) != ()
 
-    def _receiver(self, entry: Entry) -> Consumer | None:
-        """The consumer that gets an entry, if it has permits."""
-        if not self.consumers:
-            return None
-        if self.kind in (EXCLUSIVE, FAILOVER):
-            chosen = self.consumers[0]
-            return chosen if chosen.permits > 0 else None
-        if self.kind == KEY_SHARED:
-            key = wire.parts_of(entry.message, check=False).metadata.partition_key.encode()
-            chosen = self.consumers[wire.crc32c(key) % len(self.consumers)]
-            return chosen if chosen.permits > 0 else None
-        for _ in self.consumers:
-            self._next = (self._next + 1) % len(self.consumers)
-            if self.consumers[self._next].permits > 0:
-                return self.consumers[self._next]
-        return None
+    def _receiver(self) -> Consumer | None:
+        """The consumer that gets the next entry, if there is one with permits."""
+        if self.kind != SHARED:
+            return self.consumers[0] if self.consumers and self.consumers[0].permits > 0 else None
+        turn = self._turn % max(1, len(self.consumers))
+        return next((each for each in self.consumers[turn:] + self.consumers[:turn] if each.permits > 0), None)
 
     def dispatch(self, log: list[Entry]) -> None:
-        """Delivers entries while there are permits: what is to be redelivered first, then from the read position."""
-        while any(consumer.permits > 0 for consumer in self.consumers):
+        """Delivers entries while there are permits: those of the replay queue first, then from the read position."""
+        while (consumer := self._receiver()) is not None:
             while self.replay and not self._is_left(self.replay[0]):
                 del self.replay[0]
             number = self.replay.pop(0) if self.replay else self._read()
             if number is None:
                 return
-            entry = log[number]
-            consumer = self._receiver(entry)
-            if consumer is None:
-                self.again(number)
-                return
-            charged = self.cursor.left(number, len(entry.payloads))
-            consumer.permits -= charged
-            consumer.dispatched += charged
-            consumer.unacked[number] = None
-            self._deliver(consumer, number, entry)
+            cost = self.cursor.left(number, len(log[number].payloads))
+            consumer.permits -= cost
+            consumer.charged += cost
+            consumer.pending[number] = None
+            self._turn = self.consumers.index(consumer) + 1
+            self._deliver(consumer, number, log[number])
 
     def _read(self) -> int | None:
         number = self.cursor.read()
         if number is not None:
-            self._journal.append(("read", self.name, number))
+            self._note("read", number)
         return number
 
     def _deliver(self, consumer: Consumer, number: int, entry: Entry) -> None:
@@ -186,27 +206,30 @@ class Subscription:
         if self.redeliveries.get(number):
             command.MESSAGE.redelivery_count = self.redeliveries[number]
         ack_words = self.cursor.remaining(number)
-        command.MESSAGE.ack_words.extend(ack_words or ())
-        self._journal.append(("deliver", self.name, number, ack_words))
+        self._note("deliver", consumer.session, number, ack_words)
+        command.MESSAGE.ack_words.extend(self.ack_words or ack_words or ())
+        self.ack_words = []
         message = entry.message
         if self.corrupt:
             self.corrupt -= 1
             self.corrupted.append(number)
             message = message[:-1] + bytes([message[-1] ^ 1])
-        consumer.connection.send(command, message)
+        if self.held is not None:
+            self.held.append((consumer.connection, command, message))
+        else:
+            consumer.connection.send(command, message)
 
 
 class Topic:
     """A topic: its log, and which producers and consumers are attached at which broker."""
 
-    def __init__(self, name: str, journal: list[tuple[Any, ...]], *, deduplication: bool, profile: str) -> None:
+    def __init__(self, name: str, journal: list[tuple[Any, ...]], *, deduplication: bool) -> None:
         self.name = name
         self._journal = journal
         self.deduplication = deduplication
-        self.profile = profile
-        self.ledgers = [0]
+        self.ledgers = [0]  # the number of entries of each; ledger ids start at 1
         self.log: list[Entry] = []
-        self.sizes: list[int] = []
+        self.sizes: list[int] = []  # of the batches of the log
         self.last_sequence: dict[str, int] = {}
         self.producers: dict[tuple[int, int], Producer] = {}  # by connection and id
         self.consumers: dict[tuple[int, int], tuple[Subscription, Consumer]] = {}
@@ -216,6 +239,7 @@ class Topic:
     def roll_ledger(self) -> None:
         """A broker opens the topic: the next entry goes to a new ledger."""
         self.ledgers.append(0)
+        self._journal.append(("load", self.name))
         for each in self.subscriptions.values():
             each.cursor.step("roll_ledger")
 
@@ -224,7 +248,7 @@ class Topic:
         receipt = command_of(Type.SEND_RECEIPT, producer_id=producer.id, sequence_id=send.sequence)
         receipt.SEND_RECEIPT.highest_sequence_id = send.highest
         if self.deduplication and send.highest <= self.last_sequence.get(producer.name, -1):
-            receipt.SEND_RECEIPT.message_id.ledger = receipt.SEND_RECEIPT.message_id.entry = 2**64 - 1
+            receipt.SEND_RECEIPT.message_id.ledger = receipt.SEND_RECEIPT.message_id.entry = _NO_LEDGER
             return receipt, False
         ledger, entry, size = len(self.ledgers), self.ledgers[-1], len(send.payloads)
         broker = producer.connection.broker
@@ -245,14 +269,30 @@ class Topic:
         for each in self.subscriptions.values():
             each.dispatch(self.log)
 
-    def subscription(self, name: str, kind: int, *, earliest: bool) -> Subscription:
-        """The subscription of that name; a new one starts at the first entry, or after the last one."""
+    def subscription(self, name: str, kind: int, first: int, *, is_durable: bool = True) -> Subscription:
+        """The subscription of that name; a new one reads from the entry of the number `first` on."""
         found = self.subscriptions.get(name)
         if found is None:
-            cursor = Cursor(self.profile, self.ledgers, self.sizes, at_end=not earliest)
-            found = self.subscriptions[name] = Subscription(name, kind, cursor, self._journal)
-            self._journal.append(("subscription", name, earliest))
+            key = f"{self.name}/{name}"
+            cursor = Cursor(self.ledgers, self.sizes, first)
+            found = Subscription(key, kind, cursor, self._journal, is_durable=is_durable)
+            self.subscriptions[name] = found
+            self._journal.append(("subscription", key, self.name, kind, first))
         return found
+
+    def number_of(self, position: Any, *, after: bool = False) -> int:
+        """The number of the entry of a message id, or of the next one."""
+        if position.ledger == _NO_LEDGER:  # the earliest
+            return 0
+        return (bisect_right if after else bisect_left)(
+            self.log, (position.ledger, position.entry), key=lambda each: each[:2]
+        )
+
+    def remove(self, subscription: Subscription, consumer: Consumer) -> None:
+        """Ends a consumer's session; a subscription of readers ends with its last consumer."""
+        subscription.remove(consumer)
+        if not subscription.is_durable and not subscription.consumers:
+            self.subscriptions = {n: each for n, each in self.subscriptions.items() if each is not subscription}
 
     def forget(self, connection: int) -> None:
         """A connection has ended, and with it its sessions."""
@@ -260,5 +300,5 @@ class Topic:
             del self.producers[key]
         for key in [key for key in self.consumers if key[0] == connection]:
             subscription, consumer = self.consumers.pop(key)
-            subscription.remove(consumer)
+            self.remove(subscription, consumer)
         self.dispatch()

@@ -123,6 +123,7 @@ class ServerError(IntEnum):
     CHECKSUM_ERROR = 9
     TOPIC_NOT_FOUND = 11
     PRODUCER_BUSY = 16
+    NOT_ALLOWED = 22
 
 
 _SCALARS = {"int64": 3, "uint64": 4, "int32": 5, "bool": 8, "string": 9, "bytes": 12, "uint32": 13}

@@ -161,7 +161,7 @@ def redelivery_was_of_everything(seen: Observed) -> bool:
 
 def entries_left_came_with_an_ack_set(seen: Observed) -> bool:
     """Only entries that were delivered with an ack set stay in the backlog."""
-    filtered = {number for _, number, words in _journal(seen, "deliver") if words}
+    filtered = {number for *_, number, words in _journal(seen, "deliver") if words}
     return all(entry in filtered for entry, _ in messages_not_removed(seen, by_id=False))
 
 
@@ -220,7 +220,7 @@ def consumer_stalls_without_permits(seen: Observed) -> bool:
 def filtered_messages_return_permits(seen: Observed) -> bool:
     """No consumer has more permits than its queue and the filtered messages together, and some were filtered."""
     size, queue = seen.settings.get("size", 1), seen.settings.get("receiver_queue", 0)
-    delivered = [words for _, _, words in _journal(seen, "deliver") if words]
+    delivered = [words for *_, words in _journal(seen, "deliver") if words]
     filtered = sum([size - sum([(word % 2**64).bit_count() for word in words]) for words in delivered])
     high = [each[3] for each in seen.report.get("permits", ())]
     return filtered > 0 and all(queue / 2 <= each <= queue + filtered for each in high)

@@ -1,0 +1,166 @@
+"""The dispatcher of a subscription, by the models: what is delivered next, to whom, and for how many permits.
+
+`managed_ledger` decides what waits for replay, which entry is read next, and which consumer gets it. `client_session`
+decides what a delivery costs. Which consumer of a Shared subscription is next has no model: it may be any that has
+permits. Redelivery counts have no model either.
+
+Entries are numbered from 0 and lie in one ledger here: which ledger has an entry does not matter to a dispatcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from model.ack_set import mask_of
+from model.client_session import state as session
+from model.client_session.machine import client_session
+from model.machine import Refused
+from model.managed_ledger.cursors import individually_deleted, is_acknowledged, with_subscription
+from model.managed_ledger.dispatcher import added_to_replay, with_consumer
+from model.managed_ledger.machine import managed_ledger, reference
+from model.managed_ledger.state import Started, Subscription
+from model.positions import Position
+
+_SHARED = 1
+
+
+class Dispatcher:
+    """A dispatcher whose cursor reads from entry `first` on. It reads one entry at a time, always from storage."""
+
+    def __init__(self, kind: int, entries: int, first: int) -> None:
+        self.is_shared = kind == _SHARED
+        types = ("shared",) if self.is_shared else ("failover",)
+        self.config = reference.config._replace(subscriptions=1, types=types, max_bytes=0, read_batch=1)
+        self.state: Any = managed_ledger.start(self.config)
+        for _ in range(entries):
+            self.add_entry()
+        self.reset(first, ())
+
+    def step(self, action: str, *arguments: Any) -> Any:
+        """Takes a step. Returns its outcome."""
+        self.state, outcome = managed_ledger.step(self.config, self.state, action, arguments)
+        return outcome
+
+    @property
+    def _sub(self) -> Subscription:
+        [sub] = self.state.subscriptions
+        return sub  # type: ignore[no-any-return]
+
+    def _replace(self, sub: Subscription) -> None:
+        self.state = with_subscription(self.state, 0, sub)
+
+    # ---- what changes what is delivered
+
+    def add_entry(self) -> None:
+        """Adds an entry to the log."""
+        self.step("add_entry")
+
+    def attach(self, consumer: int) -> str:
+        """A consumer subscribes."""
+        return _refusal(self.step("connect", 0, consumer))
+
+    def detach(self, consumer: int) -> str:
+        """A consumer's session ends."""
+        return _refusal(self.step("disconnect", 0, consumer))
+
+    def flow(self, consumer: int, permits: int) -> str:
+        """A consumer grants permits."""
+        return _refusal(self.step("flow", 0, consumer, permits))
+
+    def redeliver(self, consumer: int, numbers: set[int | None]) -> str:
+        """A consumer asks for entries again: of a Shared subscription for some of those that it holds, or for all."""
+        asking = next((each for each in self._sub.consumers if each.consumer == consumer), None)
+        if asking is None or not numbers or not self.is_shared:
+            return _refusal(self.step("redeliver", 0, consumer))
+        again = tuple([each for each in asking.pending if each.entry in numbers])
+        left = tuple([each for each in asking.pending if each.entry not in numbers])
+        self._replace(added_to_replay(with_consumer(self._sub, asking._replace(pending=left)), again))
+        return ""
+
+    def acknowledged(self, numbers: Iterable[int], first_unacked: int) -> None:
+        """Entries are deleted, and so are all before the first one that is not acknowledged."""
+        for position in [Position(0, number) for number in numbers]:
+            deleted = is_acknowledged(self._sub, position)
+            if not deleted and isinstance(self.step("acknowledge", 0, position), Refused):  # nobody holds it
+                self.state = individually_deleted(self.config, self.state, 0, position)
+        self.step("mark_delete", 0, Position(0, first_unacked - 1))
+
+    def reset(self, first_unacked: int, deleted: Iterable[int]) -> None:
+        """Another broker opens the cursor, or a seek moves it: nothing is pending, and nothing waits for replay."""
+        acked = tuple([Position(0, number) for number in deleted])
+        idle = tuple([each._replace(pending=()) for each in self._sub.consumers])
+        mark = Position(0, first_unacked - 1)
+        first = Position(0, first_unacked)
+        self._replace(self._sub._replace(read_position=first, mark_delete=mark, acked=acked, consumers=idle, replay=()))
+
+    # ---- deliveries
+
+    def deliver(self, consumer: int, number: int, size: int, ack_set: tuple[int, ...] | None) -> str:
+        """The broker delivers an entry of that many messages. Returns what the models do otherwise."""
+        permits = {each.consumer: each.permits for each in self._sub.consumers}
+        after = _permits_after(permits.get(consumer, 0), size, ack_set)
+        if after is None:
+            return f"the consumer has {permits.get(consumer, 0)} permits"
+        self._set_permits({consumer: permits[consumer]} if self.is_shared else permits)
+        sent = self._deliver_next()
+        self._set_permits({**permits, consumer: after})
+        if sent != (number, consumer):
+            return "the model delivers nothing" if sent is None else f"the model delivers entry {sent[0]} to {sent[1]}"
+        return ""
+
+    def overdue(self) -> str:
+        """Which entry the broker should have delivered, if it should."""
+        before = self.state
+        sent = self._deliver_next()
+        self.state = before
+        return "" if sent is None else f"entry {sent[0]} is not delivered to {sent[1]}"
+
+    def view(self) -> list[list[Any]]:
+        """The consumers: each with its permits, and the entries that it holds."""
+        return [[each.consumer, each.permits, _numbers(each.pending)] for each in self._sub.consumers]
+
+    def _set_permits(self, permits: dict[int, int]) -> None:
+        """Sets the permits of all consumers; those that are not named have none."""
+        consumers = tuple([each._replace(permits=permits.get(each.consumer, 0)) for each in self._sub.consumers])
+        self._replace(self._sub._replace(consumers=consumers))
+
+    def _deliver_next(self) -> tuple[int, int] | None:
+        """Reads and dispatches until an entry is sent. Returns its number and the consumer, or None."""
+        negative = {each.consumer: min(each.permits, 0) for each in self._sub.consumers}
+        self._set_permits({each.consumer: max(each.permits, 0) for each in self._sub.consumers})
+        sent: tuple[int, int] | None = None
+        while sent is None:
+            started = self.step("read_more_entries", 0)
+            if not isinstance(started, Started) or not started.positions:
+                break
+            for each in started.issued:
+                self.step("complete_storage_read", each.number, True)
+            outcome = self.step("dispatch", 0, started.kind)
+            if outcome.sent:
+                [(position, consumer)] = outcome.sent
+                sent = position.entry, consumer
+                self.step("release", 0)
+            elif not outcome.skipped:
+                break
+        self._set_permits({each.consumer: each.permits + negative[each.consumer] for each in self._sub.consumers})
+        return sent
+
+
+def _permits_after(permits: int, size: int, ack_set: tuple[int, ...] | None) -> int | None:
+    """A consumer's permits after the delivery of an entry; None if it has none, or nothing of the entry is left."""
+    cfg = session.Config(batch_size=size, stored=1)
+    start = client_session.start(cfg)
+    left = range(size) if ack_set is None else [index for index in range(size) if mask_of(ack_set) >> index & 1]
+    consumer = start.consumer._replace(permits=permits, link=start.consumer.link._replace(served="open"))
+    acked = tuple([index for index in range(size) if index not in left])
+    after, outcome = client_session.step(cfg, start._replace(acked=acked, consumer=consumer), "dispatch", ())
+    return None if isinstance(outcome, Refused) else after.consumer.permits
+
+
+def _refusal(outcome: Any) -> str:
+    return outcome.why if isinstance(outcome, Refused) else ""
+
+
+def _numbers(positions: Iterable[Position]) -> list[int]:
+    return [each.entry for each in positions]

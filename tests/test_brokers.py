@@ -1,0 +1,212 @@
+"""The loopback brokers alone, driven by random commands without sockets: the models repeat every decision."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections import Counter
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fuzz.answers.judge import differences
+from fuzz.client import cluster, topic
+from fuzz.client.orders import Ordered
+from fuzz.client.run import TOPIC
+from fuzz.client.wire import Metadata, Type, command_of
+from fuzz.platform.json import from_json, to_json
+from fuzz.seeding import replaced_source
+
+SEEDS = range(60)
+
+
+class Client:
+    """A connection that reads nothing."""
+
+    def __init__(self, broker: int, number: int) -> None:
+        self.broker = broker
+        self.number = number
+
+    def send(self, command: Any, message: bytes = b"") -> None:
+        pass
+
+
+def batch(size: int) -> bytes:
+    """A batch of messages without metadata of their own."""
+    metadata: bytes = Metadata(num_messages_in_batch=size).SerializeToString()
+    single = b"\x18\x01"  # payload_size 1
+    return struct.pack(">I", len(metadata)) + metadata + (struct.pack(">I", len(single)) + single + b"7") * size
+
+
+class Driver:
+    """Sends random commands of two producers and several consumers, and moves or crashes the owner."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.brokers = Ordered(["pulsar://a", "pulsar://b"], deduplication=bool(seed % 2))
+        self.clients: dict[int, Client] = {}  # that are connected, by number
+        self.connected = 0
+        self.subscribed = 0
+        self.sequence = 0
+
+    def command(self, client: Client, kind: Type, message: bytes = b"", **fields: Any) -> None:
+        self.brokers.handle(client, command_of(kind, **fields), message)
+
+    def connect(self) -> None:
+        """A client with a producer, mostly at the owner."""
+        broker = self.brokers.open_at if self.random.random() < 0.8 else self.random.randint(0, 1)
+        self.connected += 1
+        client = self.clients[self.connected] = Client(broker or 0, self.connected)
+        self.command(client, Type.PRODUCER, topic=TOPIC, producer_id=0, request_id=0, producer_name=f"p{client.number}")
+
+    def client(self) -> Client:
+        """A connected client, mostly one with a producer that the owner has accepted."""
+        while not self.clients:
+            self.connect()
+        attached = [number for number, _ in self.brokers.topic(TOPIC).producers]
+        if attached and self.random.random() < 0.8:
+            return self.clients[self.random.choice(attached)]
+        return self.random.choice(list(self.clients.values()))
+
+    def subscribe(self) -> None:
+        client, number = self.client(), self.subscribed
+        kind = self.random.choice((topic.EXCLUSIVE, topic.SHARED, topic.SHARED, topic.FAILOVER))
+        fields: dict[str, Any] = {
+            "consumer_id": number,
+            "initial_position": self.random.randint(0, 1),
+            "consumer_name": "c",
+        }
+        self.command(client, Type.SUBSCRIBE, topic=TOPIC, subscription=f"s{kind}", type=kind, request_id=0, **fields)
+        self.subscribed += 1
+
+    def send(self) -> None:
+        size = self.random.choice((1, 1, 5))
+        client = self.client()
+        self.command(client, Type.SEND, batch(size), producer_id=0, sequence_id=self.sequence)
+        self.sequence += self.random.choice((0, size, size, size))
+
+    def consumer(self) -> tuple[Client, int]:
+        """A consumer, mostly one that is attached."""
+        attached = list(self.brokers.topic(TOPIC).consumers)
+        if attached and self.random.random() < 0.8:
+            client, number = self.random.choice(attached)
+            return self.clients[client], number
+        return self.client(), self.random.randrange(self.subscribed + 1)
+
+    def flow(self) -> None:
+        client, number = self.consumer()
+        self.command(client, Type.FLOW, consumer_id=number, permits=self.random.choice((1, 2, 10)))
+
+    def ids(self, client: Client, number: int, words: tuple[Any, ...]) -> list[dict[str, Any]]:
+        """Ids of entries that a consumer holds, or of any."""
+        log = self.brokers.topic(TOPIC).log
+        attached = self.brokers.topic(TOPIC).consumers.get((client.number, number))
+        held = list(attached[1].pending) if attached else []
+        chosen = self.random.sample(held, min(len(held), self.random.randint(0, 2)))
+        chosen += [self.random.randrange(len(log))] if log and self.random.random() < 0.3 else []
+        return [
+            {"ledger": log[n].ledger, "entry": log[n].entry, "ack_words": self.random.choice(words)} for n in chosen
+        ]
+
+    def acknowledge(self) -> None:
+        client, number = self.consumer()
+        is_cumulative = self.random.random() < 0.3
+        ids = self.ids(client, number, ((), (), (21,), (28,)))[: 1 if is_cumulative else None]
+        self.command(client, Type.ACK, consumer_id=number, ack_type=int(is_cumulative), message_id=ids)
+
+    def redeliver(self) -> None:
+        client, number = self.consumer()
+        self.command(client, Type.REDELIVER, consumer_id=number, message_ids=self.ids(client, number, ((),)))
+
+    def close(self) -> None:
+        client, number = self.consumer()
+        self.command(client, Type.CLOSE_CONSUMER, consumer_id=number, request_id=0)
+
+    def seek(self) -> None:
+        client, number = self.consumer()
+        for entry in self.random.sample(self.brokers.topic(TOPIC).log, 1) if self.brokers.topic(TOPIC).log else []:
+            position = {"ledger": entry.ledger, "entry": entry.entry}
+            self.command(client, Type.SEEK, consumer_id=number, request_id=0, message_id=position)
+
+    def forget(self, client: Client) -> None:
+        self.brokers.forget(client)
+        del self.clients[client.number]
+
+    def drop(self) -> None:
+        self.forget(self.client())
+
+    def move(self) -> None:
+        self.brokers.begin_transfer()
+        for _ in range(self.random.randint(0, 3)):
+            self.random.choice((self.send, self.flow, self.acknowledge))()
+        self.brokers.finish_transfer(url=self.random.random() < 0.5)
+
+    def crash(self) -> None:
+        broker = self.brokers.crash()
+        for client in [each for each in self.clients.values() if each.broker == broker]:
+            self.forget(client)
+        self.brokers.restart()
+
+    def run(self, steps: int = 120) -> dict[str, Any]:
+        """Takes random steps. Returns the report, as it comes through a pipe."""
+        weights = {"send": 20, "flow": 20, "acknowledge": 12, "redeliver": 8, "subscribe": 8, "connect": 3}
+        weights |= {"close": 3, "seek": 3, "drop": 1, "move": 1, "crash": 1}
+        for name in self.random.choices(list(weights), list(weights.values()), k=steps):
+            getattr(self, name)()
+        report: dict[str, Any] = from_json(to_json(self.brokers.report()))
+        return report
+
+
+def first_difference(seeds: range) -> str:
+    for seed in seeds:
+        for each in differences(Driver(seed).run(), deduplication=bool(seed % 2)):
+            return f"seed {seed}: {each}"
+    return ""
+
+
+def test_brokers_decide_as_the_models_do() -> None:
+    kinds: Counter[str] = Counter()
+    for seed in SEEDS:
+        report = Driver(seed).run()
+        assert differences(report, deduplication=bool(seed % 2)) == [], seed
+        kinds.update(kind for kind, *_ in report["journal"])
+    rare = {kind for kind in ("redeliver", "detach", "seek", "crash", "finish_transfer", "ack") if kinds[kind] < 20}
+    assert (kinds["deliver"] > 1000, rare) == (True, set())
+
+
+#: Seeded bugs of topic.py: text, and replacement.
+BUGS = {
+    "entries-of-a-closed-consumer-are-forgotten": (
+        "        for number in consumer.pending:\n            self.add_to",
+        "        for number in ():\n            self.add_to",
+    ),
+    "a-batch-costs-one-permit": ("cost = self.cursor.left(number, len(log[number].payloads))", "cost = 1"),
+    "flow-is-counted-twice": ("consumer.permits += permits", "consumer.permits += 2 * permits"),
+    "delivers-without-permits": ("if each.permits > 0), None", "if each.permits >= 0), None"),
+    "replays-the-newest-first": ("self.replay.pop(0) if", "self.replay.pop() if"),
+    "new-entries-come-before-replayed-ones": (
+        "number = self.replay.pop(0) if self.replay else self._read()",
+        "number = read if (read := self._read()) is not None else self.replay.pop(0) if self.replay else None",
+    ),
+    "redelivers-one-entry-of-an-exclusive-consumer": ("if ids and self.kind == SHARED", "if ids"),
+    "redelivers-what-another-consumer-holds": ("wanted if number in named", "wanted if number not in named"),
+    "stops-after-one-delivery": (
+        "            self._deliver(consumer, number, log[number])",
+        "            return self._deliver(consumer, number, log[number])",
+    ),
+    "an-acknowledged-entry-is-still-held": ("(cumulative or n in numbers) and not", "cumulative and not"),
+    "the-newest-failover-consumer-is-active": ("return self.consumers[0] if", "return self.consumers[-1] if"),
+    "a-seek-keeps-the-replay-queue": ("        self.replay.clear()\n", ""),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_of_the_dispatcher_is_a_difference_from_the_models(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeded = ModuleType(topic.__name__)
+    source = replaced_source(bug, topic.__name__, *BUGS[bug])
+    monkeypatch.setitem(sys.modules, topic.__name__, seeded)
+    exec(compile(source, "topic", "exec"), seeded.__dict__)
+    monkeypatch.setattr(cluster, "Topic", seeded.Topic)
+    assert first_difference(SEEDS)
