@@ -188,6 +188,16 @@ def test_without_counts_entries_leave_the_cache_behind_the_slowest_read_position
     assert counts(run(by_mark, ("mark_delete", 1, Position(0, 1)), s=s)) == {(0, 1): None}
 
 
+def test_individually_deleted_entries_are_no_backlog() -> None:
+    """`ManagedCursorImpl.getNumberOfEntries` subtracts them: a rewound cursor with one entry to deliver is no laggard."""
+    cfg = Config(subscriptions=1, types=("shared",), counts_reads=False, backlogged_threshold=2)
+    s = run(cfg, *[("add_entry",)] * 3, *joining(0), ("read_more_entries", 0), ("complete_storage_read", 1, True))
+    s = run(cfg, ("dispatch", 0, "normal"), *[("acknowledge", 0, Position(0, i)) for i in (1, 2)], s=s)
+    s = run(cfg, ("disconnect", 0, 0), ("connect", 0, 0), ("check_backlogged_cursors",), s=s)
+    assert s.subscriptions[0].read_position == (0, 0)
+    assert [c.cursor for c in s.active.cursors] == [0]
+
+
 def test_added_entry_is_not_cached_for_backlogged_cursor_without_counts() -> None:
     cfg = SHARED._replace(counts_reads=False, backlogged_threshold=1)
     s = run(cfg, *joining(0), ("add_entry",), ("check_backlogged_cursors",), ("add_entry",))

@@ -94,7 +94,7 @@ ValidFrom(log, p) ==
   IN IF \E k \in DOMAIN log : log[k].ledger = p[1] /\ (p[2] < log[k].entries \/ k = Len(log)) THEN p
      ELSE IF later = {} THEN p ELSE <<log[Least(later)].ledger, 0>>
 
-Backlog(log, sub) == Cardinality({p \in Log(log) : Upto(sub.read_position, p)})
+Backlog(log, sub) == Cardinality({p \in Log(log) \ sub.acked : Upto(sub.read_position, p)})
 
 -----------------------------------------------------------------------------
 (* Contents: the variables that actions change, as one record. *)

@@ -47,14 +47,20 @@ def held_entries(cfg: Config, s: State) -> tuple[Position, ...]:
     return (*sorted(set(held)), Position(0, -1))
 
 
-def entries_to_skip(cfg: Config, s: State) -> tuple[Position, ...]:
-    """Returns the last entries, and the position after them."""
-    return (*log(s)[-4:], Position(*s.ledgers[-1]))
+def positions(cfg: Config, s: State) -> tuple[Position, ...]:
+    """Returns the last entries and the end of the log; the first entry, which may be deleted, and one past the end."""
+    end = Position(*s.ledgers[-1])
+    return (*log(s)[-4:], end, Position(0, 0), end._replace(entry=end.entry + 1))
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Selects the weights of the next action: changes of the replay queue meet a replay read that is not dispatched."""
-    return "replaying" if any(sub.replayed is not None for sub in s.subscriptions) else ""
+    """Whether a replay read is not dispatched, or a rewound cursor has acknowledged entries ahead of it."""
+    if any(sub.replayed is not None for sub in s.subscriptions):
+        return "replaying"
+    is_rewound = not cfg.counts_reads and any(
+        sub.acked and sub.acked[-1] >= sub.read_position for sub in s.subscriptions
+    )
+    return "rewound" if is_rewound else ""
 
 
 def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
@@ -373,13 +379,13 @@ subject = Subject(
     invariants,
     domains={
         "subscription": (0, 1, 2),
-        "consumer": (0, 1),
+        "consumer": (0, 1, 0, 1, 2),
         "permits": (2, 1, 1, 4),
         "storage_read": outstanding_reads,
         "success": (True, True, True, False),
         "kind": ("normal", "replay", "normal"),
         "acknowledge.position": held_entries,
-        "position": entries_to_skip,
+        "position": positions,
         "millis": (1, 999, 1000, 1001, 400),
     },
     settings={
@@ -390,7 +396,7 @@ subject = Subject(
             ("shared", "key_shared"),
             ("key_shared", "failover"),
         ),
-        "consumers": (2, 1, 2),
+        "consumers": (2, 1, 3),
         "entry_bytes": ((10,), (10, 7, 1)),
         "entry_keys": ((0, 1), (0, 1, 0), (0, 1, 2), (0,)),
         "shadow_topic": (False,) * 9 + (True,),
@@ -432,7 +438,10 @@ subject = Subject(
         "advance": 0.7,
     },
     situation=situation,
-    in_situation={"replaying": {"redeliver": 5, "disconnect": 2, "dispatch": 0.7}},
+    in_situation={
+        "replaying": {"redeliver": 5, "disconnect": 2, "dispatch": 0.7},
+        "rewound": {"check_backlogged_cursors": 10, "check_cursors_to_cache_entries": 10},
+    },
     swarms={
         "tailing": {"disconnect": 0.1, "seek": 0, "complete_storage_read": 2},
         "catching_up": {"seek": 3, "add_entry": 0.5, "advance": 0.2},
@@ -459,7 +468,7 @@ subject = Subject(
     guidance={
         "weights": "used; see range_cache for the measurement",
         "swarms": "used; see range_cache for the measurement",
-        "situations": "used: entries are redelivered while others are read for replay",
+        "situations": "used: entries are redelivered while others are read for replay, and rewound cursors are checked",
         "corpus": "not used to generate traces; see range_cache",
     },
     abstract=abstract_state,

@@ -2,9 +2,9 @@
 
     cache        `impl/entry_cache`, with a handler for each entry that all its copies share
     cursors      `impl/active_cursors`, an order-statistics container
-    consumers    what they hold, by consumer, and how much of each key each of them holds
+    consumers    the entries that each holds, and of each key the number of entries that each holds
     replay       a sorted list, and one for each key
-    requests     the read that made a request, by request
+    readers      the subscription and the kind of the read that made a request, by request
 
 Complexities count dictionary operations as one.
 """
@@ -67,7 +67,7 @@ class ManagedLedger:
         return self._valid_from(Position(position.ledger, position.entry + 1))
 
     def add_entry(self) -> Added:
-        """Adds an entry, and caches it while somebody may read it. O(1), and an eviction if one is due."""
+        """Adds an entry, and caches it while a cursor is active or in the grace period. O(1), and an eviction."""
         position = Position(self._last, self._ledgers[self._last])
         self._ledgers[self._last] += 1
         size = self.cfg.entry_bytes[position.entry % len(self.cfg.entry_bytes)]
@@ -100,7 +100,7 @@ class ManagedLedger:
         return topic.mark_delete if self._by_mark else topic.read_position
 
     def _cursor_moved(self, name: int, was: Position) -> None:
-        """Tells the container a cursor's position if it changed. O(log subscriptions), and invalidation."""
+        """Updates a cursor's position in the container if it changed. O(log subscriptions), and invalidation."""
         now = self._tracked(self._topics[name])
         if now == was:
             return
@@ -135,7 +135,7 @@ class ManagedLedger:
         self._set_read_position(name, self._after(self._topics[name].mark_delete))
 
     def _set_mark_delete(self, name: int, mark: Position) -> None:
-        """Deletes all entries up to a position, and the acknowledged ones after it. O(entries that are tracked)."""
+        """Moves the mark-delete position, also over the acknowledged entries after it. O(tracked entries)."""
         topic = self._topics[name]
         was = self._tracked(topic)
         while (after := self._after(mark)) in topic.acked:
@@ -156,7 +156,7 @@ class ManagedLedger:
     # ---- consumers
 
     def connect(self, subscription: int, consumer: int) -> Refused | None:
-        """Adds a consumer. O(what consumers hold)."""
+        """Adds a consumer. O(entries that consumers hold)."""
         topic = self._topics[subscription]
         if consumer in topic.clients:
             return Refused("illegal_state", "the consumer is connected")
@@ -170,7 +170,7 @@ class ManagedLedger:
         return None
 
     def _restart(self, name: int) -> None:
-        """The cursor is rewound: now, or when its reads are complete. O(what consumers hold)."""
+        """Rewinds the cursor: now, or when its reads are complete. O(entries that consumers hold)."""
         topic = self._topics[name]
         for client in topic.clients.values():
             topic.drop_all(client)
@@ -180,7 +180,7 @@ class ManagedLedger:
             self._rewind(name)
 
     def disconnect(self, subscription: int, consumer: int) -> Refused | None:
-        """Removes a consumer. O(what it holds)."""
+        """Removes a consumer. O(entries that it holds)."""
         topic = self._topics[subscription]
         client = topic.clients.get(consumer)
         if client is None:
@@ -208,7 +208,7 @@ class ManagedLedger:
         return None
 
     def redeliver(self, subscription: int, consumer: int) -> Refused | None:
-        """A consumer gets what it holds again. O(what it holds)."""
+        """Puts the entries that a consumer holds into the replay queue. O(entries that it holds)."""
         topic = self._topics[subscription]
         client = topic.clients.get(consumer)
         if client is None:
@@ -276,7 +276,7 @@ class ManagedLedger:
         return Started(kind, tuple(positions), tuple(issued))
 
     def _expected_reads(self, request: int) -> int:
-        """The expected reads of what a request reads from storage. O(log subscriptions)."""
+        """The expected read count of the entries that a request reads from storage. O(log subscriptions)."""
         name, kind = self._readers[request]
         if kind == "replay":
             return 0
@@ -294,7 +294,7 @@ class ManagedLedger:
         return answer
 
     def _take(self, answers: tuple[Answered, ...]) -> None:
-        """Requests to the cache completed or failed. O(their entries)."""
+        """Takes the answers of complete and failed requests to the cache. O(their entries)."""
         for answer in answers:
             name, kind = self._readers.pop(answer.request)
             topic = self._topics[name]
@@ -376,7 +376,7 @@ class ManagedLedger:
     # ---- acknowledgements
 
     def acknowledge(self, subscription: int, position: Position) -> Refused | None:
-        """Acknowledges an entry. O(consumers), and what becomes deleted."""
+        """Acknowledges an entry. O(consumers + individually deleted entries)."""
         topic = self._topics[subscription]
         holder = next((client for client in topic.clients.values() if position in client.pending), None)
         if holder is not None:
@@ -395,7 +395,7 @@ class ManagedLedger:
         return None
 
     def seek(self, subscription: int, position: Position) -> Refused | None:
-        """Disconnects all consumers and moves the cursor. O(what they hold)."""
+        """Disconnects all consumers and moves the cursor. O(entries that they hold)."""
         if not self._has(position) and position != (self._last, self._ledgers[self._last]):
             return Refused("illegal_argument", "the position is not in the log, nor its end")
         topic = self._topics[subscription]
@@ -410,9 +410,11 @@ class ManagedLedger:
     # ---- periodic tasks
 
     def _backlog(self, topic: Topic) -> int:
+        """The unacknowledged entries that a cursor has still to read. O(ledgers + individually deleted entries)."""
         ledger, entry = topic.read_position
         before = min(entry, self._ledgers[ledger]) if ledger in self._ledgers else 0
-        return sum([entries for number, entries in self._ledgers.items() if number >= ledger]) - before
+        ahead = sum([entries for number, entries in self._ledgers.items() if number >= ledger]) - before
+        return ahead - len([p for p in topic.acked if p >= topic.read_position])
 
     def check_backlogged_cursors(self) -> Refused | None:
         """Activates cursors with consumers and a small backlog. O(subscriptions * ledgers)."""

@@ -32,7 +32,7 @@ def cache_config(cfg: Config) -> CacheConfig:
 class TopicCache(EntryCaches):
     """The entry cache of one topic. It asks for the expected read count of entries when storage answers."""
 
-    #: request -> expected reads of what it reads from storage
+    #: request -> expected read count of the entries that it reads from storage
     expected: Callable[[int], int]
 
     def store(self, position: Position, bytes: int) -> None:
@@ -78,14 +78,14 @@ class ReplayQueue:
             self.add(position)
 
     def add(self, position: Position) -> None:
-        """Adds an entry unless it is there. O(n) in memory moves."""
+        """Adds an entry unless the queue has it. O(n) in memory moves."""
         at = bisect_left(self.positions, position)
         if at == len(self.positions) or self.positions[at] != position:
             self.positions.insert(at, position)
             insort(self._by_key.setdefault(self._key_of(position), []), position)
 
     def remove(self, position: Position) -> None:
-        """Removes an entry if it is there. O(n) in memory moves."""
+        """Removes an entry if the queue has it. O(n) in memory moves."""
         at = bisect_left(self.positions, position)
         if at < len(self.positions) and self.positions[at] == position:
             del self.positions[at]
@@ -121,7 +121,7 @@ class Client:
 
 
 class Reading:
-    """A read that was not dispatched."""
+    """A read that is not dispatched."""
 
     def __init__(self, read: Read | None = None) -> None:
         self.requests = set(read.requests) if read else set()
@@ -179,14 +179,14 @@ class Topic:
             del self.holders[key]
 
     def drop_all(self, client: Client) -> list[Position]:
-        """Returns what a consumer held, in order; it holds nothing now. O(n log n)."""
+        """Drops all entries that a consumer holds, and returns them in order. O(n log n)."""
         positions = sorted(client.pending)
         for position in positions:
             self.drop(client, position)
         return positions
 
     def put_into_replay(self, positions: Iterable[Position]) -> None:
-        """Entries wait for replay unless they are acknowledged. As `ReplayQueue.add` for each."""
+        """Adds unacknowledged entries to the replay queue. As `ReplayQueue.add` for each."""
         for position in positions:
             if not self.is_acked(position):
                 self.replay.add(position)

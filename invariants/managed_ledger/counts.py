@@ -183,7 +183,7 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
 
 # ---- counts of cached entries -------------------------------------------------------------------------
 
-#: Actions that change the deliveries to come and no count; each is a coverage goal below.
+#: Actions that change the deliveries to come and no count; the coverage goals below are the cases.
 INTERVENTIONS = ("connect", "disconnect", "redeliver", "seek", "mark_delete", "acknowledge")
 
 
@@ -199,7 +199,10 @@ def is_answered(s: State, event: Event) -> bool:
 
 
 def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
-    """Whether a step that is no intervention keeps the handler of a cached entry and discards no read of it."""
+    """Whether the count and the deliveries to come of a cached entry must change equally in a step.
+
+    Not if the step replaces the entry's handler (`EntryReadCountHandlerImpl`), or discards a read of the entry.
+    """
     if event.name == "complete_storage_read":
         return is_answered(before, event) and e.position not in positions_of_answer(before, event)
     if event.name != "dispatch" or not isinstance(event.outcome, Dispatched):

@@ -75,6 +75,11 @@ def no_counts(cfg: Config) -> bool:
     return not cfg.counts_reads
 
 
+def entries_to_read(s: State, sub: Subscription) -> int:
+    """Returns the number of unacknowledged entries from the read position on."""
+    return sum(p >= sub.read_position and not is_acked(sub, p) for p in log(s))
+
+
 def reads(sub: Subscription) -> list[Read]:
     """Returns the outstanding reads of a subscription."""
     return [read for read in (sub.normal, sub.replayed) if read is not None]
@@ -185,9 +190,12 @@ def active_cursors_are_at_their_positions(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger, on=("check_backlogged_cursors",), given=no_counts)
 def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the check, a cursor with consumers is active if it has fewer entries to read than the threshold."""
+    """After the check, a cursor with consumers is active if it has fewer entries to read than the threshold.
+
+    Acknowledged entries do not count.
+    """
     return all(
-        (name in active(after)) == (sum(p >= sub.read_position for p in log(after)) < cfg.backlogged_threshold)
+        (name in active(after)) == (entries_to_read(after, sub) < cfg.backlogged_threshold)
         for name, sub in enumerate(after.subscriptions)
         if sub.consumers
     )
@@ -198,7 +206,7 @@ def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, 
     """The check marks exactly the backlogged cursors of a large enough group with similar backlogs."""
     if cfg.min_backlog_cursors == 0:
         return before == after
-    left = [sum(p >= sub.read_position for p in log(after)) for sub in after.subscriptions]
+    left = [entries_to_read(after, sub) for sub in after.subscriptions]
     return all(
         sub.caches_reads
         == (

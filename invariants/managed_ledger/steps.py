@@ -210,9 +210,10 @@ def _answered(read: Read, event: Event) -> Read | None:
 
 
 def starts_again(cfg: Config, name: int, before: Subscription, after: Subscription, event: Event) -> bool:
-    """Whether a call delivers again from the mark-delete position: the first or active consumer is another one.
+    """Whether a call makes the dispatcher deliver again from the mark-delete position.
 
-    Or the last one left, or the active one of a failover subscription asked for redelivery.
+    The first consumer comes, or the last one leaves. The active consumer of a failover subscription changes, or asks
+    for redelivery.
     """
     old, new = ([c.consumer for c in sub.consumers] for sub in (before, after))
     if not old or not new or not is_type(cfg, name, "failover"):

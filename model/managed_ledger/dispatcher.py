@@ -97,7 +97,7 @@ def is_blocked(cfg: Config, sub: Subscription, kind: Kind, position: Position) -
 
 
 def permits_of(cfg: Config, sub: Subscription, subscription: int) -> int:
-    """Returns the permits that a read may use: of the active consumer, or of all."""
+    """Returns the sum of the permits of all consumers; of a failover subscription, the active consumer's permits."""
     counted = sub.consumers[:1] if type_of(cfg, subscription) == "failover" else sub.consumers
     return sum([c.permits for c in counted])
 
@@ -204,7 +204,7 @@ def answered(cfg: Config, s: State, subscription: int, kind: Kind, answer: Answe
 
 
 def discard(cfg: Config, s: State, entries: tuple[ReadEntry, ...]) -> State:
-    """Releases entries that were not delivered, which is no read unless `discarded_read_marks_read`."""
+    """Releases the entries of a discarded read; their counts fall only with `discarded_read_marks_read`."""
     change = ranges.marked_read if cfg.discarded_read_marks_read else ranges.unchanged
     for each in entries:
         caches, _ = ranges.change_read_count(s.caches.ranges, each.copy, change, keep_copy=False)
@@ -213,13 +213,13 @@ def discard(cfg: Config, s: State, entries: tuple[ReadEntry, ...]) -> State:
 
 
 def released(cfg: Config, s: State, entry: ReadEntry) -> State:
-    """`Entry.release` of a delivered or skipped entry: one expected read less."""
+    """`Entry.release` of an entry that was sent, skipped or put back: the expected read count falls by 1."""
     caches, _ = entry_cache.release(cache_config(cfg, s.ledgers), s.caches, entry.copy)
     return s._replace(caches=caches)
 
 
 def put_back(cfg: Config, s: State, subscription: int, entry: ReadEntry) -> State:
-    """`addEntryToReplay`: one more expected read, then the release takes one away; the entry will be read again."""
+    """`addEntryToReplay`: raises the expected read count, releases the entry, and puts it into the replay queue."""
     if cfg.replay_raises_count:
         caches, _ = entry_cache.replay(cache_config(cfg, s.ledgers), s.caches, entry.copy)
         s = s._replace(caches=caches)
@@ -237,7 +237,7 @@ def send(s: State, subscription: int, consumer: Consumer, entry: ReadEntry) -> S
 
 
 def must_rewind(cfg: Config, sub: Subscription, kind: Kind, read: Read) -> bool:
-    """Whether a read is discarded: there is no consumer, or it began before the present ones."""
+    """Whether a read is discarded: no consumer is connected, or it was cancelled (`discards_old_replay_read`)."""
     return not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_old_replay_read))
 
 
@@ -286,5 +286,10 @@ def can_take(
 
 
 def backlog(s: State, subscription: int) -> int:
-    """Returns the number of entries that a cursor has still to read."""
-    return entries_from(s, s.subscriptions[subscription].read_position)
+    """`ManagedCursorImpl.getNumberOfEntries`: the entries from the read position on that are not acknowledged.
+
+    It is not the backlog of the subscription's metrics (`getNumberOfEntriesInBacklog`), which counts from the
+    mark-delete position.
+    """
+    sub = s.subscriptions[subscription]
+    return entries_from(s, sub.read_position) - sum([p >= sub.read_position for p in sub.acked])

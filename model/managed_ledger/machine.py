@@ -1,6 +1,6 @@
 """A managed ledger, its cursors, its dispatchers and its entry cache, composed (PIP-430, PIP-379).
 
-Models `ManagedLedgerImpl`, `OpAddEntry`, `OpReadEntry`, `ManagedCursorImpl`,
+Models `ManagedLedgerImpl`, `OpAddEntry`, `OpReadEntry`, `ManagedCursorImpl`, `PersistentTopic.checkBackloggedCursors`,
 `PersistentDispatcherMultipleConsumers`, `PersistentStickyKeyDispatcherMultipleConsumers` and
 `PersistentDispatcherSingleActiveConsumer`. Composed of `model/entry_cache` (one topic) and `model/active_cursors`.
 Step grain: one add, one start of a read, one answer of storage, one `sendMessagesToConsumers`, one call of a client,
@@ -14,7 +14,8 @@ one run of a task.
                position of the cursor that began the read, when storage answers; 0, so not cached, for a replay read
     dispatch   sent to a consumer; or put back for replay, which raises the count before the release lowers it
     release    a sent entry was written to the connection: the count falls by 1
-    inactive   a cursor without consumers; its read is discarded when it completes, and the cursor rewound
+    inactive   a cursor without consumers; its outstanding reads are discarded when they complete, and the cursor is
+               rewound
 
 Without counts (`cacheEvictionByExpectedReadCount` off) a periodic check activates cursors with consumers and a small
 backlog, entries before the slowest active cursor leave the cache, and entries from storage are cached for cursors that
@@ -100,9 +101,7 @@ managed_ledger = Machine(
     source="PIP-430, PIP-379",
     java={
         "ManagedLedgerImpl": (
-            "ledgerClosed createNewOpAddEntryForNewLedger "
-            "trimConsumedLedgersInBackground checkBackloggedCursors "
-            "checkCursorsToCacheEntries"
+            "ledgerClosed createNewOpAddEntryForNewLedger trimConsumedLedgersInBackground checkCursorsToCacheEntries"
         ),
         "OpAddEntry": "",
         "OpReadEntry": "",
@@ -112,6 +111,7 @@ managed_ledger = Machine(
             "redeliverUnacknowledgedMessages readMoreEntries "
             "sendMessagesToConsumers"
         ),
+        "PersistentTopic": "checkBackloggedCursors",
         "PersistentSubscription": "resetCursor",
         "RangeEntryCacheImpl": "readFromStorage invalidateAllEntries",
         "RangeEntryCacheManagerImpl": "doCacheEviction doEvictToWatermarkWhenOverThreshold",
@@ -207,7 +207,8 @@ def restart(cfg: Config, s: State, subscription: int) -> State:
 def disconnect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
     """`removeConsumer`: what the consumer has not acknowledged is put into the replay queue; no count is raised.
 
-    After the last consumer the replay queue is empty, the reads are cancelled and the cursor is inactive.
+    A failover subscription has no replay queue: if its active consumer leaves, it delivers again from the mark-delete
+    position. After the last consumer the replay queue is empty, the reads are cancelled and the cursor is inactive.
     """
     sub = s.subscriptions[subscription]
     gone = next((c for c in sub.consumers if c.consumer == consumer), None)
@@ -259,8 +260,8 @@ def redeliver(cfg: Config, s: State, subscription: Name, consumer: ConsumerName)
 def read_more_entries(cfg: Config, s: State, subscription: Name) -> Step[State, Started]:
     """`readMoreEntries`: starts a replay read if entries can be replayed, else a normal read.
 
-    It reads at most as many entries as there are permits (`dispatcherMaxReadBatchSize` limits it, too). Nothing is read
-    during a replay read. Acknowledged entries first leave the replay queue.
+    A read has at most as many entries as there are permits, and at most `dispatcherMaxReadBatchSize`. No read starts
+    during a replay read, and no normal read during a normal read. Acknowledged entries first leave the replay queue.
     """
     sub = s.subscriptions[subscription]
     most = min(permits_of(cfg, sub, subscription), cfg.read_batch)
@@ -315,7 +316,10 @@ def expected_read_count(cfg: Config, s: State, subscription: int, kind: Kind) ->
 def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[State, Dispatched]:
     """`sendMessagesToConsumers`: dispatches the entries of a complete read.
 
-    They are discarded if all consumers have left since the read began; the cursor is rewound.
+    They are discarded, and the cursor is rewound, if the read was cancelled or no consumer is connected. With
+    `replay_order` "new_first", a Key_Shared read is not sent if the replay queue has a new first entry since the read
+    began: entries of a normal read are put back for replay, and those of a replay read are discarded and stay in the
+    replay queue.
     """
     sub = s.subscriptions[subscription]
     read = read_of(sub, kind)
@@ -337,7 +341,7 @@ def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[Stat
 
 @managed_ledger.action
 def release(cfg: Config, s: State, subscription: Name) -> Step[State, Position]:
-    """`EntryImpl.release`: the oldest entry that was sent is written to the connection; one expected read less."""
+    """`EntryImpl.release`: the oldest sent entry was written to the connection; its expected read count falls by 1."""
     sub = s.subscriptions[subscription]
     if not sub.sent:
         return refused(s, "not_enabled", "no entry is being sent")
@@ -404,7 +408,7 @@ def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
 
 @managed_ledger.action
 def check_cursors_to_cache_entries(cfg: Config, s: State) -> Step[State, None]:
-    """`checkCursorsToCacheEntries`: marks cursors whose large backlog is like that of others; their reads are cached.
+    """`checkCursorsToCacheEntries`: marks cursors with a large backlog like that of others; their reads are cached.
 
     With counts it is not run.
     """
@@ -429,7 +433,7 @@ def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
 
 @managed_ledger.action
 def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
-    """`doEvictToWatermarkWhenOverThreshold`: the task that an added entry triggered."""
+    """`doEvictToWatermarkWhenOverThreshold`: the task that an insertion into the cache triggered."""
     caches, evicted = entry_cache.run_eviction_task(cache_config(cfg, s.ledgers), s.caches)
     return (s, evicted) if caches is s.caches else (s._replace(caches=caches), evicted)
 

@@ -61,7 +61,7 @@ class Config(NamedTuple):
     max_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 134_217_728
     #: fraction of the maximum size at which a size pass (`doEvictToWatermarkWhenOverThreshold`) stops
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
-    #: without counts: a cursor with at least this many entries to read is inactive
+    #: without counts: a cursor with at least this many unacknowledged entries to read is inactive
     backlogged_threshold: Annotated[int, AtLeast(0), Setting("managedLedgerCursorBackloggedThreshold", 1000)] = 1000
     #: without counts: entries that a cursor reads from storage are cached if at least this many cursors, itself
     #: included, have a backlog similar to its own (`max_backlog_between`); 0: never
@@ -290,10 +290,7 @@ def valid_from(s: State, position: Position) -> Position:
 
 
 def entries_from(s: State, position: Position) -> int:
-    """Returns the number of entries at a position or after it (`ManagedLedgerImpl.getNumberOfEntries(Range)`).
-
-    Individually deleted entries count, unlike in the cursor's `getNumberOfEntries`.
-    """
+    """Returns the number of entries at a position or after it (`ManagedLedgerImpl.getNumberOfEntries(Range)`)."""
     return sum(
         [
             max(0, each.entries - position.entry) if each.ledger == position.ledger else each.entries
