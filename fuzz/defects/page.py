@@ -52,14 +52,13 @@ def page_of(defects: Sequence[Defect]) -> str:
     for severity, rows in groupby(defects, key=lambda defect: defect.severity):
         lines.append(f"## {severity.capitalize()}\n")
         for row in rows:
-            rules, hiding = (", ".join(f"`{rule}`" for rule in each) for each in (row.rules, row.hidden_by))
-            hidden = f"; in the profile hidden by {hiding}" if hiding else ""
+            rules = ", ".join(f"`{rule}`" for rule in row.rules)
             lines += [
                 f"### {row.component}: {row.id}\n",
                 f"{' '.join(filter(None, (row.symptom, row.mechanism, row.consequence)))}\n",
                 f"- versions: {row.versions} ({row.origin}); profile `{row.profile}`",
                 f"- upstream: {linked(row.link) or NO_REPORT}",
-                f"- violates `{row.property}`, because of {rules}{hidden}\n",
+                f"- violates `{row.property}`, because of {rules}\n",
             ]
     lines.append("## Upstream reports\n")
     lines.append("Each report that a model shows, with the defect or the seeded bug (*) that shows it.\n")

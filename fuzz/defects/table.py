@@ -9,7 +9,6 @@ Each table of `fuzz/defects/<component>.toml` is one mechanism. Its name, in keb
     severity, versions
     link            optional: where it was reported
     origin          how the mechanism is known (default: as the least certain of its rules is)
-    hidden_by       optional: rules of the profile with which no trace shows this defect, because another one hides it
     tlc             optional: where TLC finds it, as a run in `tla/runs/` says it (default: `scope = "smoke"`)
 
 The table `not_expressible` has reports about the component that its machine cannot show, each with the reason.
@@ -64,13 +63,10 @@ class Defect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     versions: str
     origin: Origin
     link: str = ""
-    hidden_by: tuple[str, ...] = ()
     tlc: Mapping[str, Any] = {}
 
     def command(self) -> str:
         """The command that finds the defect."""
-        if self.hidden_by:
-            return f"brokerproof evidence {self.component} --defect {self.id}"
         return f"brokerproof fuzz {self.component} --profile {self.profile} --property {self.property}"
 
     def changes(self) -> dict[str, Any]:
@@ -81,14 +77,6 @@ class Defect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def config(self) -> Any:
         """The reference with the profile's values of the rules."""
         return find_profile(find_subject(self.component), "reference")._replace(**self.changes())
-
-    def shown_by(self) -> Any:
-        """The profile, with the reference's values of the rules that hide the defect."""
-        subject = find_subject(self.component)
-        reference = find_profile(subject, "reference")
-        return find_profile(subject, self.profile)._replace(
-            **{each: getattr(reference, each) for each in self.hidden_by}
-        )
 
 
 def defects_of(component: str) -> list[Defect]:
@@ -138,7 +126,7 @@ def _defect_of(component: str, name: str, row: dict[str, Any], where: str) -> De
     broken, reference = find_profile(subject, defect.profile), find_profile(subject, "reference")
     if defect.property not in {p.name for p in subject.properties}:
         raise BadValue(f"{where}: {component} has no property {defect.property}")
-    for rule in (*defect.rules, *defect.hidden_by):
+    for rule in defect.rules:
         if rule not in subject.machine.settings:
             raise BadValue(f"{where}: the config of {component} has no field {rule}")
         if getattr(broken, rule) == getattr(reference, rule):

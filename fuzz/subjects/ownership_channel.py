@@ -71,10 +71,15 @@ def first_owners(cfg: Config, s: State) -> tuple[int, ...]:
     return (0, *owners)
 
 
+def has_parked_lookup_of_owned(at: Broker) -> bool:
+    """Whether a broker has parked a lookup of a bundle that is Owned in its view."""
+    return any(parked and data and data.state == "Owned" for parked, data in zip(at.lookups, at.view, strict=True))
+
+
 def situation(cfg: Config, s: State) -> str:
-    """Whether brokers are missing, or the channel is quiet."""
+    """Whether a lookup is parked until its owner registers, brokers are missing, or the channel is busy or quiet."""
     if not all(at.is_up and at.is_registered for at in s.brokers):
-        return "broken"
+        return "parked" if any(has_parked_lookup_of_owned(at) for at in s.brokers) else "broken"
     if any(at.read < len(s.log) or at.tasks for at in s.brokers):
         return "busy"
     return "quiet"
@@ -389,6 +394,7 @@ subject = Subject(
     situation=situation,
     in_situation={
         "broken": {"crash": 0.3, "lose_session": 0.3, "monitor": 2},
+        "parked": {"crash": 0.3, "lose_session": 10, "monitor": 2, "time_out_lookup": 3},
         "quiet": {"unload": 2, "read": 0.3, "finish": 0.3},
     },
     swarms={
