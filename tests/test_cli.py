@@ -619,6 +619,9 @@ def test_a_component_depends_on_the_components_that_it_imports() -> None:
     assert {"model/range_cache.py", "impl/range_cache.py", "fuzz/run/pair.py", "tla/EntryCache.tla"} <= entry_cache
     assert "model/txn_rollout.py" not in entry_cache
     assert "fuzz/mutants/txn_log.toml" not in entry_cache
+    assert {"fuzz/defects/table.py", "fuzz/benchmarks/runner.py"} <= entry_cache
+    assert {"tla/ManagedLedger.tla", "tla/EntryCacheState.tla"} <= {str(p) for p in files_of("canary", "ManagedLedger")}
+    assert {"tla/CursorHeap.tla", "tla/CursorList.tla"} <= {str(p) for p in files_of("canary", "ActiveCursors")}
 
 
 def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from fuzz.tlc import process
 from fuzz.tlc import runs as engine
 from fuzz.tlc.manifest import Run, all_runs, chosen
 from fuzz.tlc.module import camel, read_module
-from fuzz.tlc.process import Job, distinct_states_of, find_jar, result_of, run_tlc
+from fuzz.tlc.process import Job, Outcome, distinct_states_of, find_jar, result_of, run_tlc
 from fuzz.tlc.runs import MODULES, expected_of, make_run
 from fuzz.tlc.values import Function, ModelValue, parse_state, parse_value, read_dump, tla
 from model.machine import BadValue
@@ -163,6 +163,20 @@ def test_a_wrong_expectation_is_a_difference(tmp_path: Path) -> None:
     run = structs.replace(BARE, profile="pulsar-2026-07", violates="InvertedRangeIsEmpty")
     [line] = make_run(run, MODULES, tmp_path).differences
     assert "range_cache_bare: success, expected violated InvertedRangeIsEmpty" in line
+
+
+def test_a_violation_stays_one_if_no_property_shows_it_alone() -> None:
+    """TLC does not name a violated liveness property; a run of each of them alone may end otherwise, as by a timeout."""
+    of_all = Outcome("violated", 1, 1.0, Path("log"), None)
+
+    def launch(checks: tuple[str, ...]) -> Outcome:
+        return of_all if checks == ("A", "B") else of_all._replace(result=alone[checks[0]])
+
+    alone = {"A": "success", "B": "violated"}
+    assert engine._with_violated_name(launch, ("A", "B")).result == "violated B"
+    assert engine._with_violated_name(launch, ("B",)).result == "violated B"
+    alone = {"A": "success", "B": "timeout"}
+    assert engine._with_violated_name(launch, ("A", "B")) == of_all
 
 
 def test_what_tlc_cannot_read_is_said(tmp_path: Path) -> None:
@@ -366,7 +380,11 @@ def listing(folder: Path, text: str) -> Path:
         (ONE + 'nightly = "yes"', "the run one: Expected `bool`, got `str`"),
         (ONE.replace("smoke", "huge"), "range_cache has no scope huge"),
         (ONE + 'profile = "x"', "range_cache has no profile x"),
-        (ONE + 'actions = ["fly"]', "drives fly, which range_cache does not have"),
+        (ONE + 'actions = ["fly"]', "the run range_cache_one names the action fly, which range_cache does not have"),
+        (ONE + 'without = ["fly"]', "names the action fly, "),
+        (ONE + 'fair = ["fly"]', "names the action fly, "),
+        (ONE + "bounds = { height = 1 }", "the run range_cache_one bounds height; measures are "),
+        ("one = 1", "range_cache.toml: "),
         (ONE + "only = { bytes = [77] }", "`only` has [77] for bytes"),
         (ONE + "only = { copy = [1] }", "`only` needs fixed values of copy"),
         (ONE + "settings = { speed = 1 }", "range_cache has no setting speed"),

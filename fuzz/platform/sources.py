@@ -1,10 +1,11 @@
-"""Which files a component depends on: for caching a check's verdict, and for checking only what a change affects."""
+"""The files that a component's checks depend on. A verdict is cached until one of them changes."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import hashlib
+import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +15,9 @@ from model.machine import BadValue
 ROOT = Path(__file__).parents[2]
 _LAYERS = ("model", "impl", "invariants", "fuzz")
 #: Folders of `fuzz/` with a file for each component; all other files of `fuzz/` belong to every component.
-_BY_COMPONENT = ("subjects", "recordings", "defects", "mutants", "benchmarks")
+_BY_COMPONENT = ("subjects", "recordings", "defects", "mutants", "benchmarks", "charts")
+#: The modules that a TLA+ module refers to.
+_TLA_MODULES = re.compile(r"\b(?:EXTENDS|INSTANCE)\s+(\w+(?:\s*,\s*\w+)*)")
 
 
 def files_of(component: str, twin: str | None = None) -> frozenset[Path]:
@@ -28,8 +31,20 @@ def files_of(component: str, twin: str | None = None) -> frozenset[Path]:
     found |= _engine_files()
     found |= set((ROOT / "tests" / "recordings").glob("*.gz"))
     if twin is not None:
-        found |= {*(ROOT / "tla").glob(f"{twin}*.tla"), *(ROOT / "tla").glob(f"runs/{component}.toml")}
+        found |= {*_twin_files(twin), *(ROOT / "tla").glob(f"runs/{component}.toml")}
     return frozenset(path.relative_to(ROOT) for path in found if path.is_file())
+
+
+def _twin_files(twin: str) -> set[Path]:
+    """The modules of a twin, and those that they extend or instantiate, directly or not."""
+    found, pending = set[Path](), set((ROOT / "tla").glob(f"{twin}*.tla"))
+    while pending:
+        path = pending.pop()
+        found.add(path)
+        names = _TLA_MODULES.findall(path.read_text(encoding="utf-8"))
+        named = {path.with_name(f"{name.strip()}.tla") for each in names for name in each.split(",")}
+        pending |= {each for each in named - found if each.is_file()}
+    return found
 
 
 def is_imported(module: str, component: str) -> bool:
@@ -83,8 +98,9 @@ def _content_digest(path: Path) -> bytes:
 @functools.cache
 def _engine_files() -> frozenset[Path]:
     folders = [ROOT / "fuzz" / name for name in _BY_COMPONENT]
+    components = {path.stem for path in folders[0].glob("*.py")} - {"__init__"}
     every = (path for path in (ROOT / "fuzz").rglob("*") if path.suffix in (".py", ".toml", ".html"))
-    return frozenset(path for path in every if path.parent not in folders or path.name == "__init__.py")
+    return frozenset(path for path in every if path.parent not in folders or path.stem not in components)
 
 
 @functools.cache

@@ -1,14 +1,14 @@
 """TLC's runs: those derived from scopes and from the defect table, and those written in `tla/runs/<component>.toml`.
 
-    derived    for each scope whose actions the twin has: the invariants, the stored counts, and, if the scope is small
-               enough, every step
+    derived    for each scope whose actions the twin has: the invariants hold, the number of states is the stored one,
+               and, if the scope is small enough, every step is one of the explorer's
                for each row of the defect table whose property the twin states: the reference with the row's rules
                violates the property
     written    everything else: liveness under fairness and its controls, other profiles, further actions and values
 
 A written run is a table with the run's name:
 
-    scope      the scope, modified by `settings`, `actions`, `without`, `only`, `domains` and `bounds`
+    scope      a scope of the component; `settings`, `actions`, `without`, `only`, `domains` and `bounds` change it
     about      one line
     checks     properties by name, or `always` for every invariant; by default `always` under the reference's rules,
                and none under others
@@ -144,7 +144,7 @@ def _read(path: Path, component: str) -> tuple[Mapping[str, Any], list[Run]]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
         defaults = tables.pop("defaults", {})
         return defaults, [_run_of(component, name, table, defaults) for name, table in tables.items()]
-    except (tomllib.TOMLDecodeError, BadValue) as problem:
+    except (ValueError, AttributeError, TypeError) as problem:  # no TOML, no UTF-8, a value in place of a table
         raise BadValue(f"{path}: {problem}") from None
 
 
@@ -164,9 +164,12 @@ def _run_of(
 def _narrowed(run: Run, scope: Scope) -> Scope:
     """The scope with the run's changes."""
     subject = run.subject
-    for action in run.actions:
+    for action in (*run.actions, *run.without, *(run.fair or ())):
         if action not in subject.machine.actions:
-            raise BadValue(f"the run {run.id} drives {action}, which {subject.name} does not have")
+            raise BadValue(f"the run {run.id} names the action {action}, which {subject.name} does not have")
+    for measure in run.bounds:
+        if measure not in subject.measures:
+            raise BadValue(f"the run {run.id} bounds {measure}; measures are {', '.join(subject.measures) or 'none'}")
     settings = {**scope.settings, **run.settings}
     cfg = subject.machine.configure(settings, find_profile(subject, run.profile))
     domains = {**scope.domains, **{key: _fitted(run, key, values, cfg) for key, values in run.domains.items()}}
@@ -185,7 +188,7 @@ def _narrowed(run: Run, scope: Scope) -> Scope:
 
 
 def _fitted(run: Run, key: str, values: Any, cfg: Any) -> tuple[Any, ...]:
-    """Plain values of an argument as the model's, "None" for None; the key is `argument` or `action.argument`."""
+    """The values of a run's table as the model's; the key is `argument` or `action.argument`."""
     wanted, _, argument = key.rpartition(".")
     for action in run.subject.machine.actions.values():
         for name, fits, where in action.fitters:
@@ -195,7 +198,7 @@ def _fitted(run: Run, key: str, values: Any, cfg: Any) -> tuple[Any, ...]:
 
 
 def _with_none(value: Any) -> Any:
-    """A value of TOML, which has no null."""
+    """A value of TOML, which has no null: the string "None" is None."""
     if isinstance(value, dict):
         return {key: _with_none(each) for key, each in value.items()}
     if isinstance(value, list):

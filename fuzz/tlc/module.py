@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fuzz.explore.search import Bounded
+from fuzz.explore.search import LIVENESS_MARGIN, Bounded
 from fuzz.run.generate import usable
 from fuzz.subject import Domain, Offset
 from fuzz.tlc.values import tla
@@ -21,8 +21,6 @@ ALWAYS, EVENTUALLY = "always", "eventually"
 _PROPERTIES = "Properties"
 #: Suffix of the operator that compares a measure with its bound.
 _BOUND = "AtMost"
-#: How far the fair actions may exceed the scope's bounds at the end, so that a bound does not stop them.
-LIVENESS_MARGIN = 2
 #: Prefix of a setting's constant, if a variable has the name of the setting.
 _START = "start_"
 #: The prefix of generated names.
@@ -103,7 +101,7 @@ class Twin:
             self._must_have(name, "which the run checks")
 
     def text(self, name: str, checks: tuple[str, ...]) -> tuple[str, str]:
-        """The text of a module of that name and its configuration, to check some of the checks."""
+        """The text of a module of that name, and its configuration, in which TLC checks these operators."""
         constants = {each: self._constant(each) for each in self.module.constants if each != _NONE}
         lines = [f"---- MODULE {name} ----", f"EXTENDS {self.module.name}, TLC"]
         lines += [f"{_PREFIX}{key} == {value}" for key, value in constants.items()]
@@ -155,7 +153,7 @@ class Twin:
         return " /\\ ".join(bounds) or "TRUE"
 
     def _bounded_actions(self) -> list[str]:
-        """Each action of the scope within the bounds, and their disjunction."""
+        """Each action of the scope, disabled where it exceeds the bounds, and their disjunction."""
         lines = [f"{_PREFIX}Within == {self._bounds(0)}"]
         for action in self.space.scope.actions:
             self._must_have(camel(action), "an action that the scope drives")
@@ -164,9 +162,9 @@ class Twin:
 
     @property
     def fair_actions(self) -> tuple[str, ...]:
-        """The only actions that occur after the switch to fair actions; none without a liveness property.
+        """The only actions that occur after the switch to fair actions; none if no liveness property is checked.
 
-        If `fair` is empty, they occur, but are not assumed to be fair.
+        If `fair` is (), those that the properties name occur, but are not assumed to be fair.
         """
         named = {self._eventually[check].fair for check in self.checks if check in self._eventually}
         if self.fair:

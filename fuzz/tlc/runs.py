@@ -5,7 +5,8 @@ A run's constants, bounds and actions are generated from the subject's scope int
 result is compared with the explorer's in the same scope:
 
     counts    the numbers of distinct states are equal
-    edges     each step of TLC's state graph is one of the explorer's, and vice versa; stuttering steps are ignored
+    edges     the steps between different states, each with its action, are equal: those of TLC's state graph and those
+              of the explorer's
 
 Conventions of a twin, so that no engine knows a component:
 
@@ -16,8 +17,9 @@ Conventions of a twin, so that no engine knows a component:
     properties   operators with the names of `always` and `eventually` properties in CamelCase, in the module itself
                  or in `<Module>Properties`
 
-Liveness: at any step the system may switch to the fair actions alone, each weakly fair, which may exceed the scope's
-bounds a little. TLC visits the states before and after the switch; the model's states are counted in the same way.
+Liveness: in any state the system may switch to the fair actions alone. Each of them is weakly fair, and they may exceed
+the scope's bounds by LIVENESS_MARGIN. TLC counts the states before and those after the switch, and so does the
+comparison.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from fuzz.explore.counts import counts_of
-from fuzz.explore.search import OUTSIDE, Bounded, Graph, explore
+from fuzz.explore.search import LIVENESS_MARGIN, OUTSIDE, Bounded, Graph, explore
 from fuzz.platform.progress import showing
 from fuzz.tlc.manifest import Run, all_runs, chosen
-from fuzz.tlc.module import LIVENESS_MARGIN, Twin, camel, read_module
+from fuzz.tlc.module import Twin, camel, read_module
 from fuzz.tlc.process import SUCCESS, VIOLATED, Job, Outcome, run_tlc
 from fuzz.tlc.values import parse_state, read_dump
 from model.machine import BadValue
@@ -83,9 +85,9 @@ def expected_of(run: Run) -> str:
 
 
 def run_tla(modules: list[str], scope: str | None, console: Console, folder: Path | None = None) -> list[Result]:
-    """Runs TLC on the runs of the modules and the scope, one after the other. Raises BadValue for unknown names.
+    """Makes the runs of these modules in this scope, one after the other. Raises BadValue for unknown names.
 
-    The modules and their runs are in the folder (default: the project's).
+    The folder has the modules and their runs (default: the project's).
     """
     folder = folder or MODULES
     runs = chosen(all_runs(folder), modules, scope)
@@ -155,20 +157,23 @@ def _model_states(run: Run, space: Bounded, twin: Twin, progress: Progress) -> t
     if run.counts is not None and not run.edges:
         return run.counts.distinct_states, None
     graph = _explored(space, progress)
-    states = len(graph.states) + _states_with_fair_steps(space, graph, twin.fair_actions)
+    states = len(graph.states) + _states_after_switch(space, graph, twin.fair_actions)
     return states, graph if run.edges else None
 
 
 def _with_violated_name(launch: Callable[[tuple[str, ...]], Outcome], checks: tuple[str, ...]) -> Outcome:
-    """The outcome, with the name of the violated property: TLC does not print the name of a liveness property."""
-    outcome = launch(checks)
-    if outcome.result != VIOLATED:
-        return outcome
+    """The outcome of a run; if it violates a liveness property, with the property's name, which TLC does not print.
+
+    Several properties are then checked one by one.
+    """
+    together = launch(checks)
+    if together.result != VIOLATED:
+        return together
     for each in checks:
-        outcome = launch((each,))
+        outcome = together if len(checks) == 1 else launch((each,))
         if outcome.result == VIOLATED:
             return outcome._replace(result=f"{VIOLATED} {each}")
-    return outcome
+    return together
 
 
 def _explored(space: Bounded, progress: Progress) -> Graph:
@@ -195,8 +200,11 @@ _GRAPHS_KEPT = 2
 _graphs: dict[Any, Graph] = {}
 
 
-def _states_with_fair_steps(space: Bounded, graph: Graph, actions: tuple[str, ...]) -> int:
-    """The number of states, including those that only these actions reach within LIVENESS_MARGIN of the bounds."""
+def _states_after_switch(space: Bounded, graph: Graph, actions: tuple[str, ...]) -> int:
+    """The number of states after the switch to these fair actions: those of the graph, and those that they reach.
+
+    0 without fair actions: then there is no switch.
+    """
     if not actions:
         return 0
     states = list(graph.states)
