@@ -1,7 +1,7 @@
 """The specification as a site: `python -m fuzz.spec DIR` writes DIR/index.html.
 
-A page for each component, from what its model, properties, tables and claims say of themselves: header, rules with
-their source, guarantees, settings, profiles, known defects, scopes. A page with all broker settings. The modules of
+A page for each component, made from its model, properties, tables and claims: header, actions with their source,
+guarantees, rules, settings, profiles, known defects, claims and scopes. A page with all broker settings. The modules of
 `model/` and `invariants/`, as pdoc documents them, are under DIR/modules.
 """
 
@@ -38,7 +38,7 @@ _FORMAT = HtmlFormatter(nowrap=True)
 _STYLE = Markup(_FORMAT.get_style_defs(".source"))  # noqa: S704
 
 
-class RuleShown(NamedTuple):
+class ActionShown(NamedTuple):
     """An action of a component, its docstring and its source."""
 
     name: str
@@ -126,7 +126,7 @@ def _component(subject: Subject) -> dict[str, Any]:
         "header": inspect.getdoc(module) or "",
         "module": module.__name__.replace(".", "/") + ".html",
         "diagram": diagrams_of(subject),
-        "rules": [_rule(each) for each in subject.machine.actions.values()],
+        "actions": [_action(each) for each in subject.machine.actions.values()],
         "guarantees": _guarantees(subject),
         "defects": [row for row in all_defects() if row.component == name],
         "not_expressible": not_expressible(name),
@@ -136,9 +136,9 @@ def _component(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _rule(action: Action) -> RuleShown:
+def _action(action: Action) -> ActionShown:
     parameters = "; ".join(f"{p.name}: {describe(p.kind)}" for p in action.params)
-    return RuleShown(action.name, parameters, action.rule, action.fault, _source(action.run))
+    return ActionShown(action.name, parameters, action.docstring, action.fault, _source(action.run))
 
 
 def _source(function: Callable[..., Any]) -> Markup:

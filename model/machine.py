@@ -3,12 +3,12 @@
 A component is a machine: a config, a state, and actions.
 
     State        immutable, compared by value; integers for time, sizes and ids
-    Action       a pure function (config, state, *arguments) -> (state, outcome); its docstring is the rule
+    Action       a pure function (config, state, *arguments) -> (state, outcome)
     Fault        an action of the environment: crash, lost reply, failed write, clock step
     Refusal      the outcome of an action that is not allowed; the state is the same object
     Failure      the outcome of an action that was begun and did not succeed; the state may differ
-    Config       one field a rule or a setting, in base units; see `Setting` for the broker's name of it
-    Profile      a named config: the reference, a shipped version, a proposal's other design
+    Config       settings of the broker or client, and rules, on which versions differ (`Setting`, `Rule`)
+    Profile      a named config: the reference, a shipped version, or another design of a proposal
     Canonical    symmetry reduction: states that differ only in names given at run time have one canonical form
     Observation  what an outside observer can see of a state, as plain data
     Alternative  another step that the specification allows, where it leaves a choice
@@ -70,9 +70,9 @@ P = ParamSpec("P")
 class Refused(NamedTuple):
     """The outcome of an action that was not allowed; the state is unchanged.
 
-    `kind` is the kind of error a broker would give (illegal_argument, illegal_state, null_pointer, unsupported,
-    not_ready), `not_open` for an unknown name, or `not_enabled` for a step that cannot happen in the state; `why` is a
-    sentence for a person.
+    `kind` is the kind of error that a broker would report (illegal_argument, illegal_state, null_pointer, unsupported,
+    not_ready), `not_open` for an unknown name, or `not_enabled` for a step that cannot happen in the state. `why` is
+    the message.
     """
 
     kind: str
@@ -91,7 +91,7 @@ Step = tuple[S, O | Refused | Failed]
 
 
 def refused(state: S, kind: str, why: str) -> tuple[S, Refused]:
-    """A refusal: the same state object, and the reason."""
+    """Returns a refusal: the same state object, and the reason."""
     return state, Refused(kind, why)
 
 
@@ -103,30 +103,30 @@ class Param(NamedTuple):
 
 
 class Action(NamedTuple):
-    """A named rule. `run` is (config, state, *arguments) -> (state, outcome); `rule` is its docstring."""
+    """A named action. `run` is (config, state, *arguments) -> (state, outcome)."""
 
     name: str
     run: Callable[..., tuple[Any, Any]]
     params: tuple[Param, ...]
-    rule: str
+    docstring: str
     fault: bool
     fitters: tuple[tuple[str, Fitter, str], ...]  # of each parameter: its name, its fitter, its name in messages
     names: tuple[str, ...]  # of the parameters
 
     def arguments(self, data: Mapping[str, Any], cfg: Any) -> tuple[Any, ...]:
-        """Plain data by name -> arguments in order. Raises BadValue, naming the argument, when they do not fit."""
+        """Returns the arguments in order, from plain data by name. Raises BadValue, naming one that does not fit."""
         if len(data) == len(self.fitters):
             try:
-                return tuple([fits(data[name], place, cfg) for name, fits, place in self.fitters])
+                return tuple([fits(data[name], label, cfg) for name, fits, label in self.fitters])
             except KeyError:
-                pass  # said below
+                pass  # an unknown name: the message is below
         for name in data:
             if name not in self.names:
                 raise BadValue(f"{self.name} has no argument {name}; it takes {', '.join(self.names) or 'none'}")
         raise BadValue(f"{self.name} lacks its argument {next(name for name in self.names if name not in data)}")
 
     def named(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        """Arguments in order -> plain data by name."""
+        """Returns plain data by name, from the arguments in order."""
         return {p.name: plain(value) for p, value in zip(self.params, arguments, strict=True)}
 
 
@@ -141,9 +141,9 @@ class Profile(NamedTuple):
 class Machine(Generic[C, S]):
     """A component's state machine: built by decorators in `model/`, driven by the engines.
 
-    `start` returns the first state of a config; `source` names the proposal that the machine specifies. `java` has the
-    classes of Pulsar that the machine models, the main one first, and of each the methods that docstrings of actions
-    name, separated by blanks. `history` names the history variables of the state, which no implementation has.
+    `start` returns the first state of a config; `source` names the proposal that the machine specifies. `java` maps
+    each class of Pulsar that the machine models, the main one first, to the methods that docstrings of actions mention,
+    separated by blanks. `history` names the fields of the state that are history variables; no implementation has them.
     """
 
     def __init__(
@@ -160,12 +160,12 @@ class Machine(Generic[C, S]):
         self.history = history
         self.config = config
         self.settings = fields_of(config)
-        #: the config fields that are rules; an implementation has the reference's value of each
+        #: the config fields that are rules; an implementation follows the reference's value of each
         self.rules = tuple(n for n, kind in self.settings.items() if rule_of(kind) is not None)
         self._fit_config = fitter(cast(Hashable, config))
         self.start = start
         self.source = source
-        #: class -> the methods that docstrings of actions name
+        #: class -> the methods that docstrings of actions mention
         self.java = {name: tuple(methods.split()) for name, methods in (java or {}).items()}
         self.actions: dict[str, Action] = {}
         self.profiles: dict[str, Profile] = {}
@@ -181,38 +181,38 @@ class Machine(Generic[C, S]):
         self.alternatives: Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]] = lambda *_: ()
 
     def action(
-        self, rule: Callable[Concatenate[C, S, P], tuple[S, Any]]
+        self, run: Callable[Concatenate[C, S, P], tuple[S, Any]]
     ) -> Callable[Concatenate[C, S, P], tuple[S, Any]]:
-        """Decorator: this function is an action. Its docstring, which it must have, is the rule."""
-        self._add(rule, fault=False)
-        return rule
+        """Decorator: this function is an action. It must have a docstring."""
+        self._add(run, fault=False)
+        return run
 
     def fault(
-        self, rule: Callable[Concatenate[C, S, P], tuple[S, Any]]
+        self, run: Callable[Concatenate[C, S, P], tuple[S, Any]]
     ) -> Callable[Concatenate[C, S, P], tuple[S, Any]]:
         """Decorator: this function is a fault, an action of the environment."""
-        self._add(rule, fault=True)
-        return rule
+        self._add(run, fault=True)
+        return run
 
-    def canonical_form(self, rule: Callable[[C, S], S]) -> Callable[[C, S], S]:
-        """Decorator: this function renumbers names given at run time, so that equal states become equal values."""
-        self.canonical = rule
-        return rule
+    def canonical_form(self, form: Callable[[C, S], S]) -> Callable[[C, S], S]:
+        """Decorator: this function maps states that differ only in names given at run time to one state."""
+        self.canonical = form
+        return form
 
-    def observation(self, rule: Callable[[C, S], Any]) -> Callable[[C, S], Any]:
+    def observation(self, observe: Callable[[C, S], Any]) -> Callable[[C, S], Any]:
         """Decorator: this function returns what an outside observer can see of a state, as plain data."""
-        self.observe = rule
-        return rule
+        self.observe = observe
+        return observe
 
     def other_steps(
-        self, rule: Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]]
+        self, steps: Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]]
     ) -> Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]]:
         """Decorator: this function returns the steps that the specification allows instead of the action's own."""
-        self.alternatives = rule
-        return rule
+        self.alternatives = steps
+        return steps
 
     def with_history(self, view: S, state: S) -> S:
-        """An implementation's view with the history variables of the model's state."""
+        """Returns an implementation's view with the history variables of the model's state."""
         if not self.history:
             return view
         return view._replace(**{name: getattr(state, name) for name in self.history})  # type: ignore[attr-defined, no-any-return]
@@ -224,10 +224,10 @@ class Machine(Generic[C, S]):
         return profile
 
     def release(self, *releases: str, rules: C, about: str = "") -> Profile:
-        """The profile of releases: these rules with the default settings, which must be the same in all of them.
+        """Returns the profile of releases with equal default settings: these rules, with those defaults.
 
-        It is named after the first, unless a profile with this config exists. `about` says where the rules are from.
-        Raises BadComponent when the defaults differ.
+        A profile with this config is reused; otherwise one is made, named after the first release. `about` says where
+        the rules are from. Raises BadComponent if the defaults differ.
         """
         defaults = [self.defaults(release) for release in releases]
         if any(each != defaults[0] for each in defaults):
@@ -241,7 +241,7 @@ class Machine(Generic[C, S]):
         return profile
 
     def defaults(self, release: str) -> dict[str, Any]:
-        """The default settings of a release that are values of the fields, in their units."""
+        """Returns the numeric default settings of a release, in the units of the fields."""
         found = {}
         for name, kind in self.settings.items():
             mark = setting_of(kind)
@@ -251,7 +251,7 @@ class Machine(Generic[C, S]):
         return found
 
     def configure(self, settings: Mapping[str, Any], base: C | None = None) -> C:
-        """A config from plain settings, over `base` (default: the fields' defaults).
+        """Returns a config: the plain settings, and `base` or the fields' defaults for the others.
 
         Raises BadValue, naming the setting that is unknown or has a bad value.
         """
@@ -263,19 +263,19 @@ class Machine(Generic[C, S]):
         return config
 
     def is_reference(self, cfg: C) -> bool:
-        """Whether every rule of the config is the reference's; broker settings may differ. O(rules)."""
+        """Returns whether every rule of the config has the reference's value; settings may differ. O(rules)."""
         defaults = self.config._field_defaults  # type: ignore[attr-defined]
         return all(getattr(cfg, name) == defaults[name] for name in self.rules)
 
     def step(self, cfg: C, state: S, name: str, arguments: tuple[Any, ...]) -> tuple[S, Any]:
-        """One step of the action of that name. Raises KeyError for an unknown action."""
+        """Takes a step of the action of that name. Raises KeyError for an unknown action."""
         return self.actions[name].run(cfg, state, *arguments)
 
     def _add(self, run: Callable[..., tuple[S, Any]], *, fault: bool) -> None:
-        rule = inspect.getdoc(run)
+        docstring = inspect.getdoc(run)
         name = run.__name__
-        if not rule:
-            raise BadComponent(f"{self.name}.{name} has no docstring: the rule must be said")
+        if not docstring:
+            raise BadComponent(f"{self.name}.{name} has no docstring; the docstring must say what the action does")
         if name in self.actions:
             raise BadComponent(f"{self.name}.{name} is defined twice")
         kinds = fields_of(run)
@@ -283,7 +283,9 @@ class Machine(Generic[C, S]):
         for p in params:
             for setting in sorted(settings_named(p.kind)):
                 if setting not in self.settings:
-                    there = ", ".join(self.settings) or "none"
-                    raise BadComponent(f"{self.name}.{name}.{p.name} is below {setting}, no setting; there are {there}")
+                    known = ", ".join(self.settings) or "none"
+                    raise BadComponent(
+                        f"{self.name}.{name}.{p.name} is below {setting}, which is no setting; the settings are {known}"
+                    )
         fitters = tuple((p.name, fitter(p.kind), f"{name}.{p.name}") for p in params)
-        self.actions[name] = Action(name, run, params, rule, fault, fitters, tuple([p.name for p in params]))
+        self.actions[name] = Action(name, run, params, docstring, fault, fitters, tuple([p.name for p in params]))

@@ -1,13 +1,13 @@
 """Plain data, and the types that it fits.
 
-Everything that crosses the border of a model (an argument in a trace, a setting on the command line, an
-outcome in a report) is plain data: null, booleans, integers, floats, strings, lists and string-keyed
-objects. This module says which plain data fits an annotated Python type, and turns one into the other.
+An argument in a trace, a setting on the command line and an outcome in a report are plain data: null, booleans,
+integers, floats, strings, lists and string-keyed objects. This module says which plain data fits an annotated Python
+type, and converts both ways.
 
-    fit(kind, data, ...)    plain data -> value of that type, or BadValue saying what is wrong
+    fit(kind, data, ...)    plain data -> value of that type; raises BadValue if the data does not fit
     plain(value)            value -> plain data
 
-Bounds are annotations, so that a signature is the whole truth about an argument:
+Bounds are annotations of an argument or field:
 
     Annotated[int, AtLeast(0)]         an integer of zero or more
     Annotated[int, Below("caches")]    at least zero and less than the setting `caches`
@@ -61,17 +61,17 @@ UNITS_PER_MS = {"ms": 1, "ns": 1_000_000}
 
 
 class InUnit(NamedTuple):
-    """The number is a time in the unit that the setting of that name says, a key of `UNITS_PER_MS`."""
+    """The number is a time. The setting of that name has its unit, a key of `UNITS_PER_MS`."""
 
     setting: str
 
 
 class Setting(NamedTuple):
-    """Which setting of the broker or client a config field stands for, and its default there.
+    """Marks a config field as a setting of the broker or client: its name and its default there.
 
-    `default` is in the broker's unit, of which the field counts `per_unit`. Pairs of a release and its default are for
-    a default that has changed, each from its release on; before the first release there is no such setting. A text in
-    place of a value of another type says how the default is found.
+    `default` is in the broker's unit; the field counts `per_unit` of its own units for one of them. A default that has
+    changed is a tuple of pairs: a release, and the default from that release on. Before the first of these releases the
+    setting does not exist. A text for a setting of another type describes the default.
     """
 
     broker_name: str
@@ -79,7 +79,7 @@ class Setting(NamedTuple):
     per_unit: int = 1
 
     def default_in(self, release: str) -> Any:
-        """The default in a release, in the broker's unit; None if the release has no such setting."""
+        """Returns the default in a release, in the broker's unit; None if the release has no such setting."""
         if not isinstance(self.default, tuple):
             return self.default
         order = RELEASES.index(release)
@@ -96,9 +96,9 @@ class Origin(StrEnum):
 
 
 class Rule(NamedTuple):
-    """Marks a config field as a rule on which versions or proposals differ, not a broker setting.
+    """Marks a config field as a rule: a behaviour on which versions or proposals differ, not a setting.
 
-    The default is the value of the reference. `source` says which versions or proposals have another value, as
+    The field's default is the value of the reference. `source` says which versions or proposals have another value, as
     "value: class, version or proposal"; `origin` says how that is known.
     """
 
@@ -109,8 +109,8 @@ class Rule(NamedTuple):
 def record(cls: N) -> N:
     """Gives a NamedTuple a `_replace` that costs a third of the standard one.
 
-    A model makes a new state at every step, so this is the hottest function of the project. It raises TypeError for
-    unknown field names, as the standard one raises ValueError.
+    A model makes a new state at every step, so this is the hottest function of the project. For an unknown field name
+    it raises TypeError; the standard one raises ValueError before Python 3.13.
     """
     fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
     parameters = ", ".join(f"{name}=_same" for name in fields)
@@ -122,10 +122,10 @@ def record(cls: N) -> N:
 
 
 def plain(value: Any) -> Any:
-    """The value as plain data; a named tuple becomes an object, any other tuple a list.
+    """Returns a value as plain data. A named tuple becomes an object, any other tuple a list.
 
-    A type that is better shown otherwise says so in a method `as_plain`.
-    Raises TypeError for what has no plain form (a float is plain, a set is not). Cost: its size.
+    A type with a method `as_plain` has the form that this returns. Raises TypeError for a value that has no plain form,
+    such as a set. Cost: its size.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -148,18 +148,18 @@ def plain(value: Any) -> Any:
 Fitter = Callable[[Any, str, Any], Any]
 
 
-def fit(kind: Any, data: Any, place: str, settings: Any = None) -> Any:
-    """The plain `data` as a value of type `kind`.
+def fit(kind: Any, data: Any, label: str, settings: Any = None) -> Any:
+    """Returns plain data as a value of a type. Raises BadValue if the data does not fit.
 
-    `place` names the argument or setting in the message of the BadValue that is raised when it does not
-    fit; `settings` is the config that bounds such as Below refer to. Cost: the size of the data.
+    `label` names the argument or setting in the message; `settings` is the config that bounds such as Below refer to.
+    Cost: the size of the data.
     """
-    return fitter(kind)(data, place, settings)
+    return fitter(kind)(data, label, settings)
 
 
 @functools.lru_cache(maxsize=4096)
 def fitter(kind: Any) -> Fitter:
-    """What `fit` does for one type, worked out once: long traces fit millions of arguments."""
+    """Returns the function that fits data to one type. Cached, because long traces fit millions of arguments."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         bounds = [b for b in parts[1:] if isinstance(b, AtLeast | Below | Between)]
@@ -170,8 +170,8 @@ def fitter(kind: Any) -> Fitter:
         return _word(parts)
     if origin is tuple:
         item = fitter(parts[0])
-        return lambda data, place, settings: tuple(
-            [item(each, f"{place}[{i}]", settings) for i, each in enumerate(_list(data, place))]
+        return lambda data, label, settings: tuple(
+            [item(each, f"{label}[{i}]", settings) for i, each in enumerate(_list(data, label))]
         )
     if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return _named(kind, {name: fitter(k) for name, k in fields_of(kind).items()})
@@ -179,7 +179,7 @@ def fitter(kind: Any) -> Fitter:
 
 
 def describe(kind: Any) -> str:
-    """The kind in words, for help texts and the specification's pages."""
+    """Returns a type in words, for help texts and the specification's pages."""
     origin = get_origin(kind)
     if origin is Annotated:
         base, *bounds = get_args(kind)
@@ -198,24 +198,24 @@ def describe(kind: Any) -> str:
 
 
 def rule_of(kind: Any) -> Rule | None:
-    """The mark of a config field that is a rule, or None for a setting."""
+    """Returns the mark of a config field that is a rule, or None."""
     return next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Rule)), None)
 
 
 def setting_of(kind: Any) -> Setting | None:
-    """The mark of a config field that is a broker setting, or None."""
+    """Returns the mark of a config field that is a setting of the broker or client, or None."""
     return next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Setting)), None)
 
 
 def settings_named(kind: Any) -> set[str]:
-    """The settings that bound values of this kind, or of a part of it."""
+    """Returns the names of the settings that bound values of a type, or parts of them."""
     named = {each.setting for each in getattr(kind, "__metadata__", ()) if isinstance(each, Below)}
     parts = fields_of(kind).values() if isinstance(kind, type) and hasattr(kind, "_fields") else get_args(kind)
     return named.union(*[settings_named(part) for part in parts])
 
 
 def fields_of(cls: Any) -> dict[str, Any]:
-    """The annotated fields of a named tuple or function, extras kept, in order."""
+    """Returns the annotated types of the fields of a named tuple, or of a function's parameters, in order."""
     hints = typing.get_type_hints(cls, include_extras=True)
     names = getattr(cls, "_fields", None) or [n for n in hints if n != "return"]
     return {name: hints[name] for name in names}
@@ -226,80 +226,80 @@ def _show(data: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _list(data: Any, place: str) -> list[Any]:
+def _list(data: Any, label: str) -> list[Any]:
     if isinstance(data, (list, tuple)):
         return list(data)
-    raise BadValue(f"{place} is {_show(data)}, must be a list")
+    raise BadValue(f"{label} is {_show(data)}, must be a list")
 
 
 def _scalar(kind: Any) -> Fitter:
-    def fit_scalar(data: Any, place: str, settings: Any) -> Any:
+    def fit_scalar(data: Any, label: str, settings: Any) -> Any:
         if type(data) is kind:
             return data
         if kind is float and type(data) is int:
             return float(data)
-        raise BadValue(f"{place} is {_show(data)}, must be {describe(kind)}")
+        raise BadValue(f"{label} is {_show(data)}, must be {describe(kind)}")
 
     return fit_scalar
 
 
 def _word(words: tuple[str, ...]) -> Fitter:
-    def fit_word(data: Any, place: str, settings: Any) -> Any:
+    def fit_word(data: Any, label: str, settings: Any) -> Any:
         if isinstance(data, str) and data in words:
             return data
-        raise BadValue(f"{place} is {_show(data)}, must be one of {', '.join(words)}")
+        raise BadValue(f"{label} is {_show(data)}, must be one of {', '.join(words)}")
 
     return fit_word
 
 
 def _one_of(kinds: list[Fitter], optional: bool) -> Fitter:
-    def fit_one(data: Any, place: str, settings: Any) -> Any:
+    def fit_one(data: Any, label: str, settings: Any) -> Any:
         if data is None and optional:
             return None
         for each in kinds[:-1]:
             try:
-                return each(data, place, settings)
+                return each(data, label, settings)
             except BadValue:
                 pass
-        return kinds[-1](data, place, settings)
+        return kinds[-1](data, label, settings)
 
     return fit_one
 
 
 def _named(kind: Any, fields: dict[str, Fitter]) -> Fitter:
-    scalars = [typing.get_type_hints(kind).get(name) for name in fields]
+    kinds = list(fields_of(kind).values())
 
-    def fit_named(data: Any, place: str, settings: Any) -> Any:
-        if type(data) is list and [type(each) for each in data] == scalars:
+    def fit_named(data: Any, label: str, settings: Any) -> Any:
+        if type(data) is list and [type(each) for each in data] == kinds:  # scalars without bounds
             return kind(*data)
         if isinstance(data, dict):
             for name in data:
                 if name not in fields:
-                    raise BadValue(f"{place} has no field {name}; it has {', '.join(fields)}")
+                    raise BadValue(f"{label} has no field {name}; it has {', '.join(fields)}")
             for name in fields:
                 if name not in data and name not in kind._field_defaults:
-                    raise BadValue(f"{place} lacks {name}")
-            return kind(**{name: fields[name](each, f"{place}.{name}", settings) for name, each in data.items()})
+                    raise BadValue(f"{label} lacks {name}")
+            return kind(**{name: fields[name](each, f"{label}.{name}", settings) for name, each in data.items()})
         if not isinstance(data, list | tuple) or len(data) != len(fields):
-            raise BadValue(f"{place} is {_show(data)}, must be [{', '.join(fields)}]")
-        return kind(*[each(value, place, settings) for each, value in zip(fields.values(), data, strict=True)])
+            raise BadValue(f"{label} is {_show(data)}, must be [{', '.join(fields)}]")
+        return kind(*[each(value, label, settings) for each, value in zip(fields.values(), data, strict=True)])
 
     return fit_named
 
 
 def _bounded(inner: Fitter, bounds: list[Any], kind: str) -> Fitter:
-    def fit_bounded(data: Any, place: str, settings: Any) -> Any:
-        value = inner(data, place, settings)
+    def fit_bounded(data: Any, label: str, settings: Any) -> Any:
+        value = inner(data, label, settings)
         for bound in bounds:
             if not _within(bound, value, settings):
                 limit = f" ({getattr(settings, bound.setting)})" if isinstance(bound, Below) else ""
-                raise BadValue(f"{place} is {_show(value)}, must be {kind} {_bound_in_words(bound)}{limit}")
+                raise BadValue(f"{label} is {_show(value)}, must be {kind} {_bound_in_words(bound)}{limit}")
         return value
 
     if len(bounds) == 1 and isinstance(bounds[0], AtLeast):
         low = bounds[0].low
-        return lambda data, place, settings: (
-            data if type(data) is int and data >= low else fit_bounded(data, place, settings)
+        return lambda data, label, settings: (
+            data if type(data) is int and data >= low else fit_bounded(data, label, settings)
         )
     return fit_bounded
 

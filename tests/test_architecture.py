@@ -164,7 +164,7 @@ ELSEWHERE = re.compile(r"(?<!\w)\[[PDBL]?\d+(\.\d|[,\]])|\b[BL]\d+b?\)|\bthe not
 def test_texts_about_a_component_refer_to_nothing_outside_the_repository(name: str) -> None:
     texts = [p.guarantee for p in find_subject(name).properties]
     texts += [text for m in mutants_of(name) for text in (m.origin, m.about)]
-    texts += [action.rule for action in find_subject(name).machine.actions.values()]
+    texts += [action.docstring for action in find_subject(name).machine.actions.values()]
     for path in (*SOURCES, ROOT / "tests" / f"test_{name}.py"):
         if path.stem.startswith((name, f"test_{name}")) and path.exists():
             nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Module | ast.FunctionDef)]

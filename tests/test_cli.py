@@ -486,11 +486,11 @@ def test_a_trace_of_a_removed_mutant_is_one_line(brokerproof: Any) -> None:
 
 
 MISTAKES = {
-    "a rule that is not said": (
+    "an action without a docstring": (
         "model/canary.py",
         '    """Removes the given number of tokens, or all; the outcome is the number removed."""\n',
         "",
-        "canary.take has no docstring: the rule must be said",
+        "canary.take has no docstring; the docstring must say what the action does",
     ),
     "a method that is missing": (
         "impl/canary.py",

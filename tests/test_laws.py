@@ -104,7 +104,7 @@ def test_observations_and_outcomes_are_plain_data(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_action_and_setting_is_documented(name: str) -> None:
     machine = find_subject(name).machine
-    assert all(action.rule for action in machine.actions.values())
+    assert all(action.docstring for action in machine.actions.values())
     assert all(profile.about for profile in machine.profiles.values())
     assert "reference" in machine.profiles
 
@@ -131,7 +131,7 @@ def test_the_reference_breaks_no_property_and_reaches_every_goal_and_action(name
     assert missed() == []
 
 
-def test_a_machine_refuses_an_action_without_a_rule() -> None:
+def test_a_machine_refuses_an_action_without_a_docstring() -> None:
     machine: Machine[object, int] = Machine(
         "toy", type(find_profile(find_subject("range_cache"), "reference")), lambda cfg: 0, source="toy"
     )
@@ -174,7 +174,9 @@ def test_a_machine_refuses_an_argument_below_a_setting_that_there_is_not() -> No
         """Counts what is lost."""
         return state, None
 
-    with pytest.raises(BadValue, match=r"toy.lost.each is below cashes, no setting; there are caches, ttl_ns"):
+    with pytest.raises(
+        BadValue, match=r"toy.lost.each is below cashes, which is no setting; the settings are caches, ttl_ns"
+    ):
         machine.action(lost)
 
 

@@ -364,7 +364,7 @@ def test_the_java_methods_of_a_component_are_those_that_its_actions_name(name: s
     named = {each for action in machine.actions for each in java_of(machine, action)}
     assert {f"{owner}.{each}" for owner, methods in machine.java.items() for each in methods} <= named
     assert machine.java or name == "txn_rollout", "steps of an operator, no class"
-    text = " ".join([module_of(name).__doc__ or "", *[action.rule for action in machine.actions.values()]])
+    text = " ".join([module_of(name).__doc__ or "", *[action.docstring for action in machine.actions.values()]])
     assert all(owner in text or machine.java[owner] for owner in machine.java)
 
 

@@ -51,7 +51,7 @@ def test_a_page_has_every_rule_guarantee_setting_and_defect_of_its_component() -
     for name in names:
         subject, text = find_subject(name), made[f"{name}.html"]
         anchors = Anchors(text).ids
-        assert {f"rule-{action}" for action in subject.machine.actions} <= anchors
+        assert {f"action-{action}" for action in subject.machine.actions} <= anchors
         assert {f"property-{p.name}" for p in subject.properties} <= anchors
         assert all(f"<code>{setting}</code>" in text for setting in subject.machine.settings)
         assert text.count("<summary>source</summary>") == len(subject.machine.actions)
@@ -61,8 +61,8 @@ def test_a_page_has_every_rule_guarantee_setting_and_defect_of_its_component() -
 
 def test_a_broken_link_is_found() -> None:
     made = pages(["canary"])
-    made["index.html"] += '<a href="nowhere.html"></a><a href="canary.html#rule-none"></a>'
-    assert broken_links(made) == ["index.html: nowhere.html", "index.html: canary.html#rule-none"]
+    made["index.html"] += '<a href="nowhere.html"></a><a href="canary.html#action-none"></a>'
+    assert broken_links(made) == ["index.html: nowhere.html", "index.html: canary.html#action-none"]
 
 
 def test_prose_is_escaped_and_linked() -> None:

@@ -155,7 +155,7 @@ def _action(subject: Subject, name: str, taken: int, refused: int, steps: int) -
     always_refused = drivable and taken == refused
     return {
         "name": name,
-        "rule": action.rule.splitlines()[0],
+        "about": action.docstring.splitlines()[0],
         "taken": taken,
         "refused": refused,
         "share": taken / steps if steps else 0.0,

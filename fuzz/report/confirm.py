@@ -40,7 +40,7 @@ def java_of(machine: Machine[Any, Any], action: str) -> list[str]:
     """
     owner = {method: name for name, methods in reversed(machine.java.items()) for method in methods}
     found: dict[str, None] = {}
-    for name, method in _NAME.findall(machine.actions[action].rule):
+    for name, method in _NAME.findall(machine.actions[action].docstring):
         if name in machine.java:
             found[f"{name}.{method}" if method else name] = None
         elif not method and name in owner:
