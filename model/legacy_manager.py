@@ -33,7 +33,7 @@ from model.legacy_cache import (
     taken,
 )
 from model.machine import Failed, Machine, Setting, Step, refused
-from model.positions import EARLIEST, Position, start_of
+from model.positions import FIRST_POSITION, Position, start_of
 from model.range_cache import NOTHING, Removed, is_in_range
 from model.values import AtLeast, Between, Origin, Rule, record
 
@@ -300,7 +300,7 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
 @legacy_manager.action
 def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
     """Removes the entries of a cache before a position (`EntryCacheImpl.invalidateEntries`)."""
-    return remove_between(s, cache, EARLIEST, position)
+    return remove_between(s, cache, FIRST_POSITION, position)
 
 
 @legacy_manager.action

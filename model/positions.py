@@ -20,10 +20,10 @@ class Position(NamedTuple):
         return [self.ledger, self.entry]
 
 
-#: First position of a range "from the beginning"; before every position of an entry.
-EARLIEST = Position(-1, 0)
+#: `firstPosition` in `invalidateEntries`, before the position of every entry. (`PositionFactory.EARLIEST` is (-1, -1).)
+FIRST_POSITION = Position(-1, 0)
 
 
 def start_of(ledger: int) -> Position:
-    """The first position of a ledger."""
+    """Returns the position of the first entry of a ledger."""
     return Position(ledger, 0)

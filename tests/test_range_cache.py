@@ -9,7 +9,7 @@ from fuzz.subject import find_subject
 from model import range_cache as m
 from model import watermark
 from model.machine import Refused
-from model.positions import EARLIEST, Position
+from model.positions import FIRST_POSITION, Position
 from model.range_cache import Config, Entry, Removed, State
 from tests.conftest import stepped
 
@@ -91,7 +91,7 @@ def test_reinserted_entry_has_a_new_slot_at_the_tail() -> None:
 
 
 def test_exclusive_end_at_first_entry_of_a_ledger_excludes_the_ledger() -> None:
-    _, outcome = after(BASE, ("put", 0, A, 10, 0), ("put", 0, C, 7, 0), ("remove_range", 0, EARLIEST, C, False))
+    _, outcome = after(BASE, ("put", 0, A, 10, 0), ("put", 0, C, 7, 0), ("remove_range", 0, FIRST_POSITION, C, False))
     assert outcome == Removed(1, 10)
 
 

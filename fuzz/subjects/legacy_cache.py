@@ -8,7 +8,7 @@ from fuzz.subject import Subject
 from impl.legacy_cache import LegacyCaches
 from invariants import legacy_cache as invariants
 from model.legacy_cache import Config, State, legacy_cache, size
-from model.positions import EARLIEST, Position
+from model.positions import FIRST_POSITION, Position
 
 POSITIONS = (Position(1, 0), Position(1, 1), Position(1, 2), Position(2, 0), Position(2, 2**32))
 
@@ -53,7 +53,7 @@ subject = Subject(
         "caches": ((0, 1), (0, 1, 2), (2, 1, 0), (1,), (), (0, 1, 0)),
         "position": POSITIONS,
         "value_position": POSITIONS[:2],
-        "first": (EARLIEST, *POSITIONS),
+        "first": (FIRST_POSITION, *POSITIONS),
         "last": POSITIONS,
         "last_inclusive": (True, False),
         "ledger": (1, 2, 3),

@@ -8,7 +8,7 @@ from typing import Any
 from fuzz.subject import Offset, Scope, Subject
 from impl.range_cache import RangeCaches
 from invariants import range_cache as invariants
-from model.positions import EARLIEST, Position
+from model.positions import FIRST_POSITION, Position
 from model.range_cache import Config, Entry, OrphanedCopies, State, range_cache
 
 #: Three ledgers, so that a range can cross one. Entries 63 and 64 end and begin a page; 2**32 does not fit an int.
@@ -144,7 +144,7 @@ SMOKE = Scope(
     settings={"caches": 1, "ttl_ns": 1, "max_requeue_times": 1, "extend_ttl_of_recently_accessed": True},
     domains={
         "position": (Position(1, 0), Position(2, 0)),
-        "first": (EARLIEST,),
+        "first": (FIRST_POSITION,),
         "last": (Position(1, 0), Position(2, 0)),
         "last_inclusive": (True,),
         "bytes": (2,),
@@ -187,7 +187,7 @@ CI = Scope(
     settings={"caches": 2, "ttl_ns": 1, "max_requeue_times": 1, "max_bytes": 4, "watermark": 0.5},
     domains={
         "position": (Position(1, 0),),
-        "first": (EARLIEST,),
+        "first": (FIRST_POSITION,),
         "last": (Position(1, 0),),
         "last_inclusive": (True, False),
         "ledger": (1,),
@@ -317,7 +317,7 @@ subject = Subject(
         "cache": (0, 1, 2),
         "position": POSITIONS,
         "value_position": POSITIONS[:2],
-        "first": (EARLIEST, *POSITIONS),
+        "first": (FIRST_POSITION, *POSITIONS),
         "last": POSITIONS,
         "last_inclusive": (True, False),
         "ledger": (1, 2, 3),

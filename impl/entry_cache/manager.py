@@ -33,7 +33,7 @@ from model.entry_cache.state import (
     State,
 )
 from model.machine import Refused
-from model.positions import EARLIEST, Position
+from model.positions import FIRST_POSITION, Position
 from model.range_cache import Config as RangeConfig
 from model.range_cache import Count, Removed
 from model.watermark import TRIGGER_SHARE
@@ -94,7 +94,7 @@ class Store(RangeCaches):
 
     def before(self, store: int, position: Position) -> list[Wrapper]:
         """The wrappers before a position in a range cache. Cost as `PagedRangeCache.between`."""
-        return self._caches[store].between(EARLIEST, position, False)
+        return self._caches[store].between(FIRST_POSITION, position, False)
 
     def total_bytes(self) -> int:
         """The bytes of all range caches. O(range caches)."""

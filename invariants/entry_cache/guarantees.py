@@ -15,7 +15,7 @@ from model.entry_cache.machine import entry_cache
 from model.entry_cache.shared_reads import Part, StorageRead, all_held, awaited
 from model.entry_cache.state import ABSENT, DISABLED, Answered, Config, Delivered, Reading, Released, State
 from model.machine import Refused
-from model.positions import EARLIEST, Position
+from model.positions import FIRST_POSITION, Position
 from model.range_cache import Entry, OrphanedCopies
 
 __all__ = [
@@ -309,7 +309,7 @@ def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, 
 
 def _is_named(event: Event, position: Position) -> bool:
     if event.name == "invalidate_entries_before":
-        return bool(EARLIEST <= position < event.arguments["position"])
+        return bool(FIRST_POSITION <= position < event.arguments["position"])
     return event.name != "invalidate_ledger" or position.ledger == event.arguments["ledger"]
 
 

@@ -47,7 +47,7 @@ from model.entry_cache.state import (
     start,
 )
 from model.machine import Machine, Step, refused
-from model.positions import EARLIEST, Position
+from model.positions import FIRST_POSITION, Position
 from model.range_cache import Count, Entry, Removed
 from model.values import AtLeast, Below, Between
 
@@ -325,7 +325,7 @@ def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Stat
 def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
     """`invalidateEntries`: removes the entries of a topic before a position, in any ledger."""
     s, store = get_entry_cache(s, cache)
-    return remove(cfg, s, entries_of(s, store, lambda e: EARLIEST <= e.position < position)), None
+    return remove(cfg, s, entries_of(s, store, lambda e: FIRST_POSITION <= e.position < position)), None
 
 
 @entry_cache.action
