@@ -225,7 +225,7 @@ def total_equals_sizes() -> Answer:
                 given,
             )
     _show_idle_total(steps)
-    steps.proof.need("the invariant does not hold initially", concrete_total_matches(Config(), threads.start(Config())))
+    steps.proof.need("the invariant holds initially", concrete_total_matches(Config(), threads.start(Config())))
     for cfg, step, was, now in histories(25, 400):
         steps.proof.run(step, concrete_total_matches(cfg, now) or not concrete_total_matches(cfg, was), was)
     return steps.answer()
@@ -339,7 +339,7 @@ def eviction_is_in_progress_for_one_task() -> Answer:
     for name, path, after in steps.paths():
         if after is not steps.s:
             steps.show(name, one_task(after), path, after, [one_task(steps.s)])
-    steps.proof.need("the invariant does not hold initially", concrete_one_task(threads.start(Config())))
+    steps.proof.need("the invariant holds initially", concrete_one_task(threads.start(Config())))
     for _, step, was, now in histories(25, 400):
         steps.proof.run(step, concrete_one_task(now) or not concrete_one_task(was), was)
     return steps.answer()

@@ -82,7 +82,7 @@ def claim(name: str, tool: Tool, says: str, control: Control) -> Callable[[Calla
 
     def made(check: Callable[[], Answer]) -> Claim:
         if not check.__doc__:
-            raise TypeError(f"the claim {name} does not say where it comes from")
+            raise TypeError(f"the check of the claim {name} has no docstring; the docstring must cite the source")
         return Claim(name, tool, says, control, check, " ".join(check.__doc__.split()))
 
     return made
@@ -175,10 +175,10 @@ class Proof:
             self.doubts.append(f"there is no example of {what}")
 
     def need(self, what: str, holds: bool) -> None:
-        """Adds a step that needs no solver."""
+        """Adds a step that needs no solver: `what` says what holds."""
         self.steps += 1
         if not holds:
-            self.open.append((what, "it is not so"))
+            self.open.append((what, "it does not hold"))
 
     def run(self, what: str, holds: bool, example: object = "") -> None:
         """Adds a run of the program, and whether the claim holds in it."""
@@ -205,7 +205,7 @@ class Proof:
         if shortest and not_shown:
             return "refuted", f"{shortest}; not shown: {not_shown[0]}"
         if shortest:
-            return "unknown", f"every step was shown, but a run breaks the claim: {shortest}"
+            return "unknown", f"every step was proved, but a run violates the claim: {shortest}"
         if self.doubts:
             return "unknown", self.doubts[0]
         if self.counterexamples:

@@ -15,20 +15,20 @@ from model.active_cursors.linked_list import CursorList, Flush, Node
 from model.active_cursors.machine import Config
 from model.positions import Position
 
-#: The linked list with every rule repaired.
 REPAIRED = active_cursors.repaired_list.config
 
 
 def list_at(entries: tuple[int, ...]) -> CursorList:
-    """Returns a flushed list of cursors at these entries of ledger 1."""
+    """Returns a rebuilt list of cursors at these entries of ledger 1."""
     nodes = [Node(i, i + 1, True, None, Position(1, entry), False, 0) for i, entry in enumerate(entries)]
     return linked_list.rebuilt(REPAIRED, CursorList(unlinked=tuple(nodes)))
 
 
 @contract(
     "linked-list-move-keeps-counts",
-    "In a flushed linked list of three cursors at any positions, with every rule repaired: after any move the list is "
-    "sorted, and the count of each cursor is the number of cursors at its position or before.",
+    "In a rebuilt linked list of three cursors at any entries of one ledger, under the profile repaired-list: after "
+    "any move of one of them within the ledger, the list is sorted, and the count of each cursor is the number of "
+    "cursors at its position or before.",
     Control(
         "the shipped tail shortcut: a tail that moves in place changes no counter",
         "model.active_cursors.linked_list",
@@ -63,10 +63,10 @@ def move_keeps_counts(first: int, second: int, third: int, index: int, to: int) 
 
 @contract(
     "counts-agree",
-    "After any move of one of three cursors of one ledger at any long entry ids, the implementation gives the counts "
-    "and the slowest position of the definition.",
+    "After any move of one of three cursors within one ledger, with entry ids of 64 bits: the implementation gives the "
+    "counts and the slowest position of the definition.",
     Control(
-        "the implementation counts only the cursors before the cursor",
+        "the implementation leaves out cursors at the same position",
         "impl.active_cursors",
         "return before + bisect_right(self._blocks[at], key) if at < len(self._last_keys) else before",
         "return before + bisect_left(self._blocks[at], key) if at < len(self._last_keys) else before",

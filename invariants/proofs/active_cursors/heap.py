@@ -185,7 +185,7 @@ def removal_keeps() -> Answer:
     "For a heap of any size: after an addition and after a move of any item to any position, it is a heap of the same "
     "items, and of the new one after an addition.",
     Control(
-        "of two slower children, the right one moves up",
+        "the right child moves up, also if the left one is slower",
         HEAP,
         "slower = left if heap[left].position < heap[right].position else right",
         "slower = right",
@@ -227,12 +227,17 @@ def changes_keep() -> Answer:
     ),
 )
 def first_is_slowest() -> Answer:
-    """Entries before the slowest position have been read by all cursors (eviction before PIP-430)."""
+    """Source: `ManagedCursorContainerImpl.getSlowestCursorPosition` (eviction before PIP-430)."""
     proof, reader = Proof(), Reader()
     s, items, index = unknown(State, "s"), some_items("items"), z3.Int("index")
     s = s.replace({"nodes": None, "items": items})
     slowest = reader.call(active_cursors.shipped_slowest, s)
-    proof.show("there is one", slowest.defined == (items.length > 0), [items.length >= 0], direct=True)
+    proof.show(
+        "defined if and only if there are items",
+        slowest.defined == (items.length > 0),
+        [items.length >= 0],
+        direct=True,
+    )
     first = equal(slowest.value, items.at(z3.IntVal(0)).fields["position"])
     proof.show("the top is the first in order", z3.Implies(items.length > 0, as_term(first)), [items.length >= 0])
     ancestors = [is_heap(items, index), index > 0, index < items.length]  # by induction over the ancestors
@@ -244,7 +249,7 @@ def first_is_slowest() -> Answer:
     for some, *_ in heaps(200):
         found = active_cursors.shipped_slowest(start._replace(items=some))
         proof.run(f"slowest {found}", found == min(some).position, plain(some))
-    proof.run("nobody", active_cursors.shipped_slowest(start) is None)
+    proof.run("no items", active_cursors.shipped_slowest(start) is None)
     return proof.answer()
 
 
@@ -264,7 +269,7 @@ def heaps(count: int) -> Iterator[tuple[Items, int, Position, int]]:
 
 
 def runs_in_order(items: Items) -> bool:
-    """Whether concrete items are a heap."""
+    """Returns whether concrete items are a heap."""
     return all(items[(i - 1) // 2].position <= items[i].position for i in range(1, len(items)))
 
 

@@ -39,12 +39,12 @@ MODEL = "model.active_cursors.machine"
 
 
 def is_before(one: Rec, other: Rec, order: str = "<=") -> Any:
-    """Whether a position is at another or before it; with order "<", strictly before it."""
+    """Returns whether a position is at another or before it; with order "<", strictly before it."""
     return ordered(order, one, other)
 
 
 class Cursors:
-    """Any cursors; `i`, `j` and `m` denote three of them, each with an index and a name."""
+    """An unconstrained state; `i`, `j` and `m` are three of its cursors, each with an index and a name."""
 
     def __init__(self) -> None:
         self.proof = Proof()
@@ -60,7 +60,7 @@ class Cursors:
         return Maybe(z3.BoolVal(True), s.fields["cursors"].at(index))
 
     def _with(self, s: Rec, new: Rec) -> Seq:
-        """Replaces `with_cursor` for the name of `m`; `replaced_by_name` shows its effect."""
+        """Replaces `with_cursor` for the name of `m`; `replaced_by_name` shows that its result is the same."""
         cursors: Seq = s.fields["cursors"]
         return cursors.replaced(self.indices["m"], new)
 
@@ -259,9 +259,9 @@ def ranks_follow() -> Answer:
 @claim(
     "move-changes-other-counts-by-at-most-one",
     "z3",
-    "For any number of cursors in the container 'definition': an update of one cursor increases the count of another "
-    "tracked cursor by one if only the new position is at or before that cursor, decreases it by one if only the old "
-    "position is, and otherwise keeps it.",
+    "For any number of cursors in the container 'definition': an update of one cursor, also to or from no position, "
+    "increases the count of another tracked cursor by one if only the new position is at or before that cursor, "
+    "decreases it by one if only the old position is, and otherwise keeps it.",
     Control(
         "the cursor's old position is kept beside its new one",
         MODEL,
@@ -292,7 +292,7 @@ def moves_change_by_one() -> Answer:
         relation = _moved(then, before, it.indices["m"], there - here)
         counted = it.everywhere("a count after a move", relation, [before, then], path.when)
         it.proof.show("after a move", rank_then == rank + there - here, [*path.when, counted])
-    it.proof.need("no path moves a cursor", changed > 0)
+    it.proof.need("a path moves a cursor", changed > 0)
     for cfg, s, mover, position in updates(300):
         after, _ = model.update_cursor(cfg, s, mover.cursor, position)
         for c in s.cursors:
@@ -331,7 +331,7 @@ def slowest_is_least() -> Answer:
     given = [as_term(equal(it.cfg.fields["container"], "definition"))]
     [path] = it.reader.paths(model.slowest_position, it.cfg, it.s, when=given)
     after, slowest = path.value
-    it.proof.need("the query changes the cursors", after is it.s)
+    it.proof.need("the query leaves the state unchanged", after is it.s)
     [(where, fact)] = it.reader.filtered[-1].firsts
     there = it.cursors.at(index).fields["position"]
     inside = [index >= 0, index < it.cursors.length, there.defined, *path.when, fact(index)]
@@ -352,8 +352,9 @@ def slowest_is_least() -> Answer:
 @claim(
     "grace-period-is-exclusive",
     "z3",
-    "For every grace period and all times: with cursors, added entries are always cached. Without cursors, they are "
-    "cached while less than the grace period has passed since the last removal, and never if it is 0 or less.",
+    "For every grace period and all times from the last removal on: with cursors, added entries are always cached. "
+    "Without cursors, they are cached while less than the grace period has passed since the last removal, and never if "
+    "the grace period is 0 or less, or if the container has none.",
     Control(
         "entries are still cached when exactly the grace period has passed",
         MODEL,
@@ -368,7 +369,7 @@ def grace_is_strict() -> Answer:
     grace, now, since = it.cfg.fields["grace_ms"], it.s.fields["now_ms"], it.s.fields["last_removal_ms"]
     [path] = it.reader.paths(model.should_cache_added_entries, it.cfg, it.s)
     after, cached = path.value
-    it.proof.need("the query changes the state", after is it.s)
+    it.proof.need("the query leaves the state unchanged", after is it.s)
     has_grace = it.cfg.fields["has_grace_period"]
     inside = z3.And(has_grace, grace >= 1, now < since + grace)
     given = [now >= since, it.cursors.length >= 0]

@@ -212,7 +212,7 @@ def _free_permits(proof: Proof, it: Limits) -> None:
     names = {"limiter": it.limiter, "request": it.request, ITERATED: grants, INDEX: at}
     for path in loop.iteration(names, [at >= 0]):
         if path.exit == "next":
-            proof.need("a round changes the limiter", path.names["limiter"] is it.limiter)
+            proof.need("a round leaves the limiter unchanged", path.names["limiter"] is it.limiter)
             continue
         after, others = path.value, path.value.fields["grants"]
         tally = others.origin.recursive_sum(lambda grant: grant.fields["permits"])
@@ -247,7 +247,7 @@ def _expire(proof: Proof, it: Limits) -> None:
     for path in loop.iteration(names):
         after = path.names["limiter"]
         same = after.fields["free"] is it.free and after.fields["grants"] is it.limiter.fields["grants"]
-        proof.need("the timer touches permits", same)
+        proof.need("the timer leaves the permits unchanged", same)
 
 
 def _grant_queued(proof: Proof, it: Limits) -> None:

@@ -170,7 +170,7 @@ def _ends_in_account_for_removed(proof: Proof, cfg: Rec, s: Rec) -> None:
     names = {"cfg": cfg, "s": s, "predicate": visit, "queue": queue, "gone": gone, **numbers}
     inside = [numbers["head"] >= 0, numbers["head"] <= queue.length]
     for path in loop.iteration(names, inside):
-        proof.need("a round of a pass changes the state", path.names["s"] is s)
+        proof.need("a round of a pass leaves the state unchanged", path.names["s"] is s)
     for path in loop.end(names, inside) + reader.paths(ranges.remove_entries, cfg, s, gone):
         after, removed = path.value
         sizes, at_first = after.fields["sizes"], s.fields["sizes"]

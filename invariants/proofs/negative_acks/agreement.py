@@ -33,8 +33,8 @@ class RecordedTimes:
 
 @contract(
     "repeated-nack-follows-its-rule",
-    "A pending entry is nacked for any other bucket time: depending on the rule it is then pending in both buckets, in "
-    "the earlier one, in the latest nack's or in the first nack's; another entry of its bucket stays pending there.",
+    "After a nack of a pending entry for any bucket time, the entry is pending in both buckets, in the earlier one, in "
+    "that of the later nack, or in that of the first one, as the rule says; another entry of its bucket stays pending.",
     Control(
         "the later due time stays",
         "model.negative_acks.machine",
@@ -65,8 +65,9 @@ def repeated_nack_follows_rule(rule: int, was: int, then: int) -> bool:
 
 @contract(
     "nack-agrees-with-implementation",
-    "For a nack at any time with any nonnegative delay and a precision of 0 or 3 bits, the timer armed for any time "
-    "or not armed: implementation and model add the entry to the same bucket and arm the timer for the same time.",
+    "For a nack at any time with any nonnegative delay and a precision of 0 or 3 bits, while nothing is pending and "
+    "the timer is armed for any time or not armed: implementation and model add the entry to the same bucket and arm "
+    "the timer for the same time.",
     Control(
         "the implementation rounds up",
         "impl.negative_acks.tracker",

@@ -82,7 +82,7 @@ def buckets_are_early() -> Answer:
     ),
 )
 def due_at_timer() -> Answer:
-    """Source: `NegativeAcksTracker.triggerRedelivery`; a timer that fires early would be re-armed at once."""
+    """Source: `NegativeAcksTracker.triggerRedelivery`. A timer that is armed too early would redeliver nothing."""
     proof, (cfg, s), (time, other) = Proof(), tracker(), z3.Ints("time other")
     reader = Reader()
 
@@ -112,7 +112,7 @@ def due_at_timer() -> Answer:
 
 
 def armed_in_time(cfg: Rec, s: Rec) -> Invariant:
-    """The timer is armed, at the latest for when any bucket is due, or for now."""
+    """While there are buckets, the timer is armed, for at most the time at which any of them is due, or for now."""
 
     def covered(n: Names, index: Any) -> Any:
         buckets, timer, now = (n["s"].fields[name] for name in ("buckets", "timer", "now"))
@@ -125,7 +125,7 @@ def armed_in_time(cfg: Rec, s: Rec) -> Invariant:
 
 
 def is_armed_in_time(cfg: Config, s: State) -> bool:
-    """Returns whether this holds of a concrete state."""
+    """Returns whether `armed_in_time` holds of a concrete state."""
     late = 0 if cfg.due_at_bucket_time else 1
     return all(s.timer is not None and s.timer <= max(b.time - s.wall_offset + late, s.now) for b in s.buckets)
 
@@ -134,9 +134,10 @@ def is_armed_in_time(cfg: Config, s: State) -> bool:
     "timer-deadline-is-at-most-first-bucket",
     "z3",
     "For any number of buckets and entries, every delay and precision and every constant offset of the wall clock, "
-    "under the reference rules: if the timer's deadline is at most when each bucket is due, or now, so it is after "
-    "every nack, after a run re-arms the timer, and as time elapses. That adding an entry adds at most the bucket of "
-    "its time, and what else a run does, was tested by running the model, not proved.",
+    "under the reference's rules of timer, repeated nacks, due buckets and close: the invariant that the timer is "
+    "armed, for at most the time at which any bucket is due, or now, is preserved by every nack, by a run that leaves "
+    "buckets in order of time, and as time elapses. That adding an entry adds at most the bucket of its time, and what "
+    "else a run does, was tested by running the model, not proved.",
     Control(
         "the timer is armed only if it is not armed, as in the Java client after PIP-393",
         MODEL,
@@ -155,7 +156,7 @@ def timer_is_in_time() -> Answer:
     later, index = z3.Int("later"), z3.Int("any0")
     given = [covered.holds({"s": s}, index), later >= s.fields["now"]]
     proof.lemma("as time elapses", covered.holds({"s": s.replace({"now": later})}, index), given)
-    proof.need("it does not hold at the start", is_armed_in_time(Config(), model.start(Config())))
+    proof.need("the invariant holds at the start", is_armed_in_time(Config(), model.start(Config())))
     for plain, step, was, now in histories(40, 60):
         proof.run(step, is_armed_in_time(plain, now) or not is_armed_in_time(plain, was), was)
         left = model.split_due(plain, was)[1]

@@ -75,7 +75,7 @@ def _counters_by_rule(edits: Edits) -> None:
     reader.call(model.release, edits.cfg, edits.s, copy, delivered)
     reader.call(model.replay, edits.cfg, edits.s, copy)
     (released, closes), (replayed, keeps) = changes
-    proof.need("replay does not keep the copy, or release does", keeps is True and closes is False)
+    proof.need("a replay keeps the copy, and a release does not", keeps is True and closes is False)
     proof.show("a replay", equal(_applied(replayed, count), _raised(count)))
     counts = z3.Or(delivered, edits.cfg.fields["undelivered_release_marks_read"])
     proof.show("a release", equal(_applied(released, count), merged(counts, _lowered(count), count)))
@@ -161,7 +161,7 @@ def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
             lambda: equal(_count_of(orphaned_copies.at(orphaned_copies.length - 1)), ruled),
             [],
         )
-        edits.proof.need("a loose copy's change touches the queue", after is before)
+        edits.proof.need("a change of orphaned copies leaves the queue unchanged", after is before)
     else:
         edits.follows(edit, "the entry's counter", written, [at])
 

@@ -209,7 +209,10 @@ class Pass:
         for end in induction.exit_paths(induction.step_case()):
             after, removed = end.value
             same = [f for f in after.fields if f not in ("sizes", "orphaned_copies")]
-            self.proof.need("leave changes more than sizes", all(after.fields[f] is self.s.fields[f] for f in same))
+            self.proof.need(
+                "a removal changes only sizes and orphaned copies",
+                all(after.fields[f] is self.s.fields[f] for f in same),
+            )
             said, report = self._left(self.cfg, self.s, gone)
             induction.show(
                 "leave does what is said of it",
@@ -257,7 +260,7 @@ class Pass:
         refused = all(state is self.s and outcome.kind is Refused for state, outcome in others)
         wanted = (self.cfg, self.s, self.predicate, self.limit)
         itself = len(calls) == 1 and all(a is b for a, b in zip(calls[0], wanted, strict=True))
-        self.proof.need(f"{action} is not `evict_entries` with its predicate", refused and itself)
+        self.proof.need(f"{action} is one call of `evict_entries` with its predicate", refused and itself)
 
 
 def queue_of(n: Names) -> Seq:

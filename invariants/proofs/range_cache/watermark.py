@@ -158,7 +158,7 @@ def aims_at_the_watermark() -> Answer:
     total = s.fields["sizes"].total(SUM)
     over = it.reader.call(watermark.is_over_threshold, total, settings[0])
     wanted = total - it.reader.call(watermark.share_of, *settings)
-    it.proof.need("the size check asks more than one size pass", len(passed) == 1)
+    it.proof.need("the size check makes one size pass", len(passed) == 1)
     for path in paths:
         after, outcome = path.value
         evicts = z3.And(over, wanted > 0)
