@@ -5,7 +5,7 @@ Each property computes the expected answer by brute force from the positions tha
 
 from __future__ import annotations
 
-from invariants.properties import Event, always, eventually, sometimes
+from invariants.properties import Event, always, eventually, history, sometimes
 from model.active_cursors.linked_list import CursorList, Node
 from model.active_cursors.machine import (
     Config,
@@ -43,13 +43,20 @@ def own_cursor(s: State, event: Event) -> Cursor | None:
 
 
 def is_list(cfg: Config) -> bool:
-    """Whether the container is the linked list, which is flushed lazily."""
+    """Returns whether the container is the linked list, which is flushed lazily."""
     return cfg.container == "linked_list"
 
 
 def was_refused(event: Event) -> bool:
-    """Whether the call was rejected."""
+    """Returns whether the call was rejected."""
     return isinstance(event.outcome, Refused)
+
+
+def may_be_refused(cfg: Config, before: State, event: Event) -> bool:
+    """Returns whether a change may be rejected: the heap rejects a missing position, and a broker never passes one."""
+    if event.name == "add_cursor":
+        return cfg.calls == "of_the_broker" and own_cursor(before, event) is not None
+    return event.arguments["position"] is None and (cfg.calls == "of_the_broker" or cfg.container == "heap")
 
 
 # ---- answers of queries -------------------------------------------------------------------------------
@@ -75,10 +82,15 @@ def slowest_position_is_smallest_tracked_position(cfg: Config, before: State, ev
 
 @always(active_cursors, on=("cursor_updated",), given=lambda cfg: cfg.update_returns_slowest)
 def update_returns_slowest_position_before_and_after(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`cursor_updated` returns the smallest tracked position before and after a move, and None if no cursor moves."""
+    """`cursor_updated` returns the smallest tracked position before and after the update, and None if it is ignored.
+
+    An update of an unknown name is ignored; so is that of an untracked cursor, if an update does not start to track it.
+    """
+    if was_refused(event):
+        return may_be_refused(cfg, before, event)
     c = own_cursor(before, event)
-    if was_refused(event) or event.outcome is None:
-        return c is None or c.position is None or was_refused(event)
+    if c is None or (c.position is None and not cfg.update_starts_tracking):
+        return event.outcome is None
     return bool(event.outcome == Slowest(min(tracked(before), default=None), min(tracked(after), default=None)))
 
 
@@ -124,18 +136,27 @@ def query_changes_no_cursor(cfg: Config, before: State, event: Event, after: Sta
 
 @always(active_cursors, on=("add_cursor",))
 def added_cursor_has_given_position_and_durability(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After `add_cursor`, the name has a cursor with the given position and durability."""
+    """`add_cursor` is accepted, and then the name has a cursor with the given position and durability.
+
+    Only a container that is limited to a broker's calls rejects a present name.
+    """
+    if was_refused(event):
+        return may_be_refused(cfg, before, event)
     c, given = own_cursor(after, event), event.arguments
-    return was_refused(event) or (c is not None and (c.position, c.durable) == (given["position"], given["durable"]))
+    return c is not None and (c.position, c.durable) == (given["position"], given["durable"])
 
 
 @always(active_cursors, on=MOVES)
 def update_sets_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an update, the cursor has the given position, forward or backward, or is untracked if none was given."""
+    """After an update, the cursor has the given position, forward or backward, or is untracked if none was given.
+
+    An update is rejected only if a missing position is not allowed, or if the container has no such call.
+    """
     old, new = own_cursor(before, event), own_cursor(after, event)
-    if was_refused(event) or old is None:
-        return new == old
-    return bool(new == old._replace(position=event.arguments["position"]))
+    if was_refused(event):
+        is_unsupported = event.name == "cursor_updated" and not cfg.update_returns_slowest
+        return new == old and (is_unsupported or may_be_refused(cfg, before, event))
+    return bool(new == (None if old is None else old._replace(position=event.arguments["position"])))
 
 
 @always(active_cursors, on=("remove_cursor",))
@@ -201,21 +222,21 @@ def retained(nodes: CursorList) -> int:
 
 @always(active_cursors, on=CHANGES, given=is_list)
 def flush_is_not_observable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A query before a call does not change any answer after the call."""
+    """A query before a call changes neither the outcome of the call nor any answer after it."""
     flushed, _ = slowest_position(cfg, before)
     arguments = tuple(event.arguments.values())
-    flushed, _ = active_cursors.step(cfg, flushed, event.name, arguments)
-    return bool(observe(cfg, flushed) == observe(cfg, after))
+    flushed, outcome = active_cursors.step(cfg, flushed, event.name, arguments)
+    return bool(outcome == event.outcome and observe(cfg, flushed) == observe(cfg, after))
 
 
 @always(active_cursors, given=is_list)
 def nodes_of_removed_cursors_are_bounded(cfg: Config, s: State) -> bool:
-    """Without queries, the list has at most as many removed nodes as cursors, or as the cleanup setting allows."""
+    """Even without queries, the list retains no more nodes of removed cursors than cursors, or the cleanup setting."""
     return s.nodes is None or retained(s.nodes) <= max(cfg.removals_before_cleanup, len(s.cursors))
 
 
 def is_repaired_list(cfg: Config) -> bool:
-    """Whether the container is the linked list with the reference rules."""
+    """Returns whether the container is the linked list with the reference's value of every other rule."""
     rules = cfg.tail_keeps_counts, cfg.untracked_keeps_position, cfg.add_keeps_pending_removal
     return is_list(cfg) and not any(rules) and cfg.readd_keeps_object == "never" and cfg.drops_removed_nodes
 
@@ -255,23 +276,27 @@ def pending_updates_are_a_heap_by_position(cfg: Config, s: State) -> bool:
 
 @always(active_cursors, on=("remove_cursor", "update_cursor"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The canonical form numbers cursor objects from 1, sets the clock to zero and drops what no query returns."""
+    """The canonical form numbers cursor objects from 1, sets clock and version to 0 and shortens the past removal.
+
+    It keeps names, positions, the count of durable cursors, and the data structure except for the numbers in it.
+    """
     renamed = canonical(cfg, after)
-    same = [(c.cursor, c.position, c.durable) for c in renamed.cursors] == [
-        (c.cursor, c.position, c.durable) for c in after.cursors
-    ]
+    same = (renamed.now_ms, renamed.version, renamed.durables) == (0, 0, after.durables) and [
+        (c.cursor, c.position, c.durable) for c in renamed.cursors
+    ] == [(c.cursor, c.position, c.durable) for c in after.cursors]
     ago, now_ago = after.now_ms - after.last_removal_ms, renamed.now_ms - renamed.last_removal_ms
     ends = max(cfg.grace_ms, 0) * cfg.has_grace_period
     numbers = [c.object for c in renamed.cursors]
     if not same or now_ago != min(ago, ends) or sorted(numbers) != list(range(1, len(numbers) + 1)):
         return False
-    return canonical(cfg, renamed) == renamed and _list_form(renamed) == _list_form(after)
+    return canonical(cfg, renamed) == renamed and _list_form(cfg, renamed) == _list_form(cfg, after)
 
 
-def _list_form(s: State) -> object:
-    """The nodes without the numbers of objects and counters."""
+def _list_form(cfg: Config, s: State) -> object:
+    """Returns the items, or the nodes, without the numbers of objects and counters; those of the set in any order."""
     if s.nodes is None:
-        return sorted((item.position, item.cursor) for item in s.items)
+        items = [(item.position, item.cursor) for item in s.items]
+        return sorted(items) if cfg.container == "sorted_set" else items
     nodes = (*s.nodes.linked, *s.nodes.unlinked)
     shown = {n.object: (n[0], n[2:6], s.nodes.counts[n.counter - 1] if n.counter else None) for n in nodes}
     queues = [[shown[o] for o in queue] for queue in (s.nodes.updates, s.nodes.removals)]
@@ -296,18 +321,26 @@ def items_are_exactly_the_tracked_cursors(cfg: Config, s: State) -> bool:
 
 
 def counts(cfg: Config) -> bool:
-    """Whether the container counts cursors."""
+    """Returns whether the container counts cursors."""
     return cfg.counts_cursors
 
 
 def starts_tracking(cfg: Config) -> bool:
-    """Whether an update starts to track an untracked cursor."""
+    """Returns whether an update starts to track an untracked cursor."""
     return cfg.update_starts_tracking
 
 
 def has_grace_period(cfg: Config) -> bool:
-    """Whether added entries are cached for a grace period."""
+    """Returns whether added entries are cached for a grace period."""
     return cfg.has_grace_period
+
+
+def moved(before: State, event: Event, after: State) -> tuple[Cursor, Position, Position] | None:
+    """Returns the cursor that an update moves, and its old and its new position; None if it moves no tracked cursor."""
+    old, new = own_cursor(before, event), own_cursor(after, event)
+    if was_refused(event) or old is None or old.position is None or new is None or new.position is None:
+        return None
+    return old, old.position, new.position
 
 
 def ties(s: State, c: Cursor) -> int:
@@ -334,41 +367,36 @@ def count_of_untracked_cursor(cfg: Config, before: State, event: Event, after: S
 @sometimes(active_cursors, on=MOVES)
 def backward_move_becomes_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A cursor moves backward past all others (seek)."""
-    c, position = own_cursor(before, event), event.arguments["position"]
-    return c is not None and c.position is not None and position is not None and position < min(tracked(before))
+    move = moved(before, event, after)
+    return move is not None and move[2] < min(tracked(before))
 
 
 @sometimes(active_cursors, on=MOVES)
 def slowest_cursor_overtakes_another(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The only slowest cursor moves forward, and another one is the slowest afterwards."""
-    c = own_cursor(before, event)
-    if c is None or c.position is None or c.position != min(tracked(before)) or ties(before, c):
+    """The only slowest cursor moves past another one, which is then the slowest."""
+    move = moved(before, event, after)
+    if move is None or move[1] != min(tracked(before)) or ties(before, move[0]):
         return False
-    return bool(tracked(after)) and own_cursor(after, event) not in [None, a_slowest_cursor(after)]
-
-
-def a_slowest_cursor(s: State) -> Cursor:
-    """Returns a cursor at the slowest position."""
-    return min((c for c in s.cursors if c.position is not None), key=lambda c: c.position or Position(0, 0))
+    return move[2] > min(tracked(after))
 
 
 @sometimes(active_cursors, on=MOVES)
 def tail_leaves_group(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One of several cursors at the largest position moves forward."""
-    c, position = own_cursor(before, event), event.arguments["position"]
-    if c is None or c.position is None or position is None or len(before.cursors) < 4:
+    """Of at least four cursors, one of several at the largest position moves forward."""
+    move = moved(before, event, after)
+    if move is None or len(before.cursors) < 4:
         return False
-    return c.position == max(tracked(before)) < position and ties(before, c) > 0
+    return move[1] == max(tracked(before)) < move[2] and ties(before, move[0]) > 0
 
 
 @sometimes(active_cursors, on=MOVES)
 def tail_joins_group(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The only cursor at the largest position moves back to the next smaller position of another cursor."""
-    c, position = own_cursor(before, event), event.arguments["position"]
-    if c is None or c.position is None or position is None or len(before.cursors) < 4 or ties(before, c):
+    """Of at least four cursors, the only one at the largest position moves back to the next smaller one of another."""
+    move = moved(before, event, after)
+    if move is None or len(before.cursors) < 4 or ties(before, move[0]):
         return False
-    others = [p for p in tracked(before) if p < c.position]
-    return c.position == max(tracked(before)) and bool(others) and position == max(others)
+    others = [p for p in tracked(before) if p < move[1]]
+    return move[1] == max(tracked(before)) and bool(others) and move[2] == max(others)
 
 
 @sometimes(active_cursors, on=("remove_cursor",))
@@ -392,11 +420,21 @@ def tracked_cursor_becomes_untracked(cfg: Config, before: State, event: Event, a
     return old is not None and new is not None and old.position is not None and new.position is None
 
 
-@sometimes(active_cursors, on=("get_cursor",))
-def readded_name_is_looked_up(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup names a cursor that was added again after a cursor of another name."""
-    found = event.outcome
-    return isinstance(found, Found) and found.object > before.cursors[-1].object and found.object > len(before.cursors)
+@history(active_cursors, initial=lambda cfg: frozenset(), on=("add_cursor",))
+def additions(
+    cfg: Config, value: frozenset[tuple[int, bool]], before: State, event: Event, after: State
+) -> frozenset[tuple[int, bool]]:
+    """The names that were added: (name, whether it was added again)."""
+    name = event.arguments["cursor"]
+    return value if was_refused(event) else value | {(name, (name, False) in value)}
+
+
+@sometimes(active_cursors, on=("get_cursor",), history=(additions,))
+def readded_name_is_looked_up(
+    cfg: Config, before: State, event: Event, after: State, added: frozenset[tuple[int, bool]]
+) -> bool:
+    """A lookup finds a name that was added more than once."""
+    return isinstance(event.outcome, Found) and (event.arguments["cursor"], True) in added
 
 
 @sometimes(active_cursors, on=("update_cursor",))
@@ -413,13 +451,13 @@ def caching_without_cursors(cfg: Config, before: State, event: Event, after: Sta
 
 @sometimes(active_cursors, on=("should_cache_added_entries",), given=has_grace_period)
 def grace_period_ends_exactly(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Added entries are not cached at the very millisecond at which the grace period ends."""
+    """Added entries are no longer cached in the millisecond in which the grace period ends."""
     return event.outcome is False and cfg.grace_ms > 0 and before.now_ms - before.last_removal_ms == cfg.grace_ms
 
 
 @sometimes(active_cursors)
 def cursors_in_two_ledgers(cfg: Config, s: State) -> bool:
-    """Tracked cursors are in different ledgers, the one with the larger entry id in the earlier ledger."""
+    """The slowest and the fastest cursor are in different ledgers, and the slowest has the larger entry id."""
     last, first = max(tracked(s), default=None), min(tracked(s), default=None)
     return last is not None and first is not None and first.ledger < last.ledger and first.entry > last.entry
 

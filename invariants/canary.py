@@ -1,4 +1,4 @@
-"""Properties of the canary; one of them is violated on purpose (`model/canary.py`)."""
+"""Properties of the canary, one of which the model violates on purpose (`model/canary.py`)."""
 
 from __future__ import annotations
 

@@ -212,7 +212,10 @@ def avl_tree_has_the_bucket_times(cfg: Config, before: State, event: Event, afte
 
 @always(negative_acks, on=("advance_time",))
 def redelivery_is_not_late(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pending nack is redelivered at most the timer lag after its bucket ends, or after now if it has ended."""
+    """A pending nack is redelivered at most the timer lag after its bucket ends, or after now if it has ended.
+
+    `timer_deadline_is_at_most_first_bucket` guarantees that the timer is armed for the beginning of the bucket.
+    """
     if before.status != "open":
         return True
     lag, last = event.arguments["timer_lag"], bucket_length(cfg) - 1
@@ -237,14 +240,19 @@ def redelivery_is_not_early(cfg: Config, before: State, event: Event, after: Sta
 
 @always(negative_acks, on=DELIVERING)
 def nack_is_redelivered_iff_removed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry that is removed from buckets is redelivered at least once, and at most once per bucket."""
+    """An entry is redelivered if and only if it is removed from a bucket, and at most once for each bucket.
+
+    Chunks are also redelivered with the last chunk of their message.
+    """
     old, new = pending(before), pending(after)
     redelivered = [(command.at, each.position) for command in commands(event) for each in command.ids]
     removed = {entry for _, entry in old - new}
     most = {entry: len([pair for pair in old - new if pair[1] == entry]) for entry in removed}
     times = {entry: len({at for at, position in redelivered if position == entry}) for entry in removed}
     chunks = chunks_redelivered(before, event, after)
-    return new <= old and all(times[e] >= 1 and (times[e] <= most[e] or e in chunks) for e in removed)
+    if not new <= old or not {position for _, position in redelivered} <= removed | chunks:
+        return False
+    return all(times[e] >= 1 and (times[e] <= most[e] or e in chunks) for e in removed)
 
 
 @always(negative_acks, on=DELIVERING)
@@ -291,7 +299,7 @@ def timer_runs_only_to_redeliver(cfg: Config, before: State, event: Event, after
 def consumer_failure_keeps_later_nacks(cfg: Config, before: State, event: Event, after: State) -> bool:
     """If the consumer throws, nacks that are not due stay pending, and the timer is armed for them.
 
-    It throws if a nack is removed.
+    It throws whenever nacks are removed.
     """
     if before.status != "open":
         return True
@@ -317,7 +325,7 @@ def ack_leaves_tracker_unchanged(cfg: Config, before: State, event: Event, after
 
 @always(negative_acks)
 def only_advance_time_moves_clock(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only `advance_time` advances the monotonic clock, and only a step moves the wall clock; each by its argument."""
+    """Only `advance_time` moves the monotonic clock, only `step_wall_clock` the wall clock, each by its argument."""
     by = event.arguments.get("by", 0)
     step = by if event.name == "step_wall_clock" and cfg.due_clock == "wall" else 0
     return (after.now - before.now, after.wall_offset - before.wall_offset) == (
@@ -355,14 +363,19 @@ def chunks_are_forgotten_when_redelivered(cfg: Config, before: State, event: Eve
 
 @always(negative_acks, on=DELIVERING, given=lambda cfg: cfg.retained_ids == "traced")
 def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A retained id is in the first redelivery command that has its entry, and is then no longer retained."""
-    retained = {each.position: each for each in before.retained_ids}
+    """A retained id is in the first redelivery command of its entry's due buckets, and is then no longer retained.
+
+    Every other id of a command is a plain id, or that of a chunk.
+    """
+    retained, chunks = {each.position: each for each in before.retained_ids}, chunks_redelivered(before, event, after)
     for command in commands(event):
-        for position in [position for position in retained if any(each.position == position for each in command.ids)]:
-            if retained[position] in command.ids:
-                del retained[position]
-            elif any(each.position == position and each.kind != "plain" for each in command.ids):
-                return False
+        due = {entry for time, entry in pending(before) if monotonic(before, time) <= command.at}
+        first = [retained.pop(position) for position in list(retained) if position in due]
+        others = set(command.ids).difference(first)
+        if not set(first) <= set(command.ids):
+            return False
+        if any(each != MessageId(each.position) and each.position not in chunks for each in others):
+            return False
     return sorted(retained.values()) == list(after.retained_ids)
 
 
@@ -482,8 +495,9 @@ def twenty_buckets_are_pending(cfg: Config, s: State) -> bool:
 
 @sometimes(negative_acks, on=("advance_time",))
 def command_mixes_retained_and_plain_ids(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A redelivery command has a plain id and retained ids of two kinds."""
-    return any(len({each.kind for each in command.ids}) >= 3 for command in commands(event))
+    """A redelivery command has ids of three kinds, one of them plain."""
+    kinds = [{each.kind for each in command.ids} for command in commands(event)]
+    return any("plain" in each and len(each) >= 3 for each in kinds)
 
 
 @sometimes(negative_acks, on=("advance_time",))
@@ -515,5 +529,8 @@ def pending_entry_is_acknowledged(cfg: Config, before: State, event: Event, afte
 
 @eventually(negative_acks, fair=("advance_time", "run_timer_task"))
 def every_nack_is_redelivered(cfg: Config, s: State) -> bool:
-    """If time advances and the timer task runs fairly, and nacks stop, every pending nack is eventually redelivered."""
+    """If time advances, the timer task runs and nacks stop, every pending nack is eventually redelivered.
+
+    The timer task counts as fair because a timer may lag for any time; that the timer is armed is a safety property.
+    """
     return not s.buckets

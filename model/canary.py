@@ -34,7 +34,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """An empty store."""
+    """Returns an empty store."""
     return State(0, 0)
 
 
@@ -58,7 +58,7 @@ def take(cfg: Config, s: State, tokens: Annotated[int, AtLeast(1)]) -> Step[Stat
 
 @canary.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """The number of tokens taken matters only up to the bound of the violated property."""
+    """Limits the number of tokens taken to 6, more than the violated property allows."""
     return s._replace(taken=min(s.taken, 6))
 
 

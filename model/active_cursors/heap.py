@@ -1,8 +1,7 @@
 """The heap of `ManagedCursorContainerImpl` and the sorted set of `ActiveManagedCursorContainerNavigableSetImpl`.
 
 A broker uses the heap when `cacheEvictionByExpectedReadCount` is off; the sorted set exists for tests and benchmarks.
-Both hold items: the state that the containers `heap` and `sorted_set` of `model/active_cursors/machine.py` add to the
-cursors.
+Both hold items, one for each tracked cursor: `State.items` of `model/active_cursors/machine.py`.
 
     heap     an array: the items at 2i + 1 and 2i + 2 are not slower than the one at i, so the first is the slowest
     removal  the last item moves to the index of the removed one and sifts down; whether it may sift up is a rule
@@ -20,7 +19,7 @@ class Item(NamedTuple):
     """A tracked cursor in a heap or a set."""
 
     position: Position
-    object: int  # the cursor object; later ones are larger
+    object: int  # number of the cursor object
     cursor: int
 
 
@@ -46,7 +45,7 @@ def sifted_up(items: Items, index: int) -> Items:
 
 
 def sifted_down(items: Items, index: int) -> Items:
-    """`siftDown`: the item moves down while a child is slower; of two equal children, the right one moves up."""
+    """`siftDown`: the item moves down while a child is slower. The slower child moves up; of equal ones, the right."""
     heap = list(items)
     while True:
         left, right, slower = 2 * index + 1, 2 * index + 2, None

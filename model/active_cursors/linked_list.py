@@ -10,11 +10,10 @@ that the container `linked_list` of `model/active_cursors/machine.py` adds to th
               tracked, the list is rebuilt; otherwise pending removals are applied first, then each pending update in
               the order of a `java.util.PriorityQueue`: largest old position first, nodes without a position last
 
-A flush must not be observable. Each rule on which versions differ is a flag of the config: `tail_keeps_counts`,
-`untracked_keeps_position`, `add_keeps_pending_removal`, `readd_keeps_object`, `drops_removed_nodes`.
+A flush must not be observable. The rules on which versions differ are in `ListRules`.
 
-Not modelled: the links that nodes of a detached list keep to each other, and what is left half done when a flush fails
-on a node that has a position and no counter.
+Not modelled: the links between the nodes of a detached list, and the partial effects of a flush that fails because a
+node has a position and no counter.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from model.values import record
 
 
 class ListRules(Protocol):
-    """The flags of `Config` that the list depends on."""
+    """The fields of `Config` that the list depends on."""
 
     @property
     def tail_keeps_counts(self) -> bool:
@@ -64,7 +63,7 @@ class Node(NamedTuple):
     position: Position | None  # as of the last flush
     pending: Position | None  # `pendingPosition`
     removing: bool  # `pendingRemove`
-    counter: int  # number of its shared counter; 0 before the first flush
+    counter: int  # number of its shared counter; 0 if it has none
 
 
 @record
@@ -106,12 +105,12 @@ def by_object(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def comes_first(a: Node, b: Node) -> bool:
-    """Whether the comparator orders `a` strictly before `b`: the larger position first, no position last."""
+    """Returns whether the comparator orders `a` before `b`: the larger position first, no position last."""
     return a.position is not None and (b.position is None or a.position > b.position)
 
 
 def comes_later(a: Node, b: Node) -> bool:
-    """Whether the comparator orders `a` strictly after `b`. Of two nodes without a position it says so both ways."""
+    """Returns whether the comparator orders `a` after `b`. For two nodes without a position it does so both ways."""
     return a.position is None or (b.position is not None and a.position < b.position)
 
 
@@ -299,7 +298,7 @@ class Flush:
         return len(self.counts)
 
     def change(self, counter: int, by: int) -> None:
-        """Changes a shared counter. Node without a counter: no effect."""
+        """Changes a shared counter. Number 0, of a node without a counter, has no effect."""
         if counter:
             self.counts[counter - 1] += by
 
@@ -334,7 +333,7 @@ class Flush:
 
 
 def is_flushed(s: CursorList) -> bool:
-    """Whether nothing is pending."""
+    """Returns whether nothing is pending."""
     return not s.removals and not s.updates
 
 
@@ -438,7 +437,7 @@ def position_of(node: Node) -> Position:
 
 
 def fits(flush: Flush, index: int, position: Position) -> bool:
-    """`isAlreadyInCorrectPosition`: whether the list stays sorted if the node at an index gets the position."""
+    """`isAlreadyInCorrectPosition`: whether the list stays sorted if the node at an index moves to the position."""
     is_after_previous = index == 0 or position_of(flush.linked[index - 1]) <= position
     return is_after_previous and (index + 1 == len(flush.linked) or position <= position_of(flush.linked[index + 1]))
 

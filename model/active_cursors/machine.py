@@ -2,27 +2,29 @@
 
 Models `ActiveManagedCursorContainer` (PIP-430, expected read count). Step grain: one call on the container.
 
-    add_cursor            a cursor under a name, with a position (tracked) or without; a later one replaces it
-    update_cursor         a cursor moves, forward or backward (seek); an unknown name is ignored
-    remove_cursor         the name is removed; the grace period starts
+    add_cursor            adds a cursor under a name, with a position (tracked) or without; replaces one of that name
+    update_cursor         moves a cursor, forward or backward (seek); ignores an unknown name
+    remove_cursor         removes a name; the grace period starts
     number_at_same_position_or_before
                           the expected read count of entries that this cursor reads from storage (catch-up read)
-    slowest_position      smallest tracked position: all entries before it have been read by every active cursor
-    size                  number of cursors, tracked or not: the expected read count of an added entry
+    slowest_position      the smallest tracked position: every tracked cursor has read all entries before it
+    size                  the number of cursors, tracked or not: the expected read count of an added entry
+    should_cache_added_entries
+                          true while cursors exist, and for a grace period after the last one left
 
-    should_cache_added_entries    while cursors exist, and for a grace period after the last one left
+State: cursors by name, clock, time of the last removal, numbers of changes and of durable cursors, and the data
+structure of a shipped container:
 
-State: cursors by name, clock, time of the last removal, and the data structure of a shipped container:
-
-    definition    the rules above, computed from the cursors: nothing is cached, so there is no structure
+    definition    no structure: every answer is computed from the cursors
     linked_list   `ActiveManagedCursorContainerImpl`: model/active_cursors/linked_list.py
     heap          `ManagedCursorContainerImpl`, without `cacheEvictionByExpectedReadCount`: model/active_cursors/heap.py
     sorted_set    `ActiveManagedCursorContainerNavigableSetImpl`, for tests and benchmarks: also there
 
-A shipped container without any flag set gives the same answers as the definition.
+If only the rule `container` differs from the reference, a shipped container gives the same answers as the definition,
+except that the heap rejects an update without a position.
 
 Not modelled: `ManagedCursorImpl` itself and when it becomes active, the lock, iterators concurrent with changes. The
-heap accepts a missing position for its only cursor and throws for any other; here it always throws.
+heap of Pulsar accepts an update without a position for its only cursor.
 """
 
 from __future__ import annotations
@@ -50,10 +52,11 @@ class Config(NamedTuple):
     grace_ms: Annotated[
         int, Setting("managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", "twice the TTL")
     ] = 2000
-    #: the list: removed nodes are dropped after at least this many removals (`MIN_REMOVALS_BEFORE_CLEANUP`, 64)
+    #: the list: removed nodes are dropped after this many removals, or as many as cursors are left if these are more
+    #: (`MIN_REMOVALS_BEFORE_CLEANUP`)
     removals_before_cleanup: Annotated[int, AtLeast(1)] = 64
 
-    #: which calls are accepted: any, or a broker's, which adds no present cursor and passes no null position
+    #: which calls are accepted: any, or those of a broker, which never adds a present name or updates to no position
     calls: Annotated[
         Literal["any", "of_the_broker"],
         Rule(Origin.READ, "of_the_broker: callers in ManagedLedgerImpl, master 2026-07"),
@@ -66,7 +69,7 @@ class Config(NamedTuple):
             "linked_list, heap, sorted_set: the implementations of ActiveManagedCursorContainer, master 2026-07",
         ),
     ] = "definition"
-    #: whether the container counts cursors, or knows the slowest only
+    #: whether the container counts cursors; otherwise it has the slowest position only
     counts_cursors: Annotated[bool, Rule(Origin.RECORDED, "false: ManagedCursorContainerImpl")] = True
     #: whether an update returns the slowest position before and after
     update_returns_slowest: Annotated[
@@ -93,7 +96,8 @@ class Config(NamedTuple):
     add_keeps_pending_removal: Annotated[bool, Rule(Origin.RECORDED, "true: ActiveManagedCursorContainerImpl.add")] = (
         False
     )
-    #: the list: when an added cursor leaves its name to the old object: never, if it is present, or also before a flush
+    #: the list: when `add` keeps the old cursor object of a name: never; while the name is present; or also until the
+    #: flush after its removal
     readd_keeps_object: Annotated[
         Literal["never", "while_present", "until_flushed"],
         Rule(
@@ -126,7 +130,7 @@ class Cursor(NamedTuple):
     cursor: int  # its name
     position: Position | None  # read position; None: not tracked
     durable: bool
-    object: int  # numbers cursor objects in the order of their addition
+    object: int  # number of the cursor object, in the order of additions
 
 
 @record
@@ -144,7 +148,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """No cursors; the grace period starts."""
+    """Returns the state after construction: no cursors, and the grace period has started."""
     nodes = CursorList() if cfg.container == "linked_list" else None
     return State(cfg.start_ms, (), cfg.start_ms, 1, 0, 0, nodes, ())
 
@@ -222,7 +226,7 @@ def slowest_of(s: State) -> Position | None:
 
 
 def in_grace_period(cfg: Config, s: State) -> bool:
-    """Whether less than the grace period has passed since the last removal."""
+    """Returns whether less than the grace period has passed since the last removal."""
     return cfg.has_grace_period and cfg.grace_ms > 0 and s.now_ms - s.last_removal_ms < cfg.grace_ms
 
 
@@ -233,7 +237,7 @@ def in_grace_period(cfg: Config, s: State) -> bool:
 def add_cursor(cfg: Config, s: State, cursor: Name, position: Position | None, durable: bool) -> Step[State, int]:
     """`add`: adds a cursor under a name, replacing one of that name; returns the number of the new object.
 
-    A cursor without position is a member that is not tracked.
+    A cursor without a position is not tracked.
     """
     old, number = find(s, cursor), s.next_object
     if old is not None and cfg.calls == "of_the_broker":
@@ -247,7 +251,7 @@ def add_cursor(cfg: Config, s: State, cursor: Name, position: Position | None, d
 
 
 def structure_after_add(cfg: Config, s: State, old: Cursor | None, new: Cursor) -> State:
-    """Updates the data structure of a shipped container after an addition."""
+    """Returns the state after an addition, with the data structure of a shipped container updated."""
     if s.nodes is not None:
         present = None if old is None else old.object
         nodes, given = linked_list.added(cfg, s.nodes, present, new.cursor, new.object, new.position)
@@ -292,7 +296,7 @@ def update_cursor(cfg: Config, s: State, cursor: Name, position: Position | None
 
 
 def structure_after_move(cfg: Config, s: State, old: Cursor, new: Cursor) -> State:
-    """Updates the data structure of a shipped container after a move."""
+    """Returns the state after a move, with the data structure of a shipped container updated."""
     if s.nodes is not None:
         return s._replace(nodes=linked_list.updated(cfg, s.nodes, old.object, new.position))
     if cfg.container == "heap" and old.position is not None and new.position is not None:
@@ -305,7 +309,10 @@ def structure_after_move(cfg: Config, s: State, old: Cursor, new: Cursor) -> Sta
 
 @active_cursors.action
 def cursor_updated(cfg: Config, s: State, cursor: Name, position: Position | None) -> Step[State, Slowest | None]:
-    """`cursorUpdated`: moves a cursor and returns the slowest position before and after; None if nothing moves."""
+    """`cursorUpdated`: moves a cursor and returns the slowest position before and after; None if it ignores the call.
+
+    An unknown name is ignored, as by `updateCursor`; the heap also ignores an untracked cursor.
+    """
     if not cfg.update_returns_slowest:
         return refused(s, "unsupported", "the linked list is flushed lazily and does not know the slowest position")
     old = find(s, cursor)
@@ -340,7 +347,7 @@ def remove_cursor(cfg: Config, s: State, cursor: Name) -> Step[State, bool]:
 
 @active_cursors.action
 def remove_while_iterating(cfg: Config, s: State, cursor: Name) -> Step[State, None]:
-    """`Iterator.remove` throws."""
+    """`Iterator.remove` throws: a cursor is removed by its name only."""
     if find(s, cursor) is None:
         return refused(s, "illegal_state", "the iteration does not reach this cursor")
     return s, Failed("illegal_argument", "a cursor is removed by its name, not by the iterator")
@@ -350,7 +357,7 @@ def remove_while_iterating(cfg: Config, s: State, cursor: Name) -> Step[State, N
 
 
 def flush(cfg: Config, s: State) -> State:
-    """A query about positions flushes the linked list first (`processPendingPositions`)."""
+    """Returns the state after a flush of the linked list, which every query of positions begins with."""
     if s.nodes is None:
         return s
     nodes = linked_list.flushed(cfg, s.nodes)
@@ -359,7 +366,7 @@ def flush(cfg: Config, s: State) -> State:
 
 @active_cursors.action
 def get_cursor(cfg: Config, s: State, cursor: Name) -> Step[State, Found | None]:
-    """`get`: the cursor object of a name."""
+    """`get`: the cursor object of a name, or None."""
     c = find(s, cursor)
     return s, None if c is None else Found(cursor, c.object)
 
@@ -380,7 +387,7 @@ def number_at_same_position_or_before(cfg: Config, s: State, cursor: Name) -> St
 
 
 def shipped_rank(cfg: Config, s: State, cursor: int) -> int | None:
-    """Returns the number that a flushed container gives."""
+    """Returns the number that a flushed container gives; None if it dereferences a missing counter."""
     if s.nodes is None and not s.items:
         return rank_of(s, cursor)
     c = find(s, cursor)
@@ -415,7 +422,7 @@ def size(cfg: Config, s: State) -> Step[State, int]:
 
 @active_cursors.action
 def should_cache_added_entries(cfg: Config, s: State) -> Step[State, bool]:
-    """`shouldCacheAddedEntry`: cursors exist, or the grace period is not over."""
+    """`shouldCacheAddedEntry`: whether cursors exist, or the grace period is not over."""
     return s, bool(s.cursors) or in_grace_period(cfg, s)
 
 
@@ -432,7 +439,7 @@ def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
 def canonical(cfg: Config, s: State) -> State:
     """Numbers objects by name, sets the clock to 0, and limits the time since the last removal to the grace period.
 
-    The version only tells changes apart. The order of items at equal positions of the set has no effect on answers.
+    Also drops the version, and sorts items at equal positions of the set by name: no other answer depends on these.
     """
     numbers = {c.object: number for number, c in enumerate(s.cursors, 1)}
     cursors = tuple([c._replace(object=numbers[c.object]) for c in s.cursors])
@@ -453,7 +460,7 @@ def position_and_name(item: Item) -> tuple[Position, int]:
 
 @active_cursors.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """The cursors, the answers to all queries, and the slowest cursors."""
+    """Returns the names, the answers to all queries, the slowest cursors and the number of changes."""
     seen = flush(cfg, s)
     slowest = slowest_position(cfg, seen)[1]
     ranks = [[c.cursor, shipped_rank(cfg, seen, c.cursor)] for c in s.cursors] if cfg.counts_cursors else None

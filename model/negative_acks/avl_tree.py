@@ -1,7 +1,7 @@
 """AVL tree of bucket times that the Go client walks while it removes keys (gods 1.18, `avltree.Iterator`).
 
-Models the iteration in `negativeAcksTracker.track` since apache/pulsar-client-go#1410, called a walk below. A removal
-during the iteration can move the iterator past due keys; a walk skips these buckets. The shape of the tree determines
+A walk is the loop in `negativeAcksTracker.track` since apache/pulsar-client-go#1410, which removes each key that it
+visits. A removal can move the iterator past due keys; the walk skips their buckets. The shape of the tree determines
 which keys are skipped.
 
     node with a right child       the removal copies the successor's key into the node; the iterator then continues with

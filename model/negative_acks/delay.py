@@ -17,7 +17,7 @@ from model.values import UNITS_PER_MS
 
 Unit = Literal["ms", "ns"]
 
-#: From this redelivery count on, `1 s << count` is 0 in 64 bits, and `defaultNackBackoffPolicy` returns its maximum.
+#: Redelivery counts 0 to 55. From 55 on, `1 s << count` is 0 in 64 bits, and the delay is the maximum.
 _GO_COUNTS = 56
 _GO_MIN_NS = 1_000_000_000
 _GO_MAX_NS = 600_000_000_000

@@ -11,12 +11,12 @@ of its timer task. One `advance_time` step includes all runs that become due.
     close    removes all pending nacks; later nacks are rejected
 
 The tracker stores entries: the batch index of a message is dropped, and redelivery applies to the whole entry; with
-batch-index acks, the broker and the consumer leave out its acknowledged messages. Nacks of one entry with different due
-times are independent: each bucket redelivers the entry in the run that removes the bucket.
+batch-index acks, the broker and the consumer leave out its acknowledged messages. Nacks of one entry in different
+buckets are independent: each bucket redelivers the entry in the run that removes the bucket.
 
 State: the monotonic clock, the offset of the wall clock, the buckets by time with their entries in order, the timer's
 deadline, retained message ids and chunked messages (model/negative_acks/message_ids.py), and the shape of the Go
-client's AVL tree (model/negative_acks/avl_tree.py). Times and delays are in units of `Config.clock_unit`.
+client's AVL tree (model/negative_acks/avl_tree.py). Times are in units of `Config.clock_unit`.
 
 The defaults of `Config` are this specification's own decisions (profile `reference`), not the Java client's.
 Differences from the shipped clients (each a rule of `Config`; see the table of defects):
@@ -54,7 +54,7 @@ CPP, GO = "C++ NegativeAcksTracker, client 4.2.0", "Go negativeAcksTracker, mast
 class Config(NamedTuple):
     """Settings, then the rules on which the clients differ."""
 
-    #: time of both clocks when the tracker is created, in clock units
+    #: time of both clocks when the tracker is constructed, in clock units
     initial_time: Annotated[int, AtLeast(0)] = 0
     #: delay of a nack without a backoff; the consumer's default is the same in 4.0, 4.1, 4.2 and 5.0
     redelivery_delay_ms: Annotated[int, AtLeast(0), Setting("negativeAckRedeliveryDelay", 60_000)] = 60_000
@@ -96,7 +96,7 @@ class Config(NamedTuple):
     ] = "milliseconds"
     #: when the timer fires. first_bucket: at the first bucket time. delay_when_idle, interval_when_idle: a nack arms
     #: an unarmed timer with the nack's delay, or with an interval. interval_on_each_nack: every nack re-arms the timer
-    #: with an interval. ticker: once per interval from creation. An interval is a third of the delay of a nack by
+    #: with an interval. ticker: once per interval from construction. An interval is a third of the delay of a nack by
     #: message id. A run re-arms the timer for the first bucket (first_bucket, delay_when_idle) or after an interval
     timer: Annotated[
         Literal["first_bucket", "delay_when_idle", "interval_when_idle", "interval_on_each_nack", "ticker"],
@@ -172,7 +172,7 @@ class Bucket(NamedTuple):
 
 @record
 class State(NamedTuple):
-    """The tracker of a consumer, and the clocks."""
+    """The tracker of a consumer, and its clocks."""
 
     now: int  # monotonic clock
     wall_offset: int  # wall clock minus monotonic clock
@@ -187,7 +187,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Returns the state after construction: nothing is pending. A ticker starts, or fails if its interval is 0."""
+    """Returns the state after construction: nothing is pending. A ticker starts; with an interval of 0 it panics."""
     status: Literal["new", "open", "failed"] = "new" if cfg.after_close == "reopens" else "open"
     timer = None
     if cfg.timer == "ticker":
@@ -410,7 +410,7 @@ def nack(
 def receive_chunks(
     cfg: Config, s: State, last_chunk: Position, partition: Annotated[int, AtLeast(-1)], chunks: tuple[Position, ...]
 ) -> Step[State, None]:
-    """Stores the chunks of a received chunked message (`unAckedChunkedMessageIdSequenceMap`)."""
+    """Stores the positions of a received message's chunks (`unAckedChunkedMessageIdSequenceMap`)."""
     if len(chunks) < 2:
         return refused(s, "illegal_argument", f"a chunked message has at least 2 chunks, got {len(chunks)}")
     message = ChunkedMessage(MessageId(last_chunk, partition, "chunk", chunks[0]), chunks)
@@ -463,9 +463,9 @@ def advance_time(cfg: Config, s: State, by: Duration, timer_lag: Duration) -> St
 
 @negative_acks.action
 def run_timer_task(cfg: Config, s: State) -> Step[State, Redelivery | None]:
-    """Runs a timer task that had started when its timer was re-armed or cancelled (`triggerRedelivery`).
+    """Runs a timer task that had already started when its timer was re-armed or cancelled (`triggerRedelivery`).
 
-    `Timeout.cancel` came too late for it. The ordinary runs are part of `advance_time`.
+    All other runs are part of `advance_time`.
     """
     if s.status == "failed":
         return refused(s, "panic", "the ticker's interval is 0: the tracker was not constructed")
@@ -518,7 +518,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @negative_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns the buckets, the number of pending nacks, the timer's deadline, and the retained ids."""
+    """Returns whether the map exists, the number of pending nacks, the buckets, the deadline, and the retained ids."""
     return {
         "created": s.status == "open" or bool(s.buckets),
         "nacked_entries": sum([len(bucket.entries) for bucket in s.buckets]),
