@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -165,6 +166,17 @@ def test_only_what_a_program_can_do_is_driven(brokerproof: Any) -> None:
     wrong = PARTIAL.replace('["add"]', '["fly"]')
     ran = brokerproof("sut", "canary", *PATIENT, "--", sys.executable, "-c", wrong)
     assert (ran.code, ran.err) == (2, "brokerproof: the program has the action fly, canary has add, take\n")
+
+
+def test_a_program_with_other_abilities_is_ended(brokerproof: Any, tmp_path: Path) -> None:
+    """It would outlive the harness: it does not notice that its input ends."""
+    wrong = PARTIAL.replace('["add"]', '["fly"]').replace("import json, sys", "import json, os, sys, time")
+    left = tmp_path / "pid"
+    program = f"open({str(left)!r}, 'w').write(str(__import__('os').getpid()))\n{wrong}\ntime.sleep(600)"
+    ran = brokerproof("sut", "canary", *PATIENT, "--", sys.executable, "-c", program)
+    assert ran.code == 2
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(left.read_text()), 0)
 
 
 @pytest.mark.parametrize(

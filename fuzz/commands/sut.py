@@ -76,11 +76,11 @@ def run(options: Options, console: Console) -> SutResult:
     named = target_of(spec)
     program = Program(options.command, named.subject, options.limits)
     try:
-        subject = program.start().restricted(named.subject)
-    except Misbehaved:
-        subject = named.subject  # the first trace fails in the same way, and that is the finding
-    target = replace(named, subject=subject, program=program)
-    try:
+        try:
+            subject = program.start().restricted(named.subject)
+        except Misbehaved:
+            subject = named.subject  # the first trace fails in the same way, and that is the finding
+        target = replace(named, subject=subject, program=program)
         with showing(console, "starting") as update:
             path = options.trace
             done = _hunted(target, options, update) if path is None else _replayed(target, path)
