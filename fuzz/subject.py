@@ -158,7 +158,13 @@ def find_subject(name: str) -> Subject:
 
 def find_profile(subject: Subject, name: str) -> Any:
     """The config of a profile or release. Raises BadValue, naming the profiles, if there is none of that name."""
-    name = subject.machine.releases.get(name.removeprefix("pulsar-"), name)
-    if name not in subject.machine.profiles:
+    found = profile_name(subject, name)
+    if found is None:
         raise BadValue(f"{subject.name} has no profile {name}; it has {', '.join(subject.machine.profiles)}")
-    return subject.machine.profiles[name].config
+    return subject.machine.profiles[found].config
+
+
+def profile_name(subject: Subject, name: str) -> str | None:
+    """The name of a profile, or of the profile that stands for the release `pulsar-RELEASE`; None if there is none."""
+    found = subject.machine.releases.get(name.removeprefix("pulsar-"), name)
+    return found if found in subject.machine.profiles else None

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from fuzz.campaign.grid import cell_from, cell_text, run_cell, run_grid, run_here
-from fuzz.campaign.store import LocalStore, commits
+from fuzz.campaign.store import LocalStore, MemoryStore, commits
 from fuzz.cli import run
 from fuzz.commands.compare import CompareResult
 from fuzz.run.generate import generate, recipe
@@ -439,6 +439,16 @@ def test_cells_survive_json_and_the_grid_resumes(tmp_path: Path) -> None:
     assert [each.number for each in commits(store)] == [1, 2]
     with pytest.raises(BadValue, match="another workload or version"):
         run_grid("other", workload.row, cells, runner, 3, store, lambda _: None)
+
+
+def test_a_grid_resumes_after_a_death_in_its_first_write() -> None:
+    workload, store = find_workload("key_shared"), MemoryStore()
+    run_grid("key_shared", workload.row, [], run_here, 3, store, lambda _: None)
+    [(name, whole)] = store.files.items()
+    for length in range(len(whole)):
+        store.files[name] = whole[:length]
+        run_grid("key_shared", workload.row, [], run_here, 3, store, lambda _: None)
+        assert store.files == {name: whole}
 
 
 @pytest.mark.spark

@@ -415,7 +415,7 @@ def test_findings_are_merged_by_signature_and_smallest_seed() -> None:
 
 def test_a_property_that_no_trace_can_violate_is_refused() -> None:
     request = Request(Spec("range_cache"), 0, property="size_pass_stashes_entries_with_expected_reads")
-    with pytest.raises(BadValue, match="is no promise of the profile reference: no trace can violate it"):
+    with pytest.raises(BadValue, match="does not apply to the profile reference: no trace can violate it"):
         target_of_request(request)
     assert target_of_request(request._replace(spec=Spec("range_cache", profile="stash")))
 

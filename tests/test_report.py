@@ -18,7 +18,7 @@ from fuzz.campaign.store import MemoryStore
 from fuzz.campaign.summary import campaign_failures, compared
 from fuzz.campaign.worker import BLOCK, Found, Spec, Task, run_task, trace_of
 from fuzz.commands import replay as replay_command
-from fuzz.commands.campaign import shown_findings
+from fuzz.commands.campaign import shown_findings, specs_of
 from fuzz.commands.replay import ReplayResult
 from fuzz.defects.table import defects_of
 from fuzz.report.campaign import line_style, render, speed_of
@@ -37,10 +37,10 @@ from fuzz.run.checks import all_but
 from fuzz.run.coverage import Row, Total
 from fuzz.run.replay import replay
 from fuzz.spec import module_of
-from fuzz.subject import find_subject, subject_names
+from fuzz.subject import find_profile, find_subject, subject_names
 from fuzz.target import resolve
 from fuzz.trace.file import Trace
-from model.machine import BadValue, Refused
+from model.machine import BadValue, Refused, plain
 from tests.conftest import ROOT, planned_steps
 
 Ran = tuple[Plan, State, list[Shown]]
@@ -342,15 +342,33 @@ def test_a_finding_names_the_java_methods_of_its_steps_and_the_rules_that_it_nee
 @pytest.mark.parametrize("name", subject_names(without_canaries=True))
 def test_the_rules_that_a_finding_needs_choose_its_known_defect(name: str) -> None:
     """Several rows may have one profile and property. A trace that needs other rules than theirs shows a new defect."""
+    subject = find_subject(name)
     for row in defects_of(name):
-        cause = f"property:{row.property}"
-        found = known_defect(name, row.profile, cause, [*row.rules, "another_rule"])
+        config, cause = plain(find_profile(subject, row.profile)), f"property:{row.property}"
+        found = known_defect(name, config, cause, [*row.rules, "another_rule"])
         assert found is not None
-        assert set(found.rules) <= {*row.rules}
-        assert found.id == row.id or len(found.rules) < len(row.rules)
-        assert known_defect(name, row.profile, cause, ["another_rule"]) is None
-        assert known_defect(name, row.profile, cause, []) is not None
-        assert known_defect(name, "reference", cause, row.rules) is None
+        assert found.id == row.id or {*found.rules} <= {*row.rules}
+        assert known_defect(name, config, cause, ["another_rule"]) is None
+        assert known_defect(name, config, cause, []) is not None
+        assert known_defect(name, plain(find_profile(subject, "reference")), cause, row.rules) is None
+
+
+def test_a_defect_is_known_under_the_profile_of_a_release() -> None:
+    [row] = [row for row in defects_of("batch_acks") if row.property == BROKEN]
+    assert row.profile != "pulsar-4.1"
+    released = plain(find_profile(find_subject("batch_acks"), "pulsar-4.1"))
+    assert known_defect("batch_acks", released, f"property:{BROKEN}", row.rules) == row
+
+
+def test_a_campaign_of_a_release_has_every_component_that_was_compared_with_it() -> None:
+    specs = {spec.subject: spec.profile for spec in specs_of([], "pulsar-4.1", None)}
+    assert specs == {
+        name: find_subject(name).machine.releases["4.1"]
+        for name in subject_names(without_canaries=True)
+        if "4.1" in find_subject(name).machine.releases
+    }
+    assert (specs["active_cursors"], specs["range_cache"]) == ("pulsar-2026-07", "pulsar-4.1")
+    assert "profile pulsar-2026-07: " in render(*run(specs_of(["active_cursors"], "pulsar-4.1", None)[0], 1), [])
 
 
 def test_a_finding_of_a_seeded_bug_needs_no_rule(seeded: Ran) -> None:

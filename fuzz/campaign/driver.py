@@ -1,19 +1,19 @@
 """A campaign: fuzzing in rounds of Spark tasks, with results in Parquet tables.
 
     campaign.json     the parameters: version, seed, specs. Other parameters need another folder
-    commits/          one file a round: the tables of the round. The round is committed when this file is complete
-    runs/             one table a round, a row a task: seeds, numbers of traces and steps, seconds, of which shrinking
-    findings/         one table a round: shrunk findings, each with its trace
-    coverage/         one table a round: coverage in the model's terms
-    traces/           one file a finding, named by its content
+    commits/          one file for each round: its tables. The round is committed when this file is complete
+    runs/             one table for each round, a row for each task: seeds, traces, steps, seconds, seconds of shrinking
+    findings/         one table for each round: shrunk findings, each with its trace
+    coverage/         one table for each round: coverage in the model's terms
+    traces/           one file for each finding, named by its content
     report.html       the report
 
 Two rounds are submitted at a time, so that no slot waits for the last task of a round. The tables of a round that was
 not committed are ignored, and its seeds are run again (`fuzz/campaign/store.py`). So the driver may die at any moment:
 the same command resumes the campaign, loses no committed result and counts nothing twice.
 
-A task runs seeds of one component for some seconds. A round takes the components with the least time so far. So the
-length of a task does not depend on the number of components, and over the rounds all components get equal time.
+A task runs seeds of one component, for about TASK_SECONDS. The next task is for the component with the least time so
+far. So the length of a task does not depend on the number of components, and all components get equal time.
 
 A task returns a few hundred rows for any number of traces. The driver writes the tables itself, which costs less than a
 Spark job.
@@ -152,7 +152,7 @@ class State:
     steps: int = 0
     seconds: float = 0.0
     next_seed: dict[str, int] = field(default_factory=dict)
-    speed: dict[str, float] = field(default_factory=dict)  # traces a second of one slot, by subject
+    speed: dict[str, float] = field(default_factory=dict)  # traces per second of one slot, by subject
     findings: list[Found] = field(default_factory=list)
     coverage: dict[str, Total] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
@@ -239,7 +239,7 @@ def read_plan(store: Store) -> Plan:
 
 
 def read_state(store: Store, plan: Plan) -> State:
-    """The sum of the committed rounds of a campaign.
+    """Returns the sum of the committed rounds of a campaign.
 
     Raises BadValue when a table of a committed round is missing: its findings would be lost silently.
     """

@@ -1,11 +1,11 @@
-"""A grid of measurements of `brokerproof compare`: cells are a table, rows are results; on this machine or on Spark.
+"""The grid of measurements of `brokerproof compare`, on this machine or on Spark.
 
-A cell is a workload, policy, size, seed and parameters, and determines its rows. With a store, rows are committed in
-rounds (`fuzz/campaign/store.py`), and cells whose rows are there already are not run again:
+A cell is a workload, policy, size, seed and parameters; they determine its rows, the results. With a store, rows are
+committed in rounds (`fuzz/campaign/store.py`), and cells with committed rows are not run again:
 
     grid.json     version of the code and workload; a folder of another one is rejected
-    commits/      one file a round
-    rows/         one table a round: a line for each row, with its cell
+    commits/      one file for each round
+    rows/         one table for each round: a line for each row, with its cell
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import msgspec
 import pyarrow as pa
 
 from fuzz.campaign.store import Store, commit, commits, read_table, table_of
-from fuzz.platform.json import NotJSON, from_json, to_json
+from fuzz.platform.json import from_json, to_json
 from fuzz.platform.spark import slots, tasks_run
 from fuzz.platform.version import check_version, code_version
 from fuzz.workloads import Cell, find_workload
 from model.machine import BadValue
 
 _GRID, _ROWS = "grid.json", "rows"
-#: Cells of a round on this machine; on Spark, of each slot.
+#: Cells of a round: on this machine, and on Spark for each slot.
 _ROUND, _PER_SLOT = 16, 8
 _COLUMNS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
@@ -74,7 +74,7 @@ def on_spark(spark: Any) -> Runner:
 
 
 def round_of(spark: Any) -> int:
-    """How many cells a round has: enough for every slot."""
+    """The number of cells of a round."""
     return _ROUND if spark is None else _PER_SLOT * slots(spark)
 
 
@@ -112,17 +112,14 @@ def run_grid(
 
 
 def _claim(store: Store, name: str) -> None:
-    """Writes what the folder is for. Raises BadValue when it is for something else."""
-    own = {"version": code_version(), "workload": name}
-    data = store.read(_GRID)
-    if data is None:
-        store.write(_GRID, to_json(own))
-        return
-    try:
-        found = from_json(data)
-    except NotJSON:
-        found = None
-    if found != own:
+    """Writes the folder's version and workload. Raises BadValue if it has others.
+
+    If the writer died, the file is incomplete, and no round is committed: it is written again.
+    """
+    own, data = to_json({"version": code_version(), "workload": name}), store.read(_GRID)
+    if data is None or (own.startswith(data) and not commits(store)):
+        store.write(_GRID, own)
+    elif data != own:
         raise BadValue(f"{store.path(_GRID)} is of another workload or version of the code; use another --out")
 
 
@@ -135,7 +132,7 @@ def schema_of(row: type[msgspec.Struct]) -> pa.Schema:
 
 
 def _plain(annotation: Any) -> Any:
-    """The type without None."""
+    """The annotation without None."""
     of = [each for each in typing.get_args(annotation) if each is not type(None)]
     return of[0] if type(None) in typing.get_args(annotation) else annotation
 

@@ -1,4 +1,4 @@
-"""A run of seeds on this machine, within a number of seconds.
+"""Fuzzing on this machine, within a number of seconds.
 
 Two phases share the time. The first phase runs seeds and records a seed for each cause. The trace of a failing seed is
 replayed with every step checked, until all properties that it breaks are known; they are then skipped, so that a
@@ -104,7 +104,7 @@ def target_of_request(request: Request) -> Target:
         raise BadValue(f"{name} is a liveness property: check it with `brokerproof explore {subject}`")
     [chosen] = [p for p in target.subject.properties if p.name == name]
     if not any(chosen.given(recipe(target.subject, target.config, seed)[0].config) for seed in range(BLOCK)):
-        raise BadValue(f"{name} is no promise of the profile {request.spec.profile}: no trace can violate it")
+        raise BadValue(f"{name} does not apply to the profile {request.spec.profile}: no trace can violate it")
     return Target(target.subject, target.config, model_only=True)
 
 

@@ -2,8 +2,8 @@
 
 Brokers and client are processes of their own, with a time limit for each request. The first finding of each cause in
 a block is replayed, and shrunk unless a known deviation explains it: then its signature names the deviation. Otherwise
-the signature has the steps of the shrunk schedule. A real client does not do everything alike twice, so a finding
-says in how many of how many replays it showed.
+the signature has the steps of the shrunk schedule. A real client does not behave alike twice, so a finding says in
+how many of how many replays it showed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fuzz.client.schedule import Scenario, find_scenario, generate, schedule_tex
 from fuzz.run.coverage import Row
 from model.machine import BadValue
 
-#: Subjects of specs start with it; the name of a scenario follows.
+#: The start of the subject of a spec; the name of a scenario follows.
 PREFIX = "client."
 #: Schedules in a block: one takes about a second.
 BLOCK = 8

@@ -1,4 +1,4 @@
-"""How the steps of a component are drawn as a sequence chart: data of each component that has one.
+"""Sequence charts: how the steps of a component are drawn.
 
 A module `fuzz/charts/<component>.py` has a `chart`. The report and `python -m fuzz.report.sequence` draw it.
 """
@@ -16,20 +16,20 @@ from invariants.properties import Event
 
 @dataclass(frozen=True)
 class Chart:
-    """The actors of a component's traces, and from which to which each action runs.
+    """The actors of a component's traces, and the sender and receiver of each action.
 
-    A role is an actor of one step, such as `peer`. An action whose two roles are the same actor is drawn as a loop.
+    A role stands for an actor in one step, such as `peer`. If sender and receiver are one actor, the arrow is a loop.
     """
 
     #: (config, the trace's actions with arguments) -> the actors in the order of their lifelines, with their headings
     actors: Callable[[Any, Sequence[tuple[str, Mapping[str, Any]]]], Mapping[str, str]]
-    #: by action, the roles from which and to which it runs
+    #: by action, the roles of sender and receiver
     arrows: Mapping[str, tuple[str, str]]
     #: (config, state before, arguments) -> the actor of each role
     roles: Callable[[Any, Any, Mapping[str, Any]], Mapping[str, str]]
     #: (config, state before, event, state after) -> the text at the arrow
     text: Callable[[Any, Any, Event, Any], str]
-    #: outcomes with which a message has no effect; its arrow is dashed
+    #: outcomes of a message that has no effect; its arrow is dashed
     lost: tuple[str, ...] = ()
 
 

@@ -10,7 +10,7 @@ from invariants.properties import Event
 from model.bundle_transfer.state import Command, Config, Record, State
 from model.machine import Failed
 
-#: From which role to which each action runs.
+#: By action, the roles of sender and receiver.
 ARROWS = {
     **dict.fromkeys(("transfer", "override", "override_stuck"), ("channel", "channel")),
     **dict.fromkeys(("deliver", "jump"), ("channel", "broker")),
@@ -47,7 +47,7 @@ def client_of(cfg: Config, topic: int, client: int) -> str:
 
 
 def actors(cfg: Config, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """The clients, the brokers by their part in the first transfer, the bookies and the channel."""
+    """The clients, the brokers with their parts in the first transfer, the bookies and the channel."""
     clients = cfg.producers + cfg.consumers
     found = {name: name for t in range(cfg.topics) for c in range(clients) for name in [client_of(cfg, t, c)]}
     moves = [args.get("dst", args.get("owner")) for _, args in calls if "dst" in args or "owner" in args]
@@ -85,7 +85,7 @@ def command_text(command: Command) -> str:
 
 
 def text(cfg: Config, s: State, event: Event, after: State) -> str:
-    """What a step is about."""
+    """The text at the arrow of a step."""
     name, arguments, outcome = event
     if len(after.records) > len(s.records):
         return record_text(after.records[-1])
@@ -95,8 +95,8 @@ def text(cfg: Config, s: State, event: Event, after: State) -> str:
     if name == "publish":
         return "a stale record, skipped"
     if client is None:
-        said = TEXTS.get(name, name.replace("_", " "))
-        return f"message {outcome} stored" if name == "confirm" and isinstance(outcome, int) else said
+        words = TEXTS.get(name, name.replace("_", " "))
+        return f"message {outcome} stored" if name == "confirm" and isinstance(outcome, int) else words
     c = s.topics[arguments["topic"]].clients[client]
     if name == "receive":
         return command_text(c.down[0])
@@ -108,10 +108,10 @@ def text(cfg: Config, s: State, event: Event, after: State) -> str:
         return (
             "broker is down" if isinstance(outcome, Failed) else "PRODUCER" if client < cfg.producers else "SUBSCRIBE"
         )
-    said = TEXTS.get(name, name)
+    words = TEXTS.get(name, name)
     if name in ("send", "dispatch"):
-        return f"{said} message {outcome}"
-    return said if outcome is None or isinstance(outcome, Failed) else f"{said}: {outcome}"
+        return f"{words} message {outcome}"
+    return words if outcome is None or isinstance(outcome, Failed) else f"{words}: {outcome}"
 
 
 chart = Chart(actors, ARROWS, roles, text, lost=("ignored",))

@@ -9,7 +9,7 @@ from fuzz.charts import Chart
 from invariants.properties import Event
 from model.client_session.state import Config, Reply, State, link_of
 
-#: From which role to which each action runs.
+#: By action, the roles of sender and receiver.
 ARROWS = {
     **dict.fromkeys(("connect", "fail_redirect", "break_connection"), ("handler", "broker")),
     **dict.fromkeys(("accept", "refuse", "close", "finish_transfer", "late_success"), ("broker", "broker")),
@@ -54,7 +54,7 @@ def reply_text(reply: Reply) -> str:
 
 
 def text(cfg: Config, s: State, event: Event, after: State) -> str:
-    """What a step is about."""
+    """The text at the arrow of a step."""
     name, arguments, outcome = event
     if name == "handle":
         return f"{reply_text(link_of(s, arguments['handler']).down[0])}: {outcome}"
@@ -69,8 +69,8 @@ def text(cfg: Config, s: State, event: Event, after: State) -> str:
         return f"send, sequence id {outcome}"
     if name == "flush":
         return f"acks: {', '.join(map(str, (*range(s.consumer.cumulative + 1), *s.consumer.grouped)))}"
-    said = [name.replace("_", " "), *map(str, arguments.values())]
-    return " ".join([*said, str(outcome)] if isinstance(outcome, int) and not arguments else said)
+    words = [name.replace("_", " "), *map(str, arguments.values())]
+    return " ".join([*words, str(outcome)] if isinstance(outcome, int) and not arguments else words)
 
 
 chart = Chart(actors, ARROWS, roles, text, lost=("duplicate", "ignored", "dropped"))

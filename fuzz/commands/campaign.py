@@ -37,7 +37,7 @@ from fuzz.report.finding import shown
 from fuzz.report.records import Shown
 from fuzz.report.terminal import show_findings
 from fuzz.seeding import find_mutant
-from fuzz.subject import find_subject, subject_names
+from fuzz.subject import find_subject, profile_name, subject_names
 from model.machine import BadValue
 
 
@@ -86,7 +86,7 @@ def run(options: Options, console: Console) -> CampaignResult:
     """Starts or resumes a campaign. Raises BadValue before anything is written."""
     specs = specs_of(options.names, options.profile, options.mutant)
     plan = Plan(specs, options.seed)
-    out = options.out or default_out(plan, options.names)
+    out = options.out or default_out(plan, options)
     if is_local(out):
         check_writable(local_path(out))  # reported before Spark starts, which takes seconds
         check_folder(LocalStore(local_path(out)), plan)
@@ -172,20 +172,25 @@ def specs_of(names: list[str], profile: str | None, mutant: str | None) -> tuple
         names = [find_mutant(mutant, names or None).subject]
     elif not names:
         every = subject_names(without_canaries=True)
-        names = [n for n in every if profile is None or profile in find_subject(n).machine.profiles]
+        names = [n for n in every if profile is None or profile_name(find_subject(n), profile)]
         if not names:
             raise BadValue(f"no component has a profile {profile}; `brokerproof subjects` lists them")
-    specs = tuple(Spec(name, profile or kind_of(name).default_profile, None, mutant) for name in dict.fromkeys(names))
+    specs = [Spec(name, profile or kind_of(name).default_profile, None, mutant) for name in dict.fromkeys(names)]
     for spec in specs:
         kind_of(spec.subject).check(spec)
-    return specs
+    return tuple(spec if is_scenario(spec.subject) else _named(spec) for spec in specs)
 
 
-def default_out(plan: Plan, names: list[str]) -> str:
+def _named(spec: Spec) -> Spec:
+    """The spec with the name of its profile, in place of a release that the profile stands for."""
+    return spec._replace(profile=profile_name(find_subject(spec.subject), spec.profile) or spec.profile)
+
+
+def default_out(plan: Plan, options: Options) -> str:
     """The default folder of this plan and this version of the code."""
-    what = "-".join(s.subject for s in plan.specs) if names or plan.specs[0].mutant else "all"
+    what = "-".join(s.subject for s in plan.specs) if options.names or options.mutant else "all"
     version = code_version().rpartition("+")[2]
-    parts = [what, plan.specs[0].mutant or "", plan.specs[0].profile, f"seed{plan.seed}", version]
+    parts = [what, options.mutant or "", options.profile or plan.specs[0].profile, f"seed{plan.seed}", version]
     return "build/campaigns/" + re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(p for p in parts if p))
 
 

@@ -4,12 +4,12 @@ Each table of `fuzz/defects/<component>.toml` is one mechanism. Its name, in keb
 
     profile         the version that has the defect
     property        the guarantee that it breaks
-    rules           the smallest set of config fields that breaks it: the reference with the profile's values of these
+    rules           config fields: the reference with the profile's values of these, and no fewer, breaks the property
     symptom, mechanism, consequence
     severity, versions
-    link            optional: where it was reported
-    origin          how the mechanism is known (default: as the least certain of its rules is)
-    tlc             optional: where TLC finds it, as a run in `tla/runs/` says it (default: `scope = "smoke"`)
+    link            optional: the upstream issue, pull request or proposal
+    origin          how the mechanism is known (default: the origin of its least certain rule)
+    tlc             optional: the run in which TLC finds it, as in `tla/runs/` (default: `scope = "smoke"`)
 
 The table `not_expressible` has reports about the component that its machine cannot show, each with the reason.
 
@@ -37,7 +37,7 @@ _NOT_EXPRESSIBLE = "not_expressible"
 
 
 class Severity(StrEnum):
-    """What a user of the broker suffers; the worst first."""
+    """The consequence for a user of the broker; the worst first."""
 
     MESSAGE_LOSS = "message loss"
     DUPLICATE_DELIVERY = "duplicate delivery"
@@ -137,7 +137,7 @@ def _defect_of(component: str, name: str, row: dict[str, Any], where: str) -> De
 
 
 def _origin_of(subject: Subject, rules: Sequence[str]) -> Origin:
-    """How the least certain of some rules is known."""
+    """The origin of the least certain of some rules."""
     order = list(Origin)
     found = [rule_of(subject.machine.settings.get(name)) for name in rules]
     return max((rule.origin for rule in found if rule is not None), key=order.index, default=order[-1])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from fuzz.campaign.worker import Found
 from fuzz.defects.table import Defect, defects_of
@@ -12,6 +13,7 @@ from fuzz.report.explain import explain
 from fuzz.report.records import Explanation, KnownDefect, Shown
 from fuzz.run.finding import Cause
 from fuzz.trace.file import Trace, read_traces
+from model.machine import plain
 
 
 def shown(found: Found, path: str, replay: str = "brokerproof replay {}") -> Shown:
@@ -23,7 +25,7 @@ def shown(found: Found, path: str, replay: str = "brokerproof replay {}") -> Sho
     explanation, defect = explain(trace), None
     if "mutant" not in trace.header:
         needed = {rule.name for rule in explanation.rules}
-        defect = known_defect(found.subject, found.profile, found.cause, needed)
+        defect = known_defect(found.subject, trace.config, found.cause, needed)
     return with_explanation(found, path, explanation, defect, replay.format(path))
 
 
@@ -42,14 +44,15 @@ def parse_trace(text: str) -> Trace:
         return next(read_traces(path))
 
 
-def known_defect(subject: str, profile: str, cause: str, needed: Collection[str]) -> Defect | None:
-    """Returns the row of the defect table for a profile, the property in `cause`, and the rules that a trace needs.
+def known_defect(subject: str, config: Mapping[str, Any], cause: str, needed: Collection[str]) -> Defect | None:
+    """Returns the row of the defect table with the property in `cause` whose rules have the values in a trace's config.
 
-    A row fits best if the trace needs all its rules, then if it needs one of them. If the trace needs other rules only,
-    no row fits. If it needs none, because each of several rules suffices, the first row fits.
+    Of several rows, the first fits that has only rules that the trace needs, then the first with such a rule. If the
+    trace needs other rules only, no row fits. If it needs none, because each of several suffices, the first row fits.
     """
     name = Cause.parse(cause).broken_property
-    rows = [row for row in defects_of(subject) if (row.profile, row.property) == (profile, name)]
+    rows = [row for row in defects_of(subject) if row.property == name]
+    rows = [row for row in rows if all(config.get(rule) == value for rule, value in plain(row.changes()).items())]
     for fits in (set(needed).issuperset, set(needed).intersection, lambda _: not needed):
         for row in rows:
             if fits(row.rules):

@@ -29,7 +29,7 @@ _STYLE = (
 
 
 class _Row(NamedTuple):
-    """A step with the places of its actors."""
+    """A step, and the indices of its actors' lifelines."""
 
     number: int
     step: Step
@@ -38,14 +38,14 @@ class _Row(NamedTuple):
 
 
 def sequence_chart(explanation: Explanation) -> str:
-    """Returns the steps of a trace as an SVG picture; an empty string if the component has no chart."""
+    """Returns the steps of a trace as SVG; an empty string if the component has no chart."""
     found = [(number, step, step.arrow) for number, step in enumerate(explanation.steps, 1) if step.arrow is not None]
     if not found:
         return ""
     taking_part = {name for _, _, arrow in found for name in (arrow.source, arrow.target)}
     names = [name for name in explanation.actors if name in taking_part]
-    places = {name: i for i, name in enumerate(names)}
-    rows = [_Row(number, step, places[arrow.source], places[arrow.target]) for number, step, arrow in found]
+    lanes = {name: i for i, name in enumerate(names)}
+    rows = [_Row(number, step, lanes[arrow.source], lanes[arrow.target]) for number, step, arrow in found]
     width, height = LEFT + LANE * (len(names) - 1) + 150, HEAD + ROW * len(rows) + 16
     box = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     lines = [
@@ -84,24 +84,24 @@ def _arrow(row: _Row, y: int, is_last: bool) -> list[str]:
     colour, head = (RED, "red") if is_bad else (SOFT, "soft") if arrow.is_lost else (INK, "ink")
     stroke = f'stroke="{colour}" fill="none" marker-end="url(#{head})"'
     stroke += ' stroke-dasharray="5 3"' if arrow.is_lost or arrow.is_fault else ""
-    source, target = (LEFT + LANE * place for place in (row.source, row.target))
-    said = f"{escape(arrow.text)}</text>"
+    source, target = (LEFT + LANE * lane for lane in (row.source, row.target))
+    label = f"{escape(arrow.text)}</text>"
     bad = " bad" if is_bad else ""
     number = f'<text class="n" x="{NUMBER}" y="{y + 4}">{row.number}</text>'
     if source == target:
         loop = f'<path d="M{source} {y - 6}h{LOOP}v10H{source + 2}" {stroke}/>'
-        return [number, loop, f'<text class="t{bad}" x="{source + LOOP + 6}" y="{y + 2}">{said}']
+        return [number, loop, f'<text class="t{bad}" x="{source + LOOP + 6}" y="{y + 2}">{label}']
     end = target + (-1 if target > source else 1)
     middle = (source + target) / 2
     return [
         number,
         f'<path d="M{source} {y}H{end}" {stroke}/>',
-        f'<text class="t a{bad}" x="{middle:g}" y="{y - 4}">{said}',
+        f'<text class="t a{bad}" x="{middle:g}" y="{y - 4}">{label}',
     ]
 
 
 def charts(paths: Sequence[Path]) -> Mapping[str, str]:
-    """Returns the chart of each trace in the files, by the trace's id. Raises BadValue for one without."""
+    """Returns the chart of each trace in the files, by the trace's id. Raises BadValue for a trace without a chart."""
     found = {}
     for path in paths:
         for trace in read_traces(path):

@@ -97,7 +97,7 @@ def _explain_function(function: Callable[..., Any], arguments: tuple[Any, ...], 
 def _explain_return(
     node: ast.AST, parents: dict[ast.AST, ast.AST], environment: Environment, depth: int
 ) -> Iterator[Reason]:
-    """Yields the reasons for a constant `return`: those of the innermost enclosing `if`; none if there is no such."""
+    """Yields the reasons for a constant `return`: those of the innermost `if` around it; none if there is no `if`."""
     while node in parents:
         parent = parents[node]
         if isinstance(parent, ast.If) and node is not parent.test:
