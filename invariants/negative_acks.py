@@ -363,14 +363,15 @@ def chunks_are_forgotten_when_redelivered(cfg: Config, before: State, event: Eve
 
 @always(negative_acks, on=DELIVERING, given=lambda cfg: cfg.retained_ids == "traced")
 def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A retained id is in the first redelivery command of its entry's due buckets, and is then no longer retained.
+    """A retained id is in the first redelivery command that has its entry, and is then no longer retained.
 
-    Every other id of a command is a plain id, or that of a chunk.
+    A command may have the entry as a chunk before its bucket is due. Every other id is a plain id, or that of a chunk.
     """
     retained, chunks = {each.position: each for each in before.retained_ids}, chunks_redelivered(before, event, after)
     for command in commands(event):
         due = {entry for time, entry in pending(before) if monotonic(before, time) <= command.at}
-        first = [retained.pop(position) for position in list(retained) if position in due]
+        entries = {each.position for each in command.ids if each.position in due or each.position not in chunks}
+        first = [retained.pop(position) for position in entries if position in retained]
         others = set(command.ids).difference(first)
         if not set(first) <= set(command.ids):
             return False
