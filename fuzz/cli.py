@@ -363,11 +363,17 @@ def explore(
 
 
 @app.command()
-def prove(names: Subjects = None, as_json: Json = False) -> None:
+def prove(
+    names: Subjects = None,
+    ledger: Annotated[
+        bool, typer.Option("--ledger", help="Show the strongest verdict on each safety property instead.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Prove claims with Z3 and CrossHair. Each claim has a broken variant, its control, which must be refuted."""
     from fuzz.commands import prove as command
 
-    _end(as_json, command.run(names or [], _err()), command.show)
+    _end(as_json, command.run(names or [], _err(), ledger=ledger), command.show)
 
 
 @app.command()

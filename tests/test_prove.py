@@ -10,11 +10,17 @@ import os
 import re
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 import z3  # type: ignore[import-untyped]
 
+from fuzz.commands.prove import LedgerRow, ProveResult
+from fuzz.ledger import ledger_row, lemmas_of
 from fuzz.prove import LIMIT, ask, changed, claims_about, holds, refutes, row_of, sampled
-from fuzz.subject import subject_names
+from fuzz.run.lockstep import Lockstep
+from fuzz.seeding import seed_source
+from fuzz.subject import find_subject, subject_names
+from fuzz.target import Target
 from invariants.proofs import scrutiny
 from invariants.proofs.claim import Claim, Control, Proof, answer, recorded
 from invariants.proofs.symbolic import Reader
@@ -440,6 +446,67 @@ def test_the_command_shows_a_person_what_was_shown(brokerproof: Any) -> None:
     assert "legacy-shares-are-within  proved by Z3" in ran.out
     assert "control" not in ran.out
     assert ran.err == ""
+
+
+# ---- the ledger -------------------------------------------------------------------------------------------
+
+PROVING = [(name, claim, each) for name, claim in CLAIMS for each in claim.proves]
+
+
+@pytest.mark.parametrize(("subject", "claim", "name"), [pytest.param(*row, id=row[2]) for row in PROVING])
+def test_the_control_of_a_claim_violates_the_property_that_the_claim_proves(
+    subject: str, claim: Claim, name: str
+) -> None:
+    [proved] = [each for each in find_subject(subject).properties if each.name == name]
+    assert proved.kind == "always"
+    assert proved.given(find_subject(subject).machine.config())
+    control = claim.control
+    broken = seed_source(subject, control.module, changed(claim.id, control))
+    lockstep = Lockstep(Target(broken, broken.machine.config(), model_only=True))
+    lockstep.check_only(name)
+    assert any(lockstep.run(seed) for seed in range(600)), "the property does not say what the claim says"
+
+
+def test_the_ledger_has_the_strongest_verdict_on_each_property() -> None:
+    subject = find_subject("active_cursors")
+    proved, counted, of_list = (
+        next(each for each in subject.properties if each.name == name)
+        for name in (
+            "slowest_position_is_smallest_tracked_position",
+            "expected_read_count_equals_cursors_at_or_before",
+            "flush_is_not_observable",
+        )
+    )
+    [claim] = lemmas_of(subject, proved)
+    checked = {"id": claim.id, "verdict": "proved", "control_refuted": True, "seconds": 1.0}
+    rows = [
+        ledger_row(subject, proved, [checked]),
+        ledger_row(subject, proved, [{**checked, "control_refuted": False}]),
+        ledger_row(subject, counted, []),
+        ledger_row(subject, of_list, []),
+    ]
+    assert [row["status"] for row in rows] == ["proved", "exhausted", "exhausted", "sampled"]
+    assert [row["control_refuted"] for row in rows] == [True, False, None, None]
+    assert rows[1]["lemmas"] == [claim.id]
+    assert rows[2]["scopes"] == ["smoke", "ci", "nightly", "lazy"]
+    assert rows[3]["how"] == "random traces: it does not apply under the reference's defaults"
+    result = ProveResult(ledger=[msgspec.convert(row, LedgerRow) for row in rows])
+    assert result.found, "the second row: a claim does not hold"
+    assert not ProveResult(ledger=result.ledger[:1] if result.ledger else None).found
+
+
+def test_a_canary_has_no_ledger(brokerproof: Any) -> None:
+    ran = brokerproof("prove", "--ledger", "canary")
+    assert (ran.code, ran.out) == (2, "")
+    assert "canary violates a property on purpose" in ran.err
+
+
+@pytest.mark.nightly
+def test_the_command_shows_the_ledger(brokerproof: Any) -> None:
+    ledger = brokerproof("prove", "--ledger", "ack_set", "--json").json["ledger"]
+    statuses = {row["property"]: row["status"] for row in ledger}
+    assert statuses["overlap_iff_message_acknowledged_in_both"] == "proved"
+    assert set(statuses) == {each.name for each in find_subject("ack_set").properties if each.kind == "always"}
 
 
 # ---- verdicts ---------------------------------------------------------------------------------------------

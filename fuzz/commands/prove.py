@@ -1,4 +1,4 @@
-"""`brokerproof prove`: checks claims with Z3 and CrossHair."""
+"""`brokerproof prove`: checks claims with Z3 and CrossHair; with `--ledger`, the strongest verdict on each property."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.commands import Record, Result, Seconds
+from fuzz.ledger import run_ledger
 from fuzz.prove import run_prove
 
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
@@ -62,26 +63,52 @@ class ClaimRow(Record):
         return self.verdict not in (Verdict.REFUTED, Verdict.UNKNOWN) and self.control_refuted
 
 
-class ProveResult(Result):
-    """A row for each claim."""
+class Status(StrEnum):
+    """The strongest verdict on a property."""
 
-    claims: list[ClaimRow]
+    PROVED = "proved"
+    EXHAUSTED = "exhausted"
+    SAMPLED = "sampled"
+
+
+class LedgerRow(Record):
+    """A safety property, the strongest verdict on it, the scopes that check it, and the claims that imply it."""
+
+    subject: str
+    property: str
+    status: Status
+    how: NonEmpty
+    scopes: list[str]
+    lemmas: list[str]
+    control_refuted: bool | None  # null without claims
+    seconds: Seconds
+
+
+class ProveResult(Result, omit_defaults=True):
+    """A row for each claim or, with `--ledger`, for each safety property."""
+
+    claims: list[ClaimRow] | None = None
+    ledger: list[LedgerRow] | None = None
 
     @property
     def found(self) -> bool:
         """Whether a claim does not hold, or its control is not refuted."""
-        return not all(claim.holds for claim in self.claims)
+        is_open = any(row.lemmas and row.status is not Status.PROVED for row in self.ledger or ())
+        return is_open or not all(claim.holds for claim in self.claims or ())
 
 
-def run(names: list[str], console: Console) -> ProveResult:
+def run(names: list[str], console: Console, *, ledger: bool = False) -> ProveResult:
     """Checks the claims about the named components, by default all. Raises BadValue for unknown names."""
-    return msgspec.convert(run_prove(names, console), ProveResult)
+    found = {"ledger": run_ledger(names, console)} if ledger else run_prove(names, console)
+    return msgspec.convert(found, ProveResult)
 
 
 def show(console: Console, result: ProveResult) -> None:
-    """Prints each claim with its verdict."""
-    for row in result.claims:
+    """Prints each claim with its verdict, or each property with the strongest one."""
+    for row in result.claims or ():
         _show_claim(console, row)
+    for each in result.ledger or ():
+        console.print(f"{each.subject}  [bold]{each.property}[/]  {each.status}: {escape(each.how)}")
 
 
 def _show_claim(console: Console, row: ClaimRow) -> None:

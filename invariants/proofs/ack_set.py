@@ -61,6 +61,7 @@ def words_are_masks(proof: Proof) -> None:
         '    ] = "words_of_both"',
         refutes="a message of both is an overlap",
     ),
+    proves=("overlap_iff_message_acknowledged_in_both",),
 )
 def overlap_is_exact() -> Answer:
     """Source: `isAckSetOverlap`, which pending acks use to detect conflicts (PIP-160)."""

@@ -259,7 +259,8 @@ def opening_a_topic_fences_other_handles() -> Answer:
     "z3",
     "For any number of brokers, topics, clients and steps, any rules, and whatever each broker believes about the "
     "owner: at most one broker has a handle of a topic's ledger whose adds the bookies confirm. Every topic keeps one "
-    "slot for each broker, views stay within the records, and records name brokers.",
+    "slot for each broker, views stay within the records, and records name brokers. It is assumed, and explored in "
+    "scopes, that a client's peer and the address of a redirect are brokers, and the producer of an add a client.",
     Control(
         "opening a topic does not fence the handles of other brokers",
         TOPICS,
@@ -267,12 +268,10 @@ def opening_a_topic_fences_other_handles() -> Answer:
         "each for each",
         refutes="one writer",
     ),
+    proves=("topic_has_at_most_one_writer",),
 )
 def topic_has_one_accepted_writer() -> Answer:
-    """Inductive invariant of all actions: BookKeeper fences the last ledger when another broker opens the topic.
-
-    Assumes that a client's peer and a redirect's address are brokers, and the producer of an add a client (explored).
-    """
+    """Inductive invariant of all actions: BookKeeper fences the last ledger when another broker opens the topic."""
     proof = Proof()
     it = Bundle(proof)
     it.show_commands()

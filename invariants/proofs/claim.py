@@ -67,7 +67,10 @@ class Answer(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A claim. `says` is its sentence; `source` cites where the sentence comes from."""
+    """A claim. `says` is its sentence; `source` cites where the sentence comes from.
+
+    `proves` names the safety properties that the claim implies under the reference rules, in every reachable state.
+    """
 
     id: str
     tool: Tool
@@ -75,15 +78,18 @@ class Claim(NamedTuple):
     control: Control
     check: Callable[[], Answer]
     source: str
+    proves: tuple[str, ...] = ()
 
 
-def claim(name: str, tool: Tool, says: str, control: Control) -> Callable[[Callable[[], Answer]], Claim]:
+def claim(
+    name: str, tool: Tool, says: str, control: Control, *, proves: tuple[str, ...] = ()
+) -> Callable[[Callable[[], Answer]], Claim]:
     """Returns a decorator that makes a claim of its check. The docstring of the check is the claim's source."""
 
     def made(check: Callable[[], Answer]) -> Claim:
         if not check.__doc__:
             raise TypeError(f"the check of the claim {name} has no docstring; the docstring must cite the source")
-        return Claim(name, tool, says, control, check, " ".join(check.__doc__.split()))
+        return Claim(name, tool, says, control, check, " ".join(check.__doc__.split()), proves)
 
     return made
 

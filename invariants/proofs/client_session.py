@@ -189,7 +189,8 @@ def facts(it: Session, place: Any) -> list[Any]:
     "z3",
     "For any receiver queue, batch size, subscription type and number of steps: while a consumer is connected, the "
     "permits at the broker, the messages on their way, the receiver queue and the permits to return add up to "
-    "`receiverQueueSize`.",
+    "`receiverQueueSize`. It is assumed, and explored in scopes, which replies a handler gets in which phase, and that "
+    "only messages have messages.",
     Control(
         "a message that is dropped because its ack is grouped returns no permit",
         CONSUMER,
@@ -197,12 +198,10 @@ def facts(it: Session, place: Any) -> list[Any]:
         "    return with_returned(cfg, s, 0),",
         refutes="permits are conserved",
     ),
+    proves=("permits_are_conserved",),
 )
 def permits_are_conserved() -> Answer:
-    """Inductive invariant of all actions: without connection, the broker has no permits and no message is in flight.
-
-    Assumes which replies a handler gets in which phase, and that only messages have messages (explored).
-    """
+    """Inductive invariant of all actions: without connection, the broker has no permits and no message is in flight."""
     proof, it = Proof(), Session()
     shown_emptied(proof, it)
     before, first = conserves(it.cfg, it.s), facts(it, z3.IntVal(0))
@@ -214,6 +213,9 @@ def permits_are_conserved() -> Answer:
         proof.possible("a step", given)
         proof.show("no message is taken away", is_whole(path.value[0]), path.when, direct=True)
         proof.show("permits are conserved", conserves(it.cfg, path.value[0]), given, direct=True)
+    first_state = client_session.start(Config()).consumer
+    is_idle = first_state.link.phase != "ready" and first_state.permits == 0 and first_state.link.down == ()
+    proof.need("the invariant holds at the start", is_idle and first_state.queue == () and first_state.returned == 0)
     for s in random_states(30):
         c = s.consumer
         is_connected = c.link.phase == "ready" and c.link.served == "open"
@@ -244,7 +246,8 @@ def ascends(s: Rec, p: Any, q: Any) -> Any:
     "pending-sequence-ids-ascend",
     "z3",
     "For any settings, number of messages and number of steps: the sequence ids of pending messages ascend, and the "
-    "next message gets a larger one. So deduplication takes no pending message for a duplicate of another.",
+    "next message gets a larger one. So deduplication takes no pending message for a duplicate of another. It is "
+    "assumed, and explored in scopes, which replies a handler gets, and that success only answers a request.",
     Control(
         "every reconnection starts the sequence ids again",
         PRODUCER,
@@ -252,9 +255,10 @@ def ascends(s: Rec, p: Any, q: Any) -> Any:
         "    elif not again or (p.published == -1 and not is_set):",
         refutes="sequence ids ascend",
     ),
+    proves=("pending_sequence_ids_ascend",),
 )
 def pending_sequence_ids_ascend() -> Answer:
-    """Inductive invariant of all actions. Assumes which replies a handler gets, and success only to a request."""
+    """Inductive invariant of all actions."""
     proof, it = Proof(), Session()
     p, q = z3.Ints("p q")
     indexes = (p, q, p + 1, q + 1)
@@ -263,6 +267,7 @@ def pending_sequence_ids_ascend() -> Answer:
         given = [*path.when, *before]
         proof.possible("a step", given)
         proof.show("sequence ids ascend", ascends(path.value[0], p, q), given, direct=True)
+    proof.need("no message is pending at the start", client_session.start(Config()).producer.pending == ())
     for s in random_states(30):
         ids = [*s.producer.pending, s.producer.next_sequence_id]
         proof.run("a random run", all(a < b for a, b in itertools.pairwise(ids)), s)

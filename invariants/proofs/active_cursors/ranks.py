@@ -323,6 +323,7 @@ def _moved(then: RecursiveSum, was: RecursiveSum, mover: Any, by: Any) -> Callab
         "return max(positions(s), default=None)",
         refutes="no tracked cursor is before it",
     ),
+    proves=("slowest_position_is_smallest_tracked_position",),
 )
 def slowest_is_least() -> Answer:
     """Source: `getSlowestCursorPosition`; all active cursors have read the entries before it."""

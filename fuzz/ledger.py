@@ -1,0 +1,94 @@
+"""The strongest verdict on each safety property of a component under the reference rules.
+
+proved      a claim implies the property (`Claim.proves`), holds, and its control is refuted
+exhausted   the explorer checked the property on every state and step of a scope; the scopes are those of
+            `fuzz/explore/counts.toml`, which tests and `brokerproof explore` search again
+sampled     only random traces checked it: no scope has its actions, it takes a history variable, or it applies
+            under other rules only
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from fuzz.explore.counts import counts_of
+from fuzz.explore.search import bounded
+from fuzz.platform.progress import showing
+from fuzz.prove import claims_about, holds, row_of
+from fuzz.subject import Subject, find_subject, subject_names
+from invariants.proofs.claim import Claim
+from invariants.properties import Property
+from model.machine import BadValue
+
+
+def run_ledger(names: list[str], console: Console) -> list[dict[str, Any]]:
+    """Checks the claims that prove properties of the named components, by default of all but canaries.
+
+    Returns a row for each safety property. Raises BadValue for an unknown component or a canary. Cost: seconds for each
+    claim; scopes are not searched.
+    """
+    subjects = [find_subject(name) for name in names or subject_names(without_canaries=True)]
+    for subject in subjects:
+        if subject.canary:
+            raise BadValue(f"{subject.name} violates a property on purpose; name another component")
+    claims = [(subject.name, claim) for subject in subjects for claim in claims_about(subject.name) if claim.proves]
+    checked: dict[str, dict[str, Any]] = {}
+    with showing(console, "starting") as update:
+        for number, (name, claim) in enumerate(claims, 1):
+            update(number - 1, len(claims), f"{name}: {claim.id}")
+            checked[claim.id] = row_of(name, claim)
+    return [
+        ledger_row(subject, each, [checked[claim.id] for claim in lemmas_of(subject, each)])
+        for subject in subjects
+        for each in subject.properties
+        if each.kind == "always"
+    ]
+
+
+def lemmas_of(subject: Subject, proved: Property) -> list[Claim]:
+    """Returns the claims that imply a property."""
+    return [claim for claim in claims_about(subject.name) if proved.name in claim.proves]
+
+
+def ledger_row(subject: Subject, judged: Property, claims: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns a property's row; `claims` are the checked claims that imply it."""
+    scopes = scopes_of(subject, judged)
+    proofs = [claim["id"] for claim in claims if holds(claim)]
+    status = "proved" if proofs else "exhausted" if scopes else "sampled"
+    largest = max(scopes, key=lambda name: scopes[name], default="")
+    how = {
+        "proved": f"claim {', '.join(proofs)}",
+        "exhausted": f"{scopes.get(largest, 0):,} states, the whole of scope {largest}",
+        "sampled": _why_not_exhausted(subject, judged),
+    }
+    return {
+        "subject": subject.name,
+        "property": judged.name,
+        "status": status,
+        "how": how[status],
+        "scopes": list(scopes),
+        "lemmas": [claim["id"] for claim in claims],
+        "control_refuted": all(claim["control_refuted"] for claim in claims) if claims else None,
+        "seconds": round(sum(claim["seconds"] for claim in claims), 3),
+    }
+
+
+def scopes_of(subject: Subject, judged: Property) -> dict[str, int]:
+    """Returns the number of states of each recorded scope in which the explorer checks a property."""
+    found = {}
+    for name, scope in subject.scopes.items():
+        counts = counts_of(subject.name, name)
+        is_driven = not judged.on or not set(judged.on).isdisjoint(scope.actions)
+        if counts is not None and is_driven and not judged.histories and judged.given(bounded(subject, name).cfg):
+            found[name] = counts.distinct_states
+    return found
+
+
+def _why_not_exhausted(subject: Subject, judged: Property) -> str:
+    if judged.histories:
+        return "random traces: the explorer folds no history variables"
+    if not judged.given(subject.machine.config()):
+        return "random traces: it does not apply under the reference's defaults"
+    return "random traces: no recorded scope has its actions"
