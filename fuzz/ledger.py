@@ -16,7 +16,7 @@ from rich.console import Console
 from fuzz.explore.counts import counts_of
 from fuzz.explore.search import bounded
 from fuzz.platform.progress import showing
-from fuzz.prove import claims_about, holds, row_of
+from fuzz.prove import HOLDS, claims_about, holds, row_of
 from fuzz.subject import Subject, find_subject, subject_names
 from invariants.proofs.claim import Claim
 from invariants.properties import Property
@@ -56,6 +56,7 @@ def ledger_row(subject: Subject, judged: Property, claims: list[dict[str, Any]])
     """Returns a property's row; `claims` are the checked claims that imply it."""
     scopes = scopes_of(subject, judged)
     proofs = [claim["id"] for claim in claims if holds(claim)]
+    failed = "".join(f"; claim {claim['id']}: {_failure(claim)}" for claim in claims if not holds(claim))
     status = "proved" if proofs else "exhausted" if scopes else "sampled"
     largest = max(scopes, key=lambda name: scopes[name], default="")
     how = {
@@ -67,12 +68,16 @@ def ledger_row(subject: Subject, judged: Property, claims: list[dict[str, Any]])
         "subject": subject.name,
         "property": judged.name,
         "status": status,
-        "how": how[status],
+        "how": how[status] + failed,
         "scopes": list(scopes),
         "lemmas": [claim["id"] for claim in claims],
         "control_refuted": all(claim["control_refuted"] for claim in claims) if claims else None,
         "seconds": round(sum(claim["seconds"] for claim in claims), 3),
     }
+
+
+def _failure(claim: dict[str, Any]) -> str:
+    return "its control is not refuted" if claim["verdict"] in HOLDS else str(claim["verdict"])
 
 
 def scopes_of(subject: Subject, judged: Property) -> dict[str, int]:

@@ -476,15 +476,6 @@ def test_wrong_input_of_a_campaign_is_reported_before_spark_starts(
     assert [p.name for p in Path().iterdir()] == ["file"]
 
 
-def test_a_trace_of_a_removed_mutant_is_one_line(brokerproof: Any) -> None:
-    Path("t.jsonl").write_text(
-        '{"trace":"t","component":"range_cache","config":{},"brokerproof":"0","mutant":"long-gone"}\n'
-    )
-    ran = brokerproof("replay", "t.jsonl")
-    assert ran.code == 2
-    assert "t.jsonl:1: there is no mutant long-gone" in ran.err
-
-
 MISTAKES = {
     "an action without a docstring": (
         "model/canary.py",

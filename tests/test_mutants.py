@@ -9,6 +9,8 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -347,3 +349,12 @@ def test_a_module_that_uses_only_the_module_itself_is_a_dependent() -> None:
     """`from model import range_cache`: no value of its globals was defined in the changed module."""
     find_subject("managed_ledger")
     assert {"model.entry_cache.state", "model.managed_ledger.state"} <= set(_dependents({"model.range_cache"}))
+
+
+def test_a_trace_of_a_removed_mutant_is_one_line(brokerproof: Any) -> None:
+    Path("t.jsonl").write_text(
+        '{"trace":"t","component":"range_cache","config":{},"brokerproof":"0","mutant":"long-gone"}\n'
+    )
+    ran = brokerproof("replay", "t.jsonl")
+    assert ran.code == 2
+    assert "t.jsonl:1: there is no mutant long-gone" in ran.err

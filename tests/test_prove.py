@@ -488,6 +488,7 @@ def test_the_ledger_has_the_strongest_verdict_on_each_property() -> None:
     assert [row["status"] for row in rows] == ["proved", "exhausted", "exhausted", "sampled"]
     assert [row["control_refuted"] for row in rows] == [True, False, None, None]
     assert rows[1]["lemmas"] == [claim.id]
+    assert rows[1]["how"] == f"177,147 states, the whole of scope nightly; claim {claim.id}: its control is not refuted"
     assert rows[2]["scopes"] == ["smoke", "ci", "nightly", "lazy"]
     assert rows[3]["how"] == "random traces: it does not apply under the reference's defaults"
     result = ProveResult(ledger=[msgspec.convert(row, LedgerRow) for row in rows])
