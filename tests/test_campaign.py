@@ -13,19 +13,9 @@ from typing import Any
 import pytest
 
 from fuzz.campaign import driver as campaign
-from fuzz.campaign.driver import (
-    Inline,
-    Live,
-    Plan,
-    State,
-    check_folder,
-    commit,
-    open_campaign,
-    read_plan,
-    read_state,
-    run_campaign,
-    trace_name,
-)
+from fuzz.campaign import folder
+from fuzz.campaign.driver import Inline, Live, run_campaign
+from fuzz.campaign.folder import Plan, State, check_folder, commit, open_campaign, read_plan, read_state, trace_name
 from fuzz.campaign.local import Request, Run, run_request, shrunk, target_of_request
 from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore, Store
 from fuzz.campaign.worker import (
@@ -298,7 +288,7 @@ def test_a_folder_of_other_parameters_is_rejected_unchanged(other: Plan, expecte
 def test_a_folder_of_another_version_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     run(store, traces=BLOCK)
-    monkeypatch.setattr(campaign, "code_version", lambda: "0.0+other")
+    monkeypatch.setattr(folder, "code_version", lambda: "0.0+other")
     with pytest.raises(BadValue, match="holds a campaign of another version"):
         open_campaign(store, PLAN)
 

@@ -12,7 +12,8 @@ import jsonschema
 import pytest
 
 from fuzz.answers.judge import differences
-from fuzz.campaign.driver import Inline, Plan, open_campaign, read_plan, read_state, run_campaign
+from fuzz.campaign.driver import Inline, run_campaign
+from fuzz.campaign.folder import Plan, open_campaign, read_plan, read_state
 from fuzz.campaign.store import MemoryStore
 from fuzz.campaign.worker import Found, Spec
 from fuzz.client import wire

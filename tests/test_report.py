@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 import fuzz.campaign.summary
-from fuzz.campaign.driver import Inline, Plan, State, open_campaign, read_plan, run_campaign
+from fuzz.campaign.driver import Inline, run_campaign
+from fuzz.campaign.folder import Plan, State, open_campaign, read_plan
 from fuzz.campaign.store import MemoryStore
 from fuzz.campaign.summary import campaign_failures, compared
 from fuzz.campaign.worker import BLOCK, Found, Spec, Task, run_task, trace_of

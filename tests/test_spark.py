@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from fuzz.campaign.driver import Inline, Plan, SparkWorkers, open_campaign, read_plan, read_state, run_campaign
+from fuzz.campaign.driver import Inline, SparkWorkers, run_campaign
+from fuzz.campaign.folder import Plan, open_campaign, read_plan, read_state
 from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore
 from fuzz.campaign.worker import BLOCK, Spec
 from fuzz.client.known import CLIENT

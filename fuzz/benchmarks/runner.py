@@ -28,7 +28,8 @@ from rich.console import Console
 
 import fuzz.benchmarks
 from fuzz.benchmarks import guidance
-from fuzz.campaign.driver import Plan, SparkWorkers, open_campaign, run_campaign
+from fuzz.campaign.driver import SparkWorkers, run_campaign
+from fuzz.campaign.folder import Plan, open_campaign
 from fuzz.campaign.store import LocalStore
 from fuzz.campaign.worker import BLOCK, Spec, Task, run_task
 from fuzz.run.lockstep import CHECK_EVERY, Lockstep

@@ -1,16 +1,8 @@
-"""A campaign: fuzzing in rounds of Spark tasks, with results in Parquet tables.
+"""The driver of a campaign: it cuts seeds into tasks and runs them in rounds, on Spark or in this process.
 
-    campaign.json     the parameters: version, seed, specs. Other parameters need another folder
-    commits/          one file for each round: its tables. The round is committed when this file is complete
-    runs/             one table for each round, a row for each task: seeds, traces, steps, seconds, seconds of shrinking
-    findings/         one table for each round: shrunk findings, each with its trace
-    coverage/         one table for each round: coverage in the model's terms
-    traces/           one file for each finding, named by its content
-    report.html       the report
-
-Two rounds are submitted at a time, so that no slot waits for the last task of a round. The tables of a round that was
-not committed are ignored, and its seeds are run again (`fuzz/campaign/store.py`). So the driver may die at any moment:
-the same command resumes the campaign, loses no committed result and counts nothing twice.
+Two rounds are submitted at a time, so that no slot waits for the last task of a round. The driver may die at any
+moment: the same command resumes the campaign after the last committed round, loses no committed result and counts
+nothing twice. The seeds of a round that was not committed are run again.
 
 A task runs seeds of one component, for about TASK_SECONDS. The next task is for the component with the least time so
 far. So the length of a task does not depend on the number of components, and all components get equal time.
@@ -23,76 +15,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-import pyarrow as pa
-
-from fuzz.campaign import store as tables
+from fuzz.campaign.folder import Plan, State, commit, write_traces
 from fuzz.campaign.kinds import kind_of, run_task
-from fuzz.campaign.store import Store, commits, read_table, table_of
-from fuzz.campaign.worker import (
-    BLOCK,
-    Found,
-    Spec,
-    Task,
-    TaskResult,
-    merged,
-    result_from,
-    result_text,
-    task_from,
-    task_text,
-)
-from fuzz.platform.json import NotJSON, from_json, to_json
+from fuzz.campaign.store import Store
+from fuzz.campaign.worker import Spec, Task, TaskResult, result_from, result_text, task_from, task_text
 from fuzz.platform.spark import tasks_run
-from fuzz.platform.version import code_version
-from fuzz.run.coverage import Row, Total
-from model.machine import BadValue
 
-RUNS = pa.schema(
-    [
-        ("round", pa.int32()),
-        ("subject", pa.string()),
-        ("first_seed", pa.int64()),
-        ("traces", pa.int64()),
-        ("skipped", pa.int64()),
-        ("steps", pa.int64()),
-        ("seconds", pa.float64()),
-        ("shrinking_seconds", pa.float64()),
-        ("raw_findings", pa.int64()),
-        ("round_seconds", pa.float64()),
-    ]
-)
-FINDINGS = pa.schema(
-    [
-        ("round", pa.int32()),
-        ("subject", pa.string()),
-        ("profile", pa.string()),
-        ("signature", pa.string()),
-        ("cause", pa.string()),
-        ("seed", pa.int64()),
-        ("length", pa.int32()),
-        ("shrunk_length", pa.int32()),
-        ("message", pa.string()),
-        ("shown", pa.int32()),
-        ("replays", pa.int32()),
-        ("trace", pa.string()),
-    ]
-)
-COVERAGE = pa.schema(
-    [
-        ("round", pa.int32()),
-        ("subject", pa.string()),
-        ("kind", pa.string()),
-        ("key", pa.string()),
-        ("times", pa.int64()),
-        ("first_seed", pa.int64()),
-    ]
-)
-
-MANIFEST = "campaign.json"
 #: Length of a task: the overhead of starting it is small, and so is the loss if its executor dies.
 TASK_SECONDS = 3.0
 #: Length of the shortest task, if there is too little time for a longer one of each component.
@@ -101,23 +33,6 @@ SHORTEST_TASK_SECONDS = 0.3
 ROUND_SECONDS = (4.0, 30.0)
 #: No round is started if less time than this remains.
 _SHORTEST_ROUND = 0.5
-
-
-class Plan(NamedTuple):
-    """The parameters of a campaign, as in the manifest. A folder has one plan."""
-
-    specs: tuple[Spec, ...]
-    seed: int
-    version: str = ""  # of the code that runs it; empty: this code's
-
-    def manifest(self) -> dict[str, Any]:
-        """Returns the content of campaign.json."""
-        return {
-            "brokerproof": self.version or code_version(),
-            "seed": self.seed,
-            "block": BLOCK,
-            "specs": [s._asdict() for s in self.specs],
-        }
 
 
 class Live(NamedTuple):
@@ -141,180 +56,6 @@ class Workers(Protocol):
 
     def live(self) -> Live:
         """Returns the sum of the completed tasks."""
-
-
-@dataclass
-class State:
-    """The sum of the committed rounds of a campaign."""
-
-    rounds: int = 0
-    traces: int = 0
-    steps: int = 0
-    seconds: float = 0.0
-    next_seed: dict[str, int] = field(default_factory=dict)
-    speed: dict[str, float] = field(default_factory=dict)  # traces per second of one slot, by subject
-    findings: list[Found] = field(default_factory=list)
-    coverage: dict[str, Total] = field(default_factory=dict)
-    runs: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, results: Sequence[TaskResult], round_seconds: float) -> None:
-        """Adds a committed round."""
-        self.rounds += 1
-        self.seconds += round_seconds
-        for result in results:
-            subject = result.task.spec.subject
-            self.traces += result.traces
-            self.steps += result.steps
-            end = result.task.first_seed + result.task.traces
-            self.next_seed[subject] = max(self.next_seed.get(subject, 0), end)
-            if result.seconds > 0:
-                self.speed[subject] = result.task.traces / result.seconds
-            total = self.coverage.setdefault(subject, Total())
-            for row in result.coverage:
-                total.add(row)
-            self.findings.extend(result.findings)
-
-    @property
-    def shrinking_share(self) -> float:
-        """The share of the workers' time in which they replayed and shrank findings; schedules do not measure it."""
-        seconds = sum(row["seconds"] for row in self.runs)
-        return sum(row["shrinking_seconds"] for row in self.runs) / seconds if seconds else 0.0
-
-    def merged_findings(self) -> list[Found]:
-        """Returns the findings so far, one for each signature."""
-        self.findings = merged(self.findings)
-        return self.findings
-
-
-# ---- the folder ---------------------------------------------------------------------------------------
-
-
-def check_folder(store: Store, plan: Plan) -> bool:
-    """Returns whether the folder holds a campaign of this plan, False if it holds none. Writes nothing.
-
-    Raises BadValue when it holds a campaign of another plan or version.
-    """
-    text = store.read(MANIFEST)
-    wanted = plan.manifest()
-    if text is None or (not commits(store) and to_json(wanted, indent=True).startswith(text)):
-        if commits(store):
-            raise BadValue(f"{store.path('')} has tables but no {MANIFEST}; use another --out")
-        return text is not None and to_json(wanted, indent=True) == text
-    try:
-        found = from_json(text)
-        differs = [key for key in wanted if found.get(key) != wanted[key]]
-    except (NotJSON, AttributeError):
-        raise BadValue(f"{store.path(MANIFEST)} is not a campaign's manifest; use another --out") from None
-    if differs:
-        key = differs[0]
-        name = {"brokerproof": "version", "specs": "subjects, profile or mutant"}.get(key, key)
-        here, now = (to_json(each).decode() for each in (found.get(key), wanted[key]))
-        raise BadValue(
-            f"{store.path('')} holds a campaign of another {name} ({here}, this is {now}); use another --out"
-        )
-    return True
-
-
-def open_campaign(store: Store, plan: Plan) -> State:
-    """Returns the committed state of this plan's campaign; a new folder gets its manifest.
-
-    Raises BadValue as check_folder.
-    """
-    if check_folder(store, plan):
-        return read_state(store, plan)
-    store.write(MANIFEST, to_json(plan.manifest(), indent=True))
-    return State(next_seed={spec.subject: plan.seed for spec in plan.specs})
-
-
-def read_plan(store: Store) -> Plan:
-    """Returns the plan of the campaign in a folder, of any version. Raises BadValue when the folder holds none."""
-    text = store.read(MANIFEST)
-    if text is None:
-        raise BadValue(f"{store.path('')} holds no campaign: there is no {MANIFEST}")
-    try:
-        data = from_json(text)
-        return Plan(tuple(Spec(**s) for s in data["specs"]), data["seed"], data["brokerproof"])
-    except (NotJSON, KeyError, TypeError):
-        raise BadValue(f"{store.path(MANIFEST)} is not a campaign's manifest") from None
-
-
-def read_state(store: Store, plan: Plan) -> State:
-    """Returns the sum of the committed rounds of a campaign.
-
-    Raises BadValue when a table of a committed round is missing: its findings would be lost silently.
-    """
-    state = State()
-    state.next_seed = {spec.subject: plan.seed for spec in plan.specs}
-    specs = {spec.subject: spec for spec in plan.specs}
-    for committed in commits(store):
-        rows = read_table(store, committed.tables["runs"], RUNS)
-        findings = read_table(store, committed.tables["findings"], FINDINGS)
-        coverage = read_table(store, committed.tables["coverage"], COVERAGE)
-        results = []
-        for row in rows:
-            task = Task(specs[row["subject"]], row["first_seed"], row["traces"] + row["skipped"])
-            results.append(
-                TaskResult(
-                    task, row["traces"], row["skipped"], row["steps"], row["seconds"], row["raw_findings"], (), ()
-                )
-            )
-        state.runs += rows
-        state.add(results, rows[0]["round_seconds"] if rows else 0.0)
-        for row in findings:
-            row.pop("round")
-            state.findings.append(Found(**row))
-        for row in coverage:
-            total = state.coverage.setdefault(row["subject"], Total())
-            total.add(Row(row["kind"], row["key"], row["times"], row["first_seed"]))
-    state.merged_findings()
-    return state
-
-
-def commit(store: Store, number: int, results: Sequence[TaskResult], round_seconds: float) -> list[dict[str, Any]]:
-    """Commits a round; returns its rows of `runs`."""
-    findings = [{"round": number, **f._asdict()} for f in merged(f for p in results for f in p.findings)]
-    totals: dict[str, Total] = {}
-    for result in results:
-        for row in result.coverage:
-            totals.setdefault(result.task.spec.subject, Total()).add(row)
-    coverage = [
-        {"round": number, "subject": subject, **row._asdict()}
-        for subject in sorted(totals)
-        for row in totals[subject].rows()
-    ]
-    runs = [
-        {
-            "round": number,
-            "subject": p.task.spec.subject,
-            "first_seed": p.task.first_seed,
-            "traces": p.traces,
-            "skipped": p.skipped,
-            "steps": p.steps,
-            "seconds": p.seconds,
-            "shrinking_seconds": p.shrinking_seconds,
-            "raw_findings": p.raw_findings,
-            "round_seconds": round_seconds,
-        }
-        for p in results
-    ]
-    rows = {"findings": (findings, FINDINGS), "coverage": (coverage, COVERAGE), "runs": (runs, RUNS)}
-    tables.commit(store, number, {name: table_of(*each) for name, each in rows.items()})
-    return runs
-
-
-def write_traces(store: Store, findings: Iterable[Found]) -> None:
-    """Writes each finding's trace to a file named by its content, unless the file is complete."""
-    sizes = store.sizes("traces")
-    for each in findings:
-        name, data = trace_name(each), each.trace.encode()
-        if sizes.get(name) != len(data):
-            store.write(f"traces/{name}", data)
-
-
-def trace_name(found: Found) -> str:
-    """Returns the file name of a finding's trace."""
-    opening = from_json(found.trace.split("\n", 1)[0])
-    return str(opening["trace"]).replace("/", "-") + ".jsonl"
 
 
 # ---- rounds -----------------------------------------------------------------------------------------

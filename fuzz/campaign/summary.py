@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fuzz.campaign.driver import Plan, State
+from fuzz.campaign.folder import Plan, State
 from fuzz.campaign.kinds import is_scenario
 from fuzz.campaign.worker import Spec, target_of
 from fuzz.run.coverage import RowKind, Total

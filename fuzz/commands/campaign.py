@@ -11,17 +11,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.markup import escape
 
-from fuzz.campaign.driver import (
-    Live,
-    Plan,
-    Progress,
-    SparkWorkers,
-    State,
-    check_folder,
-    open_campaign,
-    run_campaign,
-    trace_name,
-)
+from fuzz.campaign.driver import Live, Progress, SparkWorkers, run_campaign
+from fuzz.campaign.folder import Plan, State, check_folder, open_campaign, trace_name
 from fuzz.campaign.kinds import is_scenario, kind_of
 from fuzz.campaign.store import HadoopStore, LocalStore, Store, check_writable, is_local, local_path
 from fuzz.campaign.summary import Compared, campaign_failures

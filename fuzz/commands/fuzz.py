@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.campaign import corpus
-from fuzz.campaign.driver import trace_name
+from fuzz.campaign.folder import trace_name
 from fuzz.campaign.local import Request, Run, run_request, target_of_request
 from fuzz.campaign.store import LocalStore
 from fuzz.campaign.summary import coverage_of, failures

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.markup import escape
 
-from fuzz.campaign.driver import read_plan, read_state
+from fuzz.campaign.folder import read_plan, read_state
 from fuzz.campaign.store import HadoopStore, LocalStore, Store, is_local, local_path
 from fuzz.campaign.summary import Compared, compared
 from fuzz.commands import Result

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.markup import escape
 
-from fuzz.campaign.driver import trace_name
+from fuzz.campaign.folder import trace_name
 from fuzz.campaign.store import LocalStore
 from fuzz.campaign.summary import coverage_of
 from fuzz.campaign.worker import Found, Spec, merged, target_of

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from fuzz.campaign.driver import Plan, State
+from fuzz.campaign.folder import Plan, State
 from fuzz.campaign.kinds import is_scenario
 from fuzz.campaign.schedules import PREFIX
 from fuzz.campaign.summary import Compared, configs_of
