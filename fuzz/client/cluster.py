@@ -25,10 +25,18 @@ _REFUSALS = ("refuse", "fail", "silent", "error")
 class Cluster:
     """The brokers, their topics, and a record of what happened."""
 
-    def __init__(self, urls: list[str], *, deduplication: bool = False, check: bool = True) -> None:
+    def __init__(
+        self,
+        urls: list[str],
+        *,
+        deduplication: bool = False,
+        check: bool = True,
+        max_message_sizes: tuple[int, ...] = (_MAX_MESSAGE, _MAX_MESSAGE),
+    ) -> None:
         self.urls = urls
         self.deduplication = deduplication
         self.checks_checksums = check
+        self.max_message_sizes = max_message_sizes  # that each broker tells its clients
         self.ownership = Ownership(len(urls))
         self.open_at: int | None = 0  # the broker that stores sends; None between the two phases of a transfer
         self.loaded_at = 0  # the broker that has loaded the topics, each with a new ledger
@@ -78,7 +86,7 @@ class Cluster:
 
     # ---- connections and lookups
 
-    def _connect(self, connection: Connection, body: Any, __: bytes) -> None:
+    def _connect(self, connection: Connection, body: Any, _: bytes) -> None:
         self._note(connection, "CONNECT", body.client_version)
         order = self._order(connection, "CONNECT")
         if order == "error":
@@ -87,10 +95,9 @@ class Cluster:
             connection.send(command_of(Type.ERROR, request_id=0, error=error, message="not ready"))
         if order in ("error", "silent"):
             return
-        what, _, number = order.partition(" ")
-        version = int(number) if what == "version" else min(body.protocol_version, 20)
+        version = int(order.removeprefix("version ")) if order else min(body.protocol_version, 20)
         reply = command_of(Type.CONNECTED, server_version="loopback", protocol_version=version)
-        reply.CONNECTED.max_message_size = int(number) if what == "size" else _MAX_MESSAGE
+        reply.CONNECTED.max_message_size = self.max_message_sizes[connection.broker]
         connection.send(reply)
 
     def _ping(self, connection: Connection, _: Any, __: bytes) -> None:

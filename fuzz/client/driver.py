@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
+import queue
 import sys
 import threading
 import time
-from typing import Any, BinaryIO
+from collections.abc import Callable
+from typing import Any, BinaryIO, NamedTuple
 
 from fuzz.platform.json import from_json, to_json
 
@@ -55,7 +57,7 @@ class Driver:
         for number in range(first, first + count):
             payload = str(number)
             try:
-                self.producer.send_async(payload.ljust(size).encode(), self._callback(payload))
+                self.producer.send_async(payload.zfill(size).encode(), self._callback(payload))
             except self.pulsar.PulsarException as problem:
                 refused.append(f"{payload}: {type(problem).__name__}")
         return refused
@@ -75,8 +77,26 @@ class Driver:
             self._done.wait_for(lambda: len(self._results) >= count, seconds)
             return list(self._results)
 
-    def subscribe(self, topic: str, subscription: str, kind: int = 0, earliest: bool = True, **options: Any) -> str:
-        """Subscribes. Returns an empty string, or the error."""
+    def subscribe(
+        self,
+        topic: str,
+        subscription: str,
+        kind: int = 0,
+        earliest: bool = True,
+        listener: bool = False,
+        dead_letter: int = 0,
+        **options: Any,
+    ) -> str:
+        """Subscribes. Returns an empty string, or the error.
+
+        listener       a listener takes the messages, and nacks each that is delivered for the first time
+        dead_letter    the redelivery count from which messages go to the dead-letter topic; 0: never
+        """
+        heard: queue.Queue[Any] = queue.Queue()
+        if listener:
+            options["message_listener"] = lambda source, message: _hear(heard, source, message)
+        if dead_letter:
+            options["dead_letter_policy"] = self.pulsar.ConsumerDeadLetterPolicy(dead_letter)
         kinds, positions = self.pulsar.ConsumerType, self.pulsar.InitialPosition
         named = (kinds.Exclusive, kinds.Shared, kinds.Failover, kinds.KeyShared)[kind]
         position = positions.Earliest if earliest else positions.Latest
@@ -84,8 +104,28 @@ class Driver:
             consumer = self.client.subscribe(topic, subscription, named, initial_position=position, **options)
         except self.pulsar.PulsarException as problem:
             return f"failed: {type(problem).__name__}"
+        if listener:
+            consumer = _Source(lambda ms: heard.get(timeout=ms / 1000), consumer.acknowledge, consumer.close)
         self.consumers.append(consumer)
         self.received.append([])
+        return ""
+
+    def read(self, topic: str) -> str:
+        """Creates a reader from the first message on. It is received from like a consumer. Returns the error, or ""."""
+        try:
+            reader = self.client.create_reader(topic, self.pulsar.MessageId.earliest)
+        except self.pulsar.PulsarException as problem:
+            return f"failed: {type(problem).__name__}"
+        self.consumers.append(_Source(reader.read_next, lambda message: None, reader.close))
+        self.received.append([])
+        return ""
+
+    def seek(self, index: int, consumer: int = 0) -> str:
+        """Seeks to a received message, by its index. Returns an empty string, or the error."""
+        try:
+            self.consumers[consumer].seek(self.received[consumer][index].message_id())
+        except self.pulsar.PulsarException as problem:
+            return f"failed: {type(problem).__name__}"
         return ""
 
     def receive(self, count: int, seconds: float, consumer: int = 0) -> list[list[Any]]:
@@ -96,8 +136,8 @@ class Driver:
         found = []
         for _ in range(count):
             try:
-                message = self.consumers[consumer].receive(timeout_millis=max(1, int(seconds * 1000)))
-            except self.pulsar.Timeout:
+                message = self.consumers[consumer].receive(max(1, int(seconds * 1000)))
+            except (self.pulsar.Timeout, queue.Empty):
                 break
             self.received[consumer].append(message)
             place = message.message_id()
@@ -138,8 +178,8 @@ class Driver:
     def call(self, kind: str, indexes: list[int], consumer: int = 0, gap: float = 0.0) -> list[list[Any]]:
         """Calls a method of the consumer, `kind`, for received messages, one after the other every `gap` seconds.
 
-        `acknowledge_id` acknowledges by a message id that was serialized in between. Returns for each call its kind,
-        the monotonic times before and after it, ledger, entry, batch index, and the error or an empty string.
+        A kind that ends with `_id` acknowledges by a message id that was serialized in between. Returns for each call
+        its kind, the monotonic times before and after it, ledger, entry, batch index, and the error or an empty string.
         """
         method = getattr(self.consumers[consumer], kind.removesuffix("_id"))
         made, start = [], time.monotonic()
@@ -148,7 +188,7 @@ class Driver:
             message = self.received[consumer][index]
             place, before, said = message.message_id(), time.monotonic(), ""
             try:
-                method(self.pulsar.MessageId.deserialize(place.serialize()) if kind == "acknowledge_id" else message)
+                method(self.pulsar.MessageId.deserialize(place.serialize()) if kind.endswith("_id") else message)
             except self.pulsar.PulsarException as problem:
                 said = type(problem).__name__
             where = [place.ledger_id(), place.entry_id(), place.batch_index()]
@@ -191,6 +231,21 @@ class Driver:
         self.client = self.producer = None
         self.consumers, self.received, self._results = [], [], []
         self.late = 0.0
+
+
+class _Source(NamedTuple):
+    """A reader, or a consumer with a listener: the methods of a consumer that it has."""
+
+    receive: Callable[[int], Any]
+    acknowledge: Callable[[Any], None]
+    close: Callable[[], None]
+
+
+def _hear(heard: queue.Queue[Any], source: Any, message: Any) -> None:
+    """Takes a message from a listener, and nacks it if it is delivered for the first time."""
+    if message.redelivery_count() == 0:
+        source.negative_acknowledge(message)
+    heard.put(message)
 
 
 def _sleep_until(moment: float) -> float:

@@ -17,7 +17,7 @@ Orders, each until it is changed or used up:
                  twice, queued, rename (PRODUCER) SUCCESS twice; first not ready, then ready; with another name
                  eager                 (SUBSCRIBE) one message comes before SUCCESS
                  redirect              (LOOKUP) to the other broker
-                 silent, error, version N, size N    (CONNECT) size: of a message, at most
+                 silent, error, version N    (CONNECT)
                  success_first, stay, never, before_subscribe, after_subscribe, fail    (SEEK) SUCCESS before CLOSE;
                                        without CLOSE; CLOSE alone; SUCCESS around that of the next SUBSCRIBE; ERROR
                  middle, last          (SEND_RECEIPT) with the sequence id of that message of the batch
@@ -74,6 +74,7 @@ class Ordered(Cluster):
         self.answers.clear()
         self.acks = "store"
         self.corrupt_next(0)
+        self.release_messages()
         self.finish_transfer()
         self.release()
 
@@ -82,6 +83,28 @@ class Ordered(Cluster):
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 each.corrupt = count
+
+    def hold_messages(self) -> None:
+        """MESSAGE commands are held back from now on."""
+        for topic in self.topics.values():
+            for each in topic.subscriptions.values():
+                each.held = each.held or []
+
+    def release_messages(self, count: int | None = None) -> None:
+        """Sends so many of the MESSAGE commands that are held back, or all, the newest first."""
+        for topic in self.topics.values():
+            for each in topic.subscriptions.values():
+                for _ in range(len(each.held or ()) if count is None else count):
+                    assert each.held, "so many are held back"
+                    connection, command, message = each.held.pop()
+                    connection.send(command, message)
+                each.held = each.held or None
+
+    def force_ack_set(self, words: list[int]) -> None:
+        """The next delivery has this ack set."""
+        for topic in self.topics.values():
+            for each in topic.subscriptions.values():
+                each.ack_words = words
 
     def repeat_receipts(self) -> None:
         """Sends the newest receipt of every session again."""

@@ -81,13 +81,17 @@ class Run:
         return self.harness.client(do, limit=limit, **arguments)
 
     def start(self, operation_timeout_seconds: int = 30, **settings: Any) -> None:
-        """Starts brokers with these settings, and a client."""
+        """Starts brokers with these settings, and a client.
+
+        In an experiment the setting `brokers` changes them, and `producer` and `consumer` change options of the client.
+        """
+        settings |= self.settings.get("brokers", {})
         urls = self.broker("reset", **settings)
         url = ",".join([urls[0], *[each.removeprefix("pulsar://") for each in urls[1:]]])
         self.client("open", url=url, operation_timeout_seconds=operation_timeout_seconds)
 
     def produce(self, **options: Any) -> None:
-        """Creates the producer. The setting `producer`, which experiments have, changes its options."""
+        """Creates the producer."""
         options |= self.settings.get("producer", {})
         said = self.client("create_producer", topic=TOPIC, limit=self.patience + 5.0, **options)
         if said.startswith("failed"):
@@ -97,6 +101,7 @@ class Run:
 
     def subscribe(self, **options: Any) -> None:
         """Subscribes a consumer."""
+        options |= self.settings.get("consumer", {})
         said = self.client("subscribe", topic=TOPIC, subscription=SUBSCRIPTION, limit=self.patience + 5.0, **options)
         if said:
             self.observed.failed.append(f"subscribe {said}")

@@ -36,7 +36,7 @@ class Application(Batches):
     def call(self, run: Run, kind: str, messages: list[Message]) -> None:
         """Acknowledges messages, and waits until the broker has it."""
         run.call(kind, [self.places[each] for each in messages])
-        cumulative = kind == "acknowledge_cumulative"
+        cumulative = kind.startswith("acknowledge_cumulative")
         for each in messages:
             self.acknowledge(each, cumulative=cumulative, index_acks=self.index_acks)
         gone = {each for each in self.pending if each in messages or (cumulative and each <= messages[-1])}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fuzz.client.run import Observed, Run
+from fuzz.client.run import GROUPED, TOPIC, Observed, Run
 from fuzz.client.schedule import Scenario, StepKind, violations
 
 
@@ -31,6 +31,65 @@ def age(run: Run) -> None:
     run.broker("age", count=2**31 - 1)
 
 
+def send_large(run: Run, size: int) -> None:
+    """A message with a payload of that size is sent."""
+    run.observed.refused += run.client("send", first=run.observed.begun, count=1, size=size)
+    run.observed.begun += 1
+    run.sync()
+
+
+def reader(run: Run) -> None:
+    """A reader starts at the first message."""
+    said = run.client("read", topic=TOPIC)
+    if said:
+        run.observed.failed.append(f"read {said}")
+    else:
+        run.consumers += 1
+        run.observed.consumers += 1
+
+
+def seek(run: Run, index: int) -> None:
+    """The consumer seeks to a message that it has received."""
+    said = run.client("seek", index=index)
+    if said:
+        run.observed.failed.append(f"seek {said}")
+    run.sync()
+
+
+def nack(run: Run, count: int, is_reverse: bool) -> None:
+    """As many messages are received and negatively acknowledged, perhaps the last one first."""
+    indexes = run.take(count)
+    run.call("negative_acknowledge", indexes[::-1] if is_reverse else indexes)
+
+
+def nack_each(run: Run, count: int) -> None:
+    """As many deliveries are negatively acknowledged, each before the next."""
+    for _ in range(count):
+        run.call("negative_acknowledge", run.take(1, 2.0))
+
+
+def cumulative(run: Run, count: int) -> None:
+    """As many messages are received, and acknowledged cumulatively one after the other."""
+    run.call("acknowledge_cumulative", run.take(count))
+    run.pause(GROUPED)
+
+
+def ack_both(run: Run) -> None:
+    """Right after a flush, the second and fourth of four messages are acknowledged, and the third cumulatively."""
+    indexes, before = run.take(4), run.broker("count", kind="ACK")
+    run.call("acknowledge", indexes[:1])
+    run.wait("commands", ["ACK", before + 1])
+    run.call("acknowledge", indexes[1::2])
+    run.call("acknowledge_cumulative", indexes[2:3])
+    run.pause(GROUPED)
+
+
+def ack_index(run: Run, kind: str, index: int) -> None:
+    """The message with that index of the newest batch is acknowledged."""
+    entry, _ = max(run.application.places)
+    run.application.call(run, kind, [(entry, index)])
+
+
 STEPS = {
     "answer": StepKind(answer),
     "send_only": StepKind(send_only),
@@ -38,17 +97,46 @@ STEPS = {
     "stray": StepKind(lambda run: run.broker("stray_receipts")),
     "age": StepKind(age),
     "wait": StepKind(lambda run, ms: run.pause(ms / 1000)),
+    "send_large": StepKind(send_large),
+    "reader": StepKind(reader),
+    "seek": StepKind(seek),
+    "take": StepKind(lambda run, count: run.take(count)),
+    "nack_received": StepKind(nack),
+    "nack_each": StepKind(nack_each),
+    "cut": StepKind(lambda run: run.broker("drop")),
+    "cumulative_each": StepKind(cumulative),
+    "ack_both": StepKind(ack_both),
+    "ack_index": StepKind(ack_index),
+    "hold_messages": StepKind(lambda run: run.broker("hold_messages")),
+    "release_messages": StepKind(lambda run, *count: run.broker("release_messages", count=[*count, None][0])),
+    "force_ack_set": StepKind(lambda run, *words: run.broker("force_ack_set", words=words)),
 }
 
 
-def measured(scenario: Scenario, observed: Observed) -> dict[str, Any]:
+def measured(scenario: Scenario, observed: Observed, key: str) -> Any:
     """What an experiment may predict."""
-    return {
-        "log": observed.log,
-        "acknowledged": observed.acknowledged(),
-        "received": [int(message[0]) for message in observed.received],
-        "redelivery_counts": [message[4] for message in observed.received],
-        "failed": observed.failed,
-        "violated": [each.contract.name for each in violations(scenario, observed)],
-        "commands": observed.report["counts"],
-    }
+    if key == "log":  # of all topics, one after the other
+        return observed.log
+    if key == "acknowledged":
+        return observed.acknowledged()
+    if key == "received":
+        return [int(message[0]) for message in observed.received]
+    if key == "redelivery_counts":
+        return [message[4] for message in observed.received]
+    if key == "failed":
+        return observed.failed
+    if key == "violated":
+        return [each.contract.name for each in violations(scenario, observed)]
+    about = [(kind, about) for _, _, kind, about in observed.report["commands"]]
+    if key == "redelivered":  # the number of ids in each redelivery command
+        return [len(each["ids"]) for kind, each in about if kind == "REDELIVER"]
+    if key == "acks":
+        ids = [
+            (each["cumulative"], entry, words)
+            for kind, each in about
+            if kind == "ACK"
+            for _, entry, words in each["ids"]
+        ]
+        return [[is_cumulative, -1 if entry >= 2**63 else entry, words or []] for is_cumulative, entry, words in ids]
+    assert key == "commands", key
+    return observed.report["counts"]
