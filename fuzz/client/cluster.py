@@ -1,8 +1,8 @@
-"""Brokers over one shared log: what each command of a client is answered with.
+"""Brokers over one shared log: what commands about connections, look-ups and producers are answered with.
 
 No I/O: `broker.py` has the sockets. Who serves a topic is decided by the model behind `fuzz/answers/ownership.py`. A
-broker without orders is faithful: it ignores FLOW and ACK of a consumer that is not attached, and a session whose send
-it has ignored never stores again. The orders of a schedule are in `orders.py`.
+broker without orders is faithful: a session whose send it has ignored never stores again. `consumers.py` answers the
+commands of consumers. The orders of a schedule are in `orders.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fuzz.answers.ownership import Ownership
-from fuzz.client.topic import EXCLUSIVE, FAILOVER, Connection, Consumer, Producer, Send, Subscription, Topic
+from fuzz.client.topic import Connection, Consumer, Producer, Send, Topic
 from fuzz.client.wire import ServerError, Type, command_of, parts_of, payloads_of
 
 _MAX_MESSAGE = 5 << 20
@@ -23,7 +23,7 @@ _REFUSALS = ("refuse", "fail", "silent", "error")
 
 
 class Cluster:
-    """The brokers, their topics, and a record of what happened."""
+    """The brokers, their topics, and a record of what happened, without the commands of consumers."""
 
     def __init__(
         self,
@@ -291,132 +291,6 @@ class Cluster:
             self.forget_producer(self.of_producer[key][0], key)
         connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
 
-    # ---- consumers
-
-    def _subscribe(self, connection: Connection, body: Any, _: bytes) -> None:
-        self._note(connection, "SUBSCRIBE", [body.consumer_id, body.subscription, body.type])
-        if body.type > FAILOVER:  # Key_Shared: no scenario has it
-            self._fail(connection, body, ServerError.NOT_ALLOWED)
-            return
-        if not self._admitted(connection, "SUBSCRIBE", body):
-            return
-        topic, key = self.topic(body.topic), (connection.number, body.consumer_id)
-        if key in topic.consumers:
-            topic.remove(*topic.consumers.pop(key))
-        first = 0 if body.initial_position == 1 else len(topic.log)
-        if body.HasField("start_message_id"):  # a reader
-            begin = body.start_message_id
-            first = topic.number_of(begin, after=not begin.HasField("batch_index") or begin.batch_index < 0)
-        is_durable = body.durable or not body.HasField("durable")
-        subscription = topic.subscription(body.subscription, body.type, first, is_durable=is_durable)
-        if subscription.kind == EXCLUSIVE and subscription.consumers:
-            self._fail(connection, body, ServerError.CONSUMER_BUSY)
-            return
-        self.sessions += 1
-        consumer = Consumer(connection, body.consumer_id, body.consumer_name, self.sessions)
-        subscription.attach(consumer)
-        topic.consumers[key] = subscription, consumer
-        order = self._order(connection, "SUBSCRIBE")
-        if order.startswith("close"):
-            topic.remove(*topic.consumers.pop(key))
-        if order == "eager":
-            subscription.flow(consumer, 1)
-            subscription.dispatch(topic.log)
-        self._welcome(order, consumer, command_of(Type.SUCCESS, request_id=body.request_id))
-
-    def _consumer(self, connection: Connection, number: int) -> tuple[Topic, Subscription, Consumer] | None:
-        """An attached consumer of a broker that serves, with its topic and subscription."""
-        if self.open_at != connection.broker:
-            return None
-        for topic in self.topics.values():
-            found = topic.consumers.get((connection.number, number))
-            if found is not None:
-                return topic, *found
-        return None
-
-    def _flow(self, connection: Connection, body: Any, _: bytes) -> None:
-        self._note(connection, "FLOW", [body.consumer_id, body.permits])
-        found = self._consumer(connection, body.consumer_id)
-        if found is not None:
-            topic, subscription, consumer = found
-            subscription.flow(consumer, body.permits)
-            subscription.dispatch(topic.log)
-
-    def _ack(self, connection: Connection, body: Any, _: bytes) -> None:
-        ids = ids_of(body.message_id)
-        found = self._consumer(connection, body.consumer_id)
-        if self.acks == "ignore":
-            found = None  # lost
-        accepted = found is not None and found[1].acknowledge(ids, cumulative=body.ack_type == 1)
-        about = {"consumer": body.consumer_id, "cumulative": body.ack_type == 1, "ids": ids, "accepted": accepted}
-        if body.HasField("validation_error"):
-            about["validation_error"] = body.validation_error
-        self._note(connection, "ACK", about)
-
-    def _redeliver(self, connection: Connection, body: Any, _: bytes) -> None:
-        ids = ids_of(body.message_ids)
-        self._note(connection, "REDELIVER", {"consumer": body.consumer_id, "ids": ids})
-        found = self._consumer(connection, body.consumer_id)
-        if found is not None:
-            topic, subscription, consumer = found
-            subscription.redeliver(consumer, ids)
-            subscription.dispatch(topic.log)
-
-    def _close_consumer(self, connection: Connection, body: Any, _: bytes) -> None:
-        self._note(connection, "CLOSE_CONSUMER", body.consumer_id)
-        self._forget_consumer(connection, body.consumer_id)
-        connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
-
-    def _unsubscribe(self, connection: Connection, body: Any, _: bytes) -> None:
-        self._note(connection, "UNSUBSCRIBE", body.consumer_id)
-        for topic in self.topics.values():
-            if (connection.number, body.consumer_id) in topic.consumers:
-                subscription = topic.consumers[connection.number, body.consumer_id][0]
-                topic.subscriptions = {n: each for n, each in topic.subscriptions.items() if each is not subscription}
-        self._forget_consumer(connection, body.consumer_id)
-        connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
-
-    def _forget_consumer(self, connection: Connection, number: int) -> None:
-        for topic in self.topics.values():
-            if (connection.number, number) in topic.consumers:
-                subscription, consumer = topic.consumers.pop((connection.number, number))
-                topic.remove(subscription, consumer)
-                subscription.dispatch(topic.log)
-
-    def _seek(self, connection: Connection, body: Any, _: bytes) -> None:
-        """Resets the cursor. A faithful broker sends CLOSE to the consumers of the subscription, and then SUCCESS."""
-        self._note(connection, "SEEK", [body.consumer_id, body.message_id.ledger, body.message_id.entry])
-        found, order = self._consumer(connection, body.consumer_id), self._order(connection, "SEEK")
-        if found is None or order == "fail":
-            self._fail(connection, body, ServerError.METADATA_ERROR)
-            return
-        topic, subscription, _consumer = found
-        subscription.seek(topic.number_of(body.message_id))
-        reply = command_of(Type.SUCCESS, request_id=body.request_id)
-        if order in ("success_first", "stay"):
-            connection.send(reply)
-        for key, (other, consumer) in list(topic.consumers.items()):
-            if other is subscription and order != "stay":
-                topic.remove(*topic.consumers.pop(key))
-                consumer.connection.send(close_command(consumer))
-        if order.endswith("subscribe"):
-            self.sought.append((order, connection, reply))
-        elif not order:
-            connection.send(reply)
-        topic.dispatch()
-
-    def _consumer_stats(self, connection: Connection, body: Any, _: bytes) -> None:
-        connection.send(command_of(Type.CONSUMER_STATS_RESPONSE, request_id=body.request_id))
-
-    def _get_last_message_id(self, connection: Connection, body: Any, _: bytes) -> None:
-        reply = command_of(Type.GET_LAST_MESSAGE_ID_RESPONSE, request_id=body.request_id)
-        for topic in self.topics.values():
-            if (connection.number, body.consumer_id) in topic.consumers:
-                last = topic.log[-1] if topic.log else None
-                found = reply.GET_LAST_MESSAGE_ID_RESPONSE.last_message_id
-                found.ledger, found.entry = (last.ledger, last.entry) if last else (2**64 - 1, 2**64 - 1)
-        connection.send(reply)
-
     def forget(self, connection: Connection) -> None:
         """A connection has ended."""
         how = "ENDED" if connection.number in self.ended else "LOST"
@@ -437,8 +311,3 @@ def close_command(session: Producer | Consumer, url: str = "") -> Any:
     if isinstance(session, Producer):
         return command_of(Type.CLOSE_PRODUCER, producer_id=session.id, **fields)
     return command_of(Type.CLOSE_CONSUMER, consumer_id=session.id, **fields)
-
-
-def ids_of(ids: Any) -> list[tuple[int, int, tuple[int, ...] | None]]:
-    """Message ids as plain data: ledger, entry, ack set or None."""
-    return [(each.ledger, each.entry, tuple(each.ack_words) or None) for each in ids]

@@ -30,11 +30,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from fuzz.client.cluster import Cluster, close_command
+from fuzz.client.cluster import close_command
+from fuzz.client.consumers import Consumers
 from fuzz.client.wire import Type, command_of
 
 
-class Ordered(Cluster):
+class Ordered(Consumers):
     """Brokers that obey a schedule."""
 
     def order(

@@ -58,7 +58,7 @@ def seek(run: Run, index: int) -> None:
 
 def nack(run: Run, count: int, is_reverse: bool) -> None:
     """As many messages are received and negatively acknowledged, perhaps the last one first."""
-    indexes = run.take(count)
+    indexes = run.take(count, 5.0)
     run.call("negative_acknowledge", indexes[::-1] if is_reverse else indexes)
 
 
