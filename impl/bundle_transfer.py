@@ -686,4 +686,4 @@ def _load_topic(topic: _Topic, t: Topic) -> None:
             if made.ledger is not None:
                 made.ledger.sealed = not o.writable
                 topic.last = made.ledger if o.writable else topic.last
-    topic.last.left = list(t.orphans)
+    topic.last.left = list(t.abandoned)

@@ -58,7 +58,7 @@ def sequences(t: Topic, producer: int) -> list[int]:
 
 
 def happened(event: Event) -> bool:
-    """Whether an action was neither refused nor begun without success."""
+    """Whether an action was not refused and did not fail."""
     return not isinstance(event.outcome, Refused | Failed)
 
 
@@ -115,6 +115,22 @@ def cursor_is_within_log(cfg: Config, s: State) -> bool:
     return True
 
 
+@always(bundle_transfer)
+def consumer_skips_no_entry(cfg: Config, s: State) -> bool:
+    """The entries in flight to a consumer are the next ones after those that it has processed, in order.
+
+    It has processed every entry before the first one in flight.
+    """
+    for t in s.topics:
+        for c in t.clients[cfg.producers :]:
+            if c.phase == "ready" or "success" in {command.kind for command in c.down}:
+                in_flight = [command.value for command in c.down if command.kind == "message"]
+                first = c.begun - len(in_flight)
+                if first > c.done or in_flight != list(range(first, c.begun)):
+                    return False
+    return True
+
+
 # ---- ownership -----------------------------------------------------------------------------------------
 
 
@@ -130,7 +146,7 @@ def topic_is_opened_by_its_owner(cfg: Config, before: State, event: Event, after
 
 @always(bundle_transfer, on=("open_topic",))
 def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Opening a topic fences the owner in the newest record only if its broker has not read an override yet."""
+    """A broker that opens a topic fences the newest record's owner only if it has not applied an override yet."""
     r, broker = newest(before), event.arguments["broker"]
     others = [b for b in writers(before.topics[event.arguments["topic"]]) if b != broker]
     may_lag = any(unread.forced for unread in before.records[before.brokers[broker].view + 1 :])
@@ -384,7 +400,7 @@ def disturbances(cfg: Config, value: int, before: State, event: Event, after: St
 @always(
     bundle_transfer,
     on=("lookup",),
-    given=lambda cfg: cfg.variant not in ("V3",),
+    given=lambda cfg: cfg.variant != "V3",
     history=(disturbances,),
 )
 def undisturbed_transfer_needs_no_lookup(
@@ -435,7 +451,7 @@ def stale_append_is_skipped(cfg: Config, before: State, event: Event, after: Sta
     return event.outcome is False
 
 
-# ---- what must come in the end -------------------------------------------------------------------------
+# ---- liveness ------------------------------------------------------------------------------------------
 
 
 @eventually(bundle_transfer, fair=FAIR)

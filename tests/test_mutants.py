@@ -290,6 +290,7 @@ def test_a_mutant_of_no_module_or_no_python_is_an_error() -> None:
 def test_a_mutant_has_an_origin_and_a_unique_id() -> None:
     assert all(m.origin and m.about and m.id == m.id.lower() for m in ALL)
     assert len({m.id for m in ALL}) == len(ALL)
+    assert [m.id for m in ALL if m.id.startswith("spec-") != is_of_model(m)] == []
 
 
 def test_an_unknown_mutant_names_the_known_ones() -> None:

@@ -25,8 +25,8 @@ CONSTANTS
 
 VARIABLES
   records,  \* the channel: [state, dst, source, forced]
-  members,  \* by broker: [alive, registered, view, duty, told, leaked]
-  bundle    \* by topic: [log, orphans, cursor, objects, clients]
+  members,  \* by broker: [alive, registered, view, duty, named_source, leaked]
+  bundle    \* by topic: [log, abandoned, cursor, objects, clients]
 
 vars == <<records, members, bundle>>
 
@@ -41,7 +41,7 @@ Clients == 0..producers + consumers - 1
 
 Record(state, d, source, forced) == [state |-> state, dst |-> d, source |-> source, forced |-> forced]
 Broker(up, view) ==
-  [alive |-> up, registered |-> up, view |-> view, duty |-> "", told |-> FALSE, leaked |-> 0]
+  [alive |-> up, registered |-> up, view |-> view, duty |-> "", named_source |-> FALSE, leaked |-> 0]
 Object(phase, writable, cursor, older) ==
   [phase |-> phase, writable |-> writable, adds |-> <<>>, cursor |-> cursor, older |-> older]
 Command(kind, value) == [kind |-> kind, value |-> value]
@@ -75,11 +75,11 @@ WithoutSessions(t, ended) ==
   LET Dead(adds) == [i \in DOMAIN adds |-> [adds[i] EXCEPT !.live = @ /\ adds[i].entry.producer \notin ended]]
   IN [t EXCEPT !.objects = [b \in Brokers |-> IF t.objects[b] = None THEN None
                                               ELSE [t.objects[b] EXCEPT !.adds = Dead(@)]]]
-ToClients(t, told, command) ==
-  LET sent == [t EXCEPT !.clients = [c \in Clients |-> IF c \in told
+ToClients(t, receivers, command) ==
+  LET sent == [t EXCEPT !.clients = [c \in Clients |-> IF c \in receivers
                                                        THEN [t.clients[c] EXCEPT !.down = Append(@, command)]
                                                        ELSE t.clients[c]]]
-  IN IF command.kind = "close" THEN WithoutSessions(sent, told) ELSE sent
+  IN IF command.kind = "close" THEN WithoutSessions(sent, receivers) ELSE sent
 ToAttached(t, b, command) == ToClients(t, {c \in Clients : IsAttached(t.clients[c], b)}, command)
 
 WithoutConnection(c, phase, peer) ==
@@ -88,7 +88,7 @@ Broken(t, c) == WithoutSessions([t EXCEPT !.clients[c] = WithoutConnection(@, "l
 
 \* The topic after an object left without closing its ledger, or closed it.
 Abandoned(t, b) ==
-  [t EXCEPT !.orphans = IF IsWriter(t.objects[b]) THEN EntriesOf(t.objects[b].adds) ELSE @, !.objects[b] = None]
+  [t EXCEPT !.abandoned = IF IsWriter(t.objects[b]) THEN EntriesOf(t.objects[b].adds) ELSE @, !.objects[b] = None]
 Shut(t, b, phase) ==
   [t EXCEPT !.cursor = IF t.objects[b].writable THEN Max(@, t.objects[b].cursor) ELSE @,
             !.objects[b] = [@ EXCEPT !.phase = phase, !.writable = FALSE, !.adds = <<>>]]
@@ -108,7 +108,7 @@ Init ==
   /\ bundle = LET attached == [phase |-> "ready", peer |-> 0, paused |-> FALSE, begun |-> 0, done |-> 0,
                                up |-> <<>>, down |-> <<>>]
               IN [k \in Topics |->
-                   [log |-> <<>>, orphans |-> <<>>, cursor |-> 0,
+                   [log |-> <<>>, abandoned |-> <<>>, cursor |-> 0,
                     objects |-> [b \in Brokers |-> IF b = 0 THEN Object("open", TRUE, 0, 0) ELSE None],
                     clients |-> [c \in Clients |-> attached]]]
 
@@ -137,7 +137,7 @@ Applied(s, b, view) ==
                 [] ~releases /\ r.dst = b /\ r.state = "acquiring" -> "prepare"
                 [] ~releases /\ r.dst = b /\ r.state = "assigning" -> "own"
                 [] OTHER -> ""
-      isTold == IF r.state = "owned" THEN r.source = b ELSE s.members[b].told
+      isNamed == IF r.state = "owned" THEN r.source = b ELSE s.members[b].named_source
       Changed(t) ==
         IF releases THEN Fenced(t, b)
         ELSE IF variant = "V2" /\ r.source = b /\ r.state = "acquiring"
@@ -146,7 +146,7 @@ Applied(s, b, view) ==
         ELSE t
   IN [s EXCEPT !.bundle = [k \in Topics |-> Changed(s.bundle[k])],
                !.members[b] = [@ EXCEPT !.view = view, !.duty = duty,
-                                        !.told = stale_topics_closed_on = "owner_names_source" /\ isTold]]
+                                        !.named_source = stale_topics_closed_on = "owner_names_source" /\ isNamed]]
 
 Transfer ==
   \E d \in dst :
@@ -264,7 +264,7 @@ OpenTopic ==
   \E k \in topic, b \in broker, n \in kept :
     LET t == bundle[k]
         o == t.objects[b]
-        unconfirmed == t.orphans \o Unconfirmed(t, 0)
+        unconfirmed == t.abandoned \o Unconfirmed(t, 0)
         Sealed(each) == IF each = None THEN None ELSE [each EXCEPT !.writable = FALSE]
         opened == [o EXCEPT !.phase = "open", !.writable = TRUE, !.cursor = t.cursor]
     IN /\ PhaseOf(o) = "loading"
@@ -273,7 +273,7 @@ OpenTopic ==
                /\ Become([S EXCEPT !.bundle[k].objects[b] = None])
           ELSE /\ n <= Len(unconfirmed)
                /\ Become([S EXCEPT !.bundle[k] =
-                    [t EXCEPT !.log = @ \o SubSeq(unconfirmed, 1, n), !.orphans = <<>>,
+                    [t EXCEPT !.log = @ \o SubSeq(unconfirmed, 1, n), !.abandoned = <<>>,
                               !.objects = [m \in Brokers |-> IF m = b THEN opened ELSE Sealed(@[m])]]])
 
 Leaking(s, k, b) ==
@@ -283,11 +283,11 @@ Leaking(s, k, b) ==
 AfterFailedAdd(s, k, b) ==
   LET t == s.bundle[k]
       isOpen == t.objects[b].phase \in {"open", "failed"}
-      told == IF isOpen \/ failed_write_disconnects THEN ToAttached(t, b, Command("close", None)) ELSE t
+      closed == IF isOpen \/ failed_write_disconnects THEN ToAttached(t, b, Command("close", None)) ELSE t
   IN IF isOpen /\ sends_ignored_while = "fenced"
      THEN [s EXCEPT !.bundle[k].objects[b] = [@ EXCEPT !.phase = "failed", !.adds = <<>>]]
-     ELSE IF isOpen THEN [s EXCEPT !.bundle[k] = Abandoned(told, b)]
-     ELSE [Leaking(s, k, b) EXCEPT !.bundle[k] = [told EXCEPT !.objects[b].adds = <<>>]]
+     ELSE IF isOpen THEN [s EXCEPT !.bundle[k] = Abandoned(closed, b)]
+     ELSE [Leaking(s, k, b) EXCEPT !.bundle[k] = [closed EXCEPT !.objects[b].adds = <<>>]]
 
 Confirm ==
   \E k \in topic, b \in broker :
@@ -325,7 +325,7 @@ Disconnect ==
         isEarly == /\ variant \in {"V1a", "V1b", "V2", "V3"} /\ phase = "closed"
                    /\ r.state = "releasing" /\ r.source = b
         isStale == /\ r.state = "owned" /\ (r.dst # b \/ phase \in {"closing", "closed"})
-                   /\ stale_topics_closed_on = "owner_names_source" => members[b].told
+                   /\ stale_topics_closed_on = "owner_names_source" => members[b].named_source
         address == IF variant = "V3" THEN None ELSE r.dst
     IN /\ phase \notin {"none", "disconnected"}
        /\ ~(~isEarly /\ ~isStale)
@@ -469,7 +469,7 @@ BreakConnection ==
 RECURSIVE InFlightAdds(_, _)
 InFlightAdds(t, b) == IF b = brokers THEN 0 ELSE Len(AddsOf(t.objects[b])) + InFlightAdds(t, b + 1)
 EntriesAtMost(n) ==
-  \A k \in Topics : Len(bundle[k].log) + Len(bundle[k].orphans) + InFlightAdds(bundle[k], 0) <= n
+  \A k \in Topics : Len(bundle[k].log) + Len(bundle[k].abandoned) + InFlightAdds(bundle[k], 0) <= n
 MessagesAtMost(n) == \A k \in Topics, c \in Clients : bundle[k].clients[c].begun <= n
 RecordsAtMost(n) == Len(records) <= n
 =============================================================================

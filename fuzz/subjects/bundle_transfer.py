@@ -92,7 +92,7 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 def entries(s: State) -> int:
     """Entries of the topic that has most, unconfirmed ones included."""
-    return max(len(t.log) + len(t.orphans) + sum([len(o.adds) for o in t.objects if o]) for t in s.topics)
+    return max(len(t.log) + len(t.abandoned) + sum([len(o.adds) for o in t.objects if o]) for t in s.topics)
 
 
 def messages(s: State) -> int:
@@ -228,7 +228,7 @@ def open_ledger_without_writer(s: State) -> State | None:
     t = s.topics[0]
     if not any(o is not None and o.writable for o in t.objects):
         return None
-    return s._replace(topics=(t._replace(orphans=(Entry(0, 0),)), *s.topics[1:]))
+    return s._replace(topics=(t._replace(abandoned=(Entry(0, 0),)), *s.topics[1:]))
 
 
 def two_writers(s: State) -> State | None:

@@ -197,7 +197,7 @@ def moved(run: Run, s: State, kind: Kind, number: int, counts: Counter[str], wit
 
 def unconfirmed(t: Topic) -> int:
     """Unconfirmed entries that recovery could keep: all of them."""
-    return len(t.orphans) + sum([len(o.adds) for o in t.objects if o is not None and o.writable])
+    return len(t.abandoned) + sum([len(o.adds) for o in t.objects if o is not None and o.writable])
 
 
 def is_over(run: Run, owners: tuple[int, ...]) -> bool:

@@ -352,7 +352,7 @@ def close_meets_request(cfg: Config, before: State, event: Event, after: State) 
     return handled(before, event) == "close" and phases[HANDLERS.index(event.arguments["handler"])] == "waiting"
 
 
-# ---- what must come in the end -------------------------------------------------------------------------
+# ---- liveness ------------------------------------------------------------------------------------------
 
 
 @eventually(client_session, fair=FAIR)

@@ -47,7 +47,7 @@ class Bundle:
     """Any state with any number of brokers, topics and clients."""
 
     def __init__(self, proof: Proof) -> None:
-        self.proof, self.told = proof, itertools.count()
+        self.proof, self.fresh = proof, itertools.count()
         self.cfg, s = unknown(Config, "cfg"), unknown(State, "s", nested=True)
         self.brokers = s.fields["brokers"].length
         self.topic, self.broker, self.client = z3.Int("topic"), z3.Int("broker"), z3.Int("client")
@@ -102,7 +102,7 @@ class Bundle:
         return [*self.is_broker(r["dst"]), source]
 
     def addressed(self) -> list[Any]:
-        """That a command on its way to the client is of a known kind, and a close names a broker or none."""
+        """That a command in flight to the client is of a known kind, and a close names a broker or none."""
         command = self.s.fields["topics"].at(self.topic).fields["clients"].at(self.client).fields["down"].at(0)
         kind, value = command.fields["kind"], command.fields["value"]
         kinds = ("success", "receipt", "message", "close", "prepare")
@@ -118,7 +118,7 @@ class Bundle:
 
     def after_commands(self, t: Rec) -> Rec:
         """A topic after commands to its clients; `show_commands` proves that nothing else changes."""
-        name, objects = f"told#{next(self.told)}", t.fields["objects"]
+        name, objects = f"commands#{next(self.fresh)}", t.fields["objects"]
 
         def at(place: Any) -> Maybe:
             o = objects.at(place)
@@ -172,7 +172,7 @@ class Bundle:
             for field in ("phase", "writable", "cursor", "older"):
                 same.append(as_term(equal(now.value.fields[field], was.value.fields[field])))
             kept = z3.And(same[0], same[1], z3.Implies(was.defined, z3.And(*same[2:])))
-            for field in ("log", "orphans"):
+            for field in ("log", "abandoned"):
                 old, new = before.fields[field], after.fields[field]
                 element = z3.Implies(self.in_log(old), as_term(equal(new.at(self.e), old.at(self.e))))
                 kept = z3.And(kept, new.length == old.length, element)
@@ -237,14 +237,14 @@ def opening_a_topic_fences_other_handles() -> Answer:
         is_open = not isinstance(path.value[1], Rec)
         known = [*path.when, it.some_topic == it.topic, z3.Not(loading)]
         writes, is_mine = it.writes(after, it.p), it.p == it.broker
-        orphans = after.fields["topics"].at(it.topic).fields["orphans"]
+        abandoned = after.fields["topics"].at(it.topic).fields["abandoned"]
         proof.possible("an opened topic", known)
         kept = z3.And(it.log(after).length >= old.length, as_term(equal(it.log(after).at(it.e), old.at(it.e))))
         proof.show("confirmed entries are kept", kept, [*known, it.in_log(old)], direct=True)
         if is_open:
             proof.show("the opener writes", z3.Implies(is_mine, writes), known, direct=True)
             proof.show("no other broker writes", z3.Implies(writes, is_mine), known, direct=True)
-            proof.show("no orphan is left", orphans.length == 0, known, direct=True)
+            proof.show("no abandoned entry is left", abandoned.length == 0, known, direct=True)
         else:
             proof.show("a load that is given up opens nothing", z3.Implies(is_mine, z3.Not(writes)), known, direct=True)
     for name, arguments, _, s, outcome in random_steps(24):

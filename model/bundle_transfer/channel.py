@@ -1,7 +1,7 @@
 """The channel: commands, overrides, what a broker does on a record, and crashes of brokers.
 
-A command or an override that is computed from a stale view has no effect: every reader skips it. So only those of a
-broker whose view is the newest record are steps. A broker's own appends may be stale; then its duty ends all the same.
+A transfer or an override that is computed from a stale view has no effect: every reader skips it. So only those of a
+broker whose view is the newest record are steps. The append of a duty may be stale: readers skip it, and the duty ends.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def applied(cfg: Config, s: State, broker: int, view: int) -> State:
         duty = "release"
         s = s._replace(topics=tuple([fenced(cfg, t, broker) for t in s.topics]))
     if cfg.variant == "V2" and r.source == broker and r.state == "acquiring":
-        s = told_all(s, broker, Command("prepare", r.dst))
+        s = sent_to_all(s, broker, Command("prepare", r.dst))
     if cfg.variant == "V2" and r == Record("owned", broker, None, True):
-        s = told_all(s, broker, Command("close", broker))
-    is_told = r.source == broker if r.state == "owned" else b.told
-    told = cfg.stale_topics_closed_on == "owner_names_source" and is_told
-    return with_broker(s, broker, b._replace(view=view, duty=duty, told=told))
+        s = sent_to_all(s, broker, Command("close", broker))
+    is_named = r.source == broker if r.state == "owned" else b.named_source
+    named_source = cfg.stale_topics_closed_on == "owner_names_source" and is_named
+    return with_broker(s, broker, b._replace(view=view, duty=duty, named_source=named_source))
 
 
 def fenced(cfg: Config, t: Topic, broker: int) -> Topic:
@@ -107,7 +107,7 @@ def fenced(cfg: Config, t: Topic, broker: int) -> Topic:
     return t._replace(objects=(*t.objects[:broker], changed, *t.objects[broker + 1 :]))
 
 
-def told_all(s: State, broker: int, command: Command) -> State:
+def sent_to_all(s: State, broker: int, command: Command) -> State:
     """The state after a broker sent a command to every attached client."""
     return s._replace(topics=tuple([to_attached(t, broker, command) for t in s.topics]))
 
@@ -236,10 +236,10 @@ def crashed(s: State, broker: int) -> State:
 def without_broker(t: Topic, broker: int) -> Topic:
     """The topic after a broker stopped; its clients look it up again."""
     o = t.objects[broker]
-    orphans = tuple([add.entry for add in o.adds]) if o is not None and o.writable else t.orphans
+    abandoned = tuple([add.entry for add in o.adds]) if o is not None and o.writable else t.abandoned
     clients = [without_connection(c, "lookup") if c.peer == broker and c.phase != "directed" else c for c in t.clients]
     objects = (*t.objects[:broker], None, *t.objects[broker + 1 :])
-    return t._replace(orphans=orphans, objects=objects, clients=tuple(clients))
+    return t._replace(abandoned=abandoned, objects=objects, clients=tuple(clients))
 
 
 @bundle_transfer.action
@@ -264,7 +264,7 @@ def suspect(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
 
 @bundle_transfer.action
 def register(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
-    """A running broker registers again; before it answers anyone it applies the newest record."""
+    """A running broker registers again; before it answers a request it applies the newest record."""
     b = s.brokers[broker]
     if not b.alive or b.registered:
         return refused(s, "illegal_state", "the broker is down or registered")

@@ -130,7 +130,7 @@ def admit(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[S
         if o is None or o.phase in ("disconnected", "loading"):
             return refused(s, "not_enabled", "the topic is not loaded yet")
         if o.phase == "open":
-            return with_topic(s, topic, with_client(t, client, welcomed(cfg, s, t, client))), "success"
+            return with_topic(s, topic, with_client(t, client, admitted(cfg, s, t, client))), "success"
         if not cfg.closing_topic_answers:
             return refused(s, "not_enabled", "the topic is closing")
     elif is_dst or (cfg.source_parks and r.source == broker and r.state in IN_FLIGHT):
@@ -139,7 +139,7 @@ def admit(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[S
     return replaced(s, topic, client, without_connection(c, "lookup")), rejected
 
 
-def welcomed(cfg: Config, s: State, t: Topic, client: int) -> Client:
+def admitted(cfg: Config, s: State, t: Topic, client: int) -> Client:
     """The client after its broker sent success; a consumer reads on from the cursor. V2 repeats the prepare command."""
     c = t.clients[client]
     assert c.peer is not None, "a waiting client has a peer"
@@ -155,7 +155,7 @@ def welcomed(cfg: Config, s: State, t: Topic, client: int) -> Client:
 
 
 def pending(cfg: Config, c: Client, client: int) -> tuple[int, ...]:
-    """The sequence ids that a producer has not got a receipt for; none for a consumer."""
+    """The sequence ids for which a producer has no receipt; none for a consumer."""
     return tuple(range(c.done, c.begun)) if is_producer(cfg, client) else ()
 
 

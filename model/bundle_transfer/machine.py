@@ -7,17 +7,17 @@ applied, one command sent, processed or received, one add confirmed, one ledger 
     phase 1      S applies it and fences its topics. Clients stay attached; their sends and acks are ignored. S closes
                  each ledger: the log ends at the last confirmed entry
     hand-over    S appends Assigning(D, S); D applies it and appends Owned(D, S). D loads nothing for that
-    phase 2      S applies Owned and closes each client's session with D's address; the topic object goes later
+    phase 2      S applies Owned and closes each client's session with D's address; the topic object is removed later
     reconnect    the client connects to D without lookup. D loads the topic lazily, answers, and the producer sends all
                  pending messages again
     override     the leader appends a forced Owned for a broker that is gone, or for a transfer that takes too long
 
-Fencing protects the log: opening a ledger ends the write access of every other broker, whatever they believe.
+Fencing protects the log: opening a ledger ends the write access of every other broker, whatever its view.
 
 Differences of the reference from the merged protocol, each a rule of `Config` (see `fuzz/defects/`):
   * any Owned record lets a broker close its stale topics, also one that returns the bundle to it or does not name it;
   * closing a ledger is retried; neither a failure nor a timeout lets the source append Assigning;
-  * a broker without registration answers nobody, and applies the newest record before it does so again;
+  * an unregistered broker answers no request; when it registers again, it first applies the newest record;
   * a restarted broker acts on the record that it finds, also on Releasing and Assigning.
 
 In V2 the paused client's connection to the destination is not a connection of the model: the source's close command
@@ -25,7 +25,7 @@ makes the client wait there. The destination learns of the topic by `begin_load`
 
 Not modelled: storage of the channel (see the ownership channel), splits, unloads without destination, timers, send
 timeouts, several ledgers of a topic, quorums of bookies, replicators, transactions, several topics on one connection.
-Profiles are the variants with and without deduplication, and shipped versions.
+The profiles are the variants and shipped versions.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ bundle_transfer.profile(
 )
 bundle_transfer.profile(
     "pulsar-2023-10",
-    "the first implementation (apache/pulsar#21408), before its repairs",
+    "the first implementation (apache/pulsar#21408), before its repairs; otherwise the reference",
     Config(
         sends_ignored_while="fenced",
         failed_write_disconnects=True,
@@ -73,16 +73,18 @@ bundle_transfer.profile(
 )
 bundle_transfer.profile(
     "pulsar-before-pip-307",
-    "old defects of clients and of closing topics",
+    "old defects of clients and of closing topics; otherwise the reference",
     Config(drained_topic_reopens=True, closing_topic_answers=False),
 )
 bundle_transfer.profile(
     "pulsar-2026-05",
-    "master after #25929: a client keeps the address of a redirect",
+    "a client of master after apache/pulsar#25929 keeps the address of a redirect; otherwise the reference",
     Config(address_is_used_once=False),
 )
 bundle_transfer.profile(
-    "session-loss-shuts-down", "proposed repair of apache/pulsar#24478", Config(session_loss="shutdown")
+    "session-loss-shuts-down",
+    "the reference with the repair that apache/pulsar#24478 proposes",
+    Config(session_loss="shutdown"),
 )
 for _variant in get_args(Variant)[1:]:
     bundle_transfer.profile(_variant, f"variant {_variant}", Config(variant=_variant))

@@ -1,8 +1,8 @@
 """Settings, rules and state of a bundle transfer, and the machine that the modules beside this one add actions to.
 
-    records   the channel (PIP-192): one totally ordered log of accepted ownership records of the bundle. Every reader
-              skips a record of a writer whose view is stale, while its append is reported as success; the log has no
-              such records
+    records   the channel (PIP-192): one totally ordered log of the accepted ownership records of the bundle. Every
+              reader skips a record whose writer had a stale view, although the append succeeds: the log has no such
+              record
     brokers   alive, registered with the metadata store, how far each has read the channel, what it has still to append
     topics    what the bookies store; a topic object in the cache of each broker; the clients
 
@@ -119,7 +119,7 @@ class Broker(NamedTuple):
     registered: bool
     view: int  # the index among the records of the last one that it applied; 0 if it is down
     duty: Duty
-    told: bool  # it applied an Owned record that names it as source; only under `owner_names_source`
+    named_source: bool  # it applied an Owned record that names it as source; only under `owner_names_source`
     leaked: int  # failed writes that still count as pending on its connections
 
 
@@ -155,7 +155,7 @@ class Instance(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command from a broker to a client: success, receipt, message, close or prepare, with what it is about."""
+    """A command from a broker to a client."""
 
     kind: Literal["success", "receipt", "message", "close", "prepare"]
     value: int | None = None  # a sequence id, the position of an entry, or the address of a broker
@@ -181,7 +181,7 @@ class Topic(NamedTuple):
     """A topic: what the bookies have, a topic object of each broker or None, and the clients."""
 
     log: tuple[Entry, ...]  # entries of closed ledgers and confirmed ones of the open ledger
-    orphans: tuple[Entry, ...]  # unconfirmed entries of a ledger whose writer is gone
+    abandoned: tuple[Entry, ...]  # unconfirmed entries of a ledger whose writer is gone
     cursor: int  # persisted mark-delete position
     objects: tuple[Instance | None, ...]
     clients: tuple[Client, ...]

@@ -46,7 +46,7 @@ def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
     """Whether a broker should begin to load a topic.
 
     A load is lazy: a client waits, and the broker owns the bundle, or in V1a and V2 shall own it. In V1b and V2 the
-    destination loads before the source fences: each topic that it is told of, in V2 by a client that has connected.
+    destination loads before the source fences: in V1b every topic, in V2 a topic with a client that is paused.
     """
     t, r, b = s.topics[topic], view_of(s, broker), s.brokers[broker]
     if b.duty == "prepare":
@@ -96,14 +96,14 @@ def open_topic(
     log = (*t.log, *unconfirmed[:kept])
     objects = tuple([each if each is None else each._replace(writable=False) for each in t.objects])
     opened = o._replace(phase="open", writable=True, cursor=t.cursor)
-    t = with_object(t._replace(log=log, orphans=(), objects=objects), broker, opened)
+    t = with_object(t._replace(log=log, abandoned=(), objects=objects), broker, opened)
     return with_topic(s, topic, t), len(log)
 
 
 def unconfirmed_in(t: Topic) -> tuple[Entry, ...]:
     """The entries of the last ledger that the bookies have not confirmed: recovery may find them or not."""
     writers = [o for o in t.objects if o is not None and o.writable]
-    return (*t.orphans, *[add.entry for o in writers for add in o.adds])
+    return (*t.abandoned, *[add.entry for o in writers for add in o.adds])
 
 
 # ---- adding entries ------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[St
 
 def abandoned(t: Topic, o: Instance) -> Topic:
     """The topic after a topic object left without closing its ledger: its unconfirmed entries stay stored."""
-    return t._replace(orphans=tuple([add.entry for add in o.adds])) if o.writable else t
+    return t._replace(abandoned=tuple([add.entry for add in o.adds])) if o.writable else t
 
 
 # ---- closing -------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def disconnect(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
     early = cfg.variant in EARLY and o.phase == "closed" and r.state == "releasing" and r.source == broker
     is_stale = r.state == "owned" and (r.dst != broker or o.phase in ("closing", "closed"))
     if cfg.stale_topics_closed_on == "owner_names_source":
-        is_stale = is_stale and s.brokers[broker].told
+        is_stale = is_stale and s.brokers[broker].named_source
     if not early and not is_stale:
         return refused(s, "not_enabled", "the topic is not stale, or no owner is known yet")
     address = None if cfg.variant == "V3" else r.dst
@@ -255,7 +255,7 @@ def clean_up(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Ste
 def added(cfg: Config, t: Topic, broker: int, client: int, sequence: int) -> tuple[Topic, str]:
     """The topic after its object received a send: added, a duplicate that is answered at once, or in doubt.
 
-    A sequence id up to the highest one received is a duplicate if it is also persisted; otherwise nobody knows yet.
+    A sequence id up to the highest one received is a duplicate if it is also persisted; else its result is not known.
     """
     o = t.objects[broker]
     assert o is not None, "a send is added by a topic object"
