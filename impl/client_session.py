@@ -1,8 +1,8 @@
 """A client's session with its broker: the `reference` behaviour of `model/client_session`.
 
 The subscription keeps the first message that is not acknowledged, and a set of acknowledged ones behind it. Queues are
-deques, sets of messages are sets; the highest sequence id and the number of messages on their way are kept. Every step
-is O(1) or costs what it moves, except sorting the replay queue.
+deques, sets of messages are sets; the highest sequence id is kept. Every step is O(1) or costs what it moves, with two
+exceptions: an ack at the broker looks at the replay queue, and a cumulative ack at all messages that were received.
 """
 
 from __future__ import annotations
@@ -299,9 +299,9 @@ class ClientSession:
         return None
 
     def stray_reply(self, kind: str, sequence: int) -> Refused | str:
-        """Handles a reply that is not about the oldest message."""
+        """Handles a reply that does not name the oldest pending message."""
         if self._producer.phase != "ready" or (self._pending and sequence == self._pending[0]):
-            return Refused("not_enabled", "the reply would be about the oldest message, or nobody gets it")
+            return Refused("not_enabled", "the reply names the oldest pending message, or the producer is not ready")
         return self._receipt(sequence) if kind == "receipt" else self._checksum_error(sequence)
 
     # ---- delivery --------------------------------------------------------------------------------------
@@ -467,8 +467,8 @@ class ClientSession:
         if any(not 0 < len(tracked) < self._cfg.batch_size for tracked in self._tracked.values()):
             broken.append("a batch is tracked that is empty or complete")
         if self._consumer.served == "open" and self._consumer.phase == "ready":
-            on_their_way = sum(len(reply.messages) for reply in self._consumer.down)
-            total = self._permits + on_their_way + len(self._queue) + self._returned
+            in_flight = sum(len(reply.messages) for reply in self._consumer.down)
+            total = self._permits + in_flight + len(self._queue) + self._returned
             if total != self._cfg.receiver_queue_size:
                 broken.append(f"{total} permits, expected {self._cfg.receiver_queue_size}")
         if self._acked.first + len(self._acked.above) > len(self._log) * self._cfg.batch_size:

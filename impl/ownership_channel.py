@@ -604,7 +604,7 @@ class OwnershipChannel:
         """Violated structural invariants."""
         wrong = []
         if self._leader is None and self._leader_knows:
-            wrong.append("no leader knows that it is")
+            wrong.append("there is no leader, but it knows that it was elected")
         if self._leader is not None and not self._brokers[self._leader].up:
             wrong.append("the leader is down")
         for number, at in enumerate(self._brokers):
@@ -613,9 +613,11 @@ class OwnershipChannel:
             if not at.up and (at.tasks or at.jobs or at.lookups or at.unloads or any(at.view)):
                 wrong.append(f"broker {number} is down and has work")
             if at.disabled != at.jobs.get(number, False):
-                wrong.append(f"broker {number} shuts down without a clean-up, or has one of itself")
+                wrong.append(
+                    f"broker {number} shuts down without a clean-up of itself, or has one and does not shut down"
+                )
             if self._topic and at.stale:
                 wrong.append(f"broker {number} has stale records of the topic")
             if any(_actor(task.data) != number for task in at.tasks):
-                wrong.append(f"broker {number} has the task of another one")
+                wrong.append(f"broker {number} has a task of another broker")
         return wrong

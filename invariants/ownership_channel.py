@@ -103,8 +103,9 @@ def stale_record_is_rejected(cfg: Config, before: State, event: Event, after: St
 
 @always(ownership_channel, on=("is_valid_transition",))
 def bundle_is_assigned_only_without_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A Free bundle becomes only Assigning or Init. An Owned bundle is released before it is assigned. No state follows
-    itself.
+    """A Free bundle becomes only Assigning or Init, and an Owned bundle is released before it is assigned.
+
+    No state follows itself.
     """
     old, new = event.arguments["old"], event.arguments["new"]
     if not event.outcome.is_valid:
@@ -163,8 +164,10 @@ def halves_are_owned_by_the_splitting_broker(cfg: Config, before: State, event: 
 
 @always(ownership_channel, on=READS)
 def handler_begins_only_at_broker_that_has_to_act(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A handler begins at the destination of an Assigning record, and at the source of a Releasing, Splitting, Deleted
-    or forced Free record. In a disabled channel, it begins only for forced records.
+    """A handler begins only at the broker that has to act on a record.
+
+    That is the destination of an Assigning record, and the source of a Releasing, Splitting, Deleted or forced Free
+    record. In a disabled channel, a handler begins only for a forced record.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -221,8 +224,9 @@ def deleted_bundle_is_not_assigned_again(cfg: Config, before: State, event: Even
 
 @always(ownership_channel, on=READS)
 def record_that_settles_ownership_ends_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A parked lookup ends when the broker reads a record that is not in flight, or any record in a disabled channel. A
-    pending unload ends when the bundle is transferred, freed or removed.
+    """A record that is not in flight ends a parked lookup; in a disabled channel, any record that is not forced does.
+
+    A pending unload ends when the bundle is transferred, freed or removed.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -446,8 +450,9 @@ RECOVERY = (
 
 @eventually(ownership_channel, fair=RECOVERY)
 def every_bundle_has_a_running_owner_or_none(cfg: Config, s: State) -> bool:
-    """If the recovery actions are fair, every bundle is eventually Owned by a running registered broker, or has no
-    owner and is not in flight; or no broker runs. No broker is restarted.
+    """Every bundle is eventually Owned by a running registered broker, or has no owner and is not in flight.
+
+    The recovery actions are fair, and no broker is restarted. It holds, too, if no broker runs.
     """
     return not any(at.is_up for at in s.brokers) or not any(
         state(data) in IN_FLIGHT or (data is not None and data.state == "Owned" and not owner_runs(s, data))
@@ -462,8 +467,6 @@ def owner_runs(s: State, data: Data) -> bool:
 
 @eventually(ownership_channel, fair=("read", "notify", "reconnect", "time_out_lookup", "time_out_unload"))
 def views_agree_and_requests_end(cfg: Config, s: State) -> bool:
-    """If brokers read fairly and requests time out fairly, running brokers eventually have equal views and no pending
-    request.
-    """
+    """Running brokers eventually have equal views and no pending request, if they read and requests time out fairly."""
     running = [at for at in s.brokers if at.is_up]
     return not any(any(at.lookups) or any(at.unloads) or at.view != running[0].view for at in running)

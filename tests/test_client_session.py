@@ -303,6 +303,14 @@ def test_acks_wait_while_the_consumer_has_no_connection() -> None:
     assert done(Config(stored=1), *steps[:-1], *CONSUMER, ("flush",)).acked == (0,)
 
 
+@pytest.mark.parametrize("asked", [(), (("connect", "consumer"),)])
+def test_acks_are_lost_in_a_flush_without_session(asked: tuple[Any, ...]) -> None:
+    """As observed in C++: without a connection, and between SUBSCRIBE and its answer."""
+    steps = (*CONSUMER, *DELIVERED, ("acknowledge", 0), ("break_connection", "consumer"), *asked, ("flush",))
+    state = done(Config(stored=1, flush_waits_for_session=False), *steps)
+    assert (state.consumer.grouped, state.acked) == ((), ())
+
+
 # ---- redelivery ----------------------------------------------------------------------------------------
 
 TWO = (*CONSUMER, *[("dispatch",), ("handle", "consumer")] * 2, ("receive",), ("negative_acknowledge", 0))

@@ -1,7 +1,7 @@
 ----------------------------- MODULE ClientSession -----------------------------
 (***************************************************************************)
-(* What a client owes its user: one producer, one consumer, and every      *)
-(* answer of their broker.                                                 *)
+(* A client's session: one producer, one consumer, and every answer of     *)
+(* their broker.                                                           *)
 (*                                                                         *)
 (* Twin of model/client_session: the same actions, settings, rules and     *)
 (* states. One step is a call of the application, a reply handled by the   *)
@@ -17,7 +17,7 @@ CONSTANTS
   deduplication, stored, initial_sequence_id, max_pending_messages, receiver_queue_size, batch_size, index_acks, shared,
   reconnection_restarts_sequence_ids, checksum_error_takes_oldest, checksum_error_ends_session,
   unknown_command_disconnects, cumulative_ack_hides_for_ever, tracker_uses_ack_set, filtered_messages_return_permits,
-  close_cancels_request, corrupt_batch_returns_all_permits, first_subscribe_is_retried, redelivery_of_all_clears_queue,
+  flush_waits_for_session, close_cancels_request, corrupt_batch_returns_all_permits, first_subscribe_is_retried, redelivery_of_all_clears_queue,
   \* The values of the actions' arguments.
   handler, redirect, retryable, checksum, kind, sequence, message
 
@@ -273,10 +273,11 @@ Flush ==
   LET c == consumer
       sent == AckedAtBroker(S, c.grouped \cup (0..c.cumulative))
       covered == IF cumulative_ack_hides_for_ever THEN Max(c.covered, c.cumulative) ELSE -1
-  IN /\ c.link.phase = "ready" /\ ~(c.grouped = {} /\ c.cumulative < 0)
+      waits == c.link.phase # "ready" /\ (flush_waits_for_session \/ c.link.phase \in {"failed", "crashed"})
+  IN /\ ~waits /\ ~(c.grouped = {} /\ c.cumulative < 0)
      /\ Become([sent EXCEPT !.consumer = [@ EXCEPT !.grouped = {}, !.cumulative = -1, !.covered = covered]])
 
-\* The consumer drops its receiver queue and the messages on their way.
+\* The consumer drops its receiver queue and the messages in flight.
 Emptied(s) ==
   LET IsOther(reply) == reply.kind \notin {"message", "corrupt"}
       Cost(reply) == Cardinality(reply.messages)

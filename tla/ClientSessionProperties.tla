@@ -53,7 +53,12 @@ RetryableRefusalIsRetried ==
            isRefused == IF down = <<>> THEN FALSE ELSE down[1] = Reply("refused", 1, {})
        IN isRefused /\ S'[h].link.down # down => S'[h].link.phase = "lookup"]_vars
 
-\* Permits at the broker, messages on their way or queued, and permits to return make up the receiver queue.
+\* Grouped acks are sent only by a consumer that is ready.
+FlushWaitsUntilConsumerIsReady ==
+  [][(consumer.grouped # {} \/ consumer.cumulative >= 0) /\ consumer'.grouped = {} /\ consumer'.cumulative < 0 =>
+       consumer.link.phase = "ready"]_vars
+
+\* Permits at the broker, messages in flight or queued, and permits to return make up the receiver queue.
 PermitsAreConserved ==
   LET c == consumer
       Cost(reply) == Cardinality(reply.messages)

@@ -92,7 +92,7 @@ SMOKE = Scope(
         "retryable": "both kinds of refusal",
         "checksum": "both kinds of error",
         "kind": "both kinds of stray reply",
-        "sequence": "those of two messages, and one of nobody",
+        "sequence": "those of two messages, and one that no message has",
         "message": "the messages of two entries, or of one batch",
         "sent": "two messages: the least that can be reordered",
         "entries": "two entries: with deduplication there are no more",
@@ -106,7 +106,7 @@ STRAY = Scope(
     bounds={"sent": 2, "entries": 3},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "the producer, with receipts and errors that are late, early or for nobody",
+        "actions": "the producer, with receipts and errors that are late, early or name no pending message",
         "deduplication": "disabled: a message that is sent again is stored again",
         "entries": "three: one duplicate of a message",
     },

@@ -51,7 +51,7 @@ def cleaners(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def targets(cfg: Config, s: State) -> tuple[int, ...]:
-    """Brokers of which there is a clean-up."""
+    """The targets of clean-ups."""
     return tuple([job.target for at in s.brokers for job in at.clean_ups])
 
 

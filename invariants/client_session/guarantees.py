@@ -1,4 +1,4 @@
-"""Guarantees of a client's session: what a producer and a consumer owe their user."""
+"""Guarantees of a client's session to its user."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def log_keeps_send_order(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def stored_message_leaves_no_gap(cfg: Config, s: State) -> bool:
-    """No message is stored while an earlier one is pending that is not stored: nothing passes a message."""
+    """No message is stored while an earlier one is pending that is not stored."""
     stored = stored_messages(s)
     missing = next((m for m in pending_messages(s) if m not in stored and m >= reused(cfg)), None)
     return missing is None or max(stored, default=-1) < missing
@@ -126,7 +126,7 @@ def only_receipt_of_oldest_message_reports_it_stored(cfg: Config, before: State,
 
 @always(client_session, on=("handle", "stray_reply"))
 def early_receipt_closes_connection(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A receipt for a message that is not the oldest one pending closes the connection; all of them are sent again."""
+    """A receipt for a message that is not the oldest one pending closes the connection; all are sent again."""
     if event.name == "stray_reply" and event.arguments["kind"] == "receipt" and happened(event):
         sequence = event.arguments["sequence"]
     elif handled(before, event) == "receipt":
@@ -205,8 +205,8 @@ def permits_are_conserved(cfg: Config, s: State) -> bool:
     c = s.consumer
     if c.link.phase != "ready" or c.link.served != "open":
         return True
-    on_their_way = sum(len(reply.messages) for reply in c.link.down)
-    return c.permits + on_their_way + len(c.queue) + c.returned == cfg.receiver_queue_size
+    in_flight = sum(len(reply.messages) for reply in c.link.down)
+    return c.permits + in_flight + len(c.queue) + c.returned == cfg.receiver_queue_size
 
 
 @always(client_session)
@@ -270,7 +270,7 @@ def processed(cfg: Config, value: frozenset[int], before: State, event: Event, a
 def acknowledged_message_was_processed(
     cfg: Config, before: State, event: Event, after: State, values: frozenset[int]
 ) -> bool:
-    """The subscription has no message acknowledged that no application acknowledged: nothing is lost unseen."""
+    """The subscription has no message acknowledged that no application acknowledged."""
     discarded = before.consumer.link.down[0].messages if handled(before, event) == "corrupt" else ()
     return set(after.acked) <= values | set(discarded)
 
@@ -299,6 +299,12 @@ def completed_batch_is_acknowledged(cfg: Config, before: State, event: Event, af
     batch = set(range(entry * cfg.batch_size, (entry + 1) * cfg.batch_size))
     done = {*before.consumer.tracked, message, *dict(values).get(entry, ())}
     return not batch <= done or batch <= set(after.consumer.grouped)
+
+
+@always(client_session, on=("flush",))
+def flush_waits_until_consumer_is_ready(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Grouped acks are sent only by a consumer that is ready: without a session no broker would take them."""
+    return not happened(event) or before.consumer.link.phase == "ready"
 
 
 @always(client_session, on=("negative_acknowledge",))

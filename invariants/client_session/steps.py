@@ -1,6 +1,6 @@
 """What each step of the protocol does, that it does nothing else, and when it is refused.
 
-`invariants/client_session/guarantees.py` has what a client owes its user. The properties here name the effect of every
+`invariants/client_session/guarantees.py` has the guarantees to the user. The properties here name the effect of every
 step on links, producer, consumer and subscription under the rules of the reference.
 """
 
@@ -19,7 +19,7 @@ DISPATCHES = ("dispatch", "dispatch_corrupt")
 #: Steps of the producer and of the broker's side of it that do not name a handler; all others are of the consumer.
 OF_PRODUCER = ("send", "time_out", "store", "send_error", "ignore_sends", "stray_reply")
 #: Phases of a handler that has no connection.
-APART = ("lookup", "redirected", "failed")
+DISCONNECTED = ("lookup", "redirected", "failed")
 
 # ---- accessors -----------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ def handler_without_connection_has_no_session(cfg: Config, s: State) -> bool:
     A consumer that is not ready has neither permits nor a read position.
     """
     p, c = s.producer, s.consumer
-    if any(link.phase in APART and (link.served != "none" or link.down) for link in links(s)):
+    if any(link.phase in DISCONNECTED and (link.served != "none" or link.down) for link in links(s)):
         return False
     return (p.link.phase == "ready" or not p.up) and (
         c.link.phase == "ready" or (c.permits, c.read, c.replay) == (0, 0, ())
@@ -251,7 +251,7 @@ def _link_after(cfg: Config, before: State, event: Event, after: State, link: Li
             phase = "redirected" if reply.kind == "close" and reply.value else "lookup"
         elif reply.kind in ("refused", "success"):
             phase = "failed" if reply.kind == "refused" else "ready"
-    if phase in APART:
+    if phase in DISCONNECTED:
         return Link(phase, link.created, "none", ())
     return Link(phase, link.created or phase == "ready", served, (*down, *sent))  # type: ignore[arg-type]
 

@@ -190,9 +190,13 @@ def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[Stat
 
 @client_session.action
 def flush(cfg: Config, s: State) -> Step[State, None]:
-    """The grouped acks are sent: the cumulative one, then the individual ones. Without connection they stay grouped."""
+    """The grouped acks are sent: the cumulative one, then the individual ones.
+
+    Until the consumer is ready they stay grouped; without `flush_waits_for_session` they are lost then.
+    """
     c = s.consumer
-    if c.link.phase != "ready" or (not c.grouped and c.cumulative < 0):
+    waits = c.link.phase != "ready" and (cfg.flush_waits_for_session or c.link.phase in ("failed", "crashed"))
+    if waits or (not c.grouped and c.cumulative < 0):
         return refused(s, "not_enabled", "no ack is grouped, or the consumer is not ready")
     s = acked_at_broker(cfg, s, merged(c.grouped, range(c.cumulative + 1)))
     covered = max(c.covered, c.cumulative) if cfg.cumulative_ack_hides_for_ever else -1

@@ -134,7 +134,7 @@ def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
         s = with_link(s, handler, link_of(s, handler)._replace(phase="ready", created=True))
         return (created(cfg, s, reply, link.created) if handler == "producer" else subscribed(cfg, s)), "ready"
     if reply.kind == "refused":
-        return turned_away(cfg, s, handler, bool(reply.value))
+        return refused_by_broker(cfg, s, handler, bool(reply.value))
     if reply.kind == "close":
         if link.phase == "waiting" and link.created and not cfg.close_cancels_request:
             return s, "kept"
@@ -150,7 +150,7 @@ def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
     return disconnected(s, handler), "disconnected"
 
 
-def turned_away(cfg: Config, s: State, handler: Handler, retryable: bool) -> tuple[State, str]:
+def refused_by_broker(cfg: Config, s: State, handler: Handler, retryable: bool) -> tuple[State, str]:
     """The state after a refusal, and what the handler does."""
     is_first_subscribe = handler == "consumer" and not s.consumer.link.created
     if retryable and (cfg.first_subscribe_is_retried or not is_first_subscribe):

@@ -10,8 +10,8 @@ is nondeterministic: it may accept, refuse, ignore, close or break at any time. 
     receipts      in order; one out of order closes the connection, one that names no pending message is ignored
     permits       FLOW for the whole receiver queue at SUBSCRIBE, then whenever half of it was received; a batch costs a
                   permit for each of its unacknowledged messages
-    acks          grouped until a flush; individual acks of a batch wait until it is complete, unless index acks are
-                  enabled; a message whose ack is grouped is dropped when it arrives again
+    acks          grouped until a flush, which needs a session; individual acks of a batch wait until it is complete,
+                  unless index acks are enabled; a message whose ack is grouped is dropped when it arrives again
     redelivery    Shared: of single entries. Exclusive: of all messages; the receiver queue is dropped, and so are
                   messages of the older consumer epoch
     CLOSE         with URL: one attempt at that broker without lookup. Without URL, or if the attempt fails: a lookup
@@ -46,6 +46,7 @@ client_session.profile(
         cumulative_ack_hides_for_ever=True,
         tracker_uses_ack_set=False,
         filtered_messages_return_permits=True,
+        flush_waits_for_session=False,
         close_cancels_request=False,
         corrupt_batch_returns_all_permits=False,
         first_subscribe_is_retried=False,

@@ -160,5 +160,5 @@ def stray_reply(
     """
     p = s.producer
     if p.link.phase != "ready" or (p.pending and sequence == p.pending[0]):
-        return refused(s, "not_enabled", "the reply would be about the oldest message, or nobody gets it")
+        return refused(s, "not_enabled", "the reply names the oldest pending message, or the producer is not ready")
     return receipted(cfg, s, sequence) if kind == "receipt" else checksum_error(cfg, s, sequence)

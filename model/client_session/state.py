@@ -22,7 +22,7 @@ Handler = Literal["producer", "consumer"]
 #: redirected  the next step is a connection to the URL of a CLOSE command (Connecting)
 #: waiting     PRODUCER or SUBSCRIBE is sent and not answered (Connecting)
 #: ready       it has received success (Ready)
-#: failed      its request was refused for good (Failed)
+#: failed      its request was refused with an error that is not retryable (Failed)
 #: crashed     the client's process is dead; only by the bug of `checksum_error_takes_oldest`
 Phase = Literal["lookup", "redirected", "waiting", "ready", "failed", "crashed"]
 #: The session of a handler at the broker.
@@ -73,6 +73,9 @@ class Config(NamedTuple):
     filtered_messages_return_permits: Annotated[
         bool, Rule(_OBSERVED, f"true: {_CPP}; charge: Consumer.sendMessages")
     ] = False
+    #: whether a flush waits until the consumer is ready. Otherwise its acks are dropped without a connection, and
+    #: ignored by a broker that has not answered the SUBSCRIBE
+    flush_waits_for_session: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
     #: whether a CLOSE from the broker cancels the unanswered PRODUCER or SUBSCRIBE of a reconnection
     close_cancels_request: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
     #: whether the client returns a permit for each message of a batch with a wrong checksum; otherwise one permit

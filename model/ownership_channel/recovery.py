@@ -45,7 +45,7 @@ def deregistered(s: State, broker: int) -> State:
     return scheduled(s, leader, broker)
 
 
-def registered(s: State, broker: int) -> State:
+def without_clean_ups_of(s: State, broker: int) -> State:
     """Cancels the scheduled and running clean-ups of a broker that registered, because it answers the health check."""
     for number, other in enumerate(s.brokers):
         if number != broker and clean_up_of(other, broker) is not None:
@@ -92,7 +92,7 @@ def restart(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
         if data is not None and data.state in resumed and actor_of(data) == broker
     ]
     at = started(cfg, s.settled, len(s.log))._replace(tasks=tuple(tasks))
-    return registered(s._replace(brokers=with_item(s.brokers, broker, at)), broker), len(tasks)
+    return without_clean_ups_of(s._replace(brokers=with_item(s.brokers, broker, at)), broker), len(tasks)
 
 
 @ownership_channel.action
@@ -132,7 +132,7 @@ def reconnect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     if not at.is_up or at.session != "Unstable":
         return refused(s, "not_enabled", "the broker has a session")
     s = with_broker(s, broker, session="Jittery", is_registered=not at.is_disabled)
-    return (s if at.is_disabled else registered(s, broker)), None
+    return (s if at.is_disabled else without_clean_ups_of(s, broker)), None
 
 
 @ownership_channel.action

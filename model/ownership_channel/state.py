@@ -72,7 +72,7 @@ class State(NamedTuple):
 
     leader: int | None
     leader_knows: bool  # whether the leader knows that it was elected
-    settled: tuple[Data | None, ...]  # by bundle: the stored record, or the one in the view after the whole log
+    settled: tuple[Data | None, ...]  # by bundle: the stored record, or that of a reader of the whole log
     log: tuple[Message, ...]  # the messages of the system topic
     is_split: tuple[bool, ...]  # by bundle
     brokers: tuple[Broker, ...]
