@@ -95,6 +95,8 @@ def test_a_seeded_bug_is_found_shrunk_and_replayed(brokerproof: Any) -> None:
     assert "1 finding in 3 steps of 1 traces" in again.out
     fixed = brokerproof("sut", "range_cache", "--trace", finding["trace"], *PATIENT, "--", *ADAPTER, "range_cache")
     assert (fixed.code, "no difference in 3 steps" in fixed.out) == (0, True)
+    other = brokerproof("sut", "ack_set", "--trace", finding["trace"], *PATIENT, "--", *ADAPTER, "ack_set")
+    assert (other.code, "has a trace of range_cache, not of ack_set" in other.err) == (2, True)
 
 
 needs_a_compiler = pytest.mark.skipif(

@@ -32,6 +32,7 @@ from fuzz.sut.program import VERSION, Hello, Program
 from fuzz.target import Target
 from fuzz.trace.file import read_traces
 from fuzz.trace.replayer import replayer_of
+from model.machine import BadValue
 
 #: Folder of the traces of findings.
 OUT = Path("build/sut")
@@ -136,6 +137,8 @@ def _replayed(target: Target, path: Path) -> Hunted:
     machine, started = target.subject.machine, time.monotonic()
     trace = next(read_traces(path))
     replayer = replayer_of(trace, subject=target.subject)
+    if replayer.recording.subject != target.subject.name:
+        raise BadValue(f"{path} has a trace of {replayer.recording.subject}, not of {target.subject.name}")
     cfg = machine.configure(trace.config)
     calls = [call for each in trace.operations for call in replayer.calls(trace, cfg, None, each)]
     seed = trace.header.get("seed")

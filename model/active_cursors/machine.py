@@ -486,7 +486,7 @@ def slowest_cursors(s: State, slowest: Position | None) -> list[int]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = active_cursors.profile("reference", "the definition", Config())
+reference = active_cursors.profile("reference", "the decisions of this specification", Config())
 
 recorded = active_cursors.profile(
     "pulsar-2026-07",

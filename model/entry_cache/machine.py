@@ -448,7 +448,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = entry_cache.profile("reference", "one decision for each disputed rule", Config())
+reference = entry_cache.profile("reference", "the decisions of this specification", Config())
 
 recorded = entry_cache.profile(
     "pulsar-2026-07",

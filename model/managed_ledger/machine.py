@@ -480,7 +480,7 @@ def entries_of(sub: Subscription) -> tuple[ReadEntry, ...]:
     return (*read, *sub.sent)
 
 
-reference = managed_ledger.profile("reference", "one decision for each disputed rule", Config())
+reference = managed_ledger.profile("reference", "the decisions of this specification", Config())
 
 without_counts = managed_ledger.profile(
     "without-counts",

@@ -598,7 +598,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = pending_acks.profile("reference", "the rules that this specification recommends", Config())
+reference = pending_acks.profile("reference", "the decisions of this specification", Config())
 
 pip_160 = pending_acks.profile(
     "pip-160",

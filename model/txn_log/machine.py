@@ -528,7 +528,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = txn_log.profile("reference", "the rules that this specification requires", Config())
+reference = txn_log.profile("reference", "the decisions of this specification", Config())
 
 shipped = txn_log.profile(
     "pulsar-2026-07",

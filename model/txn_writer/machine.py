@@ -367,7 +367,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = txn_writer.profile("reference", "the rules that this specification requires", Config())
+reference = txn_writer.profile("reference", "the decisions of this specification", Config())
 
 shipped = txn_writer.profile(
     "pulsar-2026-07",
