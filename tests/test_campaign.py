@@ -417,7 +417,7 @@ def test_a_run_of_one_property_ends_at_its_first_violation() -> None:
 
 
 def test_a_finding_that_does_not_show_again_is_kept() -> None:
-    cause = Cause(Kind.UNSTABLE, "replay")
+    cause = Cause(Kind.UNSTABLE, "difference")
     found = shrunk(Request(Spec("range_cache"), 0), cause, 3, None, 1)
     assert (found.cause, found.shown, found.reproduced) == (str(cause), 0, False)
     assert found.shrunk_length == found.length > 0

@@ -15,7 +15,7 @@ import pytest
 
 from fuzz.run.call import copy_of
 from fuzz.run.generate import decoder, generate, recipe
-from fuzz.run.lockstep import CHECK_EVERY, COPY_EVERY, is_checked_thoroughly, phase_of
+from fuzz.run.lockstep import CHECK_EVERY, THOROUGH_EVERY, is_checked_thoroughly, phase_of
 from fuzz.run.wide import Wide, dictionary, leaves, literals, with_leaf
 from fuzz.subject import Offset, find_profile, find_subject, subject_names
 from model.machine import BadValue, plain
@@ -260,7 +260,7 @@ def test_every_action_with_a_weight_is_in_every_table(name: str) -> None:
 def test_which_steps_are_checked_does_not_depend_on_the_kind_of_trace() -> None:
     for seeds in kinds_of(64 * CHECK_EVERY).values():
         assert {phase_of(seed, CHECK_EVERY) for seed in seeds} == set(range(CHECK_EVERY))
-    for seeds in kinds_of(64 * CHECK_EVERY * 8 * COPY_EVERY).values():
+    for seeds in kinds_of(64 * CHECK_EVERY * 8 * THOROUGH_EVERY).values():
         thorough = [seed for seed in seeds if is_checked_thoroughly(seed)]
         assert 0.2 < len(thorough) / len(seeds) < 0.3
         assert {phase_of(seed, CHECK_EVERY) for seed in thorough} == set(range(CHECK_EVERY))

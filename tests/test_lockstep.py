@@ -336,7 +336,7 @@ def test_what_does_not_reproduce_is_called_unstable() -> None:
 
     lockstep = Lockstep(Target(replace(SUBJECT, implementation=Wrong), REFERENCE))
     finding = next(f for f in map(lockstep.run, range(300)) if f is not None)
-    assert finding.cause == Cause(Kind.UNSTABLE, "replay")
+    assert finding.cause == Cause(Kind.UNSTABLE, "difference")
 
 
 @pytest.mark.parametrize("offset", range(0, CHECK_EVERY, 5))
@@ -601,8 +601,19 @@ def test_an_exception_of_the_fast_loop_alone_is_shown() -> None:
 
     finding = Lockstep(Target(replace(SUBJECT, abstract=key), REFERENCE)).run(0)
     assert finding is not None
-    assert finding.cause == Cause(Kind.UNSTABLE, "replay")
+    assert finding.cause == Cause(Kind.CRASH, "key ZeroDivisionError")
     assert "the fast loop raised ZeroDivisionError: of a coverage key" in finding.difference.message
+
+
+def test_a_hang_of_the_fast_loop_alone_has_a_cause_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(cfg: Any, s: Any) -> Any:
+        while True:
+            pass
+
+    monkeypatch.setattr("fuzz.run.lockstep.time_limit", lambda steps: 0.1)
+    finding = Lockstep(Target(replace(SUBJECT, abstract=key), REFERENCE, model_only=True)).run(0)
+    assert finding is not None
+    assert finding.cause == Cause(Kind.UNSTABLE, "hang")
 
 
 def test_a_watchdog_inside_another_leaves_it_running() -> None:

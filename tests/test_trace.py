@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace, read_traces, write_traces
 from fuzz.trace.recording import OWN, recorded_traces, recordings
-from fuzz.trace.replayer import replayer_of
+from fuzz.trace.replayer import Replayer, replayer_of
 from tests.conftest import RECORDINGS
 
 RECORDED = sorted({each.component for each in recordings()})
@@ -74,6 +75,10 @@ BAD = {
     "unknown operation": (
         OPEN + CLEAR.replace('"clear"', '"explode"'),
         "t.jsonl:2: operation explode: range_cache has no operation explode",
+    ),
+    "unknown key": (
+        OPEN + CLEAR.replace('"result"', '"resutl"'),
+        "t.jsonl:2: an operation has no key resutl; its keys are op, args, result, observe, thread, invoked, returned",
     ),
     "missing time": (OPEN + CLEAR.replace(',"now_ns":5', ""), "t.jsonl:2: operation clear: lacks 'now_ns'"),
     "unknown cache": (OPEN + CLEAR.replace('"cache":"c0"', '"cache":"c9"'), "t.jsonl:2: operation clear: "),
@@ -160,3 +165,19 @@ def test_an_observation_of_another_type_is_named() -> None:
         {"tokens": True},
         {"tokens": 1},
     )
+
+
+@pytest.mark.parametrize(("profile", "runs"), [(None, 1), ("reference", 1 + 2**5 - 1)])
+def test_deviations_that_the_profile_has_are_not_tried(
+    profile: str | None, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mismatch that no set of deviations explains: each set that changes the config is tried once."""
+    trace = next(recorded_traces(RECORDINGS / "active_cursor_container.jsonl.gz"))
+    trace = replace(trace, operations=[trace.operations[0]._replace(result="no such result")])
+    replayer = replayer_of(trace, profile)
+    assert len(replayer.recording.deviations) == 5
+    tried = list[Any]()
+    original = Replayer.first_mismatch
+    monkeypatch.setattr(Replayer, "first_mismatch", lambda self, *a: tried.append(a) or original(self, *a))
+    [mismatch] = replayer.replay(trace).mismatches
+    assert (mismatch.fields, mismatch.known_deviation, len(tried)) == (["result"], None, runs)

@@ -1,4 +1,4 @@
-"""Kinds of specs, by what a seed stands for: a trace of a component, or a schedule for a real client.
+"""What a campaign does with a spec (`fuzz/campaign/worker.py`): its seeds are traces, or schedules for a real client.
 
 The subject of a spec is the name of a component, or `client.SCENARIO`.
 """
@@ -18,11 +18,11 @@ _ASSUMED_STEPS = 10_000.0
 class Kind(NamedTuple):
     """What a campaign does with a spec."""
 
-    check: Callable[[Spec], object]  # raises BadValue if this machine cannot run the spec
+    check: Callable[[Spec], object]  # raises BadValue for an unknown name, or if the client is not installed here
     run: Callable[[Task], TaskResult]
-    block: int  # seeds; a task has whole blocks, and a finding depends on the code and its block alone
-    warm_up: int  # seeds that are run before the first round
-    speed: Callable[[Spec], float]  # seeds per second of one slot assumed before the first measurement
+    block: int  # seeds in a block; a task has whole blocks, except at the end
+    warm_up: int  # seeds that every worker runs before the first round, to measure its speed; their results are dropped
+    speed: Callable[[Spec], float]  # seeds per second of one worker, assumed before the first measurement
     default_profile: str
 
 

@@ -1,9 +1,9 @@
-"""Fuzzing on this machine, within a number of seconds.
+"""Local fuzzing: runs consecutive seeds on this machine, up to a number of traces or seconds.
 
-Two phases share the time. The first phase runs seeds and records a seed for each cause. The trace of a failing seed is
-replayed with every step checked, until all properties that it breaks are known; they are then skipped, so that a
-frequent defect does not hide a rare one. The second phase shrinks several findings of each cause and returns the
-shortest.
+The first phase runs seeds and records a seed for each cause. The trace of a failing seed is replayed with every step
+checked, again and again, each time without the properties that it was found to break; a finding of another kind ends
+this. Broken properties are skipped from then on, so that a frequent defect does not hide a rare one. The second phase
+shrinks several findings of each cause and returns the shortest.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fuzz.run.shrink import shortest
 from fuzz.target import Target
 from model.machine import BadValue
 
-#: Seconds reserved for shrinking each cause found, and the largest share of a run that is reserved.
-_SHRINK_SECONDS, _SHRINK_SHARE = 1.0, 0.5
+#: Seconds reserved for shrinking each cause found, and the largest fraction of a run that is reserved.
+_SHRINK_SECONDS, _SHRINK_FRACTION = 1.0, 0.5
 #: Seconds between two reports of progress.
 _REPORT_SECONDS = 0.2
-#: Maximum number of blocks of seeds in one share.
+#: Maximum number of blocks of seeds in one chunk.
 _MAX_BLOCKS = 64
 
 
@@ -42,7 +42,7 @@ class Request(NamedTuple):
     traces: int | None = None
     seconds: float | None = None
     jobs: int = 1
-    property: str | None = None  # check this property alone, on the model alone
+    property: str | None = None  # of the properties, check this one only; the model runs alone
     stop_at_first: bool = False
 
 
@@ -68,7 +68,7 @@ class Run:
 Progress = Callable[[Run, str], None]
 
 
-class _Share(NamedTuple):
+class _Chunk(NamedTuple):
     """Consecutive seeds for one process: whole blocks, except at the end. `until` is a monotonic time."""
 
     request: Request
@@ -78,8 +78,8 @@ class _Share(NamedTuple):
     until: float | None
 
 
-class _ShareResult(NamedTuple):
-    """The result of a share, and the seconds that it took."""
+class _ChunkResult(NamedTuple):
+    """The result of a chunk, and the seconds that it took."""
 
     seconds: float
     traces: int
@@ -150,7 +150,7 @@ def _fuzzing_deadline(request: Request, started: float, causes: int) -> float | 
     """The end of the first phase, given the number of causes found so far."""
     if request.seconds is None:
         return None
-    kept = min(_SHRINK_SHARE * request.seconds, _SHRINK_SECONDS * causes / request.jobs)
+    kept = min(_SHRINK_FRACTION * request.seconds, _SHRINK_SECONDS * causes / request.jobs)
     return started + request.seconds - kept
 
 
@@ -182,14 +182,14 @@ def _pool(jobs: int) -> Pool:
 def _run_seeds_in(pool: Pool, request: Request, run: Run, started: float, progress: Progress) -> None:
     last = None if request.traces is None else request.seed + request.traces
     next_seed, blocks = request.seed, 1
-    pending: list[AsyncResult[_ShareResult]] = []
+    pending: list[AsyncResult[_ChunkResult]] = []
     while True:
         until = _fuzzing_deadline(request, started, len(run.causes))
         is_over = (until is not None and time.monotonic() >= until) or (bool(run.causes) and request.stop_at_first)
         while not is_over and len(pending) < 2 * request.jobs and (last is None or next_seed < last):
             count = blocks * BLOCK if last is None else min(blocks * BLOCK, last - next_seed)
             skipped = frozenset(cause.what for cause in run.causes if cause.broken_property is not None)
-            pending.append(pool.apply_async(_run_share, (_Share(request, next_seed, count, skipped, until),)))
+            pending.append(pool.apply_async(_run_chunk, (_Chunk(request, next_seed, count, skipped, until),)))
             next_seed += count
         if not pending:
             return
@@ -203,25 +203,25 @@ def _run_seeds_in(pool: Pool, request: Request, run: Run, started: float, progre
             for row in result.coverage:
                 run.coverage.add(row)
         if any(each.get().seconds < _REPORT_SECONDS for each in done) and not request.stop_at_first:
-            blocks = min(_MAX_BLOCKS, blocks + 1)  # shares are short: larger ones cost less
+            blocks = min(_MAX_BLOCKS, blocks + 1)  # chunks are short: larger ones cost less
         progress(run, "fuzzing")
 
 
-def _run_share(share: _Share) -> _ShareResult:
-    """In a process of the pool: runs a share's seeds until its time is over."""
-    lockstep, started = _lockstep(share.request), time.monotonic()
-    lockstep.skipped |= share.skipped
+def _run_chunk(chunk: _Chunk) -> _ChunkResult:
+    """In a process of the pool: runs a chunk's seeds until its time is over."""
+    lockstep, started = _lockstep(chunk.request), time.monotonic()
+    lockstep.skipped |= chunk.skipped
     traces, causes = 0, dict[Cause, int]()
-    for done, found in _seeds(lockstep, share.first, share.traces):
+    for done, found in _seeds(lockstep, chunk.first, chunk.traces):
         traces = done
         for cause, seed in found.items():
             causes.setdefault(cause, seed)
-        if share.until is not None and time.monotonic() >= share.until:
+        if chunk.until is not None and time.monotonic() >= chunk.until:
             break
-        if causes and share.request.stop_at_first:
+        if causes and chunk.request.stop_at_first:
             break
     rows = tuple(lockstep.coverage.rows())
-    return _ShareResult(time.monotonic() - started, traces, lockstep.coverage.steps, causes, rows)
+    return _ChunkResult(time.monotonic() - started, traces, lockstep.coverage.steps, causes, rows)
 
 
 def _lockstep(request: Request) -> Lockstep:
@@ -235,7 +235,8 @@ def _lockstep(request: Request) -> Lockstep:
 def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple[int, dict[Cause, int]]]:
     """Runs seeds one by one. Yields the number of traces so far, and the causes of the last one.
 
-    After ENOUGH findings in a block that are not broken properties, the rest of the block is skipped.
+    Blocks are counted from the first seed. After ENOUGH findings in a block that are not broken properties, the rest of
+    the block is skipped. (A task of a campaign counts all findings: it skips a property only within a block.)
     """
     done, seed, failed = 0, first, 0
     while traces is None or seed < first + traces:

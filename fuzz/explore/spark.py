@@ -74,7 +74,7 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
         rows = frontier.mapPartitions(lambda part: _expanded(names, part)).persist(keep)
         transitions += rows.filter(lambda row: row[0] == "transitions").map(lambda row: row[1]).sum()
         failures = rows.filter(lambda row: row[0] == "failure").map(lambda row: row[1])
-        for cause, failure in sorted(failures.reduceByKey(min, 1).collect()):
+        for cause, failure in sorted(failures.reduceByKey(min, 1, lambda _: 0).collect()):
             found.setdefault(cause, (len(levels) - 1, failure))
         successors = rows.filter(lambda row: row[0] == "state").map(lambda row: row[1])
         new = successors.reduceByKey(min, partitions, partition_of).subtractByKey(visited, partitions)

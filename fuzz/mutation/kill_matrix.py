@@ -1,6 +1,7 @@
 """The kill matrix: which mutants the engines kill, what kills them, and how fast.
 
-    bug in impl/      1. lockstep of model and implementation; a generated mutant under every profile
+    bug in impl/      1. lockstep of model and implementation; a generated mutant under every profile with the
+                         reference's rules, under which the implementation runs
                       2. corrupted states are loaded: the implementation's own check must detect them
                       3. the explorer exhausts the smoke scope; then every transition runs on the implementation
     bug in model/     1. the properties, without the implementation
@@ -50,9 +51,9 @@ from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
 from model.machine import BadValue
 
-#: Number of traces in which `killers` looks for violated properties.
+#: Number of traces in a block of `killers`.
 _PROPERTY_TRACES = 512
-#: Maximum number of such blocks of traces that `killers` runs.
+#: Maximum number of blocks that `killers` runs.
 _MAX_BLOCKS = 32
 #: Number of traces whose final states are corrupted.
 _CORRUPTED_TRACES = 32
@@ -120,8 +121,9 @@ def _kill_generated(job: Job, generated: Generated) -> Kill:
         return Kill(generated.id, job.subject, generated.operator, True, by, 0.0, 0, 0, excuse, place)
     if is_of_model(generated):
         return _kill_specification(job, generated, subject, text)._replace(excuse=excuse)
-    profiles = ("reference", *[p for p in subject.machine.profiles if p != "reference"])
-    return _kill(generated, generated.operator, subject, profiles, job)._replace(excuse=excuse)
+    machine = subject.machine
+    others = [p for p in machine.profiles if p != "reference" and machine.is_reference(find_profile(subject, p))]
+    return _kill(generated, generated.operator, subject, ("reference", *others), job)._replace(excuse=excuse)
 
 
 def _kill_specification(job: Job, generated: Generated, subject: Subject, text: str) -> Kill:
@@ -153,7 +155,10 @@ _broken_in_original: dict[tuple[str, str], frozenset[str]] = {}
 
 
 def _fuzz_model_under(subject: Subject, profile: str, *, seconds: float, seed: int) -> tuple[Finding | None, int]:
-    """Fuzzes a mutated model under a profile until a trace in which the original model violates no property."""
+    """Fuzzes a mutated model under a profile until a finding in a trace in which the original model violates nothing.
+
+    A property that the original violates is skipped from then on, also for later mutants in this process.
+    """
     key, original = (subject.name, profile), find_subject(subject.name)
     lockstep = Lockstep(Target(subject, find_profile(subject, profile), model_only=True))
     lockstep.skipped, lockstep.check_every = _broken_in_original.get(key, NONE_SKIPPED), _CHECK_EVERY
@@ -229,7 +234,7 @@ def _is_slow_only(target: Target, finding: Finding) -> bool:
 def undetected_corruption(subject: Subject) -> str | None:
     """Returns the name of a corruption that the implementation's own check does not detect, or None.
 
-    A corruption also counts as detected if loading or checking the state raises or hangs.
+    A corruption also counts as detected if loading or checking the state raises or hangs, or if it applies to no state.
     """
     profile = find_profile(subject, "reference")
     for seed in range(_CORRUPTED_TRACES):
@@ -267,7 +272,8 @@ def _explored(subject: Subject) -> tuple[Finding | None, str]:
 def killers(mutant: Mutant) -> list[str]:
     """Returns the causes of all findings of a bug in `model/`; for a broken property its name.
 
-    Runs blocks of traces until one block has a finding.
+    Runs blocks of traces until one block has a finding. The properties are checked at one step in sixteen, so one that
+    fails rarely, and for a single step, may be missing.
     """
     subject = seed_bug(mutant)
     lockstep = Lockstep(Target(subject, find_profile(subject, mutant.profile), model_only=True))
@@ -332,7 +338,8 @@ def jobs_of(
             ids = {(each.module, key) for each in made for key in (each.id, id_prefix(each.id))}
             for module, gone in [e for e in equivalents_of(name) if e[0] in modules and e not in ids]:
                 raise BadValue(f"fuzz/mutants/{name}.toml: {module} has no generated mutant {gone}")
-            chosen = made[:: max(1, len(made) // sample)][:sample] if sample else made
+            count = min(sample, len(made)) if sample else len(made)
+            chosen = [made[i * len(made) // count] for i in range(count)]
             jobs += [Job(name, None, each, seconds, seed, twin) for each in chosen]
         else:
             jobs += [Job(name, m.id, None, seconds, seed) for m in mutants_of(name)]

@@ -1,12 +1,13 @@
 """Generated mutants: the mutation operators of cosmic-ray, applied at every node of a module's syntax tree.
 
 The operators change comparisons, arithmetic, logic, numbers, loops and decorators. `_REPLACED_BY` limits the
-replacements: an arithmetic operator is replaced by its inverse, a comparison by its negation or by one that differs at
-the boundary. A test that kills these mutants usually kills those of the other replacements.
+replacements: an arithmetic operator is replaced by one other, a comparison by two or three. A test that kills these
+mutants usually kills those of the other replacements.
 
-Changes of annotations, type aliases, docstrings, cache decorators and `strict` of `zip` make no mutants; nor do order
-comparisons of strings, and of tuples with the empty one. The id of a mutant has its function and the source before and
-after the change, but no line number, so it stays valid when lines move.
+Changes of annotations, type aliases, docstrings, defaults of settings, cache decorators and `strict` of `zip` make no
+mutants. In a comparison with a string literal `<=` counts as `==`, and `<` as `!=`, because the order of strings has no
+meaning; likewise with the empty tuple. The id of a mutant has its function and the source before and after the change,
+but no line number, so it stays valid when lines move.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def generated_of(module: str) -> list[Generated]:
     found: dict[str, Generated] = {}
     for part in parts_of(source_of(module)).values():
         if part.name.startswith("Config.line of ") and "Rule(" not in part.text:
-            continue  # the default of a setting: traces draw other values anyway
+            continue  # the default of a setting: no rule
         original = _relevant_tree(part.text)
         for operator, count in _occurrences(part.text):
             for occurrence in range(count):

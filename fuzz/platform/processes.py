@@ -10,10 +10,10 @@ from multiprocessing import resource_tracker
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """What is started in the block never sees SIGINT, not even while it imports: the parent handles it and ends them.
+    """Blocks SIGINT in the processes and threads that the `with` body starts: the parent handles it and ends them.
 
-    Processes and threads inherit the signal mask, so it also holds for the processes that a pool starts later. The
-    resource tracker, which the first lock of a pool starts, unblocks SIGINT in this process: it is started before.
+    Processes and threads inherit the signal mask, also those that a pool starts later. The resource tracker of
+    `multiprocessing` is started first, because its start unblocks SIGINT in this process.
     """
     resource_tracker.ensure_running()
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

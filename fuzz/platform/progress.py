@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 
 
 class Update(Protocol):
-    """Moves a progress bar: how much is done, of how much (None: unknown), and the text beside it."""
+    """Moves a progress bar: the part that is done, the total (None: unknown), and the text beside the bar."""
 
     def __call__(self, done: float, total: float | None, text: str) -> None:
         """Redraws the bar."""
@@ -19,7 +19,7 @@ class Update(Protocol):
 
 @contextlib.contextmanager
 def showing(console: Console, text: str) -> Iterator[Update]:
-    """A progress bar for the duration of the block; invisible where the console is not a terminal."""
+    """A progress bar for the duration of the `with` body; invisible if the console is not a terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(text, total=None)

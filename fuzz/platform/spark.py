@@ -1,4 +1,4 @@
-"""A Spark session for the engines, wherever Spark runs."""
+"""A Spark session for the engines, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from fuzz.platform.java import provide_java
 from model.machine import BadValue
 
-#: Spark's own log, errors only.
+#: The configuration of Spark's log: errors only.
 _LOGGING = str(files("fuzz") / "templates" / "log4j2.properties")
-#: Settings that only make sense when everything runs on this machine.
+#: Settings of a session on this machine.
 _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -26,23 +26,23 @@ _ALWAYS = {
     "spark.python.worker.reuse": "true",
     "spark.ui.showConsoleProgress": "false",
 }
-#: Executors come one after the other: as many slots for so many seconds are all that there are for now.
+#: Executors of a cluster start one after the other. If their number stays the same for this long, all have started.
 _SETTLED_SECONDS = 3.0
-#: How long to wait for that. Executors that come later are given work too, but rounds are not cut for them.
+#: The longest wait for that. Executors that start later get tasks, but the number of tasks is chosen without them.
 _PATIENCE_SECONDS = 60.0
 
 
 def started_by_spark_submit() -> bool:
-    """Whether spark-submit runs this process: then the master and all settings come from it."""
+    """Whether spark-submit started this process: then the master and all settings come from it."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 @contextlib.contextmanager
 def session(name: str, master: str | None = None, settings: dict[str, str] | None = None) -> Iterator[Any]:
-    """A Spark session, stopped at the end. Raises BadValue when there is no Java or no such master.
+    """A Spark session, stopped at the end. Raises BadValue if there is no Java, or if the master cannot be reached.
 
-    Without a master: spark-submit's, else all cores of this machine. Without spark-submit, a cluster's workers run the
-    Python that has this one's path, unless PYSPARK_PYTHON names another. Starting a session takes several seconds.
+    The master is the given one, that of spark-submit, or all cores of this machine. Without spark-submit, the workers
+    of a cluster run the Python at the path of this one, unless PYSPARK_PYTHON names another. Cost: several seconds.
     """
     chosen = master or (None if started_by_spark_submit() else "local[*]")
     if not started_by_spark_submit():
@@ -73,10 +73,10 @@ def session(name: str, master: str | None = None, settings: dict[str, str] | Non
 
 
 def slots(spark: Any) -> int:
-    """How many tasks run at a time.
+    """The number of tasks that run at a time.
 
-    On a cluster it waits until executors have come and no more are coming, some seconds, a minute at most: Spark
-    hands out a session before it has any, and says two until then.
+    On a cluster, waits until executors have started and their number stays the same, for a minute at most: a session
+    begins without executors, and reports two slots until one has started.
     """
     context = spark.sparkContext
     most = int(context.defaultParallelism)
@@ -95,7 +95,7 @@ def slots(spark: Any) -> int:
 
 @contextlib.contextmanager
 def tasks_run() -> Iterator[None]:
-    """Jobs run inside. Raises BadValue when their tasks fail."""
+    """Runs Spark jobs in the `with` body. Raises BadValue if a task fails."""
     try:
         yield
     except Exception as problem:
@@ -105,7 +105,7 @@ def tasks_run() -> Iterator[None]:
 
 
 def file_system(spark: Any, uri: str) -> tuple[Any, Any]:
-    """The Hadoop file system of a URI, and its Hadoop path. Raises BadValue when Spark has none for the URI."""
+    """The Hadoop file system of a URI, and its Hadoop path. Raises BadValue if Spark has none for the URI."""
     with reaching(uri):
         path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(uri)
         return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path
@@ -113,7 +113,7 @@ def file_system(spark: Any, uri: str) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def reaching(uri: str) -> Iterator[None]:
-    """Calls of a Hadoop file system. Raises BadValue when one fails."""
+    """Calls a Hadoop file system in the `with` body. Raises BadValue if a call fails."""
     try:
         yield
     except BadValue:
@@ -125,19 +125,19 @@ def reaching(uri: str) -> Iterator[None]:
 
 
 def _executors(context: Any) -> int:
-    """How many executors there are now; the driver, which Spark counts too, is none."""
+    """The number of executors now. Spark's count includes the driver, which is none."""
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 def _said(problem: Exception) -> str:
-    """What went wrong, in one line, without the line that only says where."""
+    """The first line of a message of Spark that says what is wrong."""
     lines = [line.strip(": ") for line in str(problem).splitlines()]
     telling = [line for line in lines if line and not line.startswith("An error occurred while calling")]
     return (telling[0] if telling else type(problem).__name__)[:300]
 
 
 def _of_worker(problem: Exception) -> str:
-    """Returns the reason of a failure on a worker in one line: the last of its Python traceback, if any."""
+    """The first line of a failed job's message that names a Python exception; without one, the first line."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     named = [
         line

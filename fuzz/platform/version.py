@@ -1,4 +1,4 @@
-"""The version of the code: a seed and this are the whole reproduction of a finding."""
+"""The version of the code. With a component, a profile and a seed it reproduces a finding."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from importlib.resources.abc import Traversable
 
 from model.machine import BadValue
 
-#: The packages whose text decides what a seed means.
+#: The packages whose sources determine the trace of a seed, and its findings.
 _PACKAGES = ("model", "impl", "invariants", "fuzz")
 _SUFFIXES = (".py", ".toml")
 
 
 @functools.cache
 def code_version() -> str:
-    """The release, and a digest of every source file that can change what a run does."""
+    """The release, and a digest of every source file that can change the result of a run."""
     digest = hashlib.sha256()
     for package in _PACKAGES:
         for name, text in sorted(_texts(files(package), package)):
@@ -26,7 +26,7 @@ def code_version() -> str:
 
 
 def check_version(driver: str) -> None:
-    """Raises BadValue when this worker runs other code than the driver."""
+    """Raises BadValue if this worker runs other code than the driver."""
     if driver != code_version():
         raise BadValue(
             f"this worker has version {code_version()} and the driver {driver}; "

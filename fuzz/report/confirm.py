@@ -22,7 +22,7 @@ _NAME = re.compile(r"`(\w+)(?:\.(\w+))?`")
 
 
 class NeededRule(msgspec.Struct, frozen=True):
-    """A rule of the profile without which the trace does not violate the property.
+    """A rule of the profile that a trace needs: with the reference's value of this rule alone, nothing goes wrong.
 
     `origin` says how the rule is known, `source` names the class, version or proposal.
     """
@@ -34,24 +34,26 @@ class NeededRule(msgspec.Struct, frozen=True):
 
 
 def java_of(machine: Machine[Any, Any], action: str) -> list[str]:
-    """Returns the Java classes and methods that an action models, as its docstring names them.
+    """Returns the classes of `machine.java` and their methods that the docstring of an action names.
 
     Each is Class or Class.method.
     """
-    owner = {method: name for name, methods in reversed(machine.java.items()) for method in methods}
+    # of several classes with a method of this name, the first: the main class
+    class_of = {method: name for name, methods in reversed(machine.java.items()) for method in methods}
     found: dict[str, None] = {}
     for name, method in _NAME.findall(machine.actions[action].docstring):
         if name in machine.java:
             found[f"{name}.{method}" if method else name] = None
-        elif not method and name in owner:
-            found[f"{owner[name]}.{name}"] = None
+        elif not method and name in class_of:
+            found[f"{class_of[name]}.{name}"] = None
     return list(found)
 
 
 def needed_rules(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause) -> list[NeededRule]:
-    """Returns the rules that the violation of a property needs: with the reference's value of one, it does not occur.
+    """Returns the rules of a config without which these calls do not violate a property, and nothing else goes wrong.
 
-    The list is empty if each rule can be replaced by the reference's. Cost: a replay for each rule of the config.
+    Each rule is replaced alone: if either of two rules is enough for the violation, none of them is in the list. Cost:
+    a replay for each rule of the config.
     """
     machine = subject.machine
     defaults = machine.config._field_defaults
@@ -60,14 +62,10 @@ def needed_rules(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause
         for name in machine.rules
         if (rule := rule_of(machine.settings[name])) is not None
         and getattr(cfg, name) != defaults[name]
-        and not _shows(subject, cfg._replace(**{name: defaults[name]}), calls, cause)
+        and not _goes_wrong(subject, cfg._replace(**{name: defaults[name]}), calls, cause)
     ]
 
 
-def _shows(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause) -> bool:
+def _goes_wrong(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause) -> bool:
     pair = Pair(Target(subject, cfg, model_only=True), all_but(subject, cause.broken_property))
-    for call in calls:
-        difference = pair.step(call.copy())
-        if difference is not None:
-            return difference.cause == cause
-    return False
+    return any(pair.step(call.copy()) is not None for call in calls)

@@ -1,6 +1,7 @@
 """Coverage in the model's terms: pairs of consecutive actions, abstract states, coverage goals.
 
-The coverage of several tasks can be merged in any order, because counts are added and the smallest first seed is kept.
+Pairs and goals are recorded at every step, abstract states at the checked steps only (`fuzz/run/lockstep.py`). The
+coverage of several tasks can be merged in any order, because counts are added and the smallest first seed is kept.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Total:
         return [Row(kind, key, *self.seen[kind, key]) for kind, key in sorted(self.seen)]
 
     def of(self, kind: RowKind) -> dict[str, tuple[int, int]]:
-        """Count and first seed by key, of one kind."""
+        """The keys of one kind, each with its count and first seed."""
         return {key: value for (each, key), value in self.seen.items() if each == kind}
 
     def taken(self) -> dict[str, int]:

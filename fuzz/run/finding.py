@@ -17,10 +17,10 @@ class Kind(StrEnum):
     LOAD = "load"  # an implementation loaded during the trace differs from the model after the later calls
     PROPERTY = "property"  # an `always` property is broken
     STUTTER = "stutter"  # a refused action changed the state
-    CRASH = "crash"  # model, second side or a property raised an exception
+    CRASH = "crash"  # model, second side, a property, a coverage goal or the generation of a call raised an exception
     HANG = "hang"  # a step did not return in time
     PROTOCOL = "protocol"  # a foreign program did not keep to the protocol
-    UNSTABLE = "unstable"  # a replay does not show the difference
+    UNSTABLE = "unstable"  # a replay does not show the difference or hang
     EVENTUALLY = "eventually"  # an `eventually` property fails under its fairness
     CANONICAL = "canonical"  # the canonical form maps two different states to one
 
@@ -28,7 +28,8 @@ class Kind(StrEnum):
 class Cause(NamedTuple):
     """What failed, without the step and the values. Findings of one cause are probably one bug.
 
-    `what` is the name of the action, field, property or structural rule; of a crash, the action and the exception.
+    `what` is the name of the action, field, property or structural rule. Of a crash it is the action and the exception;
+    if only the fast loop raised it, the function and the exception.
     """
 
     kind: Kind

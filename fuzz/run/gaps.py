@@ -4,10 +4,12 @@ A gap stands for at most N operations that were not recorded. After a gap the mo
 N calls lead to. A recording agrees if the later operations can be executed in one of these states with the recorded
 outcomes and observations. It disagrees if there is no such state.
 
-    agenda = the first state, before the first gap
-    while there is a point in the agenda: take the one furthest in the recording, with the fewest calls in its gap
-        execute the operations after the gap, up to the next gap; a point that reaches the end shows that they agree
-        for each call, if the gap may have one more: add the state after it to the agenda, if it is new there
+    agenda = the states at the first gap, each with no call taken in the gap
+    while the agenda is not empty: take the state at the last gap reached, with the fewest calls taken in it
+        execute the operations from it up to the next gap, and add the states there to the agenda
+        if the operations reach the end of the recording: it agrees
+        if the gap may have one more call: for each call, add the state after it to the agenda, unless it was there
+            with as few calls
 
 A state is dropped at the first operation that is not as recorded, so most states take one step. If the budget is used
 up, the verdict is undecided.
@@ -21,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-#: The most steps of the model that the gaps of a recording may take: some seconds.
+#: The maximum number of steps of the model in a search: some seconds.
 BUDGET_STEPS = 100_000
 #: The maximum number of possible values in a verdict.
 _MOST_SHOWN = 8
@@ -59,7 +61,10 @@ class _OutOfBudget(Exception):
 
 
 class Search:
-    """The search for a run of the model that fits a recording with gaps. `gap_of` is None for an operation."""
+    """The search for a run of the model that fits a recording with gaps.
+
+    `gap_of` returns the maximum number of calls in a gap, and None for an operation.
+    """
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from enum import StrEnum
 from math import inf
 from typing import Any, NamedTuple
 
-#: The most steps of the model that a history may take: some seconds.
+#: The maximum number of steps of the model in a search: some seconds.
 BUDGET_STEPS = 1_000_000
 #: The maximum number of states in a verdict.
 _MOST_STATES = 8
@@ -84,11 +84,12 @@ def linearize(
     """Decides a history.
 
     `accepts` decides whether the state at the end is right. If it accepts none, the verdict has no operation. `is_read`
-    decides of an operation that was executed whether it leaves every state unchanged, given its outcome. `part_of`
-    assigns operations to independent parts of the state, which are decided one by one. If the order that this gives
-    does not end in an accepted state, the history is decided as a whole. `outline` has the first state and the steps of
-    a coarse model; if only the outline refutes the history, the states are those of the longest order found, if the
-    operation was tried there. Cost: steps of the model and of the outline, at most the budget of each.
+    tells whether an operation leaves every state unchanged in which it has the recorded outcome; it is called after a
+    step of the operation. `part_of` assigns operations to independent parts of the state, which are decided one by one.
+    If the order that this gives does not end in an accepted state, the history is decided as a whole. `outline` has the
+    first state and the steps of a coarse model; if only the outline refutes the history, the states are those of the
+    longest order found, if the operation was tried there. Cost: steps of the model and of the outline, at most the
+    budget of each.
     """
     parts: dict[Hashable, list[Timed]] = {}
     for each in history:
@@ -103,7 +104,7 @@ def linearize(
             return verdict._replace(steps=taken)
         undecided = undecided or verdict.result is Result.UNDECIDED
         order += verdict.order
-    if accepts is not None and len(parts) > 1 and not undecided and not _ends_accepted(order, start, steps, accepts):
+    if accepts is not None and len(parts) != 1 and not undecided and not _ends_accepted(order, start, steps, accepts):
         verdict = _Search(list(history), steps, accepts, is_read, budget - taken).run(start)
         return verdict._replace(steps=taken + verdict.steps)
     return Verdict(Result.UNDECIDED if undecided else Result.LINEARIZABLE, tuple(order), steps=taken)

@@ -1,11 +1,12 @@
-"""Lockstep: seeded traces on model and second side, as fast as possible.
+"""Lockstep: seeded traces on the model and on a second side (`fuzz/run/pair.py`), as fast as possible.
 
-The fast loop compares outcomes at every step. At every sixteenth and the last step it compares views and checks the
-properties, because a wrong state usually stays wrong. After the last step it checks the implementation's structure.
+The fast loop compares outcomes at every step. At every sixteenth and the last step it compares the second side's state
+with the model's and checks the properties, because a wrong state usually stays wrong. After the last step it runs the
+implementation's own check, and loads a copy of the implementation with its state.
 
-One trace in `COPY_EVERY` is checked more thoroughly. Its first state is compared and checked, too. Its last state is
-compared exactly (classes and observations). A copy of the implementation is loaded near the end, and executes the later
-calls.
+One trace in `THOROUGH_EVERY` is checked thoroughly. Its initial state is compared and checked, too. Its last step is
+compared exactly (classes and observations). The copy is loaded up to 32 steps before the end, and executes the later
+calls; in a trace of at most 16 steps it is loaded at the end.
 
 The fast loop only detects that something is wrong. A replay with every step checked finds out what is wrong.
 """
@@ -13,6 +14,7 @@ The fast loop only detects that something is wrong. A replay with every step che
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +37,7 @@ from fuzz.run.compare import refusal_changed_state, same
 from fuzz.run.coverage import Coverage
 from fuzz.run.finding import Cause, Difference, Finding, Kind
 from fuzz.run.generate import KINDS_EVERY, Recipe, Rng, chooser, generate, recipe
-from fuzz.run.pair import Copy, ImplementationSide, Side, second_side
+from fuzz.run.pair import Copy, ImplementationSide, Side, crash_cause, second_side
 from fuzz.run.replay import replay
 from fuzz.run.watchdog import Hang, time_limit, watchdog
 from fuzz.target import Target
@@ -45,45 +47,46 @@ from model.machine import Refused
 #: The interval, in steps, at which views are compared and properties are checked.
 CHECK_EVERY = 16
 #: One trace in this many is checked thoroughly.
-COPY_EVERY = 4
+THOROUGH_EVERY = 4
 
 
 def phase_of(seed: int, every: int) -> int:
-    """The first step of a trace that is checked, if every so many are.
+    """The offset, less than `every`, of the checked steps of a trace: a step is checked if step % every is the offset.
 
-    The kind of a trace depends on the seed alone (`fuzz/run/generate.py`). The quotient makes the phase independent of
-    the kind: over the seeds of each kind, every step is checked.
+    The kind of a trace is seed % KINDS_EVERY (`fuzz/run/generate.py`). Adding seed // KINDS_EVERY gives the seeds of
+    each kind all offsets.
     """
     return (seed + seed // KINDS_EVERY) % every
 
 
 def is_checked_thoroughly(seed: int) -> bool:
-    """Whether a trace is one in `COPY_EVERY`. The hash makes it independent of the trace's kind and phase."""
-    return (seed * 0x9E3779B1 >> 16) % COPY_EVERY == 0
+    """Whether a trace is one in `THOROUGH_EVERY`. The hash makes it independent of the trace's kind and phase."""
+    return (seed * 0x9E3779B1 >> 16) % THOROUGH_EVERY == 0
 
 
 class _Second:
-    """The second side in the fast loop; in a thoroughly checked trace with a copy that is loaded near the end.
+    """The second side in the fast loop. In a thoroughly checked trace, a copy of it is loaded near the end.
 
     The copy executes its calls after the trace. If it shares state with the original, a comparison then fails.
     """
 
-    def __init__(self, side: Side, plan: Recipe, *, is_exact: bool) -> None:
+    def __init__(self, side: Side, plan: Recipe, *, is_thorough: bool) -> None:
         self.side = side
         self.methods = side.methods
         self.last = plan.steps - 1
         self.copy: Copy | None = None
-        self.is_exact = is_exact
-        self.copy_at = self.last - CHECK_EVERY if self.is_exact else -1
+        self.is_thorough = is_thorough
+        #: the copy is loaded at the first checked step from this one on, if 16 or more steps precede the last
+        self.copy_from = self.last - 2 * CHECK_EVERY + 1 if is_thorough and self.last >= CHECK_EVERY else plan.steps
 
     def has_diverged(self, step: int, outcome: Any, theirs: Any, state: Any) -> bool:
-        """Returns whether outcome or view differ at a step. Loads the copy at the first call near the end."""
-        exactly = self.is_exact and step == self.last
+        """Returns whether the outcomes differ in value or class, or the states differ. Loads the copy near the end."""
+        exactly = self.is_thorough and step == self.last
         if not self.side.agrees(outcome, theirs) or self.side.difference(state, exactly) is not None:
             return True
-        if self.copy is None and step + CHECK_EVERY > self.copy_at >= 0 and isinstance(self.side, ImplementationSide):
+        if self.copy is None and step >= self.copy_from and isinstance(self.side, ImplementationSide):
             self.copy = Copy(self.side, step + 1)
-            self.methods[:] = self.copy.recording(self.methods)
+            self.methods[:] = self.copy.recording(self.methods)  # in place: the loop calls through this list
         return False
 
     def differs_at_end(self, state: Any) -> bool:
@@ -123,13 +126,13 @@ class Lockstep:
         self.skipped: Skipped = NONE_SKIPPED
         self.check_every = CHECK_EVERY
         self.configs: set[Any] = set()
-        #: called after each step with the action's name, its arguments and the model's outcome
+        #: called with each step whose outcomes are equal
         self.record: Callable[[Taken], object] | None = None
         self.last: tuple[Any, Any] = None, None  # config of the last trace, and the state after it
         self._goals_by_selection: dict[tuple[int, ...], list[list[Check]]] = {}
 
     def check_only(self, property_name: str) -> None:
-        """Checks one property and no other. It is checked at every step, which costs little."""
+        """Of the properties, checks this one only, and at every step, which costs little."""
         self.skipped, self.check_every = all_but(self.subject, property_name), 1
 
     def run(self, seed: int) -> Finding | None:
@@ -139,14 +142,21 @@ class Lockstep:
         """
         self.coverage.traces += 1
         plan, rng = recipe(self.subject, self.target.config, seed, self.steps)
+        cause, found = Cause(Kind.UNSTABLE, "difference"), "found a difference"
         try:
             with watchdog(time_limit(plan.steps)):
-                found = "found a difference" if self._run(plan, rng) else ""
+                if not self._run(plan, rng):
+                    return None
         except Hang:
-            found = f"took more than {time_limit(plan.steps):g} s"
-        except Exception as problem:
-            found = f"raised {type(problem).__name__}: {problem}"
-        return self._explain(seed, found) if found else None
+            cause, found = Cause(Kind.UNSTABLE, "hang"), f"took more than {time_limit(plan.steps):g} s"
+        except Exception as problem:  # perhaps of code that a replay does not run: the generation of calls, a goal
+            function = traceback.extract_tb(problem.__traceback__)[-1].name
+            cause, found = crash_cause(function, problem), f"raised {type(problem).__name__}: {problem}"
+        finding = self.checked(seed)
+        if finding is not None:
+            return finding
+        message = f"the fast loop {found}, which a replay with every step checked does not show"
+        return self.finding_of(seed, Difference(cause, message))
 
     def _run(self, plan: Recipe, rng: Rng) -> bool:  # noqa: PLR0912 (the fast loop calls as little as it can)
         """Runs the trace of a recipe. Returns whether anything is wrong in it."""
@@ -154,7 +164,7 @@ class Lockstep:
         self.configs.add(cfg)
         side = second_side(self.target.drawn(cfg))
         is_thorough = is_checked_thoroughly(seed)
-        second = None if side is None else _Second(side, plan, is_exact=is_thorough)
+        second = None if side is None else _Second(side, plan, is_thorough=is_thorough)
         methods = None if second is None else second.methods
         checks, open_goals = checks_for(subject, cfg, self.skipped), self._open_goals(cfg)
         folds, values = checks.folds, checks.first_values(cfg)
@@ -239,14 +249,6 @@ class Lockstep:
         """Replays a seed's calls with everything checked at every step. Returns the first finding, or None."""
         plan, calls = self._trace(seed)
         return replay(self.target.drawn(plan.config), calls, seed=seed, skipped=self.skipped)
-
-    def _explain(self, seed: int, found: str) -> Finding:
-        """Returns the finding of a seed; `found` says what happened in the fast loop."""
-        finding = self.checked(seed)
-        if finding is not None:
-            return finding
-        message = f"the fast loop {found}, which a replay with every step checked does not show"
-        return self.finding_of(seed, Difference(Cause(Kind.UNSTABLE, "replay"), message))
 
     def finding_of(self, seed: int, difference: Difference) -> Finding:
         """Returns a finding with all calls of a seed, for a difference that a replay does not show."""

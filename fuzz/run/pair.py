@@ -371,4 +371,9 @@ def crash(who: str, action: str, problem: Exception) -> Difference:
         return problem.difference
     function = traceback.extract_tb(problem.__traceback__)[-1].name
     message = f"the {who} raised {type(problem).__name__} at {action}: {problem} (in {function})"
-    return Difference(Cause(Kind.CRASH, f"{action} {type(problem).__name__}"), message, None, f"{who}: {problem!r}")
+    return Difference(crash_cause(action, problem), message, None, f"{who}: {problem!r}")
+
+
+def crash_cause(where: str, problem: Exception) -> Cause:
+    """The cause of an exception at an action."""
+    return Cause(Kind.CRASH, f"{where} {type(problem).__name__}")

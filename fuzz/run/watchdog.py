@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-#: Processor time after which a usual trace counts as a hang; it takes some milliseconds.
+#: Processor time after which a trace of usual length counts as a hang. Such a trace takes some milliseconds.
 HANG_SECONDS = 1.0
 #: A trace of more steps than this gets proportionally more time.
 _USUAL_STEPS = 256
@@ -29,10 +29,11 @@ class Hang(BaseException):
 def watchdog(seconds: float) -> Iterator[None]:
     """Raises Hang in the `with` body after `seconds` of this process's processor time, in user mode.
 
-    Wall-clock time would report hangs on a busy machine; so a step that sleeps, or waits for a lock, is not ended.
-    Garbage collection is disabled, because its time depends on other objects of the process. The signal repeats,
-    because the first one may arrive where exceptions are ignored, for example in a destructor. Inside another watchdog,
-    the time counts for both. Has no effect outside the main thread, where Python delivers no signals.
+    Wall-clock time would report hangs on a busy machine. A step that sleeps, or waits for a lock, uses no processor
+    time and is not ended. Garbage collection is disabled, because its time depends on other objects of the process. The
+    signal repeats, because the first one may arrive where exceptions are ignored, for example in a destructor. Inside
+    another watchdog, the time counts for both; if the outer one's time runs out inside, it raises Hang right after the
+    inner one. Has no effect outside the main thread, where Python delivers no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -2,12 +2,13 @@
 
 The dictionary of a component has every integer literal of its implementation and its model, 2^n for every shift by n,
 the limits of common widths, and the neighbours of all these. A wide trace draws its calls like any other trace, then
-changes integers in their arguments. How the integers of a name (`ledger`, `nanos`) change is drawn once for a trace:
+changes integers in their arguments. For each name of an argument or field (`ledger`, `nanos`) it draws once how the
+integers of this name change:
 
-    kept      the integers of half of the names are unchanged
-    shifted   one number is added to every value of a fixed domain, so equal values stay equal and consecutive ids cross
-              a limit
-    replaced  a share of the values is replaced by 0 or by one of two numbers of the dictionary
+    kept      they are unchanged (half of the names)
+    shifted   one number is added to each; so equal values stay equal, and consecutive ids cross a limit. Only names
+              with a fixed domain are shifted
+    replaced  some are replaced by 0 or by one of two numbers of the dictionary
 
 The annotation of an argument determines the legal numbers, within signed 64 bits, and the unit of a time. The subject's
 `largest` bounds numbers whose size costs time or memory.
@@ -28,13 +29,13 @@ from model.values import UNITS_PER_MS, BadValue, InUnit, fields_of, fitter
 
 #: Common integer widths in bits: bytes, words, pages, doubles.
 WIDTHS = (6, 7, 8, 15, 16, 31, 32, 40, 53, 63)
-#: Shares of the names whose integers a trace keeps and shifts; those of the others are replaced.
+#: Fractions of the names whose integers a trace keeps, and shifts. Those of the other names are replaced.
 _KEPT, _SHIFTED = 0.5, 0.25
-#: Share of replaced values, for a fixed domain and for one that depends on the state.
+#: Fraction of the values that are replaced, for a fixed domain and for one that depends on the state.
 _REPLACED, _REPLACED_IN_STATE = 0.25, 0.1
 #: Number of distinct replacements for one name in a trace, besides 0.
 _PALETTE = 2
-#: Share of the integers in a trace's settings that are replaced.
+#: Fraction of the integers in a trace's settings that are replaced.
 _SETTINGS = 0.25
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 

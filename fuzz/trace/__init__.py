@@ -1,1 +1,1 @@
-"""Traces: file format, corpus, recordings."""
+"""Traces: file format, recordings, replay, histories of threads."""

@@ -5,8 +5,9 @@
     {"op": ..., "thread": name, "invoked": 3, "returned": 8}      an operation of a concurrent history
     {"gap": 2}                                                    at most two operations were not recorded here
 
-`result` and `observe` are optional; what is absent is not compared. `returned` is null if the operation did not return.
-Operations of one thread that overlap, or that follow one without return, count as concurrent.
+`result` and `observe` are optional; what is absent is not compared. The line that opens a trace may have further keys,
+an operation may not. `returned` is null if the operation did not return. Operations of one thread that overlap, or that
+follow one without return, count as concurrent.
 
 A file is plain or gzip'd UTF-8 text with one object on each line. A trace is data: reading it executes nothing.
 """
@@ -73,6 +74,10 @@ class Span(NamedTuple):
     returned: int | None
 
 
+#: The keys of an operation in a file.
+_KEYS = ("op", "args", "result", "observe", *Span._fields)
+
+
 class Operation(NamedTuple):
     """An operation of a trace, with its line in the file."""
 
@@ -128,8 +133,9 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
 def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
     """Yields the traces of a file whose index % parts == part.
 
-    Raises BadTrace at the first line that does not fit the format, if a trace has lost operations, or if there is no
-    trace. Cost: the size of the file; one trace is in memory at a time. Operations of the other traces are not parsed.
+    Raises BadTrace at the first line that does not fit the format, if the number of operations is not the one that the
+    opening line has, or if there is no trace. Operations of the other traces are not parsed. Cost: the size of the
+    file; one trace is in memory at a time.
     """
     trace: Trace | None = None
     count = 0
@@ -231,6 +237,9 @@ def _operation(path: Path | Fetched, number: int, data: dict[str, Any]) -> Opera
         return Operation("gap", {}, ABSENT, ABSENT, number, gap=gap)
     if not isinstance(data.get("op"), str) or not isinstance(data.get("args"), dict):
         raise BadTrace(path, number, 'an operation needs op, a text, and args, an object: {"op": name, "args": {...}}')
+    unknown = sorted(data.keys() - _KEYS)
+    if unknown:
+        raise BadTrace(path, number, f"an operation has no key {unknown[0]}; its keys are {', '.join(_KEYS)}")
     operation = Operation(data["op"], data["args"], data.get("result", ABSENT), data.get("observe", ABSENT), number)
     if data.keys().isdisjoint(Span._fields):
         return operation

@@ -23,12 +23,12 @@ from model.machine import BadValue
 _WORTH_SHARING = 100_000
 
 
-#: The replayers that a process has made, each for many traces.
+#: The replayers of a process by mapping, mutant and whether an engine wrote the trace.
 Replayers = dict[tuple[str, str | None, Any], Replayer]
 
 
 class ReplayedTrace(NamedTuple):
-    """The mismatches of a trace, and the trace if there are any; or, in `problem`, why the file cannot be read."""
+    """The mismatches of a trace, and the trace if there are any; or, in `problem`, why a line cannot be read."""
 
     position: tuple[int, int]  # file and line
     id: str
@@ -83,7 +83,7 @@ def replay_share(
 def replay_file(
     number: int, path: Path | Fetched, profile: str | None, part: int, parts: int, replayers: Replayers
 ) -> Iterator[ReplayedTrace]:
-    """Replays the traces of a file whose index % parts == part. Ends with the first line that is no trace."""
+    """Replays the traces of a file whose index % parts == part. Ends with the first line that cannot be read."""
     try:
         for trace in recorded_traces(path, part, parts):
             replayed = _replayer(replayers, trace, profile).replay(trace)

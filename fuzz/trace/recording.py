@@ -1,4 +1,4 @@
-"""Recordings of a real system: how they map to a machine.
+"""Recordings of a real system: how they map to a component.
 
 A module in `fuzz/recordings/` maps a recorded component to a subject and a profile, each recorded operation to actions,
 and outcomes and observations to their recorded form. It lists the known deviations of the recorded version from the
@@ -95,7 +95,7 @@ def recordings() -> list[Recording]:
 
 
 def recording_of(trace: Trace) -> Recording:
-    """The mapping of a trace to a subject. Raises BadTrace when no mapping has its component."""
+    """The mapping of a trace to a subject. Raises BadTrace if no mapping has its component."""
     if OWN in trace.header:
         return own_recording(trace.component)
     for each in recordings():

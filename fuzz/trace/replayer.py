@@ -2,7 +2,7 @@
 
 Each operation of a sequential trace runs on model and implementation. Their outcomes and states must be equal, the
 outcome must equal the recorded result, and the model's observation the recorded one. In a trace that an engine wrote,
-properties and structure are checked as well, in a finding also `load`, as in `fuzz/run/replay.py`. After a gap, the
+properties and structure are checked as well; in a finding also `load`, as in `fuzz/run/replay.py`. After a gap, the
 model runs alone, from every state that the recording allows. A concurrent history is checked for linearizability
 against the model alone.
 """
@@ -81,16 +81,17 @@ class Replayer:
         set of deviations that is tried.
         """
         gaps, is_history = any(each.gap is not None for each in trace.operations), is_concurrent(trace)
-        limit = HANG_SECONDS * (1 + len(trace.operations) / 100) + _SEARCH_SECONDS * (gaps or is_history)
-        with watchdog(limit):
-            try:
-                if is_history:
-                    return self._check_order(trace)
-                return self._replay_past_gaps(trace) if gaps else self._replay(trace)
-            except Hang:
-                message = f"the replay did not end within {limit:g} s of processor time"
-                hang = Mismatch(trace.id, trace.line, "", None, None, ["hang"], None, message)
-                return Replayed(trace, len(trace.operations), [hang])
+        limit = _time_limit(trace)
+        try:
+            if not gaps and not is_history:
+                return self._replay(trace)
+            limit += _SEARCH_SECONDS
+            with watchdog(limit):
+                return self._check_order(trace) if is_history else self._replay_past_gaps(trace)
+        except Hang:
+            message = f"the replay did not end within {limit:g} s of processor time"
+            hang = Mismatch(trace.id, trace.line, "", None, None, ["hang"], None, message)
+            return Replayed(trace, len(trace.operations), [hang])
 
     def _replay(self, trace: Trace) -> Replayed:
         base = self._config(trace, self.profile)
@@ -106,7 +107,8 @@ class Replayer:
             known += deviations
             mismatch = self.first_mismatch(trace, self._with(base, trace, known))
         if self.recording.fold is not None:
-            named = [m for m in self.mismatches(trace, base) if m.known_deviation is not None]
+            with watchdog(_time_limit(trace)):
+                named = [m for m in self.mismatches(trace, base) if m.known_deviation is not None]
             replayed.mismatches += {m.known_deviation: m for m in reversed(named)}.values()
         return replayed
 
@@ -281,8 +283,12 @@ class Replayer:
         return outcomes
 
     def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> list[Deviation]:
-        """Returns the smallest set of deviations with which the first mismatch comes later, or there is none."""
-        others = [each for each in self.recording.deviations if each not in known]
+        """Returns the smallest set of deviations with which the first mismatch comes later, or there is none.
+
+        Deviations that the config has already are not tried: all of them under the profile of the recorded version.
+        """
+        cfg = self._with(base, trace, known)
+        others = [each for each in self.recording.deviations if self._with(cfg, trace, [each]) != cfg]
         for count in range(1, len(others) + 1):
             for together in itertools.combinations(others, count):
                 later = self.first_mismatch(trace, self._with(base, trace, [*known, *together]))
@@ -307,8 +313,9 @@ class Replayer:
             raise BadTrace(trace.path, trace.line, f"config of {trace.id}: {said(problem)}") from None
 
     def first_mismatch(self, trace: Trace, cfg: Any) -> Mismatch | None:
-        """The first operation at which model, implementation and recording do not agree, and that has no name yet."""
-        return next((each for each in self.mismatches(trace, cfg) if each.known_deviation is None), None)
+        """The first operation at which the trace does not agree, and not because of a known deviation. Raises Hang."""
+        with watchdog(_time_limit(trace)):
+            return next((each for each in self.mismatches(trace, cfg) if each.known_deviation is None), None)
 
     def mismatches(self, trace: Trace, cfg: Any) -> Iterator[Mismatch]:
         """Yields the operations at which the trace does not agree. Those after the first may be consequences of it.
@@ -383,6 +390,11 @@ class Replayer:
         fields = sorted(k for k in {*recorded, *seen} if not same(recorded.get(k, ABSENT), seen.get(k, ABSENT)))
         expected, actual = {k: recorded.get(k) for k in fields}, {k: seen.get(k) for k in fields}
         return Mismatch(trace.id, operation.line, operation.op, expected, actual, [f"observe.{k}" for k in fields])
+
+
+def _time_limit(trace: Trace) -> float:
+    """The processor time of one run of a trace after which it counts as a hang."""
+    return HANG_SECONDS * (1 + len(trace.operations) / 100)
 
 
 def skipped_of(subject: Subject, trace: Trace) -> Skipped:

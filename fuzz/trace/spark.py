@@ -28,10 +28,11 @@ _MOST_PARTS = 64
 _TASKS_PER_SLOT = 2
 #: Spark hands out a file as one array.
 _MOST_BYTES = 2**31 - 1024
-#: The maximum number of disagreeing traces that the driver receives; those without a known deviation come first.
+#: The maximum number of disagreeing traces that are reported; each partition sends at most as many to the driver. Those
+#: without a known deviation come first.
 _MOST_DIFFERENCES = 10_000
 
-#: A worker collects garbage after this many new objects. Traces have hardly any cycles.
+#: A worker collects garbage after this many new objects: rarely, because traces have hardly any reference cycles.
 _GARBAGE = 100_000
 
 #: A replayed trace of the named file as a row of the table, and as the driver gets it if the trace disagrees.
@@ -39,7 +40,7 @@ Report = Callable[[str, ReplayedTrace], tuple[tuple[Any, ...], bytes]]
 
 
 class Replays(NamedTuple):
-    """The sum of a job, with the reports of the first disagreeing traces in the order of the files."""
+    """The totals of a job, with the reports of the first disagreeing traces in the order of the files."""
 
     traces: int
     operations: int
@@ -59,7 +60,7 @@ class _Line(NamedTuple):
 
 
 class _Sum(NamedTuple):
-    """What a part of the traces comes to."""
+    """The totals of a partition of the traces."""
 
     traces: int
     operations: int
@@ -71,9 +72,9 @@ class _Sum(NamedTuple):
 def replay_on_spark(
     spark: Any, uris: Sequence[str], profile: str | None, report: Report, schema: pa.Schema, out: str | None
 ) -> Replays:
-    """Replays every trace of the files and folders; writes the rows as Parquet to `out`, a folder that is not there.
+    """Replays every trace of the files and folders; writes the rows as Parquet to `out`, a folder that must not exist.
 
-    Raises BadValue for the first line that is no trace; then nothing is written.
+    Raises BadValue for the first line that cannot be read; then nothing is written.
     """
     from pyspark import StorageLevel
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -91,7 +92,7 @@ def replay_on_spark(
     numbers, version = context.broadcast(wanted), code_version()
 
     def share(part: int) -> Any:
-        """The part-th part of every file that has so many."""
+        """The replays of the traces whose index % parts == part, of every file that has more than `part` parts."""
         names = [path for path, asked in wanted.items() if asked[0][1] > part]
 
         def work(contents: Iterable[tuple[str, bytes]]) -> Iterator[_Line]:
@@ -126,7 +127,7 @@ def replay_on_spark(
 
 
 def _summed(lines: Iterable[_Line]) -> Iterator[_Sum]:
-    """The sum of a part of the traces."""
+    """The totals of a partition of the traces."""
     traces = operations = agreed = 0
     problems, disagreeing = list[tuple[tuple[int, int], str]](), list[tuple[int, tuple[int, int], bytes]]()
     for line in lines:
@@ -152,7 +153,7 @@ def _line(file: Fetched, each: ReplayedTrace, report: Report) -> _Line:
 
 
 def _as_pattern(path: str) -> str:
-    """A path as the pattern that only it matches, in a list of patterns with commas between them."""
+    """A pattern that matches this path only, for a list of patterns that are separated by commas."""
     return re.sub(r"[*?\[\]{}\\]", r"\\\g<0>", path).replace(",", r"{\,}")
 
 
