@@ -3,7 +3,7 @@
 `ActiveManagedCursorContainer` with the reference rules. Positions are kept sorted at all times, so a query needs no
 flush:
 
-    order     the positions of all tracked cursors, duplicates included, in 64 to 128 sorted blocks
+    order     the positions of all tracked cursors, duplicates included, in sorted blocks
     move      two binary searches; a cursor that passes no other is changed in place
     rank      the sum of the block sizes before its own, and a binary search in its block
     slowest   the first position
@@ -22,7 +22,8 @@ from model.active_cursors.machine import Config, Cursor, Found, Slowest, State
 from model.machine import Failed, Refused
 from model.positions import Position
 
-#: A block holds at most this many keys, plus one for every `_BLOCKS` keys in total; a fuller one is split in half.
+#: A block to which a key is added holds at most this many keys, plus one for every `_BLOCKS` keys in total; a fuller
+#: one is split in half.
 _LEAST_CAPACITY, _BLOCKS = 4, 64
 #: Entry ids from -_HALF up to _HALF, exclusive, fit one number together with their ledger id.
 _HALF = 2**63
@@ -31,7 +32,7 @@ _HALF = 2**63
 class Order:
     """A sorted multiset of keys, in blocks."""
 
-    __slots__ = ("_blocks", "_last_keys", "_sizes", "_total")
+    __slots__ = ("_blocks", "_last_keys", "_most", "_sizes", "_total")
 
     def __init__(self, keys: Iterable[Any] = ()) -> None:
         self._blocks: list[list[Any]] = []
@@ -44,7 +45,7 @@ class Order:
             self._blocks.append(block)
             self._last_keys.append(block[-1])
             self._sizes.append(len(block))
-        self._total = len(ordered)
+        self._total = self._most = len(ordered)  # `_most` is the largest total so far
 
     def __len__(self) -> int:
         return self._total
@@ -62,6 +63,7 @@ class Order:
     def add(self, key: Any) -> None:
         """Adds a key. O(log n)."""
         self._total += 1
+        self._most = max(self._most, self._total)
         if not self._blocks:
             self._blocks, self._last_keys, self._sizes = [[key]], [key], [1]
             return
@@ -135,7 +137,7 @@ class Order:
             wrong.append("a block is empty, or its last key is stale")
         if self._sizes != [len(block) for block in self._blocks] or self._total != sum(self._sizes):
             wrong.append("the number of keys is stale")
-        if any(size > self._capacity() + _LEAST_CAPACITY for size in self._sizes) and self._total < _BLOCKS:
+        if any(size > _LEAST_CAPACITY + self._most // _BLOCKS for size in self._sizes):
             wrong.append("a block is too full")
         return wrong
 

@@ -244,6 +244,13 @@ def test_the_order_equals_a_sorted_list_after_any_operations() -> None:
     assert len(order) == len(plain)
 
 
+def test_a_block_may_stay_full_while_others_lose_their_keys() -> None:
+    order = Order(range(6_400))
+    for key in range(60, 6_400):
+        order.remove(key)
+    assert (order.keys(), order.check()) == (list(range(60)), [])
+
+
 def test_positions_that_do_not_fit_one_number_are_sorted_too() -> None:
     body = ActiveCursors(BASE)
     places = [Position(1, 5), Position(2, -1), Position(1, 2**63), Position(1, 2**63 - 1), Position(-1, -1)]

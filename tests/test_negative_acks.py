@@ -14,6 +14,7 @@ from fuzz.benchmarks.negative_acks_space import ROWS, Row, nacks, packed, taken
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.negative_acks.buckets import Buckets
+from impl.negative_acks.tracker import NegativeAcks
 from model.machine import BadValue, Failed, Refused
 from model.negative_acks import avl_tree
 from model.negative_acks import delay as redelivery_delay
@@ -174,7 +175,11 @@ def test_the_cpp_client_stores_nacks_after_close() -> None:
 def test_a_backoff_is_converted_to_the_unit_of_the_clock(clock_unit: Any, factor: int) -> None:
     cfg = Config(clock_unit=clock_unit, backoff=Backoff("ms", (200, 300)))
     assert [m.delay_of(cfg, count) for count in (0, 1)] == [200 * factor, 300 * factor]
-    assert m.delay_of(Config(backoff=Backoff("ns", (250_999_999,))), 0) == 250
+    in_ns = Config(backoff=Backoff("ns", (250_999_999,)))
+    assert m.delay_of(in_ns, 0) == 250
+    nacked = NegativeAcks(in_ns).nack(Position(1, 0), 0, NackedId())
+    assert isinstance(nacked, Nacked)
+    assert nacked.delay == 250
 
 
 def test_a_late_timer_redelivers_all_due_buckets() -> None:

@@ -108,7 +108,7 @@ SlowestOf(c) ==
   IN IF places = {} THEN None ELSE CHOOSE p \in places : \A q \in places : IsAtMost(p, q)
 
 ItemsWith(c, item) == IF container = "heap" THEN Pushed(c.items, item) ELSE SetWith(c.items, item)
-ItemsWithout(c, object) == IF container = "heap" THEN ItemRemoved(c.items, PlaceOf(c.items, object))
+ItemsWithout(c, object) == IF container = "heap" THEN ItemRemoved(c.items, IndexOf(c.items, object))
                            ELSE SetWithout(c.items, object)
 ItemOf(each) == [position |-> each.position, object |-> each.object, cursor |-> each.cursor]
 
@@ -141,7 +141,7 @@ StructureAfterMove(c, old, new) ==
   IN CASE container = "definition" -> c
        [] c.nodes # None -> [c EXCEPT !.nodes = Updated(@, old.object, new.position)]
        [] container = "heap" /\ IsTracked(old) /\ IsTracked(new) ->
-            [c EXCEPT !.items = Moved(@, PlaceOf(@, old.object), new.position)]
+            [c EXCEPT !.items = Moved(@, IndexOf(@, old.object), new.position)]
        [] OTHER -> With(Left(c), Held)
 
 \* The update is accepted and moves a cursor.

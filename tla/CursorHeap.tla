@@ -11,16 +11,16 @@ CONSTANTS None, removal_only_sifts_down
 IsBefore(p, q) == p[1] < q[1] \/ (p[1] = q[1] /\ p[2] < q[2])
 IsAtMost(p, q) == ~IsBefore(q, p)
 
-\* A sequence with another element at a place.  Not by EXCEPT, of which TLC 2.15 may lose sight in a sequence that it
-\* has not worked out yet.
+\* A sequence with another element at an index.  Not by EXCEPT, which TLC 2.15 may ignore in a sequence that it has not
+\* evaluated yet.
 Exchanged(seq, k, each) == SubSeq(seq, 1, k - 1) \o <<each>> \o SubSeq(seq, k + 1, Len(seq))
 Without(seq, k) == SubSeq(seq, 1, k - 1) \o SubSeq(seq, k + 1, Len(seq))
 InSet(seq) == {seq[i] : i \in DOMAIN seq}
 
-\* Of(value), where the value is worked out once.
+\* Of(value), where the value is evaluated once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
-PlaceOf(items, object) == CHOOSE k \in DOMAIN items : items[k].object = object
+IndexOf(items, object) == CHOOSE k \in DOMAIN items : items[k].object = object
 
 -----------------------------------------------------------------------------
 (* The heap. *)

@@ -5,8 +5,8 @@
     sealed buckets  older ones, packed into pages: bytes, in order of time
     reopened        a nack for a sealed bucket opens a second part of it; parts are merged when they are read
 
-The number of buckets that may be open grows with the number of pages, so that pages grow with the content. A page is
-read from its front, one bucket at a time. A ledger's entries are stored in the shortest of these forms:
+The more pages there are, the more buckets may be open, and the larger pages become. A page is read from its front, one
+bucket at a time. A ledger's entries are stored in the shortest of these forms:
 
     progression    first, step, count
     gaps           one byte per gap, 255 for each 255 of a larger gap: near the entropy of a random sample
@@ -25,7 +25,8 @@ from typing import Any
 
 from pyroaring import BitMap
 
-#: Buckets that stay open when the others are sealed; minimum and maximum number of further open ones before sealing.
+#: Buckets that stay open when the others are sealed; further buckets that may be open before that: at first, and how
+#: many more, one for every four pages.
 _STAY, _LEAST, _MOST = 4, 8, 256
 #: From this number of entries on, a bitmap may be shorter than gaps.
 _DENSE = 64

@@ -145,7 +145,7 @@ class NegativeAcks:
     def _trigger(self) -> tuple[MessageId, ...]:
         """Removes the due buckets, re-arms the timer, and returns the ids to redeliver."""
         due = self._buckets.take(self.now)
-        self._timer = self._buckets.first()  # later than now, as all others were due
+        self._timer = self._buckets.first()  # later than now: all due buckets were removed
         return self._ids.take(due) if due else ()
 
     def run_timer_task(self) -> Redelivery | None:

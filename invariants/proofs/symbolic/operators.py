@@ -289,7 +289,7 @@ def _any(value: Any) -> Any:
     raise UnsupportedError(f"any of {type(value).__name__}")
 
 
-#: `any`: over a sequence of unknown length, `Expressions` returns a fresh bool and adds its facts to `anys`.
+#: `any`: over a sequence of unknown length, `Expressions` returns a fresh bool and adds its facts to `any_facts`.
 ANY_OF = BuiltIn(_any)
 
 

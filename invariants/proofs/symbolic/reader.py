@@ -50,7 +50,11 @@ ITERATED, INDEX = "(over)", "(at)"
 
 
 class Reader(Expressions):
-    """Executes functions symbolically under given facts."""
+    """Executes functions symbolically under given facts.
+
+    Every reader numbers its fresh constants from 1, so two readers may give one name to different constants. Do not
+    combine values of two readers that contain fresh constants.
+    """
 
     def __init__(
         self,
@@ -292,7 +296,7 @@ class Reader(Expressions):
 class Loop:
     """A loop of a function in three parts: the code before it, one iteration, and the code after it.
 
-    For a `for`, the names OVER and AT are the sequence that it iterates over and the current index.
+    For a `for`, the names ITERATED and INDEX are the sequence that it iterates over and the current index.
     """
 
     def __init__(self, reader: Reader, function: Callable[..., Any], body: Sequence[ast.stmt], at: int) -> None:
