@@ -13,9 +13,10 @@ import pytest
 
 from fuzz.answers.judge import differences
 from fuzz.client import cluster, topic
+from fuzz.client.broker import Server
 from fuzz.client.orders import Ordered
 from fuzz.client.run import TOPIC
-from fuzz.client.wire import Metadata, Type, command_of
+from fuzz.client.wire import Metadata, ServerError, Type, command_of
 from fuzz.platform.json import from_json, to_json
 from fuzz.seeding import replaced_source
 
@@ -23,14 +24,15 @@ SEEDS = range(60)
 
 
 class Client:
-    """A connection that reads nothing."""
+    """A connection that keeps what it receives."""
 
     def __init__(self, broker: int, number: int) -> None:
         self.broker = broker
         self.number = number
+        self.received: list[Any] = []
 
     def send(self, command: Any, message: bytes = b"") -> None:
-        pass
+        self.received.append(command)
 
 
 def batch(size: int) -> bytes:
@@ -174,6 +176,46 @@ def test_brokers_decide_as_the_models_do() -> None:
         kinds.update(kind for kind, *_ in report["journal"])
     rare = {kind for kind in ("redeliver", "detach", "seek", "crash", "finish_transfer", "ack") if kinds[kind] < 20}
     assert (kinds["deliver"] > 1000, rare) == (True, set())
+
+
+def test_a_subscription_of_a_type_that_is_not_served_is_refused() -> None:
+    client, brokers = Client(0, 1), Ordered(["pulsar://a", "pulsar://b"])
+    brokers.handle(client, command_of(Type.SUBSCRIBE, topic=TOPIC, subscription="s", type=3, request_id=7), b"")
+    [reply] = client.received
+    assert (reply.type, reply.ERROR.request_id, reply.ERROR.error) == (Type.ERROR, 7, ServerError.NOT_ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ({"ledger": 2**64 - 1, "entry": 2**64 - 1}, 0),
+        ({"ledger": 1, "entry": 1}, 2),
+        ({"ledger": 1, "entry": 1, "batch_index": -1}, 2),
+        ({"ledger": 1, "entry": 1, "batch_index": 0}, 1),
+        ({"ledger": 2**63 - 1, "entry": 2**63 - 1}, 3),
+    ],
+    ids=["earliest", "after an entry", "not in a batch", "inside a batch", "latest"],
+)
+def test_where_a_reader_starts(start: dict[str, int], first: int) -> None:
+    """Inside a batch the whole entry is delivered, and the client drops what it has read."""
+    driver, client = Driver(0), Client(0, 1)
+    driver.command(client, Type.PRODUCER, topic=TOPIC, producer_id=0, request_id=0)
+    for number in range(3):
+        driver.command(client, Type.SEND, batch(5), producer_id=0, sequence_id=5 * number)
+    reader: dict[str, Any] = {"consumer_id": 0, "durable": False, "start_message_id": start}
+    driver.command(client, Type.SUBSCRIBE, topic=TOPIC, subscription="r", type=0, request_id=0, **reader)
+    driver.command(client, Type.FLOW, consumer_id=0, permits=100)
+    delivered = [each.MESSAGE.message_id.entry for each in client.received if each.type == Type.MESSAGE]
+    assert delivered == list(range(first, 3))
+    driver.brokers.forget(client)
+    assert driver.brokers.topic(TOPIC).subscriptions == {}, "a reader's subscription ends with it"
+
+
+def test_an_exception_is_reported_once() -> None:
+    server = Server()
+    server.cluster = Ordered(["pulsar://a", "pulsar://b"])
+    server.failures.append("Traceback")
+    assert [server.do_report()["failures"] for _ in range(2)] == [["Traceback"], []]
 
 
 #: Seeded bugs of topic.py: text, and replacement.

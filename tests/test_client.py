@@ -18,7 +18,7 @@ from fuzz.campaign.store import MemoryStore
 from fuzz.campaign.worker import Found, Spec
 from fuzz.client import wire
 from fuzz.client.contracts import PRODUCER
-from fuzz.client.harness import RUST_DRIVER, Harness
+from fuzz.client.harness import RUST_DRIVER, BrokerFailed, Harness
 from fuzz.client.hunt import Sought, explanation, hunt
 from fuzz.client.known import CLIENT, REFERENCE, Known, known_deviations
 from fuzz.client.run import SUBSCRIPTION, TOPIC, Observed, observe
@@ -235,6 +235,14 @@ def test_another_bug_in_the_schedule_of_a_known_deviation_is_reported(harness: H
         observed = execute(other, scenario, schedule)
     assert contract in names(scenario, observed)
     assert explanation(known_deviations(), name, contract, observed) is None
+
+
+def test_a_client_that_does_not_start_is_a_defect_of_the_harness() -> None:
+    with (
+        Harness(driver=(sys.executable, "-c", "raise SystemExit(3)")) as harness,
+        pytest.raises(BrokerFailed, match="driver, hello: EOFError"),
+    ):
+        harness.client("open", url="")
 
 
 def test_a_second_real_client_understands_the_brokers() -> None:

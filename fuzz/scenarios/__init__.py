@@ -15,6 +15,8 @@ A step is one or several requests to the brokers (methods of `Ordered` in `fuzz/
 (`run.sync`, `run.wait`): a step that leaves something in flight does not replay. Nothing sleeps, except where a clock
 of the client is the subject (`run.pause`).
 
+`experiments.toml` has single schedules, each with a prediction that is older than its first run.
+
 A deviation that is confirmed becomes a row of `known.toml` (`fuzz/client/known.py`) with its shrunk schedule, which a
 nightly test replays, and a function of `evidence.py` that tells its violations from those of other defects.
 """
