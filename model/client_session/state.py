@@ -193,15 +193,15 @@ client_session.diagrams["handler"] = {
 def canonical(cfg: Config, s: State) -> State:
     """The state with everything reset that no later step reads.
 
-    The broker delivers no acknowledged entries, so its read position is past them; without a session it has neither
-    position nor permits. The last published sequence id matters to one rule only.
+    The broker delivers no acknowledged entries, so the read position of a ready consumer is past them; without a
+    session there is neither position nor permit. The last published sequence id matters to one rule only.
     """
     if not cfg.reconnection_restarts_sequence_ids and s.producer.published != -1:
         s = s._replace(producer=s.producer._replace(published=-1))
     c, read = s.consumer, s.consumer.read
     if c.link.served != "open":
         return s._replace(consumer=c._replace(permits=0, read=0, replay=()))
-    while read < len(s.log) and not unacked(cfg, s, read):
+    while c.link.phase == "ready" and read < len(s.log) and not unacked(cfg, s, read):
         read += 1
     return s._replace(consumer=c._replace(read=read))
 
