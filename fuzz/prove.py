@@ -66,14 +66,14 @@ def _chosen(names: list[str]) -> list[tuple[str, Claim]]:
     for name in names:
         find_subject(name)
         if name not in with_claims:
-            raise BadValue(f"nothing is claimed about {name}; there are claims about {', '.join(with_claims)}")
+            raise BadValue(f"there are no claims about {name}; there are claims about {', '.join(with_claims)}")
     return [(name, claim) for name in names or with_claims for claim in claims_about(name)]
 
 
 def row_of(subject: str, claim: Claim) -> dict[str, Any]:
     """Returns the row of a claim: its verdict, and whether its control was refuted."""
     started = time.perf_counter()
-    said = ask(subject, claim.id)
+    found = ask(subject, claim.id)
     seconds = time.perf_counter() - started
     try:
         broken = ask(subject, claim.id, claim.control)
@@ -86,12 +86,12 @@ def row_of(subject: str, claim: Claim) -> dict[str, Any]:
         "tool": claim.tool,
         "claim": claim.says,
         "source": claim.source,
-        "verdict": said.verdict,
-        "detail": said.detail,
-        "paths": said.paths,
-        "steps": said.steps,
-        "compared": said.compared,
-        "assumes": list(said.assumes),
+        "verdict": found.verdict,
+        "detail": found.detail,
+        "paths": found.paths,
+        "steps": found.steps,
+        "compared": found.compared,
+        "assumes": list(found.assumes),
         "seconds": round(seconds, 3),
         "control": claim.control.about,
         "control_refuted": refuted,
@@ -141,19 +141,19 @@ def _ask(subject: str, claim: str, over: tuple[str, str] | None, limit: float) -
     try:
         if not ours.poll(limit):
             return Answer("unknown", f"no answer within {limit:g} s")
-        said = ours.recv()
+        sent = ours.recv()
     except EOFError:
         process.join()
-        said = f"the process ended with {process.exitcode} and no answer"
+        sent = f"the process ended with exit code {process.exitcode} and no answer"
     finally:
         process.kill()
         process.join()
         ours.close()
-    if isinstance(said, tuple):
-        return Answer(*said)
+    if isinstance(sent, tuple):
+        return Answer(*sent)
     if over is None:
-        raise RuntimeError(f"the check of {claim} failed: {said}")
-    return Answer("unknown", f"the check fails on the changed source: {said.strip().splitlines()[-1]}")
+        raise RuntimeError(f"the check of {claim} failed: {sent}")
+    return Answer("unknown", f"the check fails on the changed source: {sent.strip().splitlines()[-1]}")
 
 
 def _answer_to(subject: str, claim: str, over: tuple[str, str] | None, pipe: Connection) -> None:
@@ -163,12 +163,12 @@ def _answer_to(subject: str, claim: str, over: tuple[str, str] | None, pipe: Con
             use_source(*over)
         [check] = [c.check for c in claims_about(subject) if c.id == claim]
         with recorded() as proofs:
-            said = answer(check)
-        if over is None and said.verdict == "proved":
+            found = answer(check)
+        if over is None and found.verdict == "proved":
             why = objection(check, proofs, sampled(subject))
-            said = said if why is None else said._replace(verdict="unknown", detail=why)
-            said = said._replace(assumes=tuple(listed(proofs)))
-        pipe.send(tuple(said))
+            found = found if why is None else found._replace(verdict="unknown", detail=why)
+            found = found._replace(assumes=tuple(listed(proofs)))
+        pipe.send(tuple(found))
     except Exception:
         pipe.send(traceback.format_exc())
 

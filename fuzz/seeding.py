@@ -1,9 +1,9 @@
 """Seeds bugs for tests, proofs, the kill matrix and campaigns.
 
-A seeded bug is changed source text of one module. A mutation operator makes the text, or one passage is replaced: by a
-mutant of `fuzz/mutants/<component>.toml` or by the control of a claim. `seed_source` imports the component's modules
-again, one of them from the changed text, and returns their subject; `sys.modules` keeps the original modules.
-`use_source` makes the process import a module from changed text.
+A seeded bug is a changed source text of one module. A mutation operator changes the text, or a mutant of
+`fuzz/mutants/<component>.toml` or the control of a claim replaces one passage of it. `seed_source` imports the
+component's modules again, one of them from the changed text, and returns their subject; `sys.modules` keeps the
+original modules. `use_source` makes the process import a module from changed text.
 
 It is an error if the passage does not occur exactly once, if the replacement leaves the same program, or if the subject
 does not import the changed module: such a bug would survive every check.
@@ -47,14 +47,14 @@ class Mutant(NamedTuple):
     module: str  # its full name; by default the module of the component that contains `find`
     find: str
     replace: str
-    profile: str = "reference"  # under which it is searched for
+    profile: str = "reference"  # the profile under which it is searched for
 
 
 # ---- the table ----------------------------------------------------------------------------------------
 
 
 def mutants_of(subject: str) -> list[Mutant]:
-    """The mutants of a component, in the order of its file."""
+    """Returns the mutants of a component, in the order of its file."""
     return list(_read_mutants(subject))
 
 
@@ -71,7 +71,7 @@ def _read_mutants(subject: str) -> tuple[Mutant, ...]:
 
 
 def _module_of(subject: str, mutant_id: str, table: dict[str, str]) -> str:
-    """The module that contains a mutant's passage: in `model/` if the id starts with `spec-`, else in `impl/`."""
+    """Returns the module with a mutant's passage: in `model/` if the id starts with `spec-`, else in `impl/`."""
     if "module" in table:
         return table["module"]
     modules = modules_of("model" if mutant_id.startswith("spec-") else "impl", subject)
@@ -93,13 +93,13 @@ def _read_file(subject: str) -> dict[str, Any]:
 
 
 def reasons_to_keep(subject: str) -> dict[str, str]:
-    """The rows of the table `stays`: by property, why it is kept although every mutant has another killer."""
+    """Returns the table `stays`: by property, why it is kept although another property kills each of its mutants."""
     return {str(k): str(v) for k, v in _read_file(subject).get("stays", {}).items()}
 
 
 @functools.cache
 def equivalents_of(subject: str) -> dict[tuple[str, str], str]:
-    """The reasons why generated mutants are equivalent, by module and id (`function: line => changed line`).
+    """Returns the reasons why generated mutants are equivalent, by module and id (`function: line => changed line`).
 
     They are the rows `[[equivalent]]` of a component's file: a module, the ids of mutants, and the reason. An id that
     ends with `=>` covers all changes of its line.
@@ -119,7 +119,7 @@ def _similar(mutant_id: str, ids: list[str]) -> list[str]:
 
 
 def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:
-    """The mutant of that id. Raises BadValue, naming the known ids, if there is none."""
+    """Returns the mutant of that id. Raises BadValue, naming the known ids, if there is none."""
     names = subjects or subject_names()
     every = [m for name in names for m in mutants_of(name)]
     for mutant in every:
@@ -135,7 +135,7 @@ def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:
 
 
 def source_of(module: str) -> str:
-    """The source text of a module, without importing the module. Raises BadValue if the module does not exist."""
+    """Returns the source text of a module, without importing it. Raises BadValue if the module does not exist."""
     try:
         spec = importlib.util.find_spec(module)
     except (ModuleNotFoundError, ValueError):
@@ -146,7 +146,7 @@ def source_of(module: str) -> str:
 
 
 def replaced_source(what: str, module: str, find: str, replace: str) -> str:
-    """The text of a module with one passage replaced; `what` names the bug in errors.
+    """Returns the text of a module with one passage replaced; `what` names the bug in errors.
 
     Raises BadValue unless the passage occurs exactly once and the result is another valid program.
     """
@@ -166,12 +166,12 @@ def replaced_source(what: str, module: str, find: str, replace: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _program_of(source: str) -> str:
-    """The syntax tree of a source text as text: without layout and comments."""
+    """Returns the syntax tree of a source text as text: without layout and comments."""
     return ast.dump(ast.parse(source))
 
 
 def mutated_source(mutant: Mutant) -> str:
-    """The text of the mutant's module. Raises BadValue as `replaced_source`."""
+    """Returns the text of the mutant's module. Raises BadValue as `replaced_source`."""
     return replaced_source(f"the mutant {mutant.id}", mutant.module, mutant.find, mutant.replace)
 
 
@@ -180,12 +180,12 @@ def mutated_source(mutant: Mutant) -> str:
 
 @functools.lru_cache(maxsize=64)
 def seed_bug(mutant: Mutant) -> Subject:
-    """The mutant's subject, built from modules with the bug."""
+    """Returns the mutant's subject, built from modules with the bug."""
     return seed_source(mutant.subject, mutant.module, mutated_source(mutant))
 
 
 def seed_source(subject: str, module: str, source: str) -> Subject:
-    """The subject with changed text for one module. Raises BadValue if the subject does not import the module.
+    """Returns the subject with changed text for one module. Raises BadValue if it does not import the module.
 
     The original modules are imported first: types of seeded records are later looked up by module name.
     """
@@ -199,7 +199,10 @@ def seed_source(subject: str, module: str, source: str) -> Subject:
 
 
 def subject_or_mutant(name: str, mutant_id: str | None) -> Subject:
-    """The subject, with a mutant's bug if an id is given. Raises BadValue, also for an incomplete implementation."""
+    """Returns the subject, with a mutant's bug if an id is given.
+
+    Raises BadValue for an unknown name or id, or if the implementation lacks a method.
+    """
     subject = find_subject(name)
     implementation = subject.implementation
     for method in (*subject.machine.actions, "check", "view", "load"):
@@ -212,7 +215,7 @@ def subject_or_mutant(name: str, mutant_id: str | None) -> Subject:
 
 
 def modules_of(layer: str, subject: str) -> list[str]:
-    """The names of a component's modules in a layer: one, or those of its package."""
+    """Returns the names of a component's modules in a layer: one, or those of its package."""
     name = f"{layer}.{subject}"
     spec = importlib.util.find_spec(name)
     if spec is None:
@@ -307,7 +310,7 @@ def _set_in_parent(name: str, module: Any) -> None:
 
 
 def _module_name(value: Any) -> Any:
-    """The name of a module, or of the module in which any other value or its class was defined."""
+    """Returns the name of a module, or of the module in which any other value or its class was defined."""
     return value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
 
 

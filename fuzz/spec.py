@@ -49,7 +49,7 @@ class ActionShown(NamedTuple):
 
 
 class ScopeShown(NamedTuple):
-    """A scope, what each of its bounds excludes, and its states and transitions, where they are recorded."""
+    """A scope, what each of its bounds excludes, and its numbers of states and transitions, if they are recorded."""
 
     name: str
     exclusions: dict[str, str]
@@ -58,7 +58,7 @@ class ScopeShown(NamedTuple):
 
 
 def write(folder: Path) -> Path:
-    """Writes the site, in place of what is in the folder. Returns its first page. Cost: some seconds."""
+    """Writes the site; deletes what was in the folder. Returns the first page. Cost: some seconds."""
     import pdoc
     import pdoc.render
 
@@ -75,7 +75,7 @@ def write(folder: Path) -> Path:
 
 
 def pages(names: Sequence[str]) -> dict[str, str]:
-    """The pages about these components, by file name: an index, a page each, and the broker's settings."""
+    """Returns the pages about these components, by file name: an index, a page each, and the broker's settings."""
     subjects = [find_subject(name) for name in names]
     rows = [row_of(subject) for subject in subjects]
     shared = {"version": code_version(), "names": names}
@@ -96,13 +96,13 @@ def _rendered(template: str, **values: Any) -> str:
 
 
 def by_release(setting: SettingRow) -> list[str]:
-    """The default of a setting in each release; a dash where the release does not have it."""
+    """Returns the default of a setting in each release; a dash if the release does not have it."""
     defaults = [setting.broker_defaults[release] for release in RELEASES]
     return [text_of(each) if each is not None else "-" for each in defaults]
 
 
 def module_of(name: str) -> ModuleType:
-    """The module of a component whose docstring describes it."""
+    """Returns the module of a component whose docstring describes the component."""
     inner = f"model.{name}.machine"
     is_package = getattr(importlib.import_module(f"model.{name}"), "__path__", None) is not None
     return importlib.import_module(inner if is_package and importlib.util.find_spec(inner) else f"model.{name}")

@@ -1,6 +1,6 @@
 """A subject: how the engines drive one component. Data, no logic.
 
-    domains     the values of each argument, on both sides of every comparison
+    domains     the values of each argument; of a number that is compared, values below and above the limit
     settings    the values that a trace may draw for a setting, if the profile has the default
     weights     how often each action is chosen; `in_situation` has factors for situations of the state
     largest     bounds of the wide values of arguments and settings (`fuzz/run/wide.py`)
@@ -31,14 +31,14 @@ class Implementation(Protocol):
     """What the engines need of an implementation, besides one method for each action."""
 
     def check(self) -> list[str]:
-        """The violated structural invariants, one line each."""
+        """Returns the violated structural invariants, one line each."""
 
     def view(self) -> Any:
-        """The implementation's state as a state of the model."""
+        """Returns the implementation's state as a state of the model."""
 
     @classmethod
     def load(cls, cfg: Any, state: Any) -> Implementation:
-        """An implementation in the given state."""
+        """Returns an implementation in the given state."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Offset:
     by: tuple[int, ...]
 
     def __call__(self, _cfg: Any, state: Any) -> tuple[int, ...]:
-        """The values in this state."""
+        """Returns the values in this state."""
         base = getattr(state, self.field)
         return tuple(base + each for each in self.by)
 
@@ -60,8 +60,8 @@ class Scope:
 
     Only `actions` are taken. `settings` replace those of the profile, `domains` those of the subject. `bounds` limits
     measures of the subject: a step to a state beyond a bound is checked, but the state is not, and it is not expanded.
-    `reasons` has a sentence for the choice of actions, each setting, each domain and each bound: why it is sound, or
-    what it excludes.
+    `reasons` has a sentence for the choice of actions, each setting, each domain and each bound: why it excludes
+    nothing of interest, or what it excludes.
     """
 
     actions: tuple[str, ...]
@@ -71,7 +71,7 @@ class Scope:
     reasons: Mapping[str, str]
 
     def exclusions(self) -> dict[str, str]:
-        """The sentence for the choice of actions and for each setting, domain and bound."""
+        """Returns the sentence for the choice of actions and for each setting, domain and bound."""
         return {name: self.reasons[name] for name in ("actions", *self.settings, *self.domains, *self.bounds)}
 
 
@@ -88,7 +88,7 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """One component with everything the engines need to drive it."""
+    """A component, and all that the engines need to drive it."""
 
     machine: Machine[Any, Any]
     implementation: Any
@@ -99,7 +99,7 @@ class Subject:
     situation: Callable[[Any, Any], str] = lambda cfg, s: ""
     in_situation: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     swarms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    #: which of the ways to guide generation are used, and why; `brokerproof bench guidance` measures them
+    #: the kinds of guidance that generation uses, each with the reason; `brokerproof bench guidance` measures them
     guidance: Mapping[str, str] = field(default_factory=dict)
     abstract: Callable[[Any, Any], tuple[Any, ...]] = lambda cfg, s: ()
     measures: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Subject:
         return properties_of(self.invariants)
 
     def domain(self, action: str, param: str) -> Domain:
-        """The values of an argument. Raises BadValue when the subject has none."""
+        """Returns the values of an argument. Raises BadValue when the subject has none."""
         for key in (f"{action}.{param}", param):
             if key in self.domains:
                 return self.domains[key]
@@ -142,14 +142,14 @@ class Subject:
 
 
 def subject_names(*, without_canaries: bool = False) -> list[str]:
-    """The names of all subjects, in order."""
+    """Returns the names of all subjects, in order."""
     package = importlib.import_module("fuzz.subjects")  # its modules import this one
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     return [n for n in names if not find_subject(n).canary] if without_canaries else names
 
 
 def find_subject(name: str) -> Subject:
-    """The subject of that name. Raises BadValue, naming the subjects, if there is none."""
+    """Returns the subject of that name. Raises BadValue, naming the subjects, if there is none."""
     if name not in subject_names():
         raise BadValue(f"there is no subject {name}; there are {', '.join(subject_names())}")
     subject: Subject = importlib.import_module(f"fuzz.subjects.{name}").subject
@@ -157,7 +157,7 @@ def find_subject(name: str) -> Subject:
 
 
 def find_profile(subject: Subject, name: str) -> Any:
-    """The config of a profile or release. Raises BadValue, naming the profiles, if there is none of that name."""
+    """Returns the config of a profile or release. Raises BadValue, naming the profiles, for an unknown name."""
     found = profile_name(subject, name)
     if found is None:
         raise BadValue(f"{subject.name} has no profile {name}; it has {', '.join(subject.machine.profiles)}")

@@ -36,7 +36,7 @@ class Target:
 
     @property
     def second(self) -> Second:
-        """What the model is compared with under this config."""
+        """Returns what the model is compared with under this config."""
         if self.against is not None:
             return Second.PROFILE
         if self.program is not None:
@@ -46,9 +46,9 @@ class Target:
         return Second.IMPLEMENTATION
 
     def drawn(self, config: Any) -> Target:
-        """The target of one trace, whose config has drawn settings.
+        """Returns the target of one trace, whose config has drawn settings.
 
-        The other profile gets the drawn value of each setting that it leaves at its default.
+        The other profile gets the drawn value of each setting that has its default there.
         """
         against = self.against
         if against is not None:
@@ -59,7 +59,7 @@ class Target:
 
 
 def resolve(subject: str, profile: str = "reference", against: str | None = None, mutant: str | None = None) -> Target:
-    """The target of these names. Raises BadValue, naming the known ones, for a name that does not exist."""
+    """Returns the target of these names. Raises BadValue, naming the known ones, for a name that does not exist."""
     found = subject_or_mutant(subject, mutant)
     other = find_profile(found, against) if against is not None else None
     return Target(found, find_profile(found, profile), other)

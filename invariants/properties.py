@@ -2,7 +2,7 @@
 
     always      safety: a predicate of a state, (config, state), or of a step, (config, before, event, after)
     sometimes   a coverage goal of the same form: a run that never reaches it has not tested enough
-    eventually  liveness: a predicate (config, state) that becomes true from every state under weak fairness
+    eventually  liveness: a predicate (config, state) that becomes true from every reachable state under weak fairness
 
 A property is a function. Its docstring is the guarantee, and the message of a finding that violates it. The number of
 parameters distinguishes state properties from step properties. `on` restricts a step property to some actions, `given`
@@ -25,8 +25,7 @@ property receives the values before the step, a state property the values in tha
 Every engine that runs traces folds history variables: lockstep, replay, shrinking, the Hypothesis state machine,
 recordings, and the edge cover of an explored graph. The explorer's search does not, because a history variable would
 multiply the states, whose number must equal TLC's. So a property with a history variable is never "exhausted": fuzzing
-samples it, and the edge cover checks it on traces that together take every transition of the scope. A TLA+ twin may add
-the variable to its own state; then its counts differ from the model's.
+samples it, and the edge cover checks it on traces that together take every transition of the scope.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ def history(
 
 
 def properties_of(module: ModuleType) -> tuple[Property, ...]:
-    """The properties in a module of `invariants/`, in source order."""
+    """Returns the properties in a module of `invariants/`, in source order."""
     return tuple(p for p in vars(module).values() if isinstance(p, Property))
 
 
@@ -176,7 +175,7 @@ def _property(
 
 
 def _documented(function: Callable[..., Any], what: str) -> tuple[str, str]:
-    """The name and the one-line docstring of a function. Raises TypeError if it has no docstring."""
+    """Returns the name of a function and its docstring in one line. Raises TypeError if it has none."""
     name = getattr(function, "__name__", "")
     text = " ".join((inspect.getdoc(function) or "").split())
     if not text:

@@ -436,7 +436,7 @@ def test_the_command_says_what_there_is_to_ask(brokerproof: Any) -> None:
     ran = brokerproof("prove", bare)
     assert ran.code == 2
     others = ", ".join(name for name in subject_names() if claims_about(name))
-    assert f"nothing is claimed about {bare}; there are claims about {others}" in ran.err
+    assert f"there are no claims about {bare}; there are claims about {others}" in ran.err
     assert "legacy_cache, managed_ledger, negative_acks" in others
 
 
