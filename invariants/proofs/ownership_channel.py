@@ -61,7 +61,8 @@ class Write:
     "z3",
     "For any number of brokers, bundles and steps, in either storage, any transition table and any writer: a write "
     "changes no other bundle's record, and an accepted record has a larger version than the one that it replaces. So "
-    "all versions accepted so far are at most the stored one, and each has one accepted writer.",
+    "all versions accepted since a bundle's record was last removed are at most the stored one, and each has one "
+    "accepted writer.",
     Control(
         "a record of the same version is accepted",
         MODEL,
@@ -71,7 +72,7 @@ class Write:
     ),
 )
 def each_version_is_accepted_once() -> Answer:
-    """Inductive invariant: the versions accepted so far, since the last tombstone, are at most the stored version."""
+    """Inductive invariant: the versions accepted since the last tombstone are at most the stored version."""
     proof, was_accepted, any_version = Proof(), z3.Function("was accepted", z3.IntSort(), z3.BoolSort()), z3.Int("v")
     for storage in STORAGES:
         it = Write(storage)

@@ -286,7 +286,7 @@ def _within_bound(run: Run) -> bool:
         MODEL,
         "has_expected_reads(e.expected_reads) and e.requeue_count < s.max_requeue_times",
         "has_expected_reads(e.expected_reads) and e.requeue_count < min(s.max_requeue_times, 1)",
-        refutes="a due entry is removed",
+        refutes="a due entry is not removed",
     ),
 )
 def due_are_not_removed() -> Answer:
@@ -302,8 +302,8 @@ def due_are_not_removed() -> Answer:
         predicate_against(proof, predicate, result)
         removed, requeued = equal(result, "REMOVE"), equal(result, "REQUEUE")
         given = [slot.defined] if predicate is model.time_pass_predicate else [slot.defined, spares]
-        proof.show("a due entry is removed", z3.Implies(due, z3.Not(removed)), given, direct=True)
-        proof.show("one that is not due is put back", z3.Implies(requeued, due), [slot.defined], direct=True)
+        proof.show("a due entry is not removed", z3.Implies(due, z3.Not(removed)), given, direct=True)
+        proof.show("only a due entry is requeued", z3.Implies(requeued, due), [slot.defined], direct=True)
     return proof.answer()
 
 

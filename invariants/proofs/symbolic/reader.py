@@ -52,8 +52,8 @@ ITERATED, INDEX = "(over)", "(at)"
 class Reader(Expressions):
     """Executes functions symbolically under given facts.
 
-    Every reader numbers its fresh constants from 1, so two readers may give one name to different constants. Do not
-    combine values of two readers that contain fresh constants.
+    Every reader numbers its fresh constants from 1, so two readers may give one name to different constants. Combine
+    values of two readers in a statement only if the names of their fresh constants differ.
     """
 
     def __init__(

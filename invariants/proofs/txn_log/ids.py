@@ -130,8 +130,9 @@ def made_by(given: Sequence[Any], action: Callable[..., Any], s: Rec, *arguments
     "transaction-ids-are-never-reused",
     "z3",
     "For any log and store: a new transaction gets the id after the last one, and every record carries the last "
-    "assigned id, which is at least its own. The recoverable last id therefore never decreases: not by an appended "
-    "entry, nor by a new ledger. A reopened store continues from it, above every id in the log.",
+    "assigned id, which is at least its own. If entries are appended in the order of their requests, the recoverable "
+    "last id therefore never decreases: not by an appended entry, nor by a new ledger. A reopened store continues from "
+    "it, at or above the last id of the newest entry.",
     Control(
         "a reopened store reads only the ledger properties",
         "model.txn_log.replay",
