@@ -45,6 +45,11 @@ class Snapshot(NamedTuple):
         return Acks(self.first_unacked, deleted, tuple([Partial(*each) for each in self.ack_sets]))
 
 
+def after_reset(reset: Reset) -> Snapshot:
+    """Returns the acknowledgements after a reset. O(1)."""
+    return Snapshot(reset.entry, (), (), () if reset.remaining is None else ((reset.entry, reset.remaining),))
+
+
 class Ledgers:
     """The number of entries of each ledger, and the number of its first entry."""
 
@@ -365,8 +370,8 @@ class BatchAcks:
         """Returns the record of memory, or of the state after a reset. O(n + k), up to the caps."""
         ranges, ack_sets = self.cfg.max_ranges, self.cfg.max_batch_records
         if to_apply is not None:
-            after = ((to_apply.entry, to_apply.remaining),) if to_apply.remaining else ()
-            return Snapshot(to_apply.entry, (), (), after[:ack_sets])
+            after = after_reset(to_apply)
+            return after._replace(ack_sets=after.ack_sets[:ack_sets])
         held = [(entry, self._ack_sets.masks[entry]) for entry in self._ack_sets.order[:ack_sets]]
         return Snapshot(self._first_unacked, self._deleted.firsts[:ranges], self._deleted.ends[:ranges], held)
 
@@ -408,9 +413,7 @@ class BatchAcks:
         _, resets, to_apply = write
         self._durable, self._writing = durable, None
         if to_apply is not None:
-            self._take(
-                Snapshot(to_apply.entry, (), (), ((to_apply.entry, to_apply.remaining),) if to_apply.remaining else ())
-            )
+            self._take(after_reset(to_apply))
             self._dirty = False
         self._start_queued()
         return Written(True, tuple([each.ticket for each in resets]))
@@ -439,19 +442,19 @@ class BatchAcks:
 
     def reset(self, position: Position, ack_set: AckSet | None) -> int | Refused:
         """Starts a reset, or queues it. O(log l), and a record."""
-        ledgers, given = self._ledgers, number(ack_set) if ack_set else 0
+        ledgers, given = self._ledgers, number(ack_set) if ack_set else None
         to = ledgers.number(position)
         if to is None and not ack_set and position == ledgers.position(ledgers.total):
             to = ledgers.total
         if to is None:
             return Refused("illegal_argument", "position is not that of an entry, nor the next one")
-        refusal = self._ack_set_error(to, given, "")
+        refusal = self._ack_set_error(to, given or 0, "")
         if refusal is not None:
             return refusal
-        if ack_set and not given:
+        if given == 0:
             return Refused("illegal_argument", "ack_set leaves nothing of the entry")
         if not self._batch_acks or given == (1 << self._size(to)) - 1:
-            given = 0
+            given = None
         requested = Reset(self._next_ticket, to, given)
         self._next_ticket += 1
         if self._reading or self._writing is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, sometimes
 from model.batch_acks.machine import Ack, Delivered, batch_acks
-from model.batch_acks.state import Acks, Config, Reset, State, position_of
+from model.batch_acks.state import Acks, Config, Reset, State, Write, position_of
 from model.machine import Failed, Refused
 
 ACKS = ("ack_individual", "ack_cumulative")
@@ -83,7 +83,7 @@ def fits(cfg: Config, s: State, acks: Acks) -> bool:
 def left_after(cfg: Config, reset: Reset, count: int) -> Left:
     """Returns the masks of the first entries after a reset."""
     rest = [0 if n < reset.entry else everything(cfg, n) for n in range(count)]
-    if reset.remaining and reset.entry < count:
+    if reset.remaining is not None:
         rest[reset.entry] &= reset.remaining
     return rest
 
@@ -93,16 +93,22 @@ def is_error(event: Event) -> bool:
     return isinstance(event.outcome, Refused | Failed)
 
 
+def stored_write(before: State, event: Event) -> Write | None:
+    """Returns the write that completes successfully."""
+    is_end = event.name in ENDS and not is_error(event) and event.outcome.stored
+    return before.writing if is_end else None
+
+
 def done_resets(before: State, event: Event) -> tuple[Reset, ...]:
     """Returns the resets that complete successfully."""
-    is_end = event.name in ENDS and not is_error(event) and event.outcome.stored
-    return before.writing.resets if is_end and before.writing is not None else ()
+    write = stored_write(before, event)
+    return () if write is None else write.resets
 
 
 def may_undo_acks(before: State, event: Event) -> bool:
     """Whether acks may be undone: a reset takes effect, or the cursor recovers."""
-    is_reset = event.name in ENDS and before.writing is not None and before.writing.to_apply is not None
-    return is_reset or event.name in RESTARTS
+    write = stored_write(before, event)
+    return event.name in RESTARTS or (write is not None and write.to_apply is not None)
 
 
 # ---- acknowledgements ---------------------------------------------------------------------------------
@@ -305,9 +311,15 @@ def mark_delete_position_is_before_first_undeleted_entry(cfg: Config, s: State) 
 
 @always(batch_acks)
 def mark_delete_position_moves_back_only_by_reset(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The mark-delete position moves back only by a reset or a recovery, and the read position is never before it."""
-    moved_on = after.acks.first_unacked >= before.acks.first_unacked or may_undo_acks(before, event)
-    return moved_on and after.read_position >= after.acks.first_unacked
+    """The mark-delete position moves back only by a reset or a recovery.
+
+    It takes along the read position, which is never before it. Otherwise only reads, resets and recoveries move the
+    read position.
+    """
+    if may_undo_acks(before, event) or event.name == "end_read":
+        return after.read_position >= after.acks.first_unacked
+    is_kept = after.read_position == max(before.read_position, after.acks.first_unacked)
+    return is_kept and after.acks.first_unacked >= before.acks.first_unacked
 
 
 @always(batch_acks)
@@ -324,7 +336,7 @@ def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event:
     rest = left_in(cfg, before)
     entry = next((n for n in range(before.read_position, len(rest)) if rest[n]), None)
     if entry is None or event.outcome is None:
-        return entry is None and event.outcome is None
+        return entry is None and event.outcome is None and after.read_position == before.read_position
     words = event.outcome.ack_set
     delivered = everything(cfg, entry) if words is None else sum(word % 2**64 << 64 * i for i, word in enumerate(words))
     is_it = (
@@ -337,9 +349,9 @@ def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event:
 # ---- storage ------------------------------------------------------------------------------------------
 
 
-@always(batch_acks, on=("crash",))
+@always(batch_acks, on=RESTARTS)
 def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a crash, each acknowledged message was acknowledged before, or is acknowledged by the reset in flight."""
+    """After a recovery, each acknowledged message was acknowledged before, or is by the reset that a crash survives."""
     if is_error(event):
         return True
     known, found = left_in(cfg, before), left_in(cfg, after)
@@ -349,12 +361,20 @@ def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event
     return is_subset(left_after(cfg, to_apply, entries(before)), found)
 
 
+@always(batch_acks, on=RESTARTS)
+def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A recovered cursor has exactly the acknowledgements of its record; ack sets only with batch-index acks."""
+    ack_sets, count = after.durable.partial if after.batch_acks else (), entries(after)
+    stored = after.durable._replace(partial=ack_sets)
+    return is_error(event) or left(cfg, after.acks, count) == left(cfg, stored, count)
+
+
 @always(batch_acks)
 def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
     """If the cursor is not dirty, a recovery finds all acknowledgements, as far as a record can hold them."""
-    if s.dirty or not fits(cfg, s, s.acks) or (s.writing is not None and s.writing.to_apply is not None):
+    if s.dirty or not fits(cfg, s, s.acks):
         return True
-    record = s.durable if s.writing is None else s.writing.record
+    record = s.durable if s.writing is None or s.writing.to_apply is not None else s.writing.record
     count = entries(s)
     return is_subset(left(cfg, record, count), left(cfg, s.acks, count))
 
@@ -394,20 +414,21 @@ def record_respects_configured_limits(cfg: Config, s: State) -> bool:
 
 @always(batch_acks)
 def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record that cannot hold everything keeps the lowest ranges and ack sets:
+    """A record of memory, written or stored by a clean close, has the lowest ranges and ack sets up to the limits:
 
     those next to the mark-delete position.
     """
-    write = after.writing
-    if write is None or write is before.writing or write.to_apply is not None:
+    write, is_close = after.writing, event.name == "reopen" and not is_error(event)
+    if not is_close and (write is None or write is before.writing or write.to_apply is not None):
         return True
-    kept, lost = write.record, after.acks
-    held, known = ranges(after.ledgers, kept.deleted), ranges(after.ledgers, lost.deleted)
+    kept, memory = (after.durable, before.acks) if is_close or write is None else (write.record, after.acks)
+    held, known = ranges(after.ledgers, kept.deleted), ranges(after.ledgers, memory.deleted)
     most = min(len(known), cfg.max_ranges)
+    loses_ack_sets = is_close and not cfg.metadata_sets_are_recovered
     return (
-        kept.first_unacked == lost.first_unacked
+        kept.first_unacked == memory.first_unacked
         and held[:most] == known[:most]
-        and kept.partial == lost.partial[: cfg.max_batch_records]
+        and (loses_ack_sets or kept.partial == memory.partial[: cfg.max_batch_records])
     )
 
 
@@ -439,10 +460,16 @@ def reset_takes_effect_with_its_write(cfg: Config, before: State, event: Event, 
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
     to = number(before, ack)
-    remaining = requested(before, ack) if any(ack.ack_set or ()) and requested(before, ack) != -1 else 0
+    remaining = requested(before, ack) if ack.ack_set else -1
     last = after.queued[-1] if after.queued else after.writing and after.writing.resets[-1]
     is_next = event.outcome == before.next_ticket == after.next_ticket - 1
-    return is_next and last == Reset(event.outcome, to, 0 if remaining == everything(cfg, to) else remaining)
+    return is_next and last == Reset(event.outcome, to, None if remaining in (-1, everything(cfg, to)) else remaining)
+
+
+@always(batch_acks)
+def queued_operation_waits_for_read_or_write(cfg: Config, s: State) -> bool:
+    """An operation is queued only while a read or a write is in flight."""
+    return not s.queued or s.reading or s.writing is not None
 
 
 @always(batch_acks)
@@ -539,7 +566,7 @@ def queued_reset_starts_with_later_write(cfg: Config, before: State, event: Even
 def reset_into_batch_before_mark_delete_position(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A reset with an ack set completes, to an entry before the mark-delete position."""
     resets = done_resets(before, event)
-    return bool(resets) and resets[-1].remaining > 0 and resets[-1].entry < before.acks.first_unacked
+    return bool(resets) and resets[-1].remaining is not None and resets[-1].entry < before.acks.first_unacked
 
 
 @sometimes(batch_acks, on=("end_read",))

@@ -103,10 +103,8 @@ MarkDeletedBefore(a, n) ==
   LET first_unacked == FirstNotIn(a.deleted, n)
   IN Acks(first_unacked, {k \in a.deleted : k >= first_unacked}, {p \in a.partial : p.entry >= first_unacked})
 
-\* The mark-delete position advances over deleted entries that follow; ack sets before it are dropped.
-WithMarkDeleteAdvanced(a) ==
-  IF a.first_unacked \in a.deleted \/ \E p \in a.partial : p.entry < a.first_unacked
-  THEN MarkDeletedBefore(a, a.first_unacked) ELSE a
+\* The mark-delete position advances over deleted entries that follow; ack sets of passed entries are dropped.
+WithMarkDeleteAdvanced(a) == IF a.first_unacked \in a.deleted THEN MarkDeletedBefore(a, a.first_unacked) ELSE a
 
 \* The remaining messages that an ack requests: {} for the whole entry, None if the ack has no effect.
 RequestedMask(batch_index_acks, words) ==
@@ -140,7 +138,7 @@ Capped(ls, a) ==
 InMetadata(a) == IF metadata_sets_are_recovered THEN a ELSE [a EXCEPT !.partial = {}]
 
 AfterReset(r) ==
-  Acks(r.entry, {}, IF r.remaining = {} THEN {} ELSE {[entry |-> r.entry, remaining |-> r.remaining]})
+  Acks(r.entry, {}, IF r.remaining = None THEN {} ELSE {[entry |-> r.entry, remaining |-> r.remaining]})
 
 \* The record of memory, or of a reset.
 RecordOf(s, applied) ==
@@ -184,13 +182,13 @@ AfterIndividual(s, list) ==
                  ELSE IF lists_are_atomic THEN s ELSE [s EXCEPT !.memory = a]
   IN IF is_invalid THEN s ELSE With(AckedList(s, s.memory, list), Done)
 
-\* Shipped rule: the ack set replaces that of its entry if its first bit is later; ack sets of earlier entries are
-\* dropped.
+\* Shipped rule: the ack set replaces that of its entry if its first bit is later; ack sets before the previous entry
+\* are dropped.
 FirstIn(mask) == IF mask = {} THEN -1 ELSE CHOOSE i \in mask : \A j \in mask : i <= j
 ReplacedIfFurther(s, n, given) ==
   IF n = None \/ given = None THEN s.memory
   ELSE LET old == RemainingOf(s.memory, n)
-           rest == {p \in s.memory.partial : p.entry >= n}
+           rest == {p \in s.memory.partial : p.entry >= n - 1}
            is_further == old = None \/ (old # None /\ FirstIn(given) > FirstIn(old))
        IN [s.memory EXCEPT !.partial = IF ~is_further THEN rest
                                       ELSE IF given = AllOf(n) THEN Without(rest, n) ELSE WithRemaining(rest, n, given)]
@@ -263,10 +261,10 @@ AfterFailure(s, is_stored) ==
 ResetTo(s, p, words) ==
   LET is_next == p = PositionOf(s.ledgers, Total(s.ledgers)) /\ ~IsGiven(words)
       n == IF IsEntry(s.ledgers, p) THEN NumberOf(s.ledgers, p) ELSE IF is_next THEN Total(s.ledgers) ELSE None
-      remaining == IF IsGiven(words) /\ s.batch_acks THEN MaskOf(words) ELSE {}
+      remaining == IF IsGiven(words) /\ s.batch_acks THEN MaskOf(words) ELSE None
   IN CASE n = None -> None
        [] n # None /\ IsGiven(words) /\ (HasBitBeyondBatch(n, words) \/ MaskOf(words) = {}) -> None
-       [] OTHER -> [entry |-> n, remaining |-> IF remaining = AllOf(n) THEN {} ELSE remaining]
+       [] OTHER -> [entry |-> n, remaining |-> IF remaining = AllOf(n) THEN None ELSE remaining]
 WithReset(s, r) ==
   IF r = None THEN s ELSE IF IsBusy(s) THEN [s EXCEPT !.queued = Append(@, r)] ELSE WithWriteStarted(s, <<r>>)
 

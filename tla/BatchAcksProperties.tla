@@ -55,9 +55,9 @@ RecoveryInventsNoAcknowledgement ==
        (survives => writing # None) => IsSubset(Before(survives), AfterCrash(Contents, survives).memory)
 
 CleanCursorIsDurable ==
-  LET record == IF writing = None THEN durable ELSE writing.record
-      is_reset == writing # None /\ writing.applies
-  IN ~dirty /\ Fits(memory) /\ ~is_reset => IsSubset(record, memory)
+  LET is_stored == writing = None \/ (writing # None /\ writing.applies)
+      record == IF is_stored THEN durable ELSE writing.record
+  IN ~dirty /\ Fits(memory) => IsSubset(record, memory)
 
 RecordRespectsConfiguredLimits == Fits(durable) /\ (writing # None => Fits(writing.record))
 

@@ -13,11 +13,13 @@ from impl.batch_acks import BatchAcks
 from invariants import batch_acks as invariants
 from model.ack_set import AckSet, words_of
 from model.batch_acks.machine import Ack, batch_acks
-from model.batch_acks.state import Acks, Config, Partial, Reset, State, Write
+from model.batch_acks.state import Acks, Config, Partial, Reset, State, Write, position_of
 from model.positions import Position
 
 #: Acks are mostly for this many entries, from the one at the mark-delete position on.
 _NEAR = 4
+#: A topic that starts with at least this many entries has a long backlog. Half of its acks are spread over it.
+_LONG_BACKLOG = 80
 
 
 @lru_cache(maxsize=1024)
@@ -93,10 +95,25 @@ def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) 
     return found
 
 
+@lru_cache(maxsize=1024)
+def lists_spread(sizes: tuple[int, ...], ledgers: tuple[int, ...], last: int) -> Lists:
+    """Returns lists of the last entry with acks, of the next ones, and of one far behind it: many ranges and ack sets.
+
+    At the end of the backlog it returns lists of the entries half way.
+    """
+    last = last if last + 2 < sum(ledgers) else last // 2
+    numbers = [n for n in (last, last + 1, last + 2, last + 2, last + 34) if n < sum(ledgers)]
+    found = [(position_of(ledgers, n), sizes[n % len(sizes)]) for n in numbers]
+    return tuple([each for at, size in found for each in (*singles(at, size), *[(Ack(at, None),)] * 8)])
+
+
 def lists(cfg: Config, s: State) -> Lists:
     """Returns lists near the mark-delete position, some with a position after the last entry, and the empty list."""
     first, ledgers = max(s.acks.first_unacked - 1, 0), s.ledgers
     found = lists_near(cfg.batch_sizes, first % len(cfg.batch_sizes), near(ledgers, s.acks.first_unacked))
+    if cfg.entries >= _LONG_BACKLOG and len(found) > 1:
+        last = max(s.acks.deleted.bit_length(), s.acks.partial[-1].entry if s.acks.partial else first)
+        found += lists_spread(cfg.batch_sizes, ledgers, last)
     next_entry = Ack(Position(len(ledgers), ledgers[-1]), None)
     if len(found) == 1:
         return (), (next_entry,)
@@ -114,6 +131,8 @@ def lists(cfg: Config, s: State) -> Lists:
 def situation(cfg: Config, s: State) -> str:
     """Returns whether few or many entries follow the mark-delete position."""
     ahead = sum(s.ledgers) - s.acks.first_unacked
+    if cfg.entries >= _LONG_BACKLOG:
+        return "long backlog"
     return "few" if ahead < 3 else "many" if ahead > 9 else ""
 
 
@@ -349,7 +368,7 @@ subject = Subject(
     },
     settings={
         "batch_sizes": ((4, 1, 3), (1,), (2, 2), (64, 3), (65, 1), (128,), (5,)),
-        "entries": (4, 0, 9),
+        "entries": (4, 0, 9, 4, 0, 9, 4, 0, 9, _LONG_BACKLOG),
         "batch_acks": (True, True, True, False),
         "max_ranges": (10_000, 1, 2, 0),
         "max_batch_records": (10_000, 1, 2, 0),
@@ -371,7 +390,11 @@ subject = Subject(
         "is_fully_persistable": 0.5,
     },
     situation=situation,
-    in_situation={"few": {"add_entry": 4, "reset": 2}, "many": {"add_entry": 0.2, "ack_cumulative": 2}},
+    in_situation={
+        "few": {"add_entry": 4, "reset": 2},
+        "many": {"add_entry": 0.2, "ack_cumulative": 2},
+        "long backlog": {"add_entry": 0.1, "ack_cumulative": 0.1, "reset": 0.2, "crash": 0.3},
+    },
     swarms={
         "gaps": {"ack_cumulative": 0.1, "roll_ledger": 2, "reset": 0.2, "crash": 0.5},
         "storage": {"flush": 2, "written": 1.5, "write_fails": 3, "crash": 3, "reopen": 4},

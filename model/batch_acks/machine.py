@@ -21,10 +21,11 @@ queue, limits of records.
 
 Not modelled: the interval between writes (a write may start at any time), several writes in flight, record sizes in
 bytes, properties of the cursor, pending acks of transactions (`model/pending_acks`), and the client, which groups the
-acks of a batch. An ack set that acknowledges nothing is not stored here; the shipped cursor stores it. Entries before
-the mark-delete position are dropped at once here; the shipped cursor keeps them until its next write. The mark-delete
-position stays at an entry when a rollover moves that of a caught-up cursor to (new ledger, -1)
-(`maybeUpdateCursorBeforeTrimmingConsumedLedger`).
+acks of a batch. An ack of a position before the last entry where no entry is, such as one behind the end of a closed
+ledger, is rejected in every profile. An ack set that acknowledges nothing is not stored here; the shipped cursor stores
+it. Ack sets of entries that the mark-delete position passes are dropped at once here; the shipped cursor keeps them
+until its next write. The mark-delete position stays at an entry when a rollover moves that of a caught-up cursor to
+(new ledger, -1) (`maybeUpdateCursorBeforeTrimmingConsumedLedger`).
 """
 
 from __future__ import annotations
@@ -240,12 +241,12 @@ def mark_delete_error(s: State, entry: int | None, requested: int | None) -> str
 def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, given: int | None) -> Acks:
     """Shipped rule of `asyncMarkDelete`: the ack set replaces the stored one if its first set bit is later.
 
-    Ack sets of earlier entries are dropped.
+    Ack sets before the target are dropped: the target is the previous entry.
     """
     if entry is None or given is None:
         return s.acks
     old = remaining_of(s.acks, entry)
-    partial = tuple([p for p in s.acks.partial if p.entry >= entry])
+    partial = tuple([p for p in s.acks.partial if p.entry >= entry - 1])
     if old is None or first_of(given) > first_of(old):
         acks_some = given != all_of(size_of(cfg, entry))
         partial = with_remaining(partial, entry, given) if acks_some else without(partial, entry)
@@ -372,8 +373,10 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
         wrong = "ack_set leaves nothing of the entry"
     if wrong:
         return refused(s, "illegal_argument", wrong)
-    remaining = mask_of(ack_set) if ack_set and s.batch_acks else 0
-    requested = Reset(s.next_ticket, entry, 0 if remaining == all_of(size_of(cfg, entry)) else remaining)
+    remaining = mask_of(ack_set) if ack_set and s.batch_acks else None
+    if remaining is not None and remaining == all_of(size_of(cfg, entry)):
+        remaining = None
+    requested = Reset(s.next_ticket, entry, remaining)
     s = s._replace(next_ticket=requested.ticket + 1)
     if is_busy(s):
         return s._replace(queued=(*s.queued, requested)), requested.ticket

@@ -129,9 +129,7 @@ class Reset(NamedTuple):
 
     ticket: int  # number of the request; a step's outcome names by it the requests whose callbacks complete
     entry: int  # to read next
-    #: mask of the messages of `entry` that remain; 0: no ack set, so all of them remain (elsewhere a mask of 0 is the
-    #: opposite: every message is acknowledged)
-    remaining: int
+    remaining: int | None  # mask of the messages of `entry` that remain; None: all of them
 
 
 class Write(NamedTuple):
@@ -259,11 +257,8 @@ def with_mark_delete_at(acks: Acks, first_unacked: int) -> Acks:
 
 
 def with_mark_delete_advanced(acks: Acks) -> Acks:
-    """Advances the mark-delete position over individually deleted entries; ack sets before it are dropped."""
-    first_unacked, deleted, partial = acks
-    if deleted >> first_unacked & 1 or (partial and partial[0].entry < first_unacked):
-        return with_mark_delete_at(acks, first_unacked)
-    return acks
+    """Advances the mark-delete position over individually deleted entries; ack sets of passed entries are dropped."""
+    return with_mark_delete_at(acks, acks.first_unacked) if acks.deleted >> acks.first_unacked & 1 else acks
 
 
 def requested_mask(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int | None:
@@ -344,7 +339,7 @@ def after_reset(reset: Reset) -> Acks:
 
     Acknowledged are the entries before its entry, and the messages of its entry that its ack set acknowledges.
     """
-    return Acks(reset.entry, 0, (Partial(reset.entry, reset.remaining),) if reset.remaining else ())
+    return Acks(reset.entry, 0, () if reset.remaining is None else (Partial(reset.entry, reset.remaining),))
 
 
 def record_of(cfg: Config, s: State, to_apply: Reset | None) -> Acks:
