@@ -208,7 +208,7 @@ def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, eve
     """An ack or reset fails if and only if a position has no entry, a bit is beyond the batch, a cumulative ack is
     before the mark-delete position, or a reset's ack set leaves nothing. A reset may be after the last entry.
 
-    The error says what is wrong; of a list, at the first position that never has an entry or else has none yet.
+    The error of a list names the first ack that can never succeed, else the first of an entry that is not added yet.
     """
     if event.name == "ack_individual":
         faults = [fault_of(cfg, before, ack) for ack in event.arguments["acks"]]

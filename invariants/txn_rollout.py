@@ -63,18 +63,19 @@ def old_broker_never_reads_batch(cfg: Config, before: State, event: Event, after
 def new_broker_reads_any_mixture(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A new broker opens any store and reads every undeleted record, in any mixture of batches and plain entries.
 
-    The outcome is the number of records read, or a failure if a store stays closed.
+    An old broker opens a store without batches; one with a batch stays closed. Other stores do not change. The outcome
+    is the number of records read, or a failure if a store stays closed.
     """
-    opened, read = True, 0
+    stores, read, opened = list(before.stores), 0, True
     for store, broker in openings(before, event):
-        is_open = after.stores[store].owner == broker
-        if before.brokers[broker].new and not (is_open and reread(cfg, before, store, broker) == after.stores[store]):
-            return False
-        opened = opened and is_open
-        read += left(after.stores[store])
-    return isinstance(event.outcome, Refused) or (
-        event.outcome == read if opened else isinstance(event.outcome, Failed)
-    )
+        is_readable = before.brokers[broker].new or not batches(stores[store])
+        stores[store] = (
+            reread(cfg, before, store, broker) if is_readable else stores[store]._replace(owner=None, batching=False)
+        )
+        opened = opened and is_readable
+        read += left(stores[store])
+    is_told = event.outcome == read if opened else isinstance(event.outcome, Failed)
+    return after == State(before.brokers, tuple(stores)) and (isinstance(event.outcome, Refused) or is_told)
 
 
 def deletable(cfg: Config, batching: bool, e: Entry) -> bool:
@@ -83,7 +84,7 @@ def deletable(cfg: Config, batching: bool, e: Entry) -> bool:
 
 
 def reread(cfg: Config, before: State, store: int, broker: int) -> Store:
-    """A store after a new broker opened it: records that were not deletable are open again, the last ledger is new."""
+    """A store after a broker opened it: records that were not deletable are open again, the last ledger is new."""
     old, flag = before.stores[store], before.brokers[broker].flag
     ledgers = []
     for ledger in old.ledgers:
@@ -139,11 +140,11 @@ def entries_follow_batching_mode(cfg: Config, before: State, event: Event, after
     if isinstance(event.outcome, Refused):
         return True
     store, count = event.arguments["store"], event.arguments["records"]
-    old, new = before.stores[store], after.stores[store]
-    wanted = [Entry(count, count, 0)] if old.batching else [Entry(0, 1, 0)] * count
-    is_last = [each.id for each in new.ledgers] == [each.id for each in old.ledgers]
-    is_last = is_last and new.ledgers[:-1] == old.ledgers[:-1] and event.outcome == len(wanted)
-    return is_last and entries(new) == entries(old) + wanted
+    old = before.stores[store]
+    wanted = (Entry(count, count, 0),) if old.batching else (Entry(0, 1, 0),) * count
+    ledgers = (*old.ledgers[:-1], Ledger(old.ledgers[-1].id, (*old.ledgers[-1].entries, *wanted)))
+    stores = (*before.stores[:store], old._replace(ledgers=ledgers), *before.stores[store + 1 :])
+    return after == State(before.brokers, stores) and bool(event.outcome == len(wanted))
 
 
 @always(txn_rollout)
@@ -228,18 +229,18 @@ def ending_deletes_records(cfg: Config, before: State, event: Event, after: Stat
     if isinstance(event.outcome, Refused):
         return True
     for number, old in enumerate(before.stores):
-        at, ledgers, place = event.arguments.get("entry"), [], 0
+        at, ledgers, index = event.arguments.get("entry"), [], 0
         chosen = old.owner is not None and event.arguments.get("store", number) == number
         for ledger in old.ledgers:
             found = []
             for e in ledger.entries:
-                count = 0 if not chosen or at not in (None, place) else e.open if at is None else 1
+                count = 0 if not chosen or at not in (None, index) else e.open if at is None else 1
                 kept = 0 if deletable(cfg, old.batching, e) else count
                 new = Entry(e.batch, e.open - count, e.ended + kept)
                 found += [new] if new.open + new.ended else []
-                if chosen and at == place and event.outcome != new.open + new.ended:
+                if chosen and at == index and event.outcome != new.open + new.ended:
                     return False
-                place += 1
+                index += 1
             ledgers.append(Ledger(ledger.id, tuple(found)))
         if after.stores[number] != old._replace(ledgers=tuple(ledgers)):
             return False
@@ -283,16 +284,19 @@ def ledgers_are_well_formed(cfg: Config, s: State) -> bool:
 
 @always(txn_rollout, on=("trim",))
 def only_deleted_ledgers_are_trimmed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Trimming removes exactly the fully deleted first ledgers of open stores, never the last one."""
+    """Trimming removes exactly the fully deleted first ledgers of open stores, never the last one.
+
+    It changes nothing else.
+    """
     gone = 0
     for old, new in zip(before.stores, after.stores, strict=True):
         count = len(old.ledgers) - len(new.ledgers)
         gone += count
-        if new.ledgers != old.ledgers[count:] or any(ledger.entries for ledger in old.ledgers[:count]):
+        if new != old._replace(ledgers=old.ledgers[count:]) or any(ledger.entries for ledger in old.ledgers[:count]):
             return False
-        if old.owner is not None and len(new.ledgers) > 1 and not new.ledgers[0].entries:
+        if count if old.owner is None else len(new.ledgers) > 1 and not new.ledgers[0].entries:
             return False
-    return bool(event.outcome == gone)
+    return bool(event.outcome == gone) and after.brokers == before.brokers
 
 
 @always(txn_rollout, on=("roll_ledger", *OPENS))

@@ -283,6 +283,21 @@ def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event,
     return len(written) < len(flushed) and sum(flushed) - sum(written) <= failed
 
 
+@always(txn_writer, on=TASKS, given=lambda cfg: cfg.unserialisable_batch == "fails")
+def flush_reports_size_and_age_of_its_batch(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A flush reports the bytes of its records, and how long the oldest of them was buffered: since it was added."""
+    happened, old = effects_of(event), before.buffer
+    if not happened.flushes:
+        return all(each.since == after.now for each in after.buffer if each not in old)
+    now = before.timer if event.name == "advance_time" else after.now
+    assert now is not None
+    oldest = [old[0].since if old else now, *[now] * len(happened.flushes)]
+    ages = [now - since for since in oldest[: len(happened.flushes)]]
+    sizes = [write.size - cfg.header_bytes for write in happened.writes if write.batched]
+    is_size = [flush.size for flush in happened.flushes] == sizes or len(sizes) < len(happened.flushes)
+    return is_size and [flush.waited for flush in happened.flushes] == ages
+
+
 @always(txn_writer)
 def buffered_record_is_flushed_within_max_delay(cfg: Config, s: State) -> bool:
     """While an open writer has a buffered record, the timer is due at most max_delay after the record was added, or a

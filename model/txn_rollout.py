@@ -367,12 +367,12 @@ def after_ends(cfg: Config, store: Store, e: Entry, count: int) -> Entry:
 
 
 def located(ledgers: tuple[Ledger, ...], entry: int) -> tuple[int, int]:
-    """The ledger and index of the n-th undeleted entry; beyond the last ledger if there is none."""
-    place = 0
-    while place < len(ledgers) and entry >= len(ledgers[place].entries):
-        entry -= len(ledgers[place].entries)
-        place += 1
-    return place, entry
+    """The indexes of the ledger of the n-th undeleted entry, and of the entry in it; beyond the last ledger if none."""
+    index = 0
+    while index < len(ledgers) and entry >= len(ledgers[index].entries):
+        entry -= len(ledgers[index].entries)
+        index += 1
+    return index, entry
 
 
 @txn_rollout.action
@@ -384,16 +384,16 @@ def end_transaction(cfg: Config, s: State, store: StoreName, entry: Number) -> S
     old = s.stores[store]
     if old.owner is None:
         return refused(s, "illegal_state", "the store is closed")
-    place, at = located(old.ledgers, entry)
-    if place == len(old.ledgers):
+    index, at = located(old.ledgers, entry)
+    if index == len(old.ledgers):
         return refused(s, "illegal_argument", "there is no such entry")
-    ledger = old.ledgers[place]
+    ledger = old.ledgers[index]
     e = ledger.entries[at]
     if not e.open:
         return refused(s, "illegal_argument", "no transaction of the entry is open")
     e = after_ends(cfg, old, e, 1)
     kept = (*ledger.entries[:at], *((e,) if left_in(e) else ()), *ledger.entries[at + 1 :])
-    ledgers = (*old.ledgers[:place], Ledger(ledger.id, kept), *old.ledgers[place + 1 :])
+    ledgers = (*old.ledgers[:index], Ledger(ledger.id, kept), *old.ledgers[index + 1 :])
     return with_store(s, store, old._replace(ledgers=ledgers)), left_in(e)
 
 

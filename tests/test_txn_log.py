@@ -84,6 +84,17 @@ def results(outcome: Any) -> list[str]:
 # ---- requests
 
 
+def test_a_transaction_that_stays_open_pins_a_window_of_many_entries() -> None:
+    """Transaction 0 stays open while 30 others commit in 90 entries; a replay after a crash reads its entry only."""
+    others = [
+        step for txn in range(1, 31) for step in (NEW, DONE, to(txn, "COMMITTING"), DONE, to(txn, "COMMITTED"), DONE)
+    ]
+    steps = [NEW, DONE, *others, ("persist",), ("crash", 0), ("replay_entry",), ("complete_replay",)]
+    s, recovered = after(PLAIN, *steps)
+    assert recovered == Recovered((), (), (OpenTxn(0, 100),))
+    assert s.acks == Acks(0, (1 << 91) - 2)
+
+
 def test_transaction_is_ongoing_from_durable_new_record_until_its_end() -> None:
     s, outcome = after(TWO, NEW, ("add_participant", 0, "ADD_PARTITION", 1))
     assert isinstance(outcome, Refused), "its NEW record is not durable"

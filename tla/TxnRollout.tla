@@ -17,7 +17,7 @@ CONSTANTS
   \* Settings, and rules on which versions and operators differ.
   brokers, stores, batch_index_acks, operators_follow_steps, last_ledgers_recorded, flag_is_read_at_open,
   batch_index_deletion_needs_batching,
-  \* The values of the actions' arguments; brokers and stores are named from 0, and stand from 1 on.
+  \* The values of the actions' arguments. Names of brokers and stores start at 0, indexes in sequences at 1.
   broker, store, on, records, entry
 
 VARIABLES

@@ -7,7 +7,7 @@ from impl.ack_set import AckSets
 from invariants import ack_set as invariants
 from model.ack_set import AckPosition, Batch, Config, State, ack_set
 
-#: empty, one and two words, zero words at the end and before it, word boundaries, full batches of 10, 64, 65 and 128
+#: empty, one, two and four words, zero words at the end and before it, word boundaries, full batches of 10, 64, 65, 128
 ACK_SETS = (
     (),
     (0,),
@@ -23,6 +23,7 @@ ACK_SETS = (
     (-1, -1),
     (0, 0),
     (5, -8),
+    (0, 0, 0, 129),
 )
 #: null, without and with an ack set; mostly of one entry
 POSITIONS = (
@@ -33,7 +34,7 @@ POSITIONS = (
     AckPosition(2, 0, True, None),
 )
 #: the first and last index of batches and words, and one beyond each
-INDICES = (0, 1, 2, 9, 10, 63, 64, 65, 127, 128, 130)
+INDICES = (0, 1, 2, 9, 10, 63, 64, 65, 127, 128, 130, 192, 199)
 
 
 def batches(cfg: Config, s: State) -> tuple[int, ...]:
@@ -173,7 +174,7 @@ subject = Subject(
         "is_ack_set_overlap.current": (None, *ACK_SETS),
         "is_ack_set_overlap.other": (None, *ACK_SETS),
     },
-    settings={"batch_size": (10, 1, 64, 65, 128)},
+    settings={"batch_size": (10, 1, 64, 65, 128, 200, 0)},
     weights={
         "open_batch": 0.5,
         "recycle": 0.5,

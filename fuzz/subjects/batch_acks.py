@@ -112,8 +112,8 @@ def lists(cfg: Config, s: State) -> Lists:
     first, ledgers = max(s.acks.first_unacked - 1, 0), s.ledgers
     found = lists_near(cfg.batch_sizes, first % len(cfg.batch_sizes), near(ledgers, s.acks.first_unacked))
     if cfg.entries >= _LONG_BACKLOG and len(found) > 1:
-        last = max(s.acks.deleted.bit_length(), s.acks.partial[-1].entry if s.acks.partial else first)
-        found += lists_spread(cfg.batch_sizes, ledgers, last)
+        furthest = max(s.acks.deleted.bit_length(), s.acks.partial[-1].entry if s.acks.partial else first)
+        found += lists_spread(cfg.batch_sizes, ledgers, furthest)
     next_entry = Ack(Position(len(ledgers), ledgers[-1]), None)
     if len(found) == 1:
         return (), (next_entry,)

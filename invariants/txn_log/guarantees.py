@@ -281,21 +281,43 @@ def clean_cursor_has_persisted_all_deletions(cfg: Config, s: State) -> bool:
 @always(txn_log, on=("reopen",))
 def clean_close_preserves_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A clean close and reopen with batching preserves all deletions, provided that they fit in one `PositionInfo`."""
-    is_clean = not is_error(event) and before.deletions_succeed and before.ledger != "fenced"
-    return after.acks == before.acks or not (
-        is_clean and event.arguments["batching"] and fits_in_position_info(cfg, before)
-    )
+    is_kept = closes_cleanly(before, event) and event.arguments["batching"] and fits_in_position_info(cfg, before)
+    return after.acks == before.acks or not is_kept
 
 
-@always(txn_log, on=("persist",))
+@always(txn_log, on=("persist", "reopen"))
 def persisted_cursor_record_is_prefix_of_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A `PositionInfo` that cannot hold all deletions holds every deletion below some entry, and none from it on."""
-    if event.outcome is not True:
+    """A `PositionInfo` that cannot hold all deletions holds every deletion below some entry, and none from it on.
+
+    With the deletions of that entry, it would exceed a limit.
+    """
+    is_close = closes_cleanly(before, event) and cfg.metadata_ack_sets_are_recovered
+    if not is_close and (event.name == "reopen" or event.outcome is not True):
         return True
-    pairs = list(zip(remaining_in(after, after.acks), remaining_in(after, after.durable), strict=True))
+    acks = before.acks
+    pairs = list(zip(remaining_in(after, acks), remaining_in(after, after.durable), strict=True))
     omitted = next((n for n, (in_memory, persisted) in enumerate(pairs) if in_memory != persisted), len(pairs))
     rest = zip(after.log[omitted:], pairs[omitted:], strict=True)
-    return all(persisted == (1 << len(entry)) - 1 for entry, (_, persisted) in rest)
+    if any(persisted != (1 << len(entry)) - 1 for entry, (_, persisted) in rest):
+        return False
+    end = after.first_entry + omitted + 1
+    held = Acks(acks.first_unacked, acks.deleted & (1 << end) - 1, tuple([p for p in acks.partial if p.entry < end]))
+    return omitted == len(pairs) or not fits_in_position_info(cfg, after._replace(acks=held))
+
+
+def closes_cleanly(before: State, event: Event) -> bool:
+    """Whether a store is closed that can persist its deletions."""
+    is_closed = event.name == "reopen" and not is_error(event)
+    return is_closed and before.deletions_succeed and before.ledger != "fenced"
+
+
+@always(txn_log, on=RESTARTS)
+def opened_store_has_the_persisted_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A store that is opened has exactly the persisted deletions; without batch index deletion, only whole entries."""
+    batches = after.batching and cfg.max_records > 1
+    indexes = cfg.batch_index_deletion == "always" or cfg.batch_index_acks or batches
+    stored = after.durable if indexes else after.durable._replace(partial=())
+    return is_error(event) or remaining_in(after, after.acks) == remaining_in(after, stored)
 
 
 @always(txn_log)

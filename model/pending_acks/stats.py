@@ -1,7 +1,7 @@
 """Admin statistics of pending acks: the shipped commands of `pulsar-admin transactions`, and those of PIP-160's text.
 
-PIP-160's pair of commands did not ship (`model/txn_writer/wire.py`). What its setter sets is here the configuration
-with which the log was opened. Each function returns the JSON object of the command. `low_watermark` is that of
+PIP-160's pair of commands did not ship (`model/txn_writer/wire.py`); the setting `batched_writes` takes the place
+of the one that enables batching. Each function returns the JSON object of the command. `low_watermark` is that of
 coordinator 0.
 """
 

@@ -20,8 +20,8 @@ Differences from Apache Pulsar master of 2026-07 (each a rule of `Config`; see `
     append with unknown outcome cannot follow. A failure known not to have reached the ledger does not stop the store;
   * a `PositionInfo` that exceeds a cap keeps the deletions below some entry. Independent truncation of ranges and ack
     sets can keep a COMMITTED or ABORTED record deleted and lose the deletion of the transaction's NEW record;
-  * without ongoing transactions the low watermark is the last id in the log. The last assigned id may never have
-    reached the log, and is assigned again after a crash;
+  * without ongoing transactions the low watermark is the last id in the log, not the last assigned id: an id that has
+    not reached the log is assigned again after a crash;
   * batch index deletion is always enabled, ack sets survive a clean close, and an incomplete replay fails.
 
 Not modelled: when a batch is flushed (`max_records`, otherwise any time; see `model/txn_writer`), bytes, topic names,

@@ -201,6 +201,8 @@ class Completion(NamedTuple):
 class State(NamedTuple):
     """A transaction metadata store and its log."""
 
+    #: stopped: after an append with unknown outcome; failed: the log could not be read. Either serves nothing until
+    #: the store is reopened
     status: Literal["replaying", "ready", "stopped", "failed"]
     #: open          takes appends
     #: write_failed  a write failed (`WriteFailed`); the next append fails and changes it to closed
@@ -375,7 +377,8 @@ def cursor_snapshot(cfg: Config, s: State) -> Acks:
     without the transaction's NEW record. Master of 2026-07 keeps the lowest ranges and the lowest ack sets
     independently.
     """
-    kept = capped(cursor_config(cfg), (s.first_entry, *s.ledgers), s.acks)
+    ledgers = (s.first_entry, *s.ledgers)  # the trimmed entries count as one ledger
+    kept = capped(cursor_config(cfg), ledgers, s.acks)
     return kept if cfg.cursor_truncation == "independent" else prefix_of(s.acks, kept)
 
 
