@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from invariants.pending_acks.messages import (
     APPENDS,
+    NOTHING_PENDING,
     REQUESTS,
     acknowledged,
+    applied_records,
+    apply_record,
     everything,
+    in_memory,
     is_error,
     open_numbers,
     open_requests,
+    pending_of,
     results,
 )
 from invariants.properties import Event, always
@@ -160,3 +167,38 @@ def successful_read_resets_failed_reads(cfg: Config, before: State, event: Event
     count = event.outcome if event.name == "read_entry" else 0
     done = (before.read_position + 1 - count, before.replayed + 1 - count) if event.name == "read_entry" else (None, 0)
     return after.failed_reads == 0 and after.replayed == done[1] and done[0] in (None, after.read_position)
+
+
+@always(pending_acks, on=(*APPENDS, "read_entry"))
+def cursor_gains_only_committed_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Records acknowledge no message but those that a committed transaction had pending, individually or cumulatively.
+
+    Any other message would be lost.
+    """
+    if after.cursor == before.cursor or is_error(event):
+        return True
+    first, committed = before.cursor.first_unacked, [NOTHING_PENDING]
+    if event.name == "read_entry":
+        pending = dict(in_memory(before))
+        ended = [(record.op, apply_record(pending, record)) for record in before.log[before.read_position]]
+        committed += [each for op, each in ended if op == "commit" and each is not None]
+    elif event.name == "written":
+        applied = applied_records(cfg, before, event, after)
+        committed += [pending_of(each) for each in applied if each.request.record.op == "commit"]
+    messages = [each.messages(cfg, first) for each in committed]
+    ends = after.cursor.first_unacked, after.cursor.deleted.bit_length(), *[p.entry + 1 for p in after.cursor.partial]
+    return not any(
+        acknowledged(cfg, after.cursor, n) & ~acknowledged(cfg, before.cursor, n) & ~mask
+        for n in range(first, max(ends))
+        for mask in [reduce(int.__or__, [each.get(n, 0) for each in messages])]
+    )
+
+
+@always(pending_acks, on=APPENDS)
+def transactions_above_low_watermark_are_not_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The handle itself aborts only transactions at or below a low watermark that a commit or abort carried."""
+    old = [request for entry in before.in_flight[1:] for request in entry] + list(before.buffer)
+    requests = [each.request for each in applied_records(cfg, before, event, after) if each.request.record.op != "ack"]
+    highest = max([before.low_watermark, *[request.low_watermark for request in requests]])
+    new = [request for request in open_requests(after) if not request.number and request not in old]
+    return after.low_watermark <= highest and all(request.record.txn <= highest for request in new)

@@ -6,15 +6,16 @@ The log is the reference: what it says is computed here from its records and com
 from __future__ import annotations
 
 from collections import Counter
-from functools import reduce
 from itertools import pairwise
 
 from invariants.pending_acks.calls import (  # noqa: F401
     call_changes_only_what_it_names,
     call_is_refused_iff_it_cannot_apply,
+    cursor_gains_only_committed_acks,
     request_waits_as_it_was_made,
     results_follow_status,
     successful_read_resets_failed_reads,
+    transactions_above_low_watermark_are_not_aborted,
 )
 from invariants.pending_acks.messages import (
     APPENDS,
@@ -25,7 +26,6 @@ from invariants.pending_acks.messages import (
     acknowledged,
     appended_requests,
     applied_records,
-    apply_record,
     covered,
     everything,
     in_memory,
@@ -220,31 +220,6 @@ def completed_commit_has_acknowledged_all_acks(cfg: Config, before: State, event
     return commits_are_complete(cfg, before, event, after)
 
 
-@always(pending_acks, on=(*APPENDS, "read_entry"))
-def cursor_gains_only_committed_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Records acknowledge no message but those that a committed transaction had pending, individually or cumulatively.
-
-    Any other message would be lost.
-    """
-    if after.cursor == before.cursor or is_error(event):
-        return True
-    first, committed = before.cursor.first_unacked, [NOTHING_PENDING]
-    if event.name == "read_entry":
-        pending = dict(in_memory(before))
-        ended = [(record.op, apply_record(pending, record)) for record in before.log[before.read_position]]
-        committed += [each for op, each in ended if op == "commit" and each is not None]
-    elif event.name == "written":
-        applied = applied_records(cfg, before, event, after)
-        committed += [pending_of(each) for each in applied if each.request.record.op == "commit"]
-    messages = [each.messages(cfg, first) for each in committed]
-    ends = after.cursor.first_unacked, after.cursor.deleted.bit_length(), *[p.entry + 1 for p in after.cursor.partial]
-    return not any(
-        acknowledged(cfg, after.cursor, n) & ~acknowledged(cfg, before.cursor, n) & ~mask
-        for n in range(first, max(ends))
-        for mask in [reduce(int.__or__, [each.get(n, 0) for each in messages])]
-    )
-
-
 @always(pending_acks, on=("written",))
 def commit_covers_both_ack_types(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A commit of a transaction with individual and cumulative acks acknowledges both."""
@@ -392,16 +367,6 @@ def transactions_below_low_watermark_are_aborted(cfg: Config, before: State, eve
     aborting = {request.record.txn for request in open_requests(after) if request.record.op == "abort"}
     highest = max(after.low_watermark, *watermarks) if watermarks else -1
     return all(txn > highest or txn in aborting for txn in in_memory(after).keys() - new)
-
-
-@always(pending_acks, on=APPENDS)
-def transactions_above_low_watermark_are_not_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The handle itself aborts only transactions at or below a low watermark that a commit or abort carried."""
-    old = [request for entry in before.in_flight[1:] for request in entry] + list(before.buffer)
-    requests = [each.request for each in applied_records(cfg, before, event, after) if each.request.record.op != "ack"]
-    highest = max([before.low_watermark, *[request.low_watermark for request in requests]])
-    new = [request for request in open_requests(after) if not request.number and request not in old]
-    return after.low_watermark <= highest and all(request.record.txn <= highest for request in new)
 
 
 # ---- the log and its index ----------------------------------------------------------------------------

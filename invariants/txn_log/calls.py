@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from invariants.properties import Event, always
+from model.batch_acks.state import Acks
 from model.machine import Failed, Refused
 from model.txn_log.machine import txn_log
 from model.txn_log.state import Completion, Config, Entry, Record, State
@@ -16,6 +19,28 @@ def has_next_entry(s: State) -> bool:
     """Whether the replay has an entry to read that is not deleted."""
     entries = range(max(s.read_position, s.acks.first_unacked), s.first_entry + len(s.log))
     return any(not s.acks.deleted >> n & 1 for n in entries)
+
+
+def fits_in_position_info(cfg: Config, s: State) -> bool:
+    """Whether one persisted `PositionInfo` of the cursor can hold all deletions.
+
+    A deleted range that spans two ledgers is stored as two ranges.
+    """
+    starts = s.acks.deleted & ~(s.acks.deleted << 1)
+    for first in accumulate(s.ledgers[:-1], initial=s.first_entry) if starts else ():
+        starts |= s.acks.deleted & 1 << first
+    return starts.bit_count() <= cfg.max_ranges and len(s.acks.partial) <= cfg.max_batch_records
+
+
+def closes_cleanly(before: State, event: Event) -> bool:
+    """Whether a store is closed that can persist its deletions."""
+    is_closed = event.name == "reopen" and not isinstance(event.outcome, Refused)
+    return is_closed and before.deletions_succeed and before.ledger != "fenced"
+
+
+def deleted_entries(acks: Acks) -> int:
+    """The mask of all deleted entries."""
+    return acks.deleted | (1 << acks.first_unacked) - 1
 
 
 @always(txn_log)
@@ -137,8 +162,9 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A failed append completes all entries in flight with one result, and as many as survive are in the log.
 
-    A store that is opened reads from the mark-delete position of the persisted cursor, with deletions that succeed and
-    an empty ledger, and continues with the last assigned id of the log.
+    A store that is opened has exactly the persisted deletions; without batch index deletion, only those of whole
+    entries. It reads from the mark-delete position on, with deletions that succeed and an empty ledger, and continues
+    with the last assigned id of the log.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -157,7 +183,10 @@ def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: E
             batching,
             last_id,
         )
-        starts = after.read_position == after.acks.first_unacked >= after.durable.first_unacked
+        indexes = cfg.batch_index_deletion == "always" or cfg.batch_index_acks or (batching and cfg.max_records > 1)
+        stored = deleted_entries(after.durable), after.durable.partial if indexes else ()
+        starts = after.read_position == after.acks.first_unacked
+        starts = starts and (deleted_entries(after.acks), after.acks.partial) == stored
         is_kept = event.name == "reopen" or after.durable == before.durable
         is_new = after.ledgers == ((*ledgers, 0) if ledgers[-1] else ledgers) and after.ledger_property_id == last_id
         return is_empty and is_open and starts and is_kept and is_new and bool(event.outcome == closed)

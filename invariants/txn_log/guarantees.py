@@ -6,7 +6,6 @@ error in the model's rules shows. A status or participant is *confirmed* if its 
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import NamedTuple
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
@@ -14,7 +13,9 @@ from invariants.txn_log.calls import (  # noqa: F401
     ENDED,
     call_changes_only_what_it_names,
     call_is_rejected_iff_not_allowed,
+    closes_cleanly,
     failure_and_restart_keep_log_and_cursor,
+    fits_in_position_info,
     replay_reads_next_undeleted_entry,
     request_is_appended_as_made,
 )
@@ -102,17 +103,6 @@ def remaining(acks: Acks, entry: int, size: int) -> int:
 def remaining_in(s: State, acks: Acks) -> list[int]:
     """The masks of undeleted records of all entries in the log."""
     return [remaining(acks, n, len(entry)) for n, entry in enumerate(s.log, s.first_entry)]
-
-
-def fits_in_position_info(cfg: Config, s: State) -> bool:
-    """Whether one persisted `PositionInfo` of the cursor can hold all deletions.
-
-    A deleted range that spans two ledgers is stored as two ranges.
-    """
-    starts = s.acks.deleted & ~(s.acks.deleted << 1)
-    for first in accumulate(s.ledgers[:-1], initial=s.first_entry) if starts else ():
-        starts |= s.acks.deleted & 1 << first
-    return starts.bit_count() <= cfg.max_ranges and len(s.acks.partial) <= cfg.max_batch_records
 
 
 def needed_records(s: State) -> list[int]:
@@ -303,21 +293,6 @@ def persisted_cursor_record_is_prefix_of_deletions(cfg: Config, before: State, e
     end = after.first_entry + omitted + 1
     held = Acks(acks.first_unacked, acks.deleted & (1 << end) - 1, tuple([p for p in acks.partial if p.entry < end]))
     return omitted == len(pairs) or not fits_in_position_info(cfg, after._replace(acks=held))
-
-
-def closes_cleanly(before: State, event: Event) -> bool:
-    """Whether a store is closed that can persist its deletions."""
-    is_closed = event.name == "reopen" and not is_error(event)
-    return is_closed and before.deletions_succeed and before.ledger != "fenced"
-
-
-@always(txn_log, on=RESTARTS)
-def opened_store_has_the_persisted_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A store that is opened has exactly the persisted deletions; without batch index deletion, only whole entries."""
-    batches = after.batching and cfg.max_records > 1
-    indexes = cfg.batch_index_deletion == "always" or cfg.batch_index_acks or batches
-    stored = after.durable if indexes else after.durable._replace(partial=())
-    return is_error(event) or remaining_in(after, after.acks) == remaining_in(after, stored)
 
 
 @always(txn_log)
