@@ -53,7 +53,11 @@ def was_refused(event: Event) -> bool:
 
 
 def may_be_refused(cfg: Config, before: State, event: Event) -> bool:
-    """Returns whether a change may be rejected: the heap rejects a missing position, and a broker never passes one."""
+    """Returns whether an addition or update may be rejected.
+
+    A container for a broker's calls rejects the addition of a present name, and an update without a position; the heap
+    rejects the latter with any calls.
+    """
     if event.name == "add_cursor":
         return cfg.calls == "of_the_broker" and own_cursor(before, event) is not None
     return event.arguments["position"] is None and (cfg.calls == "of_the_broker" or cfg.container == "heap")
