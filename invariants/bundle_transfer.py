@@ -131,6 +131,18 @@ def consumer_skips_no_entry(cfg: Config, s: State) -> bool:
     return True
 
 
+@always(bundle_transfer, on=("close_ledger", "disconnect", "open_topic"))
+def acknowledgements_survive_transfer(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A broker that closes its ledger persists its mark-delete position, and a topic that is opened begins with it."""
+    topic, broker = event.arguments["topic"], event.arguments["broker"]
+    o, new = before.topics[topic].objects[broker], after.topics[topic].objects[broker]
+    if not happened(event) or o is None:
+        return True
+    if event.name == "open_topic":
+        return new is not None and new.cursor == before.topics[topic].cursor
+    return not o.writable or after.topics[topic].cursor >= o.cursor
+
+
 # ---- ownership -----------------------------------------------------------------------------------------
 
 

@@ -266,11 +266,14 @@ def broker_answers_itself_only_as_owner(cfg: Config, before: State, event: Event
 
 @always(ownership_channel, on=("lookup",))
 def registered_owner_is_answered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup of an Owned bundle whose owner is registered is answered at once, with the owner."""
-    data = reader(before, event).view[event.arguments["bundle"]]
-    if isinstance(event.outcome, Refused) or data is None or data.state != "Owned" or data.dst_broker is None:
+    """A lookup of a bundle with an owner is answered with it at once if it is registered; else the lookup is parked."""
+    at = reader(before, event)
+    data = at.view[event.arguments["bundle"]]
+    owner = data and {"Owned": data.dst_broker, "Splitting": data.source_broker}.get(data.state)
+    if isinstance(event.outcome, Refused | Failed) or owner is None:
         return True
-    return bool(event.outcome == data.dst_broker) or not before.brokers[data.dst_broker].is_registered
+    trusts_view = not at.is_registered and not cfg.unregistered_broker_parks
+    return bool(event.outcome == (owner if before.brokers[owner].is_registered or trusts_view else None))
 
 
 @always(ownership_channel, on=("time_out_lookup",))
