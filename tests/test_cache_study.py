@@ -53,6 +53,8 @@ SHORT = {
     "reconnect": {"seconds": 8, "scale": 0.004, "topics": 2, "fan_out": 4},
     "topics_mix": {"seconds": 4, "scale": 0.01, "topics": 20},
     "mix": {"seconds": 4, "scale": 0.005, "topics": 4, "catch_up_share": 0.3},
+    "churn": {"seconds": 8, "every_s": 3, "away_s": 1, "consumers": 6, "topics": 2, "scale": 0.005},
+    "drain": {"seconds": 9, "backlog_s": 4, "topics": 4, "scale": 0.0005},
 }
 ALWAYS = ("tailing", "rolling_restart")
 WORKLOADS = [pytest.param(n, marks=[] if n in ALWAYS else pytest.mark.nightly) for n in SHORT]
@@ -124,6 +126,72 @@ def replayed(cache: Any, logs: list[Log], objects: int = 2000) -> float:
     if isinstance(cache, Optimum):
         misses = cache.solve().storage_entries
     return 1 - misses / (3 * objects)
+
+
+def fewest_read(stream: list[tuple[int, int | None, int]], capacity: int, latency_us: int) -> int:
+    """The definition: the fewest entries read from storage, whatever a cache keeps after each event.
+
+    `stream` has times, readers (None: the entry is added) and entries; all entries have size 1.
+    """
+    states: dict[tuple[frozenset[int], frozenset[tuple[int, int]]], int] = {(frozenset(), frozenset()): 0}
+    for at, reader, entry in stream:
+        for read in (False, True):
+            following: dict[tuple[frozenset[int], frozenset[tuple[int, int]]], int] = {}
+            for (cached, outstanding), cost in states.items():
+                present, waiting, paid = set(cached), set(outstanding), cost
+                if not read:
+                    for answered, asked in sorted(outstanding):
+                        if answered <= at:
+                            present.add(asked)
+                            waiting.discard((answered, asked))
+                elif reader is None:
+                    present.add(entry)
+                elif entry not in present and entry not in {asked for _, asked in waiting}:
+                    waiting.add((at + latency_us, entry))
+                    paid += 1
+                for size in range(min(capacity, len(present)) + 1):
+                    for kept_entries in itertools.combinations(sorted(present), size):
+                        state = (frozenset(kept_entries), frozenset(waiting))
+                        following[state] = min(paid, following.get(state, paid))
+            states = following
+    return min(states.values())
+
+
+def solved(stream: list[tuple[int, int | None, int]], capacity: int, latency_us: int, lower: bool = False) -> Any:
+    log = Log()
+    log.sizes = [1] * 9
+    cache = Optimum(Environment([log], capacity, latency_us=latency_us), lower=lower)
+    for at, reader, entry in stream:
+        cache.now_us = at
+        if reader is None:
+            cache.add(0, entry)
+        else:
+            cache.read(0, reader, entry, entry, False)
+    return cache.solve()
+
+
+def test_bounds_enclose_the_fewest_storage_reads() -> None:
+    """Also while reads join storage reads in flight; without latency, the bounds are equal."""
+    rng, equal = Random(3), 0
+    for _ in range(150):
+        times = sorted(rng.sample(range(40), 9))
+        stream = [(at, None if rng.random() < 0.3 else 1, rng.randrange(3)) for at in times]
+        for latency_us in (0, 6):
+            fewest = fewest_read(stream, 1, latency_us)
+            best, worst = solved(stream, 1, latency_us), solved(stream, 1, latency_us, lower=True)
+            assert best.storage_entries <= fewest <= worst.storage_entries
+            assert best.is_exact == (best.storage_entries == worst.storage_entries) == worst.is_exact
+            assert best.is_exact or latency_us
+            equal += bool(best.is_exact and latency_us)
+    assert 50 < equal < 150
+
+
+def test_with_latency_the_bounds_may_differ() -> None:
+    """Nothing is in flight after the hit at 1, so a cache of one entry has to choose; the upper bound does not."""
+    stream = [(0, None, 0), (1, 1, 0), (1, None, 1), (2, 2, 0), (100, 1, 1)]
+    assert fewest_read(stream, 1, 10) == 1
+    assert (solved(stream, 1, 10).storage_entries, solved(stream, 1, 10).is_exact) == (0, False)
+    assert solved(stream, 1, 10, lower=True).storage_entries == 1
 
 
 def sanity(make: Any) -> float:
@@ -273,6 +341,48 @@ def test_a_drainer_s_reads_serve_the_others_only_if_they_are_cached() -> None:
     assert entries["fifo"] > 5 * entries["fifo-backlog"]
     # without counts, entries below the first cursor are invalidated before the second connects
     assert (entries["5.0"], entries["fifo-backlog"]) == (200, 290)
+
+
+def test_messages_of_a_consumer_that_leaves_are_read_again() -> None:
+    """Ten messages are sent to a consumer that works for a second on each; after 2.5 s another one takes over."""
+    plan = Plan(1, steady(0, 1000, 10, 10_000), [Subscription(0, (Consumer(10, 1_000_000), Consumer(20)))], 9_000_000)
+    plan = plan._replace(commands=[Command(0, "leave", (0, 1)), Command(2_500_000, "leave", (0, 0))])
+    assert (ran(plan).reads, ran(plan).consumed) == (10, 2)
+    plan = plan._replace(commands=[*plan.commands, Command(2_600_000, "join", (0, 1))])
+    after = {policy: ran(plan, policy) for policy in ("4.0", "4.0-mark-delete", "5.0", "lru")}
+    assert {(each.reads, each.consumed) for each in after.values()} == {(18, 10)}
+    assert {each.cursors[0].first_unacked for each in after.values()} == {10}
+    # released when they were sent: without expected reads, and older than the TTL
+    assert {name: each.storage_entries for name, each in after.items()} == {
+        "4.0": 8,
+        "4.0-mark-delete": 8,
+        "5.0": 8,
+        "lru": 0,
+    }
+    longer = plan._replace(ttl_us=10_000_000)
+    assert {name: ran(longer, name).storage_entries for name in after} == {
+        "4.0": 8,
+        "4.0-mark-delete": 0,
+        "5.0": 0,
+        "lru": 0,
+    }
+
+
+def test_reads_end_with_a_ledger_and_acknowledged_ledgers_leave_the_cache() -> None:
+    """Ledgers of 10 entries; a second subscription is a second behind, and nothing is trimmed before it has read."""
+    late = Subscription(0, delay_us=500_000)
+    plan = Plan(1, [Add(1, 0, 10) for _ in range(25)], [Subscription(0), late], 400_000, ledger_entries=10)
+    names = [*available(("4.0", "5.0", "lru", "sieve")), "optimum"]
+    held = {name: ran(plan, name).caches[0].size() for name in names if name != "optimum"}
+    assert set(held.values()) == {250}
+    done = {name: ran(plan._replace(end_us=900_000), name) for name in names}
+    assert {name: each.caches[0].size() for name, each in done.items()} == {
+        name: {"4.0": 0, "optimum": 0}.get(name, 50) for name in names
+    }
+    assert {each.reads for each in done.values()} == {50}
+    assert {each.storage_entries for name, each in done.items() if name != "optimum"} == {0}
+    behind = plan._replace(subscriptions=[Subscription(0, start=0)], adds=[], backlog=[(0, 10)] * 25)
+    assert (ran(behind).storage_reads, ran(behind._replace(ledger_entries=0)).storage_reads) == (3, 1)
 
 
 # ---- the caches
@@ -534,9 +644,36 @@ def test_a_recorded_stream_is_replayed(tmp_path: Path) -> None:
     assert {name: row["storage_entries"] for name, row in rows.items()} == {"fifo": 31, "5.0": 1, "lru": 0}
 
 
+def recorded_reads(tmp_path: Path, *lines: str) -> tuple[int, int]:
+    """Entries that were read and that came from storage, of a stream under LRU."""
+    path = tmp_path / "stream.csv"
+    path.write_text("\n".join(["time,topic,event", *lines]) + "\n")
+    workload = find_workload(f"file:{path}")
+    [row] = run_cell(Cell(workload.name, "lru", 1 << 20, 0, workload.parameters))
+    return row["reads"], row["storage_entries"]
+
+
+def test_events_at_the_same_time_happen_in_the_order_of_the_file(tmp_path: Path) -> None:
+    assert recorded_reads(tmp_path, "0,t,connect a", "0,t,add 1", "0,t,add 1", "0,t,read a 9", "0,t,add 1") == (2, 0)
+
+
+def test_a_cursor_without_an_entry_first_connects_at_the_end(tmp_path: Path) -> None:
+    lines = ["0,t,add 1", "1,t,add 1", "5,t,connect a", "6,t,add 1", "7,t,read a 9", "8,t,seek a 1", "9,t,read a 9"]
+    assert recorded_reads(tmp_path, *lines) == (1 + 2, 0)
+
+
+def test_outstanding_reads_of_a_recorded_cursor_have_different_entries(tmp_path: Path) -> None:
+    lines = ["0,t,connect a 0", *["0,t,add 1"] * 5, "1,t,read a 2", "2,t,read a 2", "3,t,disconnect a", "4,t,connect a"]
+    assert recorded_reads(tmp_path, *lines) == (4, 0)
+    assert recorded_reads(tmp_path, *lines, "5,t,read a 2") == (6, 0)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("1,t,read a 5", ":3: cursor a of t is not connected"),
+        ("1,t,ack a 1", ":3: cursor a of t is not connected"),
+        ("1,t,disconnect a", ":3: cursor a of t is not connected"),
         ("1,t,add", ":3: expected time,topic,event such as"),
         ("1,t,read 5", ":3: expected time,topic,event such as"),
         ("x,t,add 5", ":3: expected time,topic,event such as"),
@@ -555,12 +692,15 @@ def test_wrong_line_of_a_stream(line: str, said: str, tmp_path: Path, capsys: py
     ("arguments", "said"),
     [
         (["tailing", "--set", "nope=1"], "tailing has no parameter nope; it has scale, seconds"),
-        (["tailing", "--set", "seconds=x"], "--set seconds=x: seconds must be an integer, at least 0"),
-        (["tailing", "--set", "scale=0"], "--set scale=0: scale must be a number, at least 0"),
+        (["tailing", "--set", "seconds=x"], "--set seconds=x: seconds must be an integer, at least 1"),
+        (["tailing", "--set", "far=-1"], "--set far=-1: far must be an integer, at least 0"),
+        (["tailing", "--set", "scale=0"], "--set scale=0: scale must be a number, above 0"),
+        (["catch_up", "--set", "drain=0"], "--set drain=0: drain must be a number, above 0"),
+        (["reconnect", "--set", "back_most_ms=0"], "--set back_most_ms=0: it must be at least back_ms, which is 500"),
         (["tailing", "--set", "scale"], "--set scale must be NAME=VALUE"),
         (["tailing", "--policy", "9.9"], "tailing has no policy 9.9; it has 4.0"),
         (["file:nowhere.csv"], "nowhere.csv cannot be read: No such file"),
-        (["file"], "there is no workload file; there are catch_up, file:PATH"),
+        (["file"], "there is no workload file; there are catch_up, churn, drain, file:PATH"),
         (["tailing:x"], "there is no workload tailing:x"),
         (["tailing,transfer"], "tailing,transfer have different columns; compare them one by one"),
         (["tailing,mix", "--out", "plot.svg"], "--out plot.svg has room for one workload; give a folder"),

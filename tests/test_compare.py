@@ -11,6 +11,7 @@ from fuzz.cli import run
 from fuzz.commands.compare import CompareResult
 from fuzz.run.generate import generate, recipe
 from fuzz.subject import find_profile, find_subject
+from fuzz.workloads import transfer
 from fuzz.workloads.transfer import measured
 from model.bundle_transfer.state import Config
 
@@ -45,6 +46,12 @@ def test_costs_of_one_topic(policy: str, costs: tuple[int, ...]) -> None:
     assert (row.client_lookups, row.publish_gap_steps, row.ignored_sends, row.channel_appends) == costs
     assert row.worst_duplicates == 0
     assert len(row.exposure) > 2 * row.channel_appends
+
+
+def test_a_transfer_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_MOST", 3)
+    with pytest.raises(AssertionError, match="V0: a producer has no message confirmed in 3 rounds"):
+        measured("V0", 1, deduplication=True)
 
 
 def test_more_loads_than_a_broker_begins_at_once_lengthen_the_gap_unless_they_are_prepared() -> None:

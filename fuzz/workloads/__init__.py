@@ -17,6 +17,12 @@ import msgspec
 
 from model.machine import BadValue
 
+#: Parameters that must be above 0: rates and numbers of what a workload cannot do without, and divisors.
+_POSITIVE = {
+    *("scale", "seconds", "rate", "topics", "partitions", "fan_out", "subscriptions", "consumers", "keys", "drain"),
+    *("size", "least_size", "most_size", "queue", "leave_s", "every_s", "stall_every_ms"),
+}
+
 
 class Cell(NamedTuple):
     """One measurement: a row of the grid, before it is run."""
@@ -46,7 +52,7 @@ class Workload:
     measure: Callable[[Cell], Iterator[msgspec.Struct]]
 
     def with_parameters(self, settings: Mapping[str, str]) -> Any:
-        """The parameters with some set. Raises BadValue for an unknown name or a value that is no number from 0."""
+        """The parameters with some set. Raises BadValue for an unknown name or a value that is no number in range."""
         changed: dict[str, int | float] = {}
         for name, text in settings.items():
             if name not in self.parameters._fields:
@@ -57,9 +63,10 @@ class Workload:
                 changed[name] = kind(text)
             except ValueError:
                 changed[name] = -1
-            if not 0 <= changed[name] <= 1 << 40 or (name == "scale" and not changed[name]):
+            if not 0 <= changed[name] <= 1 << 40 or (name in _POSITIVE and not changed[name]):
                 wanted = "an integer" if kind is int else "a number"
-                raise BadValue(f"--set {name}={text}: {name} must be {wanted}, at least 0")
+                least = "at least 0" if name not in _POSITIVE else "at least 1" if kind is int else "above 0"
+                raise BadValue(f"--set {name}={text}: {name} must be {wanted}, {least} and at most 2^40")
         return self.parameters._replace(**changed)
 
 

@@ -3,24 +3,26 @@
 `time` is in microseconds and does not decrease; `topic` is any name. Events:
 
     add BYTES               an entry is added
-    connect CURSOR [ENTRY]  a cursor gets its first consumer, at an entry (from 0), or where it was (at first: the end)
+    connect CURSOR [ENTRY]  a cursor gets its first consumer and continues at an entry (from 0); without one, after its
+                            last ack; the first time, at the end of the topic
     disconnect CURSOR       it loses its last consumer
-    seek CURSOR ENTRY       it continues at an entry
-    read CURSOR NUMBER      it reads its next entries, as many as there are up to the number
+    seek CURSOR ENTRY       it connects again and continues at an entry
+    read CURSOR NUMBER      it reads its next entries: the number, or fewer if the topic has fewer
     reread CURSOR ENTRY     it reads an entry of its replay queue
-    ack CURSOR ENTRY        its mark-delete position: all entries before this one are acknowledged
+    ack CURSOR ENTRY        it has acknowledged all entries before this one
 """
 
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 from fuzz.workloads import Workload
-from fuzz.workloads.caches.plan import Add, Command, Plan, Subscription
+from fuzz.workloads.caches.plan import Command, Plan, Subscription
 from fuzz.workloads.caches.study import study
 from model.machine import BadValue
 
@@ -64,12 +66,19 @@ def events(path: str) -> Iterator[Event]:
             rows = csv.reader(lines)
             if next(rows, None) != HEADER:
                 raise BadValue(f"{path}:1: the first line must be {','.join(HEADER)}")
-            before = 0
+            before, known, connected = 0, set[tuple[str, str]](), set[tuple[str, str]]()
             for row in rows:
                 event = _event(f"{path}:{rows.line_num}", row)
                 if event.at_us < before:
                     raise BadValue(f"{path}:{rows.line_num}: time {event.at_us} is before {before}; sort the lines")
-                before = event.at_us
+                before, cursor = event.at_us, (event.topic, event.cursor)
+                if event.name in ("connect", "seek"):
+                    known.add(cursor)
+                    connected.add(cursor)
+                elif event.cursor and cursor not in (known if event.name == "ack" else connected):
+                    raise BadValue(f"{path}:{rows.line_num}: cursor {event.cursor} of {event.topic} is not connected")
+                if event.name == "disconnect":
+                    connected.remove(cursor)
                 yield event
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise BadValue(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
@@ -108,17 +117,22 @@ def plan_of(recorded: list[Event], p: Parameters) -> Plan:
     topics: dict[str, int] = {}
     cursors: dict[tuple[str, str], int] = {}
     subscriptions: list[Subscription] = []
-    adds: list[Add] = []
-    commands: list[Command] = []
+    added: Counter[int] = Counter()
+    commands: list[Command] = []  # adds as well: of events at the same time, the first in the file is the first
     for event in recorded:
         topic = topics.setdefault(event.topic, len(topics))
         if event.name == "add":
-            adds.append(Add(event.at_us, topic, event.numbers[0]))
+            added[topic] += 1
+            commands.append(Command(event.at_us, "store", (topic, *event.numbers, 0)))
             continue
         number = cursors.setdefault((event.topic, event.cursor), len(cursors))
+        name: Any = event.name
+        numbers = event.numbers
         if number == len(subscriptions):
-            subscriptions.append(Subscription(topic, kind="scripted", start=None))
-        name: Any = "seek" if event.name == "connect" and event.numbers else event.name
-        commands.append(Command(event.at_us, name, (number, *event.numbers)))
+            subscriptions.append(Subscription(topic, kind="scripted"))
+            numbers = numbers or (added[topic],)
+        if name == "connect" and numbers:
+            name = "seek"
+        commands.append(Command(event.at_us, name, (number, *numbers)))
     end = recorded[-1].at_us + p.latency_us + 10_000
-    return Plan(len(topics), adds, subscriptions, end, p.scale, commands, latency_us=p.latency_us)
+    return Plan(len(topics), (), subscriptions, end, p.scale, commands, latency_us=p.latency_us)

@@ -17,10 +17,11 @@ class Parameters(NamedTuple):
 
     scale: float = 1.0
     produce_s: int = 10
-    seconds: int = 22  # the consumers run 12 s longer
+    seconds: int = 12  # the consumers run 2 s longer
     rate: int = 60
     size: int = 68
     keys: int = 100
+    random_keys: int = 0  # whether keys are drawn, or taken in turn
     subscriptions: int = 5
     consumers: int = 2  # of each subscription
     queue: int = 10
@@ -29,11 +30,13 @@ class Parameters(NamedTuple):
     waits: int = 0  # whether readers wait for misses
 
 
-def plan(p: Parameters, rng: Random) -> Plan:  # noqa: ARG001
-    """The run of a seed, which draws the pauses."""
+def plan(p: Parameters, rng: Random) -> Plan:
+    """The run of a seed, which draws the pauses, and random keys."""
     consumer = Consumer(scaled(p.queue, p.scale), 0, p.pause_share, p.pause_ms * 1000)
     subscriptions = [Subscription(0, (consumer,) * p.consumers, "key_shared") for _ in range(p.subscriptions)]
     adds = steady(0, p.rate * p.scale, p.size, p.produce_s * 1_000_000, keys=p.keys)
+    if p.random_keys:
+        adds = [add._replace(key=rng.randrange(p.keys)) for add in adds]
     return Plan(1, adds, subscriptions, p.seconds * 1_000_000, p.scale, batch=scaled(100, p.scale))
 
 

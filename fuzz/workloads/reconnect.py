@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fuzz.workloads.caches.plan import Command, Consumer, Plan, Subscription, in_time, scaled, steady
 from fuzz.workloads.caches.study import seconds_of_inflow, study
+from model.machine import BadValue
 
 
 class Parameters(NamedTuple):
@@ -19,14 +20,16 @@ class Parameters(NamedTuple):
     size: int = 1024
     fan_out: int = 10
     leave_s: int = 4  # when all leave, and again every so many seconds
-    back_ms: int = 500  # earliest and latest time until a consumer is back
-    back_most_ms: int = 2_500
+    back_ms: int = 500  # earliest time until a consumer is back
+    back_most_ms: int = 2_500  # latest time
     seek_back_ms: int = 0  # of production by which a subscription seeks back when it returns
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
     """The run of a seed, which draws when each subscription is back."""
+    if p.back_most_ms < p.back_ms:
+        raise BadValue(f"--set back_most_ms={p.back_most_ms}: it must be at least back_ms, which is {p.back_ms}")
     end = p.seconds * 1_000_000
     rate = p.rate * p.scale / p.topics
     consumer = Consumer(scaled(1000, p.scale))

@@ -2,7 +2,7 @@
 
 At scale 1 the parameters are those of the test: 10 partitions, 50,000 messages a second, 10 subscriptions on each
 partition, entries that count 8192 bytes, a cache of 250 MB a broker, a restart every 7.5 s. Pauses of consumers and the
-time until a client is back after a restart are assumptions.
+time until a client is back after a restart are assumptions. Ledgers do not roll over unless `ledger_entries` is set.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Parameters(NamedTuple):
     back_ms: int = 200  # until a consumer is back after a restart, uniform from half of it
     stall_every_ms: int = 3_000  # mean time between two pauses of a consumer
     stall_ms: int = 500  # uniform up to this
+    ledger_entries: int = 0  # of a full ledger; the test has 100,000. 0: a topic has one ledger
     waits: int = 0  # whether readers wait for misses
 
 
@@ -61,6 +62,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
         batch=scaled(100, p.scale),
         reconnect_us=(p.back_ms * 500, p.back_ms * 1000),
         outstanding=scaled(p.outstanding, p.scale),
+        ledger_entries=p.ledger_entries and scaled(p.ledger_entries, p.scale),
     )
 
 

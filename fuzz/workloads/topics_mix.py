@@ -46,6 +46,8 @@ def plan(p: Parameters, rng: Random) -> Plan:
 
 def mean_size(p: Parameters) -> float:
     """The expected size of an entry, whose logarithm is uniform between the limits."""
+    if p.most_size == p.least_size:
+        return p.most_size
     return (p.most_size - p.least_size) / math.log(p.most_size / p.least_size)
 
 

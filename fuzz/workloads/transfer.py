@@ -205,13 +205,14 @@ def is_over(run: Run, owners: tuple[int, ...]) -> bool:
     return all(kind.writer in owners for kind, _ in run.kinds)
 
 
-def until_over(run: Run, owners: tuple[int, ...]) -> Run:
-    """The run after every producer publishes again."""
+def until_over(run: Run, owners: tuple[int, ...]) -> Iterator[Run]:
+    """The run now and after each round, until every producer publishes at a new owner."""
     for _ in range(_MOST):
+        yield run
         if is_over(run, owners):
-            return run
+            return
         run = next_round(run)
-    raise AssertionError(f"{run.cfg.variant}: no message is confirmed in {_MOST} rounds")
+    raise AssertionError(f"{run.cfg.variant}: a producer has no message confirmed in {_MOST} rounds")
 
 
 def fenced_clients(run: Run) -> int:
@@ -231,8 +232,8 @@ def exposures(rounds: list[Run]) -> Iterator[Exposure]:
             crashed, _ = stepped(each, "crash", broker)
             fresh = tuple([(kind._replace(gap=0, writer=-1), n) for kind, n in crashed.kinds])
             fenced = fenced_clients(crashed)
-            found = until_over(crashed._replace(kinds=fresh), (SOURCE, DESTINATION, SPARE))
-            for _ in range(2):  # what the crashed broker's successor answers twice
+            *_, found = until_over(crashed._replace(kinds=fresh), (SOURCE, DESTINATION, SPARE))
+            for _ in range(2):  # messages that a client sends again are stored twice in these rounds
                 found = next_round(found)
             yield Exposure(
                 crashed=name,
@@ -252,9 +253,7 @@ def measured(policy: str, topics: int, deduplication: bool) -> Row:
     for _ in range(_WARM):
         run = next_round(run)
     run, _ = stepped(run, "transfer", DESTINATION)
-    rounds = [run]
-    while not is_over(rounds[-1], (DESTINATION,)) and len(rounds) < _MOST:
-        rounds.append(next_round(rounds[-1]))
+    rounds = list(until_over(run, (DESTINATION,)))
     end = rounds[-1]
     points = list(exposures(rounds[:-1]))
     return Row(

@@ -1,7 +1,7 @@
 """A broker's cache as the simulation sees it, and which cursors are active.
 
-Times are microseconds. Topics, entries and cursors are numbers; a topic has one ledger. A subclass says which entries
-are cached, how a range is read and what is evicted.
+Times are microseconds. Topics, entries and cursors are numbers; the entries of a topic are numbered across its ledgers.
+A subclass says which entries are cached, how a range is read and what is evicted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from impl.active_cursors import ActiveCursors
 from model.active_cursors.machine import Config
 from model.positions import Position
 
-#: The ledger of every topic.
+#: The ledger in all positions, since entries are numbered across ledgers.
 LEDGER = 1
 #: `managedLedgerCacheEvictionTimeThresholdMillis` and `managedLedgerCacheEvictionWatermark`.
 TTL_US, WATERMARK = 1_000_000, 0.9
@@ -38,15 +38,16 @@ class Environment(NamedTuple):
     max_bytes: int
     scale: float = 1.0  # of the workload's rates, and so of settings that count entries
     latency_us: int = 0  # of a storage read
+    ttl_us: int = TTL_US
 
 
 class Rules(NamedTuple):
     """When a cursor is active, and what its progress removes."""
 
     backlog_threshold: int | None = None  # a cursor with a larger backlog is not active; None: it is
-    grace_us: int = 2 * TTL_US  # how long entries are cached after the last active cursor left
+    grace_ttl: int = 2  # for how many TTL entries are cached after the last active cursor left
     invalidates: bool = False  # whether entries below the slowest active cursor are removed
-    by_mark_delete: bool = False  # whether a cursor's position is its mark-delete position, or its read position
+    by_mark_delete: bool = False  # a cursor's position is its first unacknowledged entry, not its read position
 
 
 class Reading(NamedTuple):
@@ -67,7 +68,7 @@ class Cache:
         self.cursors: dict[int, ActiveCursors] = {}
         self.positions: dict[int, dict[int, int]] = {}  # topic -> connected cursor -> position
         self._slowest: dict[int, Position | None] = {}
-        self._checked_us = 0
+        self._checked_us: int | None = None
 
     # ---- cursors
 
@@ -75,8 +76,8 @@ class Cache:
         """The active cursors of a topic, with the current time."""
         found = self.cursors.get(topic)
         if found is None:
-            now_ms = self.now_us // 1000
-            found = ActiveCursors(Config(cursors=1, start_ms=now_ms, grace_ms=self.rules.grace_us // 1000))
+            now_ms, grace_ms = self.now_us // 1000, self.rules.grace_ttl * self.env.ttl_us // 1000
+            found = ActiveCursors(Config(cursors=1, start_ms=now_ms, grace_ms=grace_ms))
             self.cursors[topic] = found
             self.positions[topic] = {}
         found.now_ms = self.now_us // 1000
@@ -109,10 +110,10 @@ class Cache:
         if not self.rules.by_mark_delete:
             self._move(topic, cursor, position)
 
-    def acked(self, topic: int, cursor: int, position: int) -> None:
-        """A cursor's mark-delete position changes; the first entry behind it is given."""
+    def acked(self, topic: int, cursor: int, first_unacked: int) -> None:
+        """A cursor's mark-delete position changes; the entry after it is given."""
         if self.rules.by_mark_delete:
-            self._move(topic, cursor, position)
+            self._move(topic, cursor, first_unacked)
 
     def _move(self, topic: int, cursor: int, position: int) -> None:
         if cursor in self.positions.get(topic, ()):
@@ -131,6 +132,8 @@ class Cache:
 
     def tick(self) -> None:
         """Every 10 ms: periodic eviction, and every minute the check of backlogs."""
+        if self._checked_us is None:
+            self._checked_us = self.now_us
         if self.rules.backlog_threshold is not None and self.now_us - self._checked_us >= BACKLOG_CHECK_US:
             self._checked_us = self.now_us
             for topic, connected in self.positions.items():
@@ -163,6 +166,10 @@ class Cache:
 
     def invalidate(self, topic: int, slowest: Position | None) -> None:
         """Removes the entries below the slowest active cursor; all if there is none."""
+
+    def trim(self, topic: int, end: int) -> None:
+        """The ledgers with the entries before this one are deleted."""
+        self.invalidate(topic, Position(LEDGER, end))
 
     # ---- what is measured
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from fuzz.workloads.caches.cache import LEDGER, TTL_US, WATERMARK, Cache, Environment, Reading, Rules
+from fuzz.workloads.caches.cache import LEDGER, WATERMARK, Cache, Environment, Reading, Rules
 from impl.entry_cache.manager import EntryCaches, Store, range_config
 from impl.range_cache import Wrapper
 from model.entry_cache.state import Config, Released
@@ -186,7 +186,7 @@ class Settings(NamedTuple):
     least_of_read: int = 1  # an entry read from storage is cached if at least so many cursors count
     #: of an entry whose last expected read is done: it stays, is removed at once, or goes first in a size pass
     spent: Literal["stays", "removed", "first"] = "stays"
-    ttl_us: int = TTL_US
+    ttl_us: int | None = None  # None: the workload's
     max_requeue_times: int = 5
     extend_ttl_of_recently_accessed: bool = False
     queue: type[Queue] = Queue
@@ -203,7 +203,7 @@ class Central(Cache):
             stored=(),
             storage_reads="queued",
             eviction_task="immediate",
-            ttl_ns=settings.ttl_us * 1000,
+            ttl_ns=(settings.ttl_us or env.ttl_us) * 1000,
             max_requeue_times=settings.max_requeue_times,
             extend_ttl_of_recently_accessed=settings.extend_ttl_of_recently_accessed,
             max_bytes=env.max_bytes,
@@ -215,7 +215,8 @@ class Central(Cache):
         self.entries._store = self.queue
         self.entries._stored = {(t, LEDGER): log.sizes for t, log in enumerate(env.logs)}  # type: ignore[misc]
         self._reader: dict[int, tuple[int, int, bool]] = {}  # storage read -> topic, cursor, whether it is a replay
-        self._topic: dict[int, int] = {}  # of requests and held entries, unless spent entries stay
+        #: The topic of each outstanding request, and topic and position of each open copy, unless spent entries stay.
+        self._topic: dict[int, int] = {}
         self._held: dict[int, tuple[int, Position]] = {}
         self._behind: dict[int, tuple[int, list[int]]] = {}  # topic -> changes of its cursors, sorted positions
 
@@ -279,7 +280,8 @@ class Central(Cache):
         answer = self.entries.read(topic, LEDGER, first, last, 0)
         assert isinstance(answer, Answer)
         assert answer.request is not None
-        self._topic[answer.request] = topic
+        if self.settings.spent != "stays":
+            self._topic[answer.request] = topic
         for each in answer.issued:
             self._reader[each.number] = topic, cursor, replayed
         self._take(answer)

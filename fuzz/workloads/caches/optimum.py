@@ -1,16 +1,21 @@
 """The best that any eviction could reach on a stream of adds and reads: offline, with the future known.
 
-An entry is used when it is added and at each read. Reads less than a storage read's latency after the first of a group
-are one use, because they can join its storage read. Keeping an entry from one use to the next saves a storage read of
-it; the question is which of these intervals to choose so that the kept bytes never exceed the cache.
+An entry is used when it is added, and by each group of reads: a read, and the reads less than a storage read's latency
+after it. Keeping an entry from one use to the next saves a storage read of it. The optimum chooses as many of these
+intervals as possible such that the kept bytes never exceed the cache.
 
-    equal sizes     exact: sweep the intervals by start; when one too many overlaps, drop the one that ends last. This
-                    is Belady's rule with bypass, a maximum k-colourable subgraph of an interval graph
-    unequal sizes   NP-hard. Upper bound: the smaller of two relaxations. (1) All intervals have the smallest size; the
-                    exact rule. (2) Only the sum of bytes times duration over the whole life of the cache is limited;
-                    the cheapest intervals come first. Lower bound: the sweep, whose choice is feasible
+    upper bound     an interval ends at the first read of a group, and the next begins when a storage read of that first
+                    read would answer. No policy has more hits: if it reads more than once for a group, it pays for that
+    lower bound     an interval lasts from the last read of a group to the last read of the next: a cache can do that.
+                    If the first read is a miss, the others join its storage read
+    equal sizes     the sweep maximises the number of intervals: when one too many overlaps, it drops the one that ends
+                    last (Belady's rule with bypass; a maximum k-colourable subgraph of an interval graph)
+    unequal sizes   NP-hard. The sweep's choice is feasible: a lower bound. The upper bound is the smaller of two
+                    relaxations. (1) All intervals have the smallest size. (2) Only the sum of bytes times duration
+                    over the whole life of the cache is limited; the cheapest intervals come first
 
-The number of storage reads is that of the chosen intervals: a figure that this choice reaches, not a bound.
+The result is exact if the bounds are equal. Without latency both have the same intervals, so equal sizes are exact.
+Bytes are those of the lower bound's choice, and storage reads, too, unless the bound has fewer entries to read.
 """
 
 from __future__ import annotations
@@ -23,13 +28,13 @@ from typing import NamedTuple
 from fuzz.workloads.caches.cache import Cache, Environment, Reading, Rules
 from fuzz.workloads.caches.simple import runs
 
-#: A moment: the time in microseconds, then the number of the event. Intervals that end in an event free their bytes
-#: for those that start in it or later.
+#: A time in microseconds, then the number of the event. Intervals that end in an event free their bytes for those that
+#: start in it or later.
 Moment = tuple[int, float]
 
 
 class Interval(NamedTuple):
-    """Two uses of an entry with nothing between them."""
+    """The time between two consecutive uses of an entry."""
 
     start: Moment
     end: Moment
@@ -37,16 +42,16 @@ class Interval(NamedTuple):
 
 
 class Use(NamedTuple):
-    """The first read of a group."""
+    """A group of reads, by its first read."""
 
     request: int
     topic: int
     entry: int
-    interval: int  # its number; -1 for an entry that was never added here
+    interval: int  # the number of the interval that ends here; -1 if none may: the use is a miss
 
 
 def kept(intervals: Sequence[Interval], capacity: int) -> list[bool]:
-    """Whether the sweep keeps each interval; exact for equal sizes, else feasible. O(n log n)."""
+    """Whether the sweep keeps each interval: as many as possible if sizes are equal. O(n log n)."""
     chosen = [False] * len(intervals)
     by_start = sorted(range(len(intervals)), key=lambda i: intervals[i].start)
     ending: list[tuple[Moment, int]] = []  # those that are kept, the first to end first
@@ -116,43 +121,55 @@ class Optimum(Cache):
     """Records uses instead of caching. Valid only if readers do not wait for misses, so that the stream is given."""
 
     def __init__(self, env: Environment, share: float = 1.0, ttl_us: int | None = None, lower: bool = False) -> None:
-        """With a share of the cache's bytes, and intervals of at most `ttl_us`."""
+        """With a share of the cache's bytes, and intervals of at most `ttl_us`; `lower` asks for the lower bound."""
         super().__init__(env, Rules())
         self._capacity = int(env.max_bytes * share)
         self._ttl_us = ttl_us
         self._lower = lower
         self._events = self._requests = 0
-        self._free_from: dict[tuple[int, int], Moment] = {}  # entry -> start of the interval to its next use
+        self._answered_at: dict[tuple[int, int], Moment] = {}  # entry -> when a storage read of its last use answers
+        self._last_read: dict[tuple[int, int], Moment] = {}  # entry -> last read of its last use, or the add
+        self._interval: dict[tuple[int, int], int] = {}  # entry -> the interval that ends in its last use
         self._joined_until: dict[tuple[int, int], int] = {}
-        self._intervals: list[Interval] = []
+        self._shortest: list[Interval] = []  # those of the upper bound
+        self._held: list[Interval] = []  # those of the lower bound
         self._uses: list[Use] = []
 
     def add(self, topic: int, entry: int) -> None:
         """As Cache.add."""
         self._events += 1
-        self._free_from[topic, entry] = (self.now_us, self._events)
+        self._answered_at[topic, entry] = self._last_read[topic, entry] = (self.now_us, self._events)
 
     def read(self, topic: int, cursor: int, first: int, last: int, replayed: bool) -> Reading:  # noqa: ARG002
         """As Cache.read; completed at once."""
         self._events += 1
         self._requests += 1
-        latency = self.env.latency_us
-        sizes = self.env.logs[topic].sizes
+        now: Moment = (self.now_us, self._events)
         for entry in range(first, last + 1):
             key = (topic, entry)
             if self.now_us < self._joined_until.get(key, -1):
-                continue
-            start, end = self._free_from.get(key), (self.now_us, self._events)
-            number = -1
-            if start is not None and (self._ttl_us is None or end[0] - start[0] <= self._ttl_us):
-                number = len(self._intervals)
-                # reads that join storage reads can leave no time between two uses
-                self._intervals.append(Interval(min(start, end), end, sizes[entry]))
-            self._uses.append(Use(self._requests, topic, entry, number))
-            self._joined_until[key] = self.now_us + latency
-            self._free_from[key] = (self.now_us + latency, math.inf) if latency else end
+                number = self._interval[key]
+                if number >= 0:
+                    self._held[number] = self._held[number]._replace(end=now)
+            else:
+                self._use(key, now)
+            self._last_read[key] = now
         self.answered.append((self._requests, ()))
         return Reading(self._requests, [])
+
+    def _use(self, key: tuple[int, int], now: Moment) -> None:
+        """The first read of a group."""
+        latency, size = self.env.latency_us, self.env.logs[key[0]].sizes[key[1]]
+        start, number = self._answered_at.get(key), -1
+        if start is not None and (self._ttl_us is None or now[0] - start[0] <= self._ttl_us):
+            number = len(self._held)
+            # a read that comes when the storage read answers is after it
+            self._shortest.append(Interval(min(start, now), now, size))
+            self._held.append(Interval(self._last_read[key], now, size))
+        self._interval[key] = number
+        self._uses.append(Use(self._requests, *key, number))
+        self._joined_until[key] = self.now_us + latency
+        self._answered_at[key] = (self.now_us + latency, math.inf) if latency else now
 
     def complete(self, storage_read: int) -> None:
         """Never called: no storage read is issued."""
@@ -163,19 +180,18 @@ class Optimum(Cache):
 
     def solve(self) -> Solved:
         """The best choice for the stream so far. O(n log n)."""
-        chosen = kept(self._intervals, self._capacity)
-        peak, byte_us = occupancy(self._intervals, chosen)
+        chosen = kept(self._held, self._capacity)
+        least = sum(chosen)
+        sizes = {i.size for i in self._held}
+        if len(sizes) <= 1:
+            most = sum(kept(self._shortest, self._capacity))
+        else:
+            alike = kept([i._replace(size=1) for i in self._shortest], self._capacity // max(1, min(sizes)))
+            most = min(sum(alike), most_by_area(self._shortest, self._capacity))
+        peak, byte_us = occupancy(self._held, chosen)
         missed = [use for use in self._uses if use.interval < 0 or not chosen[use.interval]]
-        reads = sum(1 for _ in _gaps(missed))
-        sizes = {i.size for i in self._intervals}
-        is_exact = len(sizes) <= 1
-        entries = len(missed)
-        if not is_exact and not self._lower:
-            least = min(sizes)
-            alike = kept([i._replace(size=1) for i in self._intervals], self._capacity // max(1, least))
-            most = min(sum(alike), most_by_area(self._intervals, self._capacity))
-            entries = len(self._uses) - max(sum(chosen), most)
-        return Solved(min(reads, entries), entries, peak, byte_us, is_exact)
+        entries = len(self._uses) - (least if self._lower else most)
+        return Solved(min(sum(1 for _ in _gaps(missed)), entries), entries, peak, byte_us, least == most)
 
 
 def _gaps(missed: Sequence[Use]) -> Iterator[tuple[int, int]]:

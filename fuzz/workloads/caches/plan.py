@@ -1,4 +1,4 @@
-"""What happens in a run of the study, as data: topics, producers, subscriptions, and what befalls them.
+"""What happens in a run of the study, as data: topics, producers, subscriptions, commands.
 
 Times are microseconds from the start. A plan is made from parameters and a seed, and does not depend on the policy.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
+
+from fuzz.workloads.caches.cache import TTL_US
 
 
 class Add(NamedTuple):
@@ -38,11 +40,16 @@ class Subscription(NamedTuple):
     delay_us: int = 0  # entries are read this long after they were added: a constant lag
 
 
+CommandName = Literal[
+    "connect", "disconnect", "seek", "restart", "stall", "leave", "join", "store", "read", "reread", "ack"
+]
+
+
 class Command(NamedTuple):
     """Something that happens to a subscription or a broker: a method of the simulation, and its arguments."""
 
     at_us: int
-    name: Literal["connect", "disconnect", "seek", "restart", "stall", "read", "reread", "ack"]
+    name: CommandName
     arguments: tuple[int, ...]
 
 
@@ -61,10 +68,18 @@ class Plan(NamedTuple):
     latency_us: int = 500  # from a dispatcher's read to the delivery
     hit_us: int = 100  # the same for cached entries, if readers wait for misses
     ack_us: int = 5_000  # ack group time
+    ttl_us: int = TTL_US
+    ledger_entries: int = 0  # managedLedgerMaxEntriesPerLedger; 0: a topic has one ledger
     reconnect_us: tuple[int, int] = (100_000, 200_000)  # after a restart: lookup, back-off and connection
     outstanding: int | None = None  # messages sent and not consumed, over all subscriptions; more stop the producer
     stop_us: int = 100_000  # for how long
-    look_ahead: int = 2000  # entries in a replay queue beyond which a Key_Shared subscription reads no further
+    look_ahead_entries: tuple[int, int] = (2_000, 20_000)  # keySharedLookAheadMsgInReplayThresholdPer...: Consumer,
+    # Subscription
+
+    def look_ahead(self, consumers: int) -> int:
+        """The entries in a replay queue from which on a Key_Shared subscription reads no further."""
+        each, most = self.look_ahead_entries
+        return scaled(min(each * consumers, most), self.scale)
 
 
 def steady(topic: int, rate: float, size: int, end_us: int, start_us: int = 0, keys: int = 1) -> list[Add]:

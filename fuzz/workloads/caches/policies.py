@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fuzz.workloads.caches.cache import BACKLOG_THRESHOLD, TTL_US, Cache, Environment, Rules
+from fuzz.workloads.caches.cache import BACKLOG_THRESHOLD, Cache, Environment, Rules
 from fuzz.workloads.caches.central import Central, Known, NextReader, Readers, SeparateCounters, Settings, Stash
 from fuzz.workloads.caches.optimum import Optimum
 from fuzz.workloads.caches.simple import LIBRARY, LRU, Legacy, Yardstick, has_library
@@ -22,7 +22,7 @@ class Policy(NamedTuple):
 
 
 #: Cursors are active as before PIP-430: by their backlog; added entries are cached while there are active cursors.
-_OLD = Rules(BACKLOG_THRESHOLD, 0, invalidates=True)
+_OLD = Rules(BACKLOG_THRESHOLD, grace_ttl=0, invalidates=True)
 #: The same, by mark-delete position.
 _OLD_BY_MARK = _OLD._replace(by_mark_delete=True)
 
@@ -47,7 +47,7 @@ POLICIES: dict[str, Policy] = {
     "fifo-mark-delete": _central("fifo with cacheEvictionByMarkDeletedPosition", _FIFO._replace(rules=_OLD_BY_MARK)),
     "fifo-backlog": _central(
         "fifo, by read position, and reads of backlogs are cached, too (apache/pulsar#12258)",
-        _FIFO._replace(rules=Rules(None, 0, invalidates=True), caches_storage_reads=True),
+        _FIFO._replace(rules=Rules(grace_ttl=0, invalidates=True), caches_storage_reads=True),
     ),
     "stash": _central(
         "first draft of PIP-430: expected reads protect from size passes until the TTL", Settings(queue=Stash)
@@ -105,16 +105,16 @@ POLICIES: dict[str, Policy] = {
     "s3fifo": Policy(f"S3-FIFO of {LIBRARY}", lambda env: Yardstick(env, "S3FIFO"), needs_library=True),
     "sieve": Policy(f"SIEVE of {LIBRARY}", lambda env: Yardstick(env, "Sieve"), needs_library=True),
     "library-lru": Policy(f"LRU of {LIBRARY}: equals lru", lambda env: Yardstick(env, "LRU"), needs_library=True),
-    "optimum": Policy("offline optimum; an upper bound on hits if sizes differ", Optimum, offline=True),
+    "optimum": Policy("offline optimum, exact or an upper bound on hits (column `bound`)", Optimum, offline=True),
     "optimum-feasible": Policy(
-        "offline, feasible: a lower bound on the optimum", lambda env: Optimum(env, lower=True), offline=True
+        "offline, feasible: a lower bound on the optimum's hits", lambda env: Optimum(env, lower=True), offline=True
     ),
     "optimum-90": Policy(
         "optimum with 90 % of the bytes: the price of the watermark", lambda env: Optimum(env, 0.9), offline=True
     ),
     "optimum-ttl": Policy(
         "optimum that keeps an entry for 6 TTL at most between uses",
-        lambda env: Optimum(env, ttl_us=6 * TTL_US),
+        lambda env: Optimum(env, ttl_us=6 * env.ttl_us),
         offline=True,
     ),
 }

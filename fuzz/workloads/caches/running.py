@@ -1,4 +1,4 @@
-"""What exists while a plan runs: cursors, their consumers, reads on their way, and the totals at the end."""
+"""The state of a run: cursors, their consumers, outstanding reads; and the totals at the end."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from fuzz.workloads.caches.plan import Consumer, Subscription
 class Client:
     """A consumer of a subscription."""
 
-    __slots__ = ("free_us", "number", "permits", "plan", "since_flow")
+    __slots__ = ("epoch", "free_us", "number", "permits", "plan", "since_flow", "unacked")
 
     def __init__(self, number: int, plan: Consumer) -> None:
         self.number, self.plan = number, plan
-        self.permits = self.since_flow = self.free_us = 0
+        self.permits = self.since_flow = self.free_us = self.epoch = 0
+        self.unacked: set[int] = set()
 
 
 class Cursor:
@@ -23,10 +24,11 @@ class Cursor:
 
     __slots__ = (
         "acked",
+        "asked",
         "clients",
         "connected",
         "epoch",
-        "mark",
+        "first_unacked",
         "number",
         "plan",
         "position",
@@ -40,8 +42,9 @@ class Cursor:
     def __init__(self, number: int, plan: Subscription) -> None:
         self.number, self.plan = number, plan
         self.clients = [Client(i, consumer) for i, consumer in enumerate(plan.consumers)]
-        self.position = self.mark = 0
-        self.acked: set[int] = set()
+        self.position = self.first_unacked = 0  # the read position; the entry after the mark-delete position
+        self.asked = 0  # scripted: the first entry that no outstanding read has asked for
+        self.acked: set[int] = set()  # entries after first_unacked
         self.replay: list[int] = []
         self.replayed_keys: dict[int, int] = {}
         self.connected = self.reading = self.waiting = False
@@ -49,7 +52,7 @@ class Cursor:
 
 
 class Batch:
-    """A read on its way to the subscription."""
+    """An outstanding read of a dispatcher."""
 
     __slots__ = ("awaited", "cache", "copies", "cursor", "entries", "epoch", "replayed")
 
@@ -68,7 +71,7 @@ class Totals(NamedTuple):
     storage_entries: int
     consumed: int
     bytes_peak: int  # of one broker
-    bytes_mean: int  # of all brokers
+    bytes_mean: int  # over time, of the sum of all brokers
     dead_mean: int | None  # of these, bytes that no connected cursor has before it or to replay
     visits: int
     is_exact: bool

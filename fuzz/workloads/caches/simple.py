@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-from fuzz.workloads.caches.cache import LEDGER, TTL_US, WATERMARK, Cache, Environment, Reading, Rules
+from fuzz.workloads.caches.cache import LEDGER, WATERMARK, Cache, Environment, Reading, Rules
 from impl.entry_cache.shared_reads import JoinableReads, OutstandingRead, PendingRequest
 from impl.legacy_manager import LegacyManager
 from model.legacy_manager import Config
@@ -41,6 +41,7 @@ class Simple(Cache):
         self._outstanding: dict[int, OutstandingRead] = {}
         self._awaited: dict[int, set[int]] = {}  # request -> storage reads
         self._awaiting: dict[int, list[int]] = {}  # storage read -> requests
+        self._trimmed: dict[int, int] = {}  # topic -> first entry that is in no deleted ledger
 
     def find(self, topic: int, entry: int) -> bool:
         """Looks an entry up for a reader."""
@@ -49,6 +50,15 @@ class Simple(Cache):
     def put(self, topic: int, entry: int) -> None:
         """Caches an entry unless it is cached."""
         raise NotImplementedError
+
+    def drop(self, topic: int, entry: int) -> None:
+        """Removes an entry of a deleted ledger, if it is cached."""
+
+    def trim(self, topic: int, end: int) -> None:
+        """As Cache.trim."""
+        for entry in range(self._trimmed.get(topic, 0), end):
+            self.drop(topic, entry)
+        self._trimmed[topic] = end
 
     def add(self, topic: int, entry: int) -> None:
         """As Cache.add: while cursors are active, or for the grace period."""
@@ -160,10 +170,14 @@ class Legacy(Simple):
 
     def evict(self) -> None:
         """The time pass of every topic that has entries."""
-        threshold = (self.now_us - TTL_US) * 1000
+        threshold = (self.now_us - self.env.ttl_us) * 1000
         for topic, home in self.manager.caches():
             if home.positions:
                 self.manager.visits += 1 + self.manager.time_pass(topic, threshold)
+
+    def trim(self, topic: int, end: int) -> None:
+        """As Cache.trim: a ledger's entries are removed with one call."""
+        self.invalidate(topic, Position(LEDGER, end))
 
     def invalidate(self, topic: int, slowest: Position | None) -> None:
         """As Cache.invalidate."""
@@ -217,6 +231,10 @@ class LRU(Simple):
         self._entries[topic, entry] = size
         self._bytes += size
 
+    def drop(self, topic: int, entry: int) -> None:
+        """As Simple.drop."""
+        self._bytes -= self._entries.pop((topic, entry), 0)
+
     def size(self) -> int:
         """As Cache.size."""
         return self._bytes
@@ -244,6 +262,10 @@ class Yardstick(Simple):
         self._request.obj_id = (topic << 40) + entry + 1
         self._request.obj_size = self.env.logs[topic].sizes[entry]
         return self._request
+
+    def drop(self, topic: int, entry: int) -> None:
+        """As Simple.drop."""
+        self._inserted -= self._cache.remove((topic << 40) + entry + 1)
 
     def find(self, topic: int, entry: int) -> bool:
         """As Simple.find."""

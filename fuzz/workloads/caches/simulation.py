@@ -3,8 +3,8 @@
 Time is an integer of microseconds; events at the same time happen in the order in which they were scheduled. Nothing
 depends on the policy but the cache, so a plan, its seed and a policy determine every number.
 
-    dispatcher   at most one read outstanding for a subscription: min(permits, batch) entries, at the tail what there
-                 is; replayed entries first, each by a single read
+    dispatcher   at most one read outstanding for a subscription: min(permits, batch) entries, or fewer if the topic
+                 has fewer; entries of the replay queue first, each by a single read
     delivery     `latency_us` after the read, hit or miss: all policies then see the same stream, and the offline
                  optimum is valid. With `waits` a hit takes `hit_us` and a miss the latency after its storage read began
     storage      answers `latency_us` after a read; entries of requests that joined it arrive with it
@@ -12,16 +12,20 @@ depends on the policy but the cache, so a plan, its seed and a policy determine 
                  sent after the ack group time; the mark-delete position follows
     Key_Shared   a key belongs to one consumer; an entry whose consumer has no permits, or whose key is in the replay
                  queue, goes to the replay queue
+    Shared       consumers with permits in turn; the unacknowledged messages of one that leaves go to the replay queue
     restart      the broker's cache is lost, its topics move to another broker, cursors continue at their mark-delete
                  position once their consumers are back
+    rollover     a ledger is full after `ledger_entries`, or closed when its topic moves; no read goes beyond a ledger;
+                 a closed ledger and its cached entries are deleted once all subscriptions have acknowledged it
 
-Not modelled: ledger rollover (a topic has one ledger), redelivery after timeouts, batches, several reads in flight.
+Not modelled: redelivery after timeouts, negative acks, batches, several reads in flight, rollover by time or size,
+retention, deleted topics.
 """
 
 from __future__ import annotations
 
 import heapq
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -46,7 +50,8 @@ class Simulation:
         self.now = 0
         self.logs = [Log() for _ in range(plan.topics)]
         self.keys: list[list[int]] = [[] for _ in range(plan.topics)]
-        self.env = Environment(self.logs, max_bytes, plan.scale, plan.latency_us)
+        self.ledgers = [[0] for _ in range(plan.topics)]  # the first entry of each
+        self.env = Environment(self.logs, max_bytes, plan.scale, plan.latency_us, plan.ttl_us)
         self.broker = list(plan.brokers) or [0] * plan.topics
         self.caches = [make(self.env) for _ in range(max(self.broker) + 1)]
         self.gone: list[Cache] = []
@@ -76,7 +81,7 @@ class Simulation:
         for cursor in self.cursors:
             start = cursor.plan.start
             end = len(self.logs[cursor.plan.topic].sizes)
-            cursor.position = cursor.mark = end if start is None else min(start, end)
+            cursor.position = cursor.first_unacked = end if start is None else min(start, end)
             self.of_topic[cursor.plan.topic].append(cursor)
             if cursor.plan.kind != "scripted":
                 self.at(cursor.plan.connect_us, self.connect, cursor.number)
@@ -139,11 +144,12 @@ class Simulation:
             return
         self._next_add()
         self.sent += len(self.of_topic[topic])
-        self._store(topic, size, key)
+        self.store(topic, size, key)
 
-    def _store(self, topic: int, size: int, key: int) -> None:
+    def store(self, topic: int, size: int, key: int) -> None:
+        """An entry is added, once the topic has an owner."""
         if self.now < self.down_until[topic]:
-            self.at(self.down_until[topic], self._store, topic, size, key)
+            self.at(self.down_until[topic], self.store, topic, size, key)
             return
         entry = self._append(topic, size, key)
         cache = self.cache_of(topic)
@@ -156,10 +162,24 @@ class Simulation:
 
     def _append(self, topic: int, size: int, key: int) -> int:
         log = self.logs[topic]
+        if 0 < self.plan.ledger_entries <= len(log.sizes) - self.ledgers[topic][-1]:
+            self._roll_over(topic)
         log.sizes.append(size)
         log.added_us.append(self.now)
         self.keys[topic].append(key)
         return len(log.sizes) - 1
+
+    def _roll_over(self, topic: int) -> None:
+        """The topic's ledger is closed, and the next entry is the first of another."""
+        if len(self.logs[topic].sizes) > self.ledgers[topic][-1]:
+            self.ledgers[topic].append(len(self.logs[topic].sizes))
+
+    def _trim(self, topic: int) -> None:
+        """Deletes the closed ledgers whose entries all subscriptions have acknowledged."""
+        ledgers = self.ledgers[topic]
+        if len(ledgers) > 1 and ledgers[1] <= (end := min(c.first_unacked for c in self.of_topic[topic])):
+            self.ledgers[topic] = ledgers[bisect_right(ledgers, end) - 1 :]
+            self.cache_of(topic).trim(topic, self.ledgers[topic][0])
 
     # ---- commands
 
@@ -186,15 +206,37 @@ class Simulation:
     def _drop(self, cursor: Cursor) -> None:
         cursor.connected = cursor.reading = cursor.waiting = False
         cursor.epoch += 1
-        cursor.position = cursor.mark
+        cursor.position = cursor.first_unacked
+        cursor.asked = 0
         cursor.replay.clear()
         cursor.replayed_keys.clear()
+        for client in cursor.clients:
+            self._drop_client(client)
+
+    def _drop_client(self, client: Client) -> None:
+        client.epoch += 1
+        client.permits = client.since_flow = 0
+        client.unacked.clear()
+
+    def leave(self, number: int, client: int) -> None:
+        """A consumer of a Shared subscription disconnects; its unacknowledged messages go to the replay queue."""
+        cursor = self.cursors[number]
+        for entry in sorted(cursor.clients[client].unacked):
+            self._put_into_replay(cursor, entry)
+        self._drop_client(cursor.clients[client])
+        self._pump(cursor)
+
+    def join(self, number: int, client: int) -> None:
+        """The consumer, or another one in its place, connects."""
+        cursor = self.cursors[number]
+        cursor.clients[client].permits, cursor.clients[client].free_us = cursor.clients[client].plan.queue, self.now
+        self._pump(cursor)
 
     def seek(self, number: int, entry: int) -> None:
         """A subscription continues at another entry; its consumers connect again."""
         cursor = self.cursors[number]
         self.disconnect(number)
-        cursor.position = cursor.mark = min(entry, len(self.logs[cursor.plan.topic].sizes))
+        cursor.position = cursor.first_unacked = min(entry, len(self.logs[cursor.plan.topic].sizes))
         cursor.acked.clear()
         self.connect(number)
 
@@ -208,6 +250,8 @@ class Simulation:
         for topic, owner in enumerate(self.broker):
             if owner == broker:
                 self.broker[topic] = self.rng.choice(others)
+                if self.plan.ledger_entries:
+                    self._roll_over(topic)  # the new owner opens a ledger
                 self.down_until[topic] = self.now + least
                 for cursor in self.of_topic[topic]:
                     self._drop(cursor)
@@ -221,9 +265,10 @@ class Simulation:
     def read(self, number: int, entries: int) -> None:
         """A scripted subscription reads its next entries."""
         cursor = self.cursors[number]
-        available = len(self.logs[cursor.plan.topic].sizes) - cursor.position
-        if cursor.connected and min(entries, available) > 0:
-            self._read(cursor, list(range(cursor.position, cursor.position + min(entries, available))), False)
+        first = max(cursor.position, cursor.asked)
+        cursor.asked = min(first + entries, len(self.logs[cursor.plan.topic].sizes))
+        if cursor.connected and cursor.asked > first:
+            self._read(cursor, list(range(first, cursor.asked)), False)
 
     def reread(self, number: int, entry: int) -> None:
         """A scripted subscription reads one entry again."""
@@ -232,10 +277,10 @@ class Simulation:
             self._read(cursor, [entry], True)
 
     def ack(self, number: int, entry: int) -> None:
-        """A scripted subscription's mark-delete position is set: all entries before the given one are acknowledged."""
+        """A scripted subscription acknowledges all entries before the given one."""
         cursor = self.cursors[number]
-        cursor.mark = max(cursor.mark, entry)
-        self.cache_of(cursor.plan.topic).acked(cursor.plan.topic, number, cursor.mark)
+        cursor.first_unacked = max(cursor.first_unacked, entry)
+        self.cache_of(cursor.plan.topic).acked(cursor.plan.topic, number, cursor.first_unacked)
 
     # ---- dispatchers
 
@@ -252,11 +297,11 @@ class Simulation:
             if ready:
                 self._read(cursor, ready, True)
                 return
-            if len(cursor.replay) >= self.plan.look_ahead:
+            if len(cursor.replay) >= self.plan.look_ahead(len(cursor.clients)):
                 return
         log, delay = self.logs[cursor.plan.topic], cursor.plan.delay_us
         first = cursor.position
-        last = min(first + wanted, len(log.sizes))
+        last = min(first + wanted, len(log.sizes), self._end_of_ledger(cursor.plan.topic, first))
         if delay:
             while last > first and log.added_us[last - 1] + delay > self.now:
                 last -= 1
@@ -268,8 +313,16 @@ class Simulation:
         else:
             self._read(cursor, list(range(first, last)), False)
 
+    def _end_of_ledger(self, topic: int, entry: int) -> int:
+        """The first entry after the entry's ledger: a read does not go beyond it."""
+        ledgers = self.ledgers[topic]
+        after = bisect_right(ledgers, entry)
+        return ledgers[after] if after < len(ledgers) else len(self.logs[topic].sizes)
+
     def _replayable(self, cursor: Cursor, wanted: int) -> list[int]:
         """The first entries of the replay queue whose consumers have permits, in order of each key."""
+        if cursor.plan.kind == "shared":
+            return cursor.replay[:wanted]
         permits = [client.permits for client in cursor.clients]
         keys, ready, blocked = self.keys[cursor.plan.topic], [], set()
         for entry in cursor.replay:
@@ -333,7 +386,7 @@ class Simulation:
         topic = cursor.plan.topic
         cursor.reading = False
         if not batch.replayed:
-            cursor.position = batch.entries[-1] + 1
+            cursor.position = max(cursor.position, batch.entries[-1] + 1)
             cache.moved(topic, cursor.number, cursor.position)
         given: dict[int, list[int]] = {}
         for entry, copy in zip(batch.entries, copies, strict=True):
@@ -342,13 +395,12 @@ class Simulation:
             client = None if entry in cursor.acked else self._consumer_for(cursor, entry)
             if client is not None:
                 client.permits -= 1
+                client.unacked.add(entry)
                 given.setdefault(client.number, []).append(entry)
             elif entry not in cursor.acked and cursor.plan.kind != "scripted":
                 if copy:
                     cache.replay(copy)
-                key = self.keys[topic][entry]
-                insort(cursor.replay, entry)
-                cursor.replayed_keys[key] = cursor.replayed_keys.get(key, 0) + 1
+                self._put_into_replay(cursor, entry)
             if copy:
                 cache.release(copy)
         for number, entries in given.items():
@@ -356,6 +408,11 @@ class Simulation:
         if cursor.plan.kind == "scripted":
             self.consumed += len(batch.entries)
         self._pump(cursor)
+
+    def _put_into_replay(self, cursor: Cursor, entry: int) -> None:
+        key = self.keys[cursor.plan.topic][entry]
+        insort(cursor.replay, entry)
+        cursor.replayed_keys[key] = cursor.replayed_keys.get(key, 0) + 1
 
     def _take_from_replay(self, cursor: Cursor, entry: int) -> None:
         key = self.keys[cursor.plan.topic][entry]
@@ -387,36 +444,37 @@ class Simulation:
     def _consume(self, cursor: Cursor, client: Client, entries: list[int]) -> None:
         plan = client.plan
         if not plan.think_us and not plan.pause_share:
-            self.at(max(self.now, client.free_us), self._consumed, cursor, client, entries, cursor.epoch)
+            self.at(max(self.now, client.free_us), self._consumed, cursor, client, entries, client.epoch)
             return
         for entry in entries:
             client.free_us = max(client.free_us, self.now) + plan.think_us
             if plan.pause_share and self.rng.random() < plan.pause_share:
                 client.free_us += self.rng.randint(1, plan.pause_us)
-            self.at(client.free_us, self._consumed, cursor, client, [entry], cursor.epoch)
+            self.at(client.free_us, self._consumed, cursor, client, [entry], client.epoch)
 
     def _consumed(self, cursor: Cursor, client: Client, entries: list[int], epoch: int) -> None:
-        if epoch != cursor.epoch:
+        if epoch != client.epoch:
             return
         self.consumed += len(entries)
         client.since_flow += len(entries)
-        self.at(self.now + self.plan.ack_us, self._acked, cursor, entries, epoch)
+        self.at(self.now + self.plan.ack_us, self._acked, cursor, client, entries, epoch)
         if client.since_flow >= max(1, client.plan.queue // 2):
             client.permits += client.since_flow
             client.since_flow = 0
             self._pump(cursor)
 
-    def _acked(self, cursor: Cursor, entries: list[int], epoch: int) -> None:
-        if epoch != cursor.epoch:
+    def _acked(self, cursor: Cursor, client: Client, entries: list[int], epoch: int) -> None:
+        if epoch != client.epoch:
             return
+        client.unacked.difference_update(entries)
         cursor.acked.update(entries)
-        mark = cursor.mark
-        while mark in cursor.acked:
-            cursor.acked.discard(mark)
-            mark += 1
-        if mark != cursor.mark:
-            cursor.mark = mark
-            self.cache_of(cursor.plan.topic).acked(cursor.plan.topic, cursor.number, mark)
+        before = cursor.first_unacked
+        while cursor.first_unacked in cursor.acked:
+            cursor.acked.discard(cursor.first_unacked)
+            cursor.first_unacked += 1
+        if cursor.first_unacked != before:
+            self.cache_of(cursor.plan.topic).acked(cursor.plan.topic, cursor.number, cursor.first_unacked)
+            self._trim(cursor.plan.topic)
 
     # ---- the result
 

@@ -41,10 +41,10 @@ MEANINGS = {
     "reads": "entries that dispatchers asked for, redeliveries included; each is a hit or comes from storage",
     "hit ratio": "share of the reads without an own entry from storage; a read that joins another's storage read is a "
     "hit",
-    "bytes cached": "peak of one broker; mean of all brokers over time",
+    "bytes cached": "peak: of one broker; mean: over time, of all brokers together",
     "dead bytes": "mean bytes of cached entries that no connected cursor will read",
     "eviction visits": "slots, entries and caches that evictions and invalidations looked at; of a library, evictions",
-    "bound": "of the optimum: exact, or an upper or lower bound on the hits of any eviction",
+    "bound": "of the optimum: exact, or an upper or lower bound on the hits that the best eviction has",
 }
 
 

@@ -1,0 +1,53 @@
+"""A backlog that its own cursor built up: consumers stay connected and pause, then drain (OpenMessaging Benchmark).
+
+The defaults are those of its backlog files of 1 GB: 10 topics of 3 partitions, 1 subscription, 100,000 messages a second
+of 1 KiB, and producers that go on during the drain.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from fuzz.workloads.caches.plan import Command, Consumer, Plan, Subscription, in_time, scaled, steady
+from fuzz.workloads.caches.study import seconds_of_inflow, study
+
+
+class Parameters(NamedTuple):
+    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+
+    scale: float = 0.003
+    seconds: int = 25
+    rate: int = 100_000
+    topics: int = 30
+    size: int = 1024
+    subscriptions: int = 1  # of each topic
+    queue: int = 1000
+    backlog_s: int = 10  # for how long the consumers pause
+    drain: float = 2.0  # the speed of a consumer, in production rates
+    producers_pause: int = 0  # whether producers stop when the drain begins
+    waits: int = 0  # whether readers wait for misses
+
+
+def plan(p: Parameters, rng: Random) -> Plan:
+    """The run of a seed, which moves speeds by a twentieth at most."""
+    end, paused = p.seconds * 1_000_000, p.backlog_s * 1_000_000
+    rate = p.rate * p.scale / p.topics
+    subscriptions = []
+    for topic in range(p.topics):
+        for _ in range(p.subscriptions):
+            think = round(1_000_000 / (rate * p.drain) * rng.uniform(0.95, 1.05))
+            subscriptions.append(Subscription(topic, (Consumer(scaled(p.queue, p.scale), think),)))
+    commands = [Command(1, "stall", (number, 0, paused)) for number in range(len(subscriptions))]
+    produced = paused if p.producers_pause else end
+    adds = in_time(*[steady(topic, rate, p.size, produced, 2 + topic) for topic in range(p.topics)])
+    return Plan(p.topics, adds, subscriptions, end, p.scale, commands, batch=scaled(100, p.scale))
+
+
+workload = study(
+    "drain",
+    "connected consumers pause, and then drain their backlog",
+    Parameters(),
+    plan,
+    lambda p: seconds_of_inflow(p.rate * p.scale * p.size, (0.3, 1, 3, 10)),
+)
