@@ -3,7 +3,7 @@
     weights      actions are not equally likely
     situations   their weights change with the situation
     swarms       a trace may draw other weights: it does less, and goes deeper
-    corpus       a trace may begin as one that met something new, and go on in its own way
+    corpus       a trace may begin with an earlier trace that reached a new abstract state
 
 A kind is kept only where it helps; a subject's `guidance` says which are, and why. Steps are counted, not seconds: they
 are the same on every machine. Each seeded bug, of the implementation or of the specification, counts with its median
@@ -33,7 +33,7 @@ from fuzz.target import Target
 SEEDS = tuple(range(0, 10_000_000, 1_000_000))
 #: A hunt that takes more steps than this counts as that many.
 MOST_STEPS = 200_000
-#: Processor time of a trace; with every bug that hangs, this much is waited once for each seed.
+#: Processor time after which a trace hangs. A bug that hangs costs this once for each seed.
 _HANG_SECONDS = 0.2
 #: How often a trace begins as one of the corpus, once there is one.
 _FROM_CORPUS = 0.5
@@ -81,12 +81,12 @@ def kinds_of(subject: Subject) -> list[str]:
 
 
 def median_steps(subject: Subject, of_model: bool, grows: bool, seeds: tuple[int, ...]) -> float:
-    """The median over the seeds of the steps until a seeded bug shows."""
+    """The median over the seeds of the steps until a seeded bug is killed."""
     return statistics.median(steps_to_kill(subject, of_model, grows, seed) for seed in seeds)
 
 
 def steps_to_kill(subject: Subject, of_model: bool, grows: bool, seed: int) -> int:
-    """Steps until a seeded bug shows, in traces from a first seed on. One of the model: to the properties alone."""
+    """Steps until a seeded bug is killed, in traces from a first seed on. Only properties judge a bug of the model."""
     profile, taken, corpus = find_profile(subject, "reference"), 0, _Corpus(subject, of_model, seed)
     while taken < MOST_STEPS:
         run = corpus.next_run(profile, seed, grows)
@@ -101,11 +101,11 @@ def steps_to_kill(subject: Subject, of_model: bool, grows: bool, seed: int) -> i
 
 
 class _Found(Exception):
-    """Model and implementation differ."""
+    """The seeded bug is killed."""
 
 
 class _Corpus:
-    """Runs that met a kind of state or a pair of actions for the first time, by the seed's choices up to there."""
+    """Traces up to a step that reached an abstract state for the first time."""
 
     def __init__(self, subject: Subject, of_model: bool, seed: int) -> None:
         self.subject = subject
@@ -115,7 +115,7 @@ class _Corpus:
         self.seen: set[Any] = set()
 
     def next_run(self, profile: Any, seed: int, grows: bool) -> Iterator[None]:
-        """One trace, a step at a time. Raises _Found at the step that shows a difference."""
+        """One trace, a step at a time. Raises _Found at the step that kills the bug."""
         subject = self.subject
         plan, rng = recipe(subject, profile, seed)
         cfg, begun = plan.config, list[Call]()
@@ -133,7 +133,7 @@ class _Corpus:
             yield
 
     def keep(self, cfg: Any, done: list[Call], state: Any) -> None:
-        """Keeps what was done so far if it met something new."""
+        """Keeps the trace so far if it reached a new abstract state."""
         kind = self.subject.abstract(cfg, state)
         if kind not in self.seen:
             self.seen.add(kind)

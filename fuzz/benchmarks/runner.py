@@ -1,8 +1,8 @@
-"""Benchmarks: what we do, against a baseline in the same run.
+"""Benchmarks: our code and a baseline, measured in the same run.
 
 Machines are shared and noisy, so a number alone says little: ours and the baseline take turns, and the medians
 are compared. `ratio` is ours over the baseline, so that more is better; for work and memory it is the baseline
-over ours. Those that belong to a component are in `fuzz/benchmarks/`.
+over ours. This module has the benchmarks of the engines; the other modules of the package have those of components.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _RECORDINGS = Path("tests/recordings")
 
 
 class Measured(NamedTuple):
-    """Ours and the baseline, in the benchmark's unit, and how they compare."""
+    """Ours and the baseline, in the benchmark's unit, and their ratio: above 1 if ours is better."""
 
     value: float
     baseline: float
@@ -79,7 +79,7 @@ class Line(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """A picture of some results, with logarithmic axes; modules in `fuzz/benchmarks/` state theirs as `plots`."""
+    """A plot of some results, with logarithmic axes; `plots` of a module of the package has its plots."""
 
     title: str
     about: str
@@ -117,7 +117,7 @@ def of_components() -> list[ModuleType]:
 
 
 def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:
-    """Runs the benchmarks whose names start with one of the given. Raises BadValue when none does."""
+    """Runs the benchmarks whose names start with a given name, or all. Raises BadValue if there is none."""
     known = benchmarks()
     chosen = [b for b in known if not names or any(b.name.startswith(n) for n in names)]
     if not chosen:
@@ -140,8 +140,8 @@ def in_turns(ours: Callable[[], float], baseline: Callable[[], float], turns: in
 
 
 def _lockstep(subject: Subject) -> Benchmark:
-    """The fast loop on one core, against a Hypothesis rule machine that compares and checks the same."""
-    about = f"steps of {subject.name} on one core, against a Hypothesis rule machine doing the same"
+    """The engine's loop on one core, against a Hypothesis rule machine with the same comparisons and checks."""
+    about = f"steps of {subject.name} on one core, against a Hypothesis rule machine with the same checks"
 
     def run() -> Measured:
         value, baseline = in_turns(lambda: _fast_steps(subject), lambda: _hypothesis_steps(subject))
@@ -162,7 +162,7 @@ def _fast_steps(subject: Subject) -> float:
 
 
 def _hypothesis_steps(subject: Subject) -> float:
-    """Steps a second of a rule machine, as many of them at a time as a trace has, generation only."""
+    """Steps a second of a rule machine, whose runs have as many steps as a trace; without shrinking."""
     from hypothesis import HealthCheck, Phase, settings
     from hypothesis.stateful import run_state_machine_as_test
 
@@ -172,7 +172,7 @@ def _hypothesis_steps(subject: Subject) -> float:
     taken = 0
 
     class Counted(machine):  # type: ignore[misc]
-        """Counts what it did."""
+        """Counts its steps."""
 
         def teardown(self) -> None:
             """Called after every example."""
@@ -196,7 +196,7 @@ def _hypothesis_steps(subject: Subject) -> float:
 # ---- exploring ----------------------------------------------------------------------------------------
 
 
-#: What a process of ours runs: no more is imported than an exploration needs.
+#: The program of our process, which imports no more than an exploration needs.
 _EXPLORER = """
 import sys
 from fuzz.explore.search import bounded, explore
@@ -223,9 +223,9 @@ def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
 
 
 def _explored_speed(subject: Subject, checked: bool) -> float:
-    """Ours, Python's start included, as TLC's speed includes Java's."""
-    house = str(Path(fuzz.benchmarks.__path__[0]).parents[1])
-    paths = os.pathsep.join(each for each in (os.environ.get("PYTHONPATH"), house) if each)
+    """Distinct states a second of ours, Python's start included, as TLC's includes Java's."""
+    root = str(Path(fuzz.benchmarks.__path__[0]).parents[1])
+    paths = os.pathsep.join(each for each in (os.environ.get("PYTHONPATH"), root) if each)
     command = [sys.executable, "-c", _EXPLORER, subject.name, _SCOPE, "checked" if checked else "bare"]
     started = time.perf_counter()
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=True)  # noqa: S603
@@ -241,8 +241,8 @@ def _tlc_speed(subject: Subject, checked: bool) -> float:
     module = read_module(MODULES, str(subject.tla))
     twin = Twin(module, bounded(subject, _SCOPE), (ALWAYS,) if checked else ())
     text, config = twin.text("MC_bench", twin.checks)
-    with tempfile.TemporaryDirectory() as place:
-        outcome = run_tlc(Job("MC_bench", text, config, MODULES, Path(place) / "tlc", True, False, 3600.0))
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = run_tlc(Job("MC_bench", text, config, MODULES, Path(folder) / "tlc", True, False, 3600.0))
         if outcome.result != SUCCESS:
             raise BadValue(f"TLC on {subject.tla}: {outcome.result}")
     return outcome.distinct_states / outcome.seconds
@@ -252,7 +252,7 @@ def _tlc_speed(subject: Subject, checked: bool) -> float:
 
 
 def _guidance(subject: Subject, kind: str) -> Benchmark:
-    """Steps to kill with a kind of guidance, against without."""
+    """Steps until a seeded bug is killed, with a kind of guidance and without."""
     about = f"median steps to kill the seeded bugs of {subject.name} with {kind}, against without"
 
     def run() -> Measured:
@@ -283,7 +283,7 @@ def _campaign() -> Measured:
 
 
 def _traces_for(specs: tuple[Spec, ...], seconds: float) -> float:
-    """How many traces of every spec together take that many seconds of one worker."""
+    """The number of traces that take a worker that many seconds, if every spec has as many."""
     parts = [run_task(Task(spec, 0, 4 * BLOCK)) for spec in specs]
     return seconds / sum(p.seconds / p.traces for p in parts)
 
@@ -311,15 +311,20 @@ def _in_pool(specs: tuple[Spec, ...], pool: ProcessPoolExecutor, jobs: int, trac
 
 def _replay() -> Measured:
     """Operations of all recordings a second: everything checked, against reading the JSON alone."""
-    paths = sorted(_RECORDINGS.glob("*.jsonl.gz"))
-    if not paths:
-        raise BadValue(f"there are no recordings in {_RECORDINGS}; run bench from the repository's root")
+    paths = _recordings()
     value, baseline = in_turns(lambda: _replayed(paths), lambda: _read(paths))
     return Measured(value, baseline, value / baseline)
 
 
+def _recordings() -> list[Path]:
+    paths = sorted(_RECORDINGS.glob("*.jsonl.gz"))
+    if not paths:
+        raise BadValue(f"there are no recordings in {_RECORDINGS}; run bench from the repository's root")
+    return paths
+
+
 def _replayed(paths: list[Path]) -> float:
-    """As the command does it, on all cores."""
+    """Operations a second of `brokerproof replay`, on all cores."""
     started = time.perf_counter()
     replayed = replay_files(paths, None)
     if any(each.mismatches for each in replayed):
@@ -328,11 +333,11 @@ def _replayed(paths: list[Path]) -> float:
 
 
 def _replay_on_spark() -> Measured:
-    """As `replay --master`, the start of Spark not counted, against as many processes."""
+    """Operations a second of `brokerproof replay --master`, without the start of Spark; and of as many processes."""
     from fuzz.platform.spark import session
     from fuzz.trace.spark import SETTINGS, replay_on_spark
 
-    paths = sorted(_RECORDINGS.glob("*.jsonl.gz"))
+    paths = _recordings()
     uris, jobs = [f"file://{path.absolute()}" for path in paths], os.cpu_count() or 1
 
     def on_spark() -> float:

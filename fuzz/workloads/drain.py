@@ -1,7 +1,7 @@
 """A backlog that its own cursor built up: consumers stay connected and pause, then drain (OpenMessaging Benchmark).
 
-The defaults are those of its backlog files of 1 GB: 10 topics of 3 partitions, 1 subscription, 100,000 messages a second
-of 1 KiB, and producers that go on during the drain.
+The defaults are those of its files with 1 GB of backlog: 10 topics of 3 partitions, 1 subscription, 100,000 messages
+of 1 KiB a second, and producers that go on during the drain.
 """
 
 from __future__ import annotations

@@ -27,11 +27,11 @@ of a Key_Shared subscription are spread evenly over the connected consumers.
 The `Rule` fields of `Config` are the rules on which versions differ.
 
 Not modelled: how a cursor persists its position (`model/batch_acks`); batches, delayed delivery, transactions;
-`maxUnackedMessages`; the order in which a Shared dispatcher serves consumers (here the first with permits); the hash
-ring; `keySharedLookAheadMsgInReplayThresholdPerConsumer`; reads that wait at the end of the topic (here a read starts
-when there are entries); byte limits of reads, and the limiter (`model/entry_cache`); retention: a closed ledger is
-deleted once all cursors have passed it; cursors that are active when they are opened; the data structures of the
-container (`model/active_cursors`); other topics; threads.
+`maxUnackedMessagesPer*`; the order in which a Shared dispatcher serves consumers (here the first with permits); the
+hash ring; `keySharedLookAheadMsgInReplayThresholdPerConsumer`; reads that wait at the end of the topic (here a read
+starts when there are entries); byte limits of reads, and the limiter (`model/entry_cache`); retention: a closed
+ledger is deleted once all cursors have passed it; cursors that are active when they are opened; the data structures
+of the container (`model/active_cursors`); other topics; threads.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ A subclass says which entries are cached, how a range is read and what is evicte
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,13 +23,25 @@ BACKLOG_THRESHOLD, BACKLOG_CHECK_US = 1_000, 60_000_000
 
 
 class Log:
-    """The entries of a topic in storage: sizes and the times at which they were added."""
+    """The entries of a topic in storage."""
 
-    __slots__ = ("added_us", "sizes")
+    __slots__ = ("added_us", "keys", "ledgers", "sizes")
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self.added_us: list[int] = []
+        self.keys: list[int] = []  # of the messages
+        self.ledgers = [0]  # the first entry of each ledger that is not deleted
+
+    def roll_over(self) -> None:
+        """The ledger is closed: the next entry is the first of another. Nothing happens to an empty ledger."""
+        if len(self.sizes) > self.ledgers[-1]:
+            self.ledgers.append(len(self.sizes))
+
+    def end_of_ledger(self, entry: int) -> int:
+        """The first entry after the entry's ledger, or after the topic's last entry."""
+        following = bisect_right(self.ledgers, entry)
+        return self.ledgers[following] if following < len(self.ledgers) else len(self.sizes)
 
 
 class Environment(NamedTuple):

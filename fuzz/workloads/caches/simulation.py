@@ -25,7 +25,7 @@ retention, deleted topics.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -49,14 +49,12 @@ class Simulation:
         self.rng = Random(seed)  # noqa: S311
         self.now = 0
         self.logs = [Log() for _ in range(plan.topics)]
-        self.keys: list[list[int]] = [[] for _ in range(plan.topics)]
-        self.ledgers = [[0] for _ in range(plan.topics)]  # the first entry of each
         self.env = Environment(self.logs, max_bytes, plan.scale, plan.latency_us, plan.ttl_us)
         self.broker = list(plan.brokers) or [0] * plan.topics
         self.caches = [make(self.env) for _ in range(max(self.broker) + 1)]
         self.gone: list[Cache] = []
         self.down_until = [0] * plan.topics
-        self.cursors = [Cursor(i, s) for i, s in enumerate(plan.subscriptions)]
+        self.cursors = [Cursor(i, s, self.logs[s.topic]) for i, s in enumerate(plan.subscriptions)]
         self.of_topic: list[list[Cursor]] = [[] for _ in range(plan.topics)]
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._events = 0
@@ -162,24 +160,19 @@ class Simulation:
 
     def _append(self, topic: int, size: int, key: int) -> int:
         log = self.logs[topic]
-        if 0 < self.plan.ledger_entries <= len(log.sizes) - self.ledgers[topic][-1]:
-            self._roll_over(topic)
+        if 0 < self.plan.ledger_entries <= len(log.sizes) - log.ledgers[-1]:
+            log.roll_over()
         log.sizes.append(size)
         log.added_us.append(self.now)
-        self.keys[topic].append(key)
+        log.keys.append(key)
         return len(log.sizes) - 1
-
-    def _roll_over(self, topic: int) -> None:
-        """The topic's ledger is closed, and the next entry is the first of another."""
-        if len(self.logs[topic].sizes) > self.ledgers[topic][-1]:
-            self.ledgers[topic].append(len(self.logs[topic].sizes))
 
     def _trim(self, topic: int) -> None:
         """Deletes the closed ledgers whose entries all subscriptions have acknowledged."""
-        ledgers = self.ledgers[topic]
+        ledgers = self.logs[topic].ledgers
         if len(ledgers) > 1 and ledgers[1] <= (end := min(c.first_unacked for c in self.of_topic[topic])):
-            self.ledgers[topic] = ledgers[bisect_right(ledgers, end) - 1 :]
-            self.cache_of(topic).trim(topic, self.ledgers[topic][0])
+            del ledgers[: bisect_right(ledgers, end) - 1]
+            self.cache_of(topic).trim(topic, ledgers[0])
 
     # ---- commands
 
@@ -208,8 +201,7 @@ class Simulation:
         cursor.epoch += 1
         cursor.position = cursor.first_unacked
         cursor.asked = 0
-        cursor.replay.clear()
-        cursor.replayed_keys.clear()
+        cursor.clear_replay()
         for client in cursor.clients:
             self._drop_client(client)
 
@@ -222,7 +214,7 @@ class Simulation:
         """A consumer of a Shared subscription disconnects; its unacknowledged messages go to the replay queue."""
         cursor = self.cursors[number]
         for entry in sorted(cursor.clients[client].unacked):
-            self._put_into_replay(cursor, entry)
+            cursor.put_into_replay(entry)
         self._drop_client(cursor.clients[client])
         self._pump(cursor)
 
@@ -251,7 +243,7 @@ class Simulation:
             if owner == broker:
                 self.broker[topic] = self.rng.choice(others)
                 if self.plan.ledger_entries:
-                    self._roll_over(topic)  # the new owner opens a ledger
+                    self.logs[topic].roll_over()  # the new owner opens a ledger
                 self.down_until[topic] = self.now + least
                 for cursor in self.of_topic[topic]:
                     self._drop(cursor)
@@ -293,7 +285,7 @@ class Simulation:
         if wanted <= 0:
             return
         if cursor.replay:
-            ready = self._replayable(cursor, wanted)
+            ready = cursor.replayable(wanted)
             if ready:
                 self._read(cursor, ready, True)
                 return
@@ -301,7 +293,7 @@ class Simulation:
                 return
         log, delay = self.logs[cursor.plan.topic], cursor.plan.delay_us
         first = cursor.position
-        last = min(first + wanted, len(log.sizes), self._end_of_ledger(cursor.plan.topic, first))
+        last = min(first + wanted, len(log.sizes), log.end_of_ledger(first))
         if delay:
             while last > first and log.added_us[last - 1] + delay > self.now:
                 last -= 1
@@ -312,29 +304,6 @@ class Simulation:
             cursor.waiting = True
         else:
             self._read(cursor, list(range(first, last)), False)
-
-    def _end_of_ledger(self, topic: int, entry: int) -> int:
-        """The first entry after the entry's ledger: a read does not go beyond it."""
-        ledgers = self.ledgers[topic]
-        after = bisect_right(ledgers, entry)
-        return ledgers[after] if after < len(ledgers) else len(self.logs[topic].sizes)
-
-    def _replayable(self, cursor: Cursor, wanted: int) -> list[int]:
-        """The first entries of the replay queue whose consumers have permits, in order of each key."""
-        if cursor.plan.kind == "shared":
-            return cursor.replay[:wanted]
-        permits = [client.permits for client in cursor.clients]
-        keys, ready, blocked = self.keys[cursor.plan.topic], [], set()
-        for entry in cursor.replay:
-            owner = keys[entry] % len(permits)
-            if permits[owner] <= 0:
-                blocked.add(keys[entry])
-            elif keys[entry] not in blocked:
-                permits[owner] -= 1
-                ready.append(entry)
-                if len(ready) == wanted:
-                    break
-        return ready
 
     def _read(self, cursor: Cursor, entries: list[int], replayed: bool) -> None:
         cursor.reading = True
@@ -391,8 +360,8 @@ class Simulation:
         given: dict[int, list[int]] = {}
         for entry, copy in zip(batch.entries, copies, strict=True):
             if batch.replayed and cursor.plan.kind != "scripted":
-                self._take_from_replay(cursor, entry)
-            client = None if entry in cursor.acked else self._consumer_for(cursor, entry)
+                cursor.take_from_replay(entry)
+            client = None if entry in cursor.acked else cursor.consumer_for(entry)
             if client is not None:
                 client.permits -= 1
                 client.unacked.add(entry)
@@ -400,7 +369,7 @@ class Simulation:
             elif entry not in cursor.acked and cursor.plan.kind != "scripted":
                 if copy:
                     cache.replay(copy)
-                self._put_into_replay(cursor, entry)
+                cursor.put_into_replay(entry)
             if copy:
                 cache.release(copy)
         for number, entries in given.items():
@@ -408,36 +377,6 @@ class Simulation:
         if cursor.plan.kind == "scripted":
             self.consumed += len(batch.entries)
         self._pump(cursor)
-
-    def _put_into_replay(self, cursor: Cursor, entry: int) -> None:
-        key = self.keys[cursor.plan.topic][entry]
-        insort(cursor.replay, entry)
-        cursor.replayed_keys[key] = cursor.replayed_keys.get(key, 0) + 1
-
-    def _take_from_replay(self, cursor: Cursor, entry: int) -> None:
-        key = self.keys[cursor.plan.topic][entry]
-        cursor.replay.remove(entry)
-        cursor.replayed_keys[key] -= 1
-        if not cursor.replayed_keys[key]:
-            del cursor.replayed_keys[key]
-
-    def _consumer_for(self, cursor: Cursor, entry: int) -> Client | None:
-        """The consumer that gets the entry now; None if it has to be replayed."""
-        clients = cursor.clients
-        if cursor.plan.kind == "key_shared":
-            key = self.keys[cursor.plan.topic][entry]
-            client = clients[key % len(clients)]
-            earlier = key in cursor.replayed_keys and any(
-                self.keys[cursor.plan.topic][e] == key for e in cursor.replay if e < entry
-            )
-            return client if client.permits > 0 and not earlier else None
-        if cursor.plan.kind == "scripted":
-            return None
-        for _ in clients:
-            cursor.turn = (cursor.turn + 1) % len(clients)
-            if clients[cursor.turn].permits > 0:
-                return clients[cursor.turn]
-        return None
 
     # ---- consumers
 
