@@ -42,14 +42,14 @@ class Prediction(msgspec.Struct, forbid_unknown_fields=True):
     ratio: bool = False
     size: int | None = None
     set: dict[str, float] = {}
-    right_set: dict[str, float] | None = None  # the parameters of `right`, if they differ from `set`
+    right_has_defaults: bool = False  # whether `right` has the default parameters, or those of `set`
 
     def cells(self) -> Iterator[tuple[Cell, Cell | None]]:
         """The measurements that decide, at each size."""
         workload = find_workload(self.workload)
         parameters, others = [
             workload.with_parameters({name: f"{value:.12g}" for name, value in settings.items()})
-            for settings in (self.set, self.set if self.right_set is None else self.right_set)
+            for settings in (self.set, {} if self.right_has_defaults else self.set)
         ]
         for index, size in enumerate(workload.sizes(parameters)):
             if self.size in (None, index):
@@ -102,8 +102,8 @@ def page(known: dict[str, Any]) -> Iterator[str]:
 def rows(each: Prediction, known: dict[str, Any]) -> Iterator[str]:
     """The lines of a prediction."""
     against = "" if each.right is None else f" {'/' if each.ratio else '-'} {each.right}"
-    if each.right_set is not None:
-        against += " with other parameters"
+    if each.right_has_defaults:
+        against += " with default parameters"
     for left, right in each.cells():
         measured = held = ""
         values = [known.get(key(c), {}).get(each.measure) for c in (left, right) if c is not None]
