@@ -703,7 +703,10 @@ def test_wrong_line_of_a_stream(line: str, said: str, tmp_path: Path, capsys: py
         (["file"], "there is no workload file; there are catch_up, churn, drain, file:PATH"),
         (["tailing:x"], "there is no workload tailing:x"),
         (["tailing,transfer"], "tailing,transfer have different columns; compare them one by one"),
-        (["tailing,mix", "--out", "plot.svg"], "--out plot.svg has room for one workload; give a folder"),
+        (
+            ["tailing,mix", "--out", "plot.svg"],
+            "--out plot.svg takes the plot of one workload; with several, --out must",
+        ),
     ],
 )
 def test_wrong_input(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
