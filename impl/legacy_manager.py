@@ -64,10 +64,10 @@ class LegacyManager:
         self._insertions += 1
         return True
 
-    def _evict(self, size_at_signal: int) -> int | Failed:
+    def _evict(self, size_at_scheduling: int) -> int | Failed:
         self.eviction_in_progress = False
         self._size_evictions += 1
-        wanted = size_at_signal - int(self.max_bytes * self.watermark)
+        wanted = size_at_scheduling - int(self.max_bytes * self.watermark)
         existing = {c: home for c, home in sorted(self._caches.items()) if home is not None}
         if wanted <= 0 or not existing:
             return _NO_POLICY

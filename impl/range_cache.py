@@ -60,7 +60,7 @@ class Wrapper:
         "accessed",
         "bytes",
         "cache",
-        "counter",
+        "handler",
         "live",
         "position",
         "released",
@@ -68,11 +68,11 @@ class Wrapper:
         "timestamp_ns",
     )
 
-    def __init__(self, cache: int, position: Position, size: int, counter: ReadCountHandler, timestamp_ns: int) -> None:
+    def __init__(self, cache: int, position: Position, size: int, handler: ReadCountHandler, timestamp_ns: int) -> None:
         self.cache = cache
         self.position = position
         self.bytes = size
-        self.counter = counter
+        self.handler = handler
         self.timestamp_ns = timestamp_ns
         self.requeue_count = 0
         self.accessed = False
@@ -173,7 +173,7 @@ class RangeCaches:
             self._queue.append(wrapper)
             return True
         if not present.released:
-            present.counter = handler
+            present.handler = handler
         return False
 
     def put_mismatched(
@@ -205,8 +205,8 @@ class RangeCaches:
         if hold:
             copy = self._next_copy
             self._next_copy = copy + 1
-            self._copies[copy] = wrapper.counter
-        return Hit(wrapper.position, wrapper.bytes, wrapper.counter.expected, copy)
+            self._copies[copy] = wrapper.handler
+        return Hit(wrapper.position, wrapper.bytes, wrapper.handler.expected, copy)
 
     # ---- copies and replays
 
@@ -229,8 +229,8 @@ class RangeCaches:
         wrapper = self._caches[cache].find(position)
         if wrapper is None:
             return None
-        wrapper.counter.mark_read()
-        return Count(wrapper.counter.expected)
+        wrapper.handler.mark_read()
+        return Count(wrapper.handler.expected)
 
     # ---- removal by position
 
@@ -267,7 +267,7 @@ class RangeCaches:
         """Whether a pass requeues the entry instead of removing it. O(1)."""
         if wrapper.accessed and self.extend_ttl_of_recently_accessed:
             return True
-        return wrapper.requeue_count < self.max_requeue_times and wrapper.counter.has_expected_reads()
+        return wrapper.requeue_count < self.max_requeue_times and wrapper.handler.has_expected_reads()
 
     def _requeue(self, wrapper: Wrapper) -> None:
         wrapper.requeue_count += 1
@@ -330,7 +330,7 @@ class RangeCaches:
     def non_evictable_size(self) -> Removed:
         """Counts entries without a read count or with expected reads; drops detached wrappers. O(queue)."""
         self._queue = deque([wrapper for wrapper in self._queue if wrapper.live])
-        kept = [w.bytes for w in self._queue if w.counter.expected is None or w.counter.expected >= 1]
+        kept = [w.bytes for w in self._queue if w.handler.expected is None or w.handler.expected >= 1]
         return Removed(len(kept), sum(kept))
 
     # ---- time, dynamic settings and faults
@@ -386,7 +386,7 @@ class RangeCaches:
         for copy, handler in self._copies.items():
             holders[handler] = (*holders.get(handler, ()), copy)
         take = holders.pop
-        queue = tuple([_entry(w, take(w.counter, ())) if w.live else None for w in self._queue])
+        queue = tuple([_entry(w, take(w.handler, ())) if w.live else None for w in self._queue])
         orphaned = sorted([OrphanedCopies(copies, handler.expected) for handler, copies in holders.items()])
         return State(
             self.now_ns,
@@ -430,7 +430,7 @@ def _entry(wrapper: Wrapper, copies: tuple[int, ...]) -> Entry:
         wrapper.cache,
         wrapper.position,
         wrapper.bytes,
-        wrapper.counter.expected,
+        wrapper.handler.expected,
         copies,
         wrapper.timestamp_ns,
         wrapper.requeue_count,

@@ -8,7 +8,7 @@ from typing import Any
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
 from model.cache_steps.machine import LOCKED, cache_steps, canonical, observe
-from model.cache_steps.threads import RIGHT, Config, State, Wrapper
+from model.cache_steps.threads import REFERENCE_RULES, Config, State, Wrapper
 from model.machine import Refused
 
 #: All steps except those that begin an operation; begin_eviction begins a scheduled task.
@@ -337,7 +337,7 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
 # ---- shared structures --------------------------------------------------------------------------------
 
 
-@always(cache_steps, given=lambda cfg: all(getattr(cfg, name) == right for name, right in RIGHT.items()))
+@always(cache_steps, given=lambda cfg: all(getattr(cfg, name) == right for name, right in REFERENCE_RULES.items()))
 def sizes_and_total_lack_only_what_threads_hold(cfg: Config, s: State) -> bool:
     """Sizes and total are always exact, except for bytes that threads have not counted, subtracted or reported yet."""
     sizes = [0] * cfg.caches
@@ -622,7 +622,7 @@ def inserts_raced_for_position(cfg: Config, before: State, event: Event, after: 
 
 @sometimes(cache_steps, on=("schedule",))
 def triggers_raced(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two threads find no eviction_in_progress, and one of them sets it first."""
+    """Two threads read null from `evictionInProgress`, and the second finds that the first has set it."""
     return event.outcome is False
 
 

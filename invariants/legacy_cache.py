@@ -27,6 +27,14 @@ def gone(before: State, after: State) -> list[list[Entry]]:
     return [[e for e in was if e not in now] for was, now in zip(before.caches, after.caches, strict=True)]
 
 
+def without_lowest(entries: tuple[Entry, ...], bytes_to_free: int) -> tuple[Entry, ...]:
+    """The entries that remain after the lowest positions are removed until enough bytes are freed."""
+    while entries and bytes_to_free > 0:
+        bytes_to_free -= entries[0].bytes
+        entries = entries[1:]
+    return entries
+
+
 def named(s: State, event: Event) -> Entry | None:
     """The entry at the cache and position that an action names."""
     held = s.caches[event.arguments["cache"]]
@@ -177,13 +185,27 @@ def policy_reports_entries_that_left(cfg: Config, before: State, event: Event, a
 
 @always(legacy_cache, on=("evict_proportionally",))
 def policy_share_is_truncated_proportion(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The policy requests from each of the largest caches that hold half of the bytes its truncated share by size."""
+    """The policy requests from each of the largest caches that hold half of the bytes its truncated share by size.
+
+    A cache whose share is zero is skipped.
+    """
     if isinstance(event.outcome, Refused):
         return True
     largest = sorted((size(before.caches[c]) for c in event.arguments["caches"]), reverse=True)
     chosen = [n for i, n in enumerate(largest) if sum(largest[:i]) < sum(largest) // 2]
     wanted = event.arguments["bytes_to_free"]
-    return all(e.bytes_to_free == wanted * size(before.caches[e.cache]) // sum(chosen) for e in event.outcome)
+    shares = [(n, wanted * n // sum(chosen)) for n in chosen if sum(chosen)]
+    asked = [(size(before.caches[e.cache]), e.bytes_to_free) for e in event.outcome]
+    return sorted(asked, reverse=True) == [(n, share) for n, share in shares if share]
+
+
+@always(legacy_cache, on=("evict_proportionally",))
+def policy_removes_lowest_positions_for_its_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A cache removes its lowest positions until the bytes that the policy requests are free; others keep all."""
+    if isinstance(event.outcome, Refused):
+        return after == before
+    asked = {e.cache: e.bytes_to_free for e in event.outcome}
+    return after.caches == tuple(without_lowest(held, asked.get(c, 0)) for c, held in enumerate(before.caches))
 
 
 @always(legacy_cache)

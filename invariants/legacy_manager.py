@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from invariants.legacy_cache import without_lowest
 from invariants.properties import Event, always, sometimes
 from model.legacy_cache import Entry
 from model.legacy_manager import Config, Counters, Held, State, StorageRead, legacy_manager
@@ -29,14 +30,6 @@ def total_bytes(s: State) -> int:
 def entry_count(s: State) -> int:
     """The number of cached entries."""
     return sum(len(entries_of(held)) for held in s.caches)
-
-
-def lowest(entries: tuple[Entry, ...], bytes_to_free: int) -> tuple[Entry, ...]:
-    """The entries that remain after the lowest positions are removed until enough bytes are freed."""
-    while entries and bytes_to_free > 0:
-        bytes_to_free -= entries[0].bytes
-        entries = entries[1:]
-    return entries
 
 
 @always(legacy_manager)
@@ -154,7 +147,7 @@ def eviction_task_removes_truncated_shares(cfg: Config, before: State, event: Ev
     order = sorted(range(len(sizes)), key=lambda c: -sizes[c])[: len(chosen)]
     for c, held in enumerate(before.caches):
         share = wanted * sizes[c] // sum(chosen) if c in order else 0
-        if entries_of(after.caches[c]) != lowest(entries_of(held), share):
+        if entries_of(after.caches[c]) != without_lowest(entries_of(held), share):
             return False
     return True
 
@@ -167,6 +160,21 @@ def insert_stores_entry_as_given(cfg: Config, before: State, event: Event, after
     given = event.arguments
     entry = Entry(given["position"], given["bytes"], before.now_ns)
     return entry in entries_of(after.caches[given["cache"]])
+
+
+@always(legacy_manager, on=("insert",), given=lambda cfg: cfg.eviction_task == "queued")
+def insert_adds_absent_entry_below_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An insert adds its entry exactly if the position is free and the total is below the maximum; it removes nothing.
+
+    A disabled cache stores nothing.
+    """
+    given = event.arguments
+    held = [entries_of(each) for each in before.caches]
+    is_free = given["position"] not in [e.position for e in held[given["cache"]]]
+    if is_free and total_bytes(before) < before.max_bytes and after.caches[given["cache"]] != "disabled":
+        entry = Entry(given["position"], given["bytes"], before.now_ns)
+        held[given["cache"]] = tuple(sorted((*held[given["cache"]], entry)))
+    return [entries_of(each) for each in after.caches] == held
 
 
 @always(legacy_manager, on=INVALIDATIONS)
@@ -264,7 +272,7 @@ def pass_removes_exactly_the_front_of_its_cache(cfg: Config, before: State, even
         return isinstance(event.outcome, Refused) and rejected
     held = entries_of(before.caches[asked["cache"]])
     if event.name == "size_pass":
-        kept = lowest(held, asked["bytes_to_free"])
+        kept = without_lowest(held, asked["bytes_to_free"])
     else:
         kept = held[next((i for i, e in enumerate(held) if e.timestamp_ns > asked["threshold_ns"]), len(held)) :]
     gone = held[: len(held) - len(kept)]
@@ -293,7 +301,13 @@ MAY_CHANGE = {
 
 @always(legacy_manager)
 def action_changes_only_its_fields(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An action changes only the fields in `MAY_CHANGE`; only reads count hits and misses."""
+    """An action changes only the fields in `MAY_CHANGE`; only reads count hits and misses.
+
+    An insert or a read evicts only if the eviction task runs in it.
+    """
+    evicts = cfg.eviction_task == "immediate" or event.name not in ("insert", *READS)
+    if not evicts and after.counters.evicted_entries != before.counters.evicted_entries:
+        return False
     changed = {name for name, a, b in zip(State._fields, before, after, strict=True) if a is not b and a != b}
     return changed <= MAY_CHANGE[event.name] and (event.name in READS or before.counters[1:5] == after.counters[1:5])
 

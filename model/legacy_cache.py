@@ -169,7 +169,7 @@ def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) ->
     return [(cache, share) for cache, share in asked if share > 0]
 
 
-def put_back(s: State, cache: int, entries: tuple[Entry, ...]) -> State:
+def with_cache(s: State, cache: int, entries: tuple[Entry, ...]) -> State:
     """The state with `entries` in one cache."""
     return s._replace(caches=s.caches[:cache] + (entries,) + s.caches[cache + 1 :])
 
@@ -182,7 +182,7 @@ def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, t
     """Stores an entry unless its position is cached; returns whether it was stored."""
     if lookup(s.caches[cache], position) is not None:
         return s, False
-    return put_back(s, cache, added(s.caches[cache], Entry(position, bytes, timestamp_ns))), True
+    return with_cache(s, cache, added(s.caches[cache], Entry(position, bytes, timestamp_ns))), True
 
 
 @legacy_cache.action
@@ -246,14 +246,14 @@ def remove_where(s: State, cache: int, goes: Callable[[Entry], bool]) -> tuple[S
     gone = tuple(e for e in s.caches[cache] if goes(e))
     if not gone:
         return s, NOTHING
-    return put_back(s, cache, tuple(e for e in s.caches[cache] if not goes(e))), taken(gone)
+    return with_cache(s, cache, tuple(e for e in s.caches[cache] if not goes(e))), taken(gone)
 
 
 def remove_front(s: State, cache: int, count: int) -> tuple[State, Removed]:
     """Removes `count` lowest positions of a cache."""
     if not count:
         return s, NOTHING
-    return put_back(s, cache, s.caches[cache][count:]), taken(s.caches[cache][:count])
+    return with_cache(s, cache, s.caches[cache][count:]), taken(s.caches[cache][:count])
 
 
 # ---- eviction -----------------------------------------------------------------------------------------
@@ -320,7 +320,9 @@ def observe_entries(entries: tuple[Entry, ...]) -> dict[str, object]:
     return {"entries": len(entries), "bytes": size(entries), "keys": keys}
 
 
-reference = legacy_cache.profile("reference", "an inverted range is empty, and shares are integers", Config())
+reference = legacy_cache.profile(
+    "reference", "branch 4.0, where an inverted range is empty and shares are integers", Config()
+)
 
 recorded = legacy_cache.release(
     "4.0",

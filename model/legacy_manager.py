@@ -4,8 +4,10 @@ Models `RangeEntryCacheManagerImpl` and `EntryCacheImpl`, which PIP-430 replaces
 one run of the eviction task, which runs inside the insert that schedules it, or later.
 
     insert    above the trigger, if `evictionInProgress` is not set: it is set, and a task scheduled for the current
-              size; then rejected if that size is not below the maximum or the position is cached; else stored
-    task      the policy over all caches, from the size at scheduling down to the watermark; then it is cleared
+              size; then the entry is rejected if that size is not below the maximum or its position is cached; else
+              it is stored
+    task      the policy over all caches, from the size at scheduling down to the watermark; then
+              `evictionInProgress` is cleared
     read      all cached: from the cache; otherwise the whole range is one storage read, and may be stored
     evict     the time and size passes of `legacy_cache` on one cache
 
@@ -146,8 +148,8 @@ def total_bytes(s: State) -> int:
     return sum([size(entries_of(held)) for held in s.caches])
 
 
-def used(s: State, cache: int) -> State:
-    """The state with the cache created if it was absent (`getEntryCache`)."""
+def get_entry_cache(s: State, cache: int) -> State:
+    """The state with the topic's cache, which is created if it is absent (`getEntryCache`)."""
     return with_cache(s, cache, created(s.max_bytes)) if s.caches[cache] == "absent" else s
 
 
@@ -156,7 +158,7 @@ def with_cache(s: State, cache: int, held: Held) -> State:
     return s._replace(caches=s.caches[:cache] + (held,) + s.caches[cache + 1 :])
 
 
-def count(s: State, **more: int) -> State:
+def add_to_counters(s: State, **more: int) -> State:
     """The state with counters increased."""
     return s._replace(counters=s.counters._replace(**{k: getattr(s.counters, k) + n for k, n in more.items()}))
 
@@ -166,7 +168,7 @@ def remove_front(s: State, cache: int, number: int) -> tuple[State, Removed]:
     entries = entries_of(s.caches[cache])
     if not number:
         return s, NOTHING
-    s = count(with_cache(s, cache, entries[number:]), evicted_entries=number)
+    s = add_to_counters(with_cache(s, cache, entries[number:]), evicted_entries=number)
     return s, taken(entries[:number])
 
 
@@ -180,7 +182,7 @@ def insert(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes
     The total size is read first: at the maximum, an entry is rejected even if the eviction in this call frees enough
     bytes.
     """
-    s = used(s, cache)
+    s = get_entry_cache(s, cache)
     if s.caches[cache] == "disabled":
         return s, False
     before = total_bytes(s)
@@ -192,21 +194,21 @@ def insert(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes
     if before >= s.max_bytes or lookup(entries, position) is not None:
         return s, False
     s = with_cache(s, cache, added(entries, Entry(position, bytes, s.now_ns)))
-    return count(s, insertions=1), True
+    return add_to_counters(s, insertions=1), True
 
 
-def start_eviction(cfg: Config, s: State, size_at_signal: int) -> tuple[State, int | Failed | None]:
-    """Marks an eviction in progress and schedules its task for the current size."""
+def start_eviction(cfg: Config, s: State, size_at_scheduling: int) -> tuple[State, int | Failed | None]:
+    """Sets `evictionInProgress` and schedules a task for the current size."""
     s = s._replace(eviction_in_progress=True)
     if cfg.eviction_task == "queued":
-        return s._replace(tasks=(*s.tasks, size_at_signal)), None
-    return evict(cfg, s, size_at_signal)
+        return s._replace(tasks=(*s.tasks, size_at_scheduling)), None
+    return evict(cfg, s, size_at_scheduling)
 
 
-def evict(cfg: Config, s: State, size_at_signal: int) -> tuple[State, int | Failed]:
+def evict(cfg: Config, s: State, size_at_scheduling: int) -> tuple[State, int | Failed]:
     """The task: the policy over all caches, from the size at scheduling down to the current watermark."""
-    s = count(s._replace(eviction_in_progress=False), size_evictions=1)
-    wanted = watermark.bytes_to_evict(size_at_signal, s.max_bytes, s.watermark)
+    s = add_to_counters(s._replace(eviction_in_progress=False), size_evictions=1)
+    wanted = watermark.bytes_to_evict(size_at_scheduling, s.max_bytes, s.watermark)
     existing = [(c, size(held)) for c, held in enumerate(s.caches) if not isinstance(held, str)]
     if wanted <= 0 or not existing:
         return s, Failed("illegal_argument", "the policy needs bytes to free and at least one cache")
@@ -251,19 +253,19 @@ def fetch(cfg: Config, s: State, cache: int, ledger: int, first: int, last: int,
     """A read of a range, stored in the cache if `store`."""
     if not in_storage(cfg, cache, ledger, first, last):
         return refused(s, "illegal_argument", "storage does not have this range")
-    s = used(s, cache)
+    s = get_entry_cache(s, cache)
     asked = [Position(ledger, entry) for entry in range(first, last + 1)]
     held = {e.position: e for e in entries_of(s.caches[cache])}
     hits = [held[p] for p in asked if p in held]
     if len(hits) == len(asked):
-        s = count(s, hit_entries=len(hits), hit_bytes=sum([e.bytes for e in hits]))
+        s = add_to_counters(s, hit_entries=len(hits), hit_bytes=sum([e.bytes for e in hits]))
         return s, Found("ok", tuple([(e.position, e.bytes) for e in hits]), ())
     s = s._replace(storage_reads=s.storage_reads + 1)
     issued = (StorageRead(s.storage_reads, cache, ledger, first, last),)
     if s.failing_reads:
         return s._replace(failing_reads=s.failing_reads - 1), Found("failed", (), issued)
     stored = tuple([(p, cfg.storage[cache][ledger - 1][p.entry]) for p in asked])
-    s = count(s, miss_entries=len(stored), miss_bytes=sum([n for _, n in stored]))
+    s = add_to_counters(s, miss_entries=len(stored), miss_bytes=sum([n for _, n in stored]))
     for position, size_in_storage in stored if store else ():
         s, outcome = insert(cfg, s, cache, position, size_in_storage)
         if isinstance(outcome, Failed):
@@ -283,7 +285,7 @@ def fail_next_storage_reads(cfg: Config, s: State, number: Annotated[int, AtLeas
 @legacy_manager.action
 def time_pass(cfg: Config, s: State, cache: Cache, threshold_ns: int) -> Step[State, int]:
     """Evicts the entries of one cache up to the first unexpired one; returns their number."""
-    s = used(s, cache)
+    s = get_entry_cache(s, cache)
     s, gone = remove_front(s, cache, expired_front(entries_of(s.caches[cache]), threshold_ns))
     return s, gone.entries
 
@@ -293,7 +295,7 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
     """Evicts the lowest positions of one cache until enough bytes are freed."""
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
-    s = used(s, cache)
+    s = get_entry_cache(s, cache)
     return remove_front(s, cache, front_of_size(entries_of(s.caches[cache]), bytes_to_free))
 
 
@@ -311,18 +313,18 @@ def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[
 
 def remove_between(s: State, cache: int, first: Position, end: Position) -> tuple[State, None]:
     """Removes the entries of a cache from first to end, exclusive."""
-    s = used(s, cache)
+    s = get_entry_cache(s, cache)
     entries = entries_of(s.caches[cache])
     kept = tuple(e for e in entries if not is_in_range(e.position, first, end, False))
     if len(kept) == len(entries):
         return s, None
-    return count(with_cache(s, cache, kept), evicted_entries=len(entries) - len(kept)), None
+    return add_to_counters(with_cache(s, cache, kept), evicted_entries=len(entries) - len(kept)), None
 
 
 @legacy_manager.action
 def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
     """Removes all entries of a cache (`EntryCacheImpl.clear`)."""
-    s = used(s, cache)
+    s = get_entry_cache(s, cache)
     s, _ = remove_front(s, cache, len(entries_of(s.caches[cache])))
     return s, None
 
@@ -396,7 +398,7 @@ def _observe_cache(held: Held) -> dict[str, object]:
     return observe_entries(entries_of(held))
 
 
-reference = legacy_manager.profile("reference", "a share is a whole part", Config())
+reference = legacy_manager.profile("reference", "branch 4.0, with shares in integers", Config())
 
 recorded = legacy_manager.release(
     "4.0",

@@ -7,19 +7,20 @@ pass: passes are serialised by the monitor of the queue. `model/cache_steps` int
     put          position absent: a new wrapper at the tail of the queue. Position present: the put is rejected; with
                  `duplicate_put` "latest_handler", the resident entry gets the read count handler of the rejected one
     get          sets `accessed`; with `hold`, the caller keeps an `EntryImpl` with the same handler until `release`
-    release      releases an entry held by a reader; decrements the read count if the entry was delivered
-    time_pass    `evictLEntriesBeforeTimestamp`, from the head: the wrapper of a removed entry is dropped; not expired:
+    release      releases a copy, an entry held by a reader; decrements the read count if the entry was delivered
+    time_pass    `evictLEntriesBeforeTimestamp`, from the head: a detached wrapper is dropped (MISSING); not expired:
                  STOP; due for requeue: REQUEUE; else REMOVE
-    size_pass    `evictLeastAccessedEntries`, from the head until enough bytes are freed: likewise without expiry; a
-                 requeued entry is visited again in the same pass
+    size_pass    `evictLeastAccessedEntries`, from the head until enough bytes are freed (STOP): MISSING, REQUEUE and
+                 REMOVE likewise, whatever the age; a requeued entry is visited again in the same pass
 
 An entry is due for requeue if `accessed` and `extend_ttl_of_recently_accessed` are set, or if it has expected reads and
 `requeue_count` is below the maximum.
 
 State: every cached entry is in exactly one slot of `queue`, or in `stash` (only with `retention` "stash"). A None slot
-is the wrapper of a removed entry: `remove_range`, `invalidate_ledger` and `clear` leave the slot in the queue until a
-pass reaches it. Entries held by readers are numbered. They are listed with the cached entry whose handler they share,
-and as `OrphanedCopies` once that entry has left the cache or a duplicate put has replaced its handler.
+is a detached wrapper, that of a removed entry: `remove_range`, `invalidate_ledger` and `clear` leave the slot in the
+queue until a pass reaches it. Entries held by readers are copies, which are numbered. They are listed with the cached
+entry whose handler they share, and as `OrphanedCopies` once that entry has left the cache or a duplicate put has
+replaced its handler.
 
 The `Rule` fields of `Config` are the rules on which versions of Pulsar and PIP-430 differ from the reference.
 
@@ -45,7 +46,7 @@ from model.values import AtLeast, Below, Between, Origin, Rule, record
 
 
 class Config(NamedTuple):
-    """Broker settings, then the rules on which versions or PIP-430 differ. A source names the value it documents."""
+    """Broker settings, then the rules on which versions or PIP-430 differ."""
 
     #: number of topics with a cache on this broker; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
@@ -81,11 +82,11 @@ class Config(NamedTuple):
         Literal["empty", "illegal_argument"],
         Rule(Origin.RECORDED, "illegal_argument: RangeCache.getRange, 4.1 to master 2026-07; empty: master 2026-09"),
     ] = "empty"
-    #: whether removal from the cache decrements the read count that entries held by readers share
+    #: whether removal from the cache decrements the read count that copies share
     removal_marks_read: Annotated[
         bool, Rule(Origin.RECORDED, "true: EntryImpl.beforeDeallocate of the cached entry, master 2026-07")
     ] = False
-    #: whether the release of an undelivered entry decrements the read count
+    #: whether the release of an undelivered copy decrements the read count
     undelivered_release_marks_read: Annotated[
         bool, Rule(Origin.READ, "true: EntryImpl.decreaseReadCountOnRelease, the default, 4.1 to master 2026-07")
     ] = False
@@ -119,7 +120,7 @@ class Entry(NamedTuple):
     position: Position
     bytes: int  # length at insertion
     expected_reads: int | None  # expectedReadCount of its handler; None without a handler; may be negative
-    copies: tuple[int, ...]  # numbers of the entries held by readers that share the handler, ascending
+    copies: tuple[int, ...]  # numbers of the copies that share the handler, ascending
     timestamp_ns: int  # of insertion or of the last requeue
     requeue_count: int  # requeues since insertion that count; see `access_requeue_counts`
     accessed: bool  # looked up since insertion or the last requeue
@@ -127,7 +128,7 @@ class Entry(NamedTuple):
 
 
 class OrphanedCopies(NamedTuple):
-    """Entries held by readers that share a handler whose cached entry was removed or got another by a duplicate put."""
+    """Copies whose handler no cached entry has: the entry was removed, or a duplicate put replaced its handler."""
 
     copies: tuple[int, ...]
     expected_reads: int | None
@@ -138,11 +139,11 @@ class State(NamedTuple):
     """All range caches of a broker."""
 
     now_ns: int
-    queue: tuple[Entry | None, ...]  # head first; None is the wrapper of a removed entry
+    queue: tuple[Entry | None, ...]  # head first; None is a detached wrapper
     stash: tuple[Entry, ...]  # entries that size passes moved out of the queue; empty unless `retention` is "stash"
     sizes: tuple[int, ...]  # bytes of each cache
-    orphaned_copies: tuple[OrphanedCopies, ...]  # ordered by the numbers of the held entries
-    next_copy: int  # number of the next entry that a reader holds
+    orphaned_copies: tuple[OrphanedCopies, ...]  # ordered by the numbers of the copies
+    next_copy: int  # number of the next copy
     max_requeue_times: int  # these two settings are dynamic
     extend_ttl_of_recently_accessed: bool
 
@@ -153,7 +154,7 @@ def start(cfg: Config) -> State:
 
 
 class Hit(NamedTuple):
-    """A looked-up entry; `copy` is the number of the entry that the caller holds, or None."""
+    """A looked-up entry; `copy` is the number of the copy that the caller holds, or None."""
 
     position: Position
     bytes: int
@@ -243,8 +244,8 @@ def find(s: State, cache: int, position: Position) -> Entry | None:
 
 def entries_in_range(s: State, cache: int, first: Position, last: Position, last_inclusive: bool) -> list[Entry]:
     """The entries of a cache in a range, ordered by position."""
-    held = [e for e in s.queue + s.stash if e is not None and e.cache == cache]
-    return sorted(e for e in held if is_in_range(e.position, first, last, last_inclusive))
+    cached = [e for e in s.queue + s.stash if e is not None and e.cache == cache]
+    return sorted(e for e in cached if is_in_range(e.position, first, last, last_inclusive))
 
 
 def replace_entry(s: State, old: Entry, new: Entry) -> State:
@@ -259,17 +260,17 @@ def replace_entry(s: State, old: Entry, new: Entry) -> State:
 def add_orphaned_copies(
     copies: tuple[int, ...], count: int | None, orphaned_copies: tuple[OrphanedCopies, ...]
 ) -> tuple[OrphanedCopies, ...]:
-    """Adds entries held by readers with the read count they share; a read count that none of them shares is dropped."""
+    """Adds copies with the read count that they share; without copies, nothing."""
     return tuple(sorted((*orphaned_copies, OrphanedCopies(copies, count)))) if copies else orphaned_copies
 
 
 def stays_counted(cfg: Config, e: Entry) -> bool:
-    """Whether `removeEntry` unmaps the entry, then throws: the size keeps its bytes, and returned counts omit it."""
+    """Whether `removeEntry` only unmaps the entry: its bytes stay in the size, and a removal does not report it."""
     return e.released and cfg.released_value_stays_counted
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Subtracts and returns the bytes of removed entries; those that readers hold become `OrphanedCopies`."""
+    """Subtracts and returns the bytes of removed entries; their copies become `OrphanedCopies`."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
@@ -354,19 +355,19 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
     return s, find(s, cache, position) is not None
 
 
-# ---- entries held by readers -------------------------------------------------------------------------------
+# ---- entries held by readers: copies ------------------------------------------------------------------
 
 
 @range_cache.action
 def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Count]:
-    """Releases an entry held by a reader; if delivered, decrements the read count (`EntryImpl.release`). Returns it."""
+    """Releases a copy (`EntryImpl.release`); if delivered, decrements its read count. Returns the read count."""
     counts = delivered or cfg.undelivered_release_marks_read
     return change_read_count(s, copy, marked_read if counts else unchanged, keep_copy=False)
 
 
 @range_cache.action
 def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
-    """Adds an entry held by a reader to the replay queue: one more read is expected (PIP-430, "Dynamic Updates")."""
+    """Adds a copy to the replay queue: one more read is expected (PIP-430, "Dynamic Updates"). Returns the count."""
     return change_read_count(s, copy, replayed, keep_copy=True)
 
 
@@ -388,7 +389,7 @@ def unchanged(count: int | None) -> int | None:
 def change_read_count(
     s: State, copy: int, change: Callable[[int | None], int | None], keep_copy: bool
 ) -> Step[State, Count]:
-    """Changes the read count that an entry held by a reader shares, and releases that entry unless `keep_copy`."""
+    """Changes the read count that a copy shares, and releases the copy unless `keep_copy`."""
     for e in s.queue + s.stash:
         if e is not None and copy in e.copies:
             count = change(e.expected_reads)
@@ -418,19 +419,19 @@ def remove_range(
 
 @range_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, Removed]:
-    """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`); negative entry ids, too."""
-    held = [e for e in s.queue + s.stash if e and e.cache == cache]
-    return remove_entries(cfg, s, [e for e in held if e.position.ledger == ledger])
+    """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`), whatever their entry ids."""
+    cached = [e for e in s.queue + s.stash if e and e.cache == cache]
+    return remove_entries(cfg, s, [e for e in cached if e.position.ledger == ledger])
 
 
 @range_cache.action
 def clear(cfg: Config, s: State, cache: Cache) -> Step[State, Removed]:
-    """Removes all entries of a cache (`RangeCache.clear`); `stays_counted` entries are missing from the result."""
+    """Removes all entries of a cache (`RangeCache.clear`)."""
     return remove_entries(cfg, s, [e for e in s.queue + s.stash if e is not None and e.cache == cache])
 
 
 def remove_entries(cfg: Config, s: State, gone: list[Entry]) -> tuple[State, Removed]:
-    """Removes entries; their wrappers stay in the queue, as None slots (`RangeCacheEntryWrapper.markRemoved`)."""
+    """Removes entries; their wrappers stay in the queue, detached (`RangeCacheEntryWrapper.markRemoved`)."""
     if not gone:
         return s, NOTHING
     queue = tuple(None if e in gone else e for e in s.queue)
@@ -444,7 +445,7 @@ EvictionResult = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
 
 
 def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, threshold_ns: int) -> EvictionResult:
-    """The result of a time pass for the head; the order matters. MISSING: the wrapper of a removed entry."""
+    """The result of a time pass for the head; the order matters. MISSING: the wrapper is detached."""
     if e is None:
         return "MISSING"
     if not is_expired(e.timestamp_ns, threshold_ns):
@@ -531,7 +532,7 @@ def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
 
 @range_cache.action
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
-    """Counts entries without handler or with expected reads; drops wrappers of removed ones (`getNonEvictableSize`)."""
+    """Counts entries without handler or with expected reads; drops detached wrappers (`getNonEvictableSize`)."""
     live = tuple(e for e in s.queue if e is not None)
     kept = [e.bytes for e in live + s.stash if e.expected_reads is None or has_expected_reads(e.expected_reads)]
     return s._replace(queue=live), Removed(len(kept), sum(kept))
@@ -620,7 +621,7 @@ def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Ste
 
 @range_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Renumbers the entries held by readers in the order of slots, and shifts the clock to zero."""
+    """Renumbers the copies in the order of slots, and shifts the clock to zero."""
     if s.now_ns == 0 and s.next_copy == 1:
         return s
     following = 1
@@ -649,8 +650,8 @@ def canonical(cfg: Config, s: State) -> State:
 
 @range_cache.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Each cache by position, the queue from the head, and the entries held by readers with their read counts."""
-    held: list[list[list[object]]] = [[] for _ in s.sizes]
+    """Each cache by position, the queue from the head, and the copies with their read counts."""
+    cached: list[list[list[object]]] = [[] for _ in s.sizes]
     slots: list[list[object] | None] = []
     copies = [[c, g.expected_reads] for g in s.orphaned_copies for c in g.copies]
     for e in s.queue + s.stash:
@@ -658,12 +659,12 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
             slots.append(None)
             continue
         ledger, entry = e.position
-        held[e.cache].append([ledger, entry, e.bytes, e.expected_reads])
+        cached[e.cache].append([ledger, entry, e.bytes, e.expected_reads])
         slots.append([e.cache, ledger, entry, e.timestamp_ns, e.requeue_count, e.accessed])
         if e.copies:
             copies += [[c, e.expected_reads] for c in e.copies]
     return {
-        "caches": [{"entries": len(h), "bytes": b, "keys": sorted(h)} for h, b in zip(held, s.sizes, strict=True)],
+        "caches": [{"entries": len(h), "bytes": b, "keys": sorted(h)} for h, b in zip(cached, s.sizes, strict=True)],
         "removal_queue": slots,
         "open_copies": sorted(copies),
     }

@@ -13,7 +13,7 @@ from fuzz.tlc.manifest import Run, all_runs
 from fuzz.tlc.module import camel
 from fuzz.tlc.runs import MODULES
 from model.cache_steps.machine import LOCKED, cache_steps
-from model.cache_steps.threads import RIGHT, Config, State, start
+from model.cache_steps.threads import REFERENCE_RULES, Config, State, start
 
 TestCacheSteps = stateful_test(find_subject("cache_steps"))
 
@@ -181,10 +181,10 @@ def test_retains_unchecked_returns_another_entry() -> None:
 def test_each_profile_changes_one_rule() -> None:
     """Each profile but the reference has one bug, and each bug has a profile."""
     wrong = [
-        tuple(rule for rule, right in RIGHT.items() if getattr(p.config, rule) != right)
+        tuple(rule for rule, right in REFERENCE_RULES.items() if getattr(p.config, rule) != right)
         for p in cache_steps.profiles.values()
     ]
-    assert sorted(wrong) == [(), *sorted((rule,) for rule in RIGHT)]
+    assert sorted(wrong) == [(), *sorted((rule,) for rule in REFERENCE_RULES)]
 
 
 #: The property that each control of the manifest violates first, and the length of a shortest trace to it. The other

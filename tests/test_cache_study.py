@@ -205,7 +205,7 @@ def test_cache_is_empty_three_ttl_after_the_last_read() -> None:
     """Five subscriptions tail 150 messages a second for 3 s; all entries are read, and then gone."""
     adds = steady(0, 150, 100, 3_000_000)
     simulation = ran(Plan(1, adds, [Subscription(0) for _ in range(5)], 3_200_000))
-    assert {w.counter.expected for w in simulation.caches[0].queue.live()} == {0}
+    assert {w.handler.expected for w in simulation.caches[0].queue.live()} == {0}
     assert ran(Plan(1, adds, [Subscription(0) for _ in range(5)], 6_100_000)).caches[0].size() == 0
 
 
@@ -213,7 +213,7 @@ def test_entries_wait_for_a_subscription_that_reads_later() -> None:
     """Four of five subscriptions tail; the fifth is 2 s behind, which is less than six TTL, and reads from the cache."""
     late = Subscription(0, delay_us=2_000_000)
     plan = Plan(1, steady(0, 150, 100, 3_000_000), [late, *[Subscription(0) for _ in range(4)]], 3_200_000)
-    counts = {w.counter.expected for w in ran(plan).caches[0].queue.live()}
+    counts = {w.handler.expected for w in ran(plan).caches[0].queue.live()}
     assert counts == {0, 1}
     assert ran(plan._replace(end_us=9_000_000)).storage_reads == 0
     assert ran(plan._replace(end_us=9_000_000)).caches[0].size() == 0

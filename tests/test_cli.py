@@ -591,7 +591,7 @@ def test_since_checks_only_what_a_change_affects(
 ) -> None:
     for changed, expected in (
         ("model/canary.py", ["fuzz.canary"]),
-        ("invariants/range_cache.py", ["fuzz.range_cache"]),
+        ("invariants/range_cache/goals.py", ["fuzz.range_cache"]),
         ("fuzz/mutants/range_cache.toml", ["fuzz.range_cache"]),
         ("model/machine.py", ["fuzz.canary", "fuzz.range_cache"]),
         ("fuzz/run/pair.py", ["fuzz.canary", "fuzz.range_cache"]),

@@ -63,17 +63,19 @@ def test_the_trigger_is_98_percent_and_the_target_the_watermark() -> None:
 
 def test_entries_are_accepted_while_a_task_waits_and_only_one_is_begun() -> None:
     s, _ = after(BASE, *put(*range(10)))
-    assert (s.marked, s.tasks, s.total_bytes) == (True, 1, 100)
+    assert (s.eviction_in_progress, s.tasks, s.total_bytes) == (True, 1, 100)
     s, outcome = after(BASE, ("insert", 1, Position(1, 0), 30, 0), on=s)
     assert outcome is True
     assert (s.tasks, s.total_bytes) == (1, 130)
     s, evicted = after(BASE, ("run_eviction_task",), on=s)
-    assert (evicted, s.marked, s.tasks, s.total_bytes) == (6, False, 0, 50), "the one that expects no reads goes first"
+    assert (evicted, s.eviction_in_progress, s.tasks, s.total_bytes) == (6, False, 0, 50), (
+        "the one that expects no reads goes first"
+    )
 
 
 def test_a_task_looks_again() -> None:
     s, evicted = after(BASE, *put(*range(10)), ("clear_cache", 0), *put(0), ("run_eviction_task",))
-    assert (evicted, s.total_bytes, s.marked) == (0, 10, False)
+    assert (evicted, s.total_bytes, s.eviction_in_progress) == (0, 10, False)
 
 
 def test_the_periodic_eviction_leaves_the_mark_to_the_task() -> None:

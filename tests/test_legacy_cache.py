@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.legacy_cache import LegacyCaches
+from invariants.properties import Event
 from model import legacy_cache as m
-from model.legacy_cache import Config, Entry
+from model.legacy_cache import Config, Entry, Eviction, State
 from model.machine import Refused
 from model.positions import Position
 from model.range_cache import Removed
@@ -55,6 +60,25 @@ def test_share_in_doubles_can_be_a_byte_too_small() -> None:
     sizes = [(0, 12), (1, 10), (2, 10)]
     assert m.shares(sizes, 55, "whole") == [(0, 30), (1, 25)]
     assert m.shares(sizes, 55, "double") == [(0, 29), (1, 25)]
+
+
+@pytest.mark.parametrize(
+    ("left", "asked", "violated"),
+    [
+        ((10, 10, 0), ((0, 10), (1, 10)), None),
+        ((20, 10, 0), ((0, 10), (1, 10)), "policy_removes_lowest_positions_for_its_requests"),
+        ((10, 0, 0), ((0, 10),), "policy_share_is_truncated_proportion"),
+    ],
+)
+def test_policy_that_frees_too_much_or_skips_a_cache_violates_a_property(left: Any, asked: Any, violated: Any) -> None:
+    """Of three caches of 20 bytes, two hold half of all bytes; 20 bytes are requested, and `left` leave the caches."""
+    cfg = Config(caches=3)
+    full = State(0, (tuple(Entry(Position(1, i), 10, 0) for i in range(2)),) * 3)
+    after = full._replace(caches=tuple(held[freed // 10 :] for held, freed in zip(full.caches, left, strict=True)))
+    outcome = tuple(Eviction(c, share, Removed(left[c] // 10, left[c])) for c, share in asked)
+    event = Event("evict_proportionally", {"caches": (0, 1, 2), "bytes_to_free": 20}, outcome)
+    checked = [p for p in find_subject("legacy_cache").properties if p.kind == "always" and event.name in p.on]
+    assert [p.name for p in checked if not p.holds(cfg, full, event, after)] == ([violated] if violated else [])
 
 
 def test_cache_listed_twice_is_rejected() -> None:

@@ -12,6 +12,7 @@ from fuzz.run.pair import Pair
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from fuzz.target import resolve
+from invariants.properties import Event
 from model import legacy_manager as m
 from model.cache_metrics import COUNTERS, ENTRIES, USED_SIZE
 from model.entry_cache import state as entry_cache
@@ -61,6 +62,24 @@ def test_partly_cached_range_is_read_from_storage_completely() -> None:
     s, found = m.read(cfg, s, 0, 1, 0, 2, False)
     assert found.storage_reads == (m.StorageRead(1, 0, 1, 0, 2),)
     assert s.counters.miss_entries == 3
+
+
+def test_insert_that_evicts_or_is_rejected_below_the_maximum_violates_a_property() -> None:
+    cfg = Config(caches=1, eviction_task="queued")
+    before = filled(cfg, 2)
+    right, _ = m.insert(cfg, before, 0, Position(1, 2), 10)
+    counted = right.counters._replace(evicted_entries=1)
+    evicting = right._replace(caches=(m.entries_of(right.caches[0])[1:],), counters=counted)
+    violated = {
+        "insert_adds_absent_entry_below_maximum": [(False, before), (True, evicting)],
+        "action_changes_only_its_fields": [(True, evicting)],
+    }
+    for p in find_subject("legacy_manager").properties:
+        if p.kind == "always" and p.of_step and (not p.on or "insert" in p.on):
+            for outcome, after in ((True, right), (False, before), (True, evicting)):
+                event = Event("insert", {"cache": 0, "position": Position(1, 2), "bytes": 10}, outcome)
+                expected = (outcome, after) not in violated.get(p.name, [])
+                assert p.holds(cfg, before, event, after) is expected, (p.name, outcome)
 
 
 def test_cache_created_with_maximum_zero_stays_disabled() -> None:

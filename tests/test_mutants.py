@@ -325,7 +325,9 @@ def test_every_module_of_a_seeded_subject_is_imported_again() -> None:
 
 def test_a_bug_can_be_seeded_in_a_property() -> None:
     text = "    return tuple(sums) == s.sizes\n"
-    mutant = Mutant("x", "range_cache", "synthetic", "", "invariants.range_cache", text, "    return not any(sums)\n")
+    mutant = Mutant(
+        "x", "range_cache", "synthetic", "", "invariants.range_cache.guarantees", text, "    return not any(sums)\n"
+    )
     subject = seed_bug(mutant)
     lockstep = Lockstep(Target(subject, find_profile(subject, "reference")))
     finding = next(f for f in map(lockstep.run, range(20)) if f is not None)

@@ -4,7 +4,7 @@
 (* of the steps of an insert, a removal, an eviction and a lookup.         *)
 (*                                                                         *)
 (* Source: PIP-430.  The twin of model/cache_steps/machine.py: the same    *)
-(* steps, the same names, the same settings, and as many states.           *)
+(* steps, the same names, the same settings, equal state counts.           *)
 (*                                                                         *)
 (*   insert    a pooled wrapper is filled under its lock and mapped; it is *)
 (*             offered to the queue; the cache adds its bytes and the      *)

@@ -40,7 +40,7 @@ Insert == \E topic \in cache, p \in position, b \in bytes, n \in insert_expected
             Become(AfterInsert(topic, p, b, n))
 
 \* A queued eviction task runs: the size check, then the eviction flag is cleared.
-AfterEvictionTask == [SizeCheck(Contents) EXCEPT !.tasks = @ - 1, !.marked = FALSE]
+AfterEvictionTask == [SizeCheck(Contents) EXCEPT !.tasks = @ - 1, !.eviction_in_progress = FALSE]
 
 RunEvictionTask == tasks > 0 /\ Become(AfterEvictionTask)
 
@@ -48,7 +48,7 @@ RunEvictionTask == tasks > 0 /\ Become(AfterEvictionTask)
 \* second task is queued; one version clears the flag here.
 AfterCacheEviction ==
   LET evicted == SizeCheck(Evicted(Contents, TRUE, -ttl_ns))
-  IN IF periodic_eviction_erases_mark THEN [evicted EXCEPT !.marked = FALSE] ELSE evicted
+  IN IF periodic_eviction_erases_mark THEN [evicted EXCEPT !.eviction_in_progress = FALSE] ELSE evicted
 
 DoCacheEviction == Become(AfterCacheEviction)
 
@@ -205,7 +205,7 @@ Advance ==
                                !.waiting = [i \in DOMAIN @ |-> [@[i] EXCEPT !.since_ns = @ - n]]])
 
 \* Everything but the settings.
-contents == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
+contents == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, eviction_in_progress, tasks, failing, reads, requests, free, waiting,
               grants>>
 
 SetMaxCacheBytes ==

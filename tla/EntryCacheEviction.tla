@@ -102,9 +102,9 @@ SizeCheck(c) ==
 
 \* Above the trigger, queues an eviction task unless the eviction flag is set.
 Triggered(c) ==
-  CASE c.marked \/ ~IsOverTrigger(c) -> c
+  CASE c.eviction_in_progress \/ ~IsOverTrigger(c) -> c
     [] eviction_task = "immediate"   -> SizeCheck(c)
-    [] OTHER                         -> [c EXCEPT !.marked = TRUE, !.tasks = @ + 1]
+    [] OTHER                         -> [c EXCEPT !.eviction_in_progress = TRUE, !.tasks = @ + 1]
 
 -----------------------------------------------------------------------------
 (* Caching. *)

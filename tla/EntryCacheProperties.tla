@@ -30,7 +30,7 @@ IsDueForSizeCheck(c) == IsOverTrigger(c) /\ c.total_bytes > ShareOf(watermark)
 -----------------------------------------------------------------------------
 (* States. *)
 
-AtMostOneEvictionTask == tasks = IF marked THEN 1 ELSE 0
+AtMostOneEvictionTask == tasks = IF eviction_in_progress THEN 1 ELSE 0
 
 \* The holders of copies: cached entries and groups of orphaned copies.
 Holders == {queue[i] : i \in {i \in DOMAIN queue : queue[i] # None}} \cup DOMAIN orphaned_copies

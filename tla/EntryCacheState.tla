@@ -37,12 +37,12 @@ CONSTANTS
 
 VARIABLES
   queue,        \* the removal queue: entries and detached slots, oldest first
-  orphaned_copies,        \* copies whose entry is no longer cached
+  orphaned_copies,  \* copies whose read count no cached entry has
   owners,       \* for each range cache: its topic, or its last one
   sizes,        \* bytes of each range cache
-  topic_caches,        \* for each topic: its range cache, or Absent, or Disabled
+  topic_caches, \* for each topic: its range cache, or Absent, or Disabled
   total_bytes,  \* the broker's own sum
-  marked,       \* whether an eviction is in progress
+  eviction_in_progress,  \* evictionInProgress is set: an eviction task is queued
   tasks,        \* queued eviction tasks
   failing,      \* number of the next storage reads that fail, where storage answers at once
   reads,        \* outstanding storage reads
@@ -53,7 +53,7 @@ VARIABLES
   max_bytes, watermark, max_requeue_times, extend_ttl_of_recently_accessed
 
 settings == <<max_bytes, watermark, max_requeue_times, extend_ttl_of_recently_accessed>>
-vars == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
+vars == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, eviction_in_progress, tasks, failing, reads, requests, free, waiting,
           grants, settings>>
 
 \* Instead of a range cache: removed and not used since; or disabled, so that it stores nothing.
@@ -69,7 +69,7 @@ Init ==
      /\ sizes = [s \in stores |-> 0]
      /\ topic_caches = [t \in 0..caches - 1 |-> IF enabled THEN t ELSE Disabled]
      /\ total_bytes = 0
-     /\ marked = FALSE
+     /\ eviction_in_progress = FALSE
      /\ tasks = 0
      /\ failing = 0
      /\ reads = <<>>
@@ -88,7 +88,7 @@ Asking(c) == {c.requests[i].number : i \in DOMAIN c.requests} \cup {g.request : 
 \* The variables that actions change, as one record.
 Contents ==
   [queue |-> queue, orphaned_copies |-> orphaned_copies, owners |-> owners, sizes |-> sizes, topic_caches |-> topic_caches, total_bytes |-> total_bytes,
-   marked |-> marked, tasks |-> tasks, failing |-> failing, reads |-> reads, requests |-> requests, free |-> free,
+   eviction_in_progress |-> eviction_in_progress, tasks |-> tasks, failing |-> failing, reads |-> reads, requests |-> requests, free |-> free,
    waiting |-> waiting, grants |-> grants, next_read |-> Len(reads) + 1]
 
 -----------------------------------------------------------------------------
@@ -201,7 +201,7 @@ Become(c) ==
     /\ sizes' = n.sizes
     /\ topic_caches' = n.topic_caches
     /\ total_bytes' = n.total_bytes
-    /\ marked' = n.marked
+    /\ eviction_in_progress' = n.eviction_in_progress
     /\ tasks' = n.tasks
     /\ failing' = n.failing
     /\ reads' = n.reads

@@ -59,7 +59,7 @@ EC == INSTANCE EntryCacheReads WITH
   read_expected_reads <- {}, entries <- {}, oddity <- {}, count <- {}, nanos <- {}, set_max_cache_bytes_value <- {},
   set_eviction_watermark_value <- {}, set_max_requeue_times_value <- {}, set_extend_ttl_value <- {},
   queue <- <<>>, orphaned_copies <- <<>>, owners <- <<>>, sizes <- <<>>, topic_caches <- <<>>, total_bytes <- 0,
-  marked <- FALSE, tasks <- 0, failing <- 0, reads <- <<>>, requests <- <<>>, free <- 0, waiting <- <<>>, grants <- {}
+  eviction_in_progress <- FALSE, tasks <- 0, failing <- 0, reads <- <<>>, requests <- <<>>, free <- 0, waiting <- <<>>, grants <- {}
 
 \* Of(value), with the value evaluated once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
@@ -120,7 +120,7 @@ Idle == [read_position |-> <<0, 0>>, mark_delete |-> <<0, -1>>, acked |-> {}, ca
 Init ==
   /\ ledgers = <<[ledger |-> 0, entries |-> 0]>>
   /\ entry_cache = [queue |-> <<>>, orphaned_copies |-> <<>>, owners |-> [s \in {0} |-> 0], sizes |-> [s \in {0} |-> 0],
-                    topic_caches |-> [t \in {0} |-> 0], total_bytes |-> 0, marked |-> FALSE, tasks |-> 0,
+                    topic_caches |-> [t \in {0} |-> 0], total_bytes |-> 0, eviction_in_progress |-> FALSE, tasks |-> 0,
                     failing |-> 0, reads |-> <<>>, requests |-> <<>>, free |-> 0, waiting |-> <<>>, grants |-> {},
                     next_read |-> 1]
   /\ last_removal_ms = 0
@@ -547,7 +547,7 @@ CheckCursorsToCacheEntries ==
 DoCacheEviction == Become([Contents EXCEPT !.c = EC!SizeCheck(EC!Evicted(@, TRUE, -ttl_ms * NS))])
 
 RunEvictionTask ==
-  entry_cache.tasks > 0 /\ Become([Contents EXCEPT !.c = [EC!SizeCheck(@) EXCEPT !.tasks = @ - 1, !.marked = FALSE]])
+  entry_cache.tasks > 0 /\ Become([Contents EXCEPT !.c = [EC!SizeCheck(@) EXCEPT !.tasks = @ - 1, !.eviction_in_progress = FALSE]])
 
 Period == IF counts_reads THEN grace_ms ELSE 0
 Advance ==

@@ -11,8 +11,8 @@
 (*           when time has passed                                          *)
 (*   copies  the number of open copies; which of them is released does not *)
 (*           matter                                                        *)
-(*   orphaned_copies  open copies of entries no longer cached: a bag of    *)
-(*           <<copies that share a read count, the read count>>            *)
+(*   orphaned_copies  open copies whose read count no cached entry has: a    *)
+(*           bag of <<copies that share a read count, the read count>>     *)
 (*                                                                         *)
 (* A slot of the queue is an entry, or None if it is detached.  Step grain: *)
 (* one call, or one whole eviction pass.  CacheSteps models the steps      *)
@@ -40,7 +40,7 @@ VARIABLES
   queue,              \* entries and detached slots, oldest first
   stash,              \* entries set aside by a size pass; only with the early draft's stash
   sizes,              \* bytes of each cache
-  orphaned_copies,              \* open copies whose entry is no longer cached
+  orphaned_copies,    \* open copies whose read count no cached entry has
   max_requeue_times, extend_ttl_of_recently_accessed
 
 vars == <<queue, stash, sizes, orphaned_copies, max_requeue_times, extend_ttl_of_recently_accessed>>

@@ -1,6 +1,6 @@
 ------------------------ MODULE RangeCacheProperties ------------------------
 (***************************************************************************)
-(* Guarantees of the range caches: twin of invariants/range_cache.py,      *)
+(* Guarantees of the range caches: twin of invariants/range_cache,         *)
 (* under the same names.                                                   *)
 (*                                                                         *)
 (* A property of a step is an invariant: it holds for every step from      *)

@@ -121,7 +121,7 @@ for each in itertools.product(EVICTING, (False, True), (False, True), (False, Tr
     IN_SITUATION[SITUATIONS[each]] = factors(each[0], busy_threads)
 
 
-def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
     """Program counters of all threads, and an abstraction of counts and queue."""
     keys = [s.wrappers[n].key for n in s.queue]
     return (
@@ -278,22 +278,22 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 # ---- corrupted states that `check` must reject ------------------------------------------------------------
 
 
-def more_bytes(s: State) -> State | None:
+def size_too_large(s: State) -> State | None:
     """At rest, the size of the first cache is a byte too large."""
     return s._replace(sizes=(s.sizes[0] + 1, *s.sizes[1:])) if at_rest(s) else None
 
 
-def a_larger_total(s: State) -> State | None:
+def total_too_large(s: State) -> State | None:
     """At rest, the total is a byte too large."""
     return s._replace(total=s.total + 1) if at_rest(s) else None
 
 
-def a_wrapper_twice(s: State) -> State | None:
+def wrapper_queued_twice(s: State) -> State | None:
     """The head is in the queue twice."""
     return s._replace(queue=(*s.queue, s.queue[0])) if s.queue else None
 
 
-def a_head_in_the_pool(s: State) -> State | None:
+def queued_wrapper_is_pooled(s: State) -> State | None:
     """The head of the queue is in the pool as well."""
     if not s.queue:
         return None
@@ -302,7 +302,7 @@ def a_head_in_the_pool(s: State) -> State | None:
     return s._replace(wrappers=tuple(wrappers))
 
 
-def another_position(s: State) -> State | None:
+def wrapper_mapped_at_another_position(s: State) -> State | None:
     """A wrapper is mapped at a position that is not its key."""
     key = next((key for key, n in enumerate(s.mapped) if n is not None), None)
     if key is None or len(s.mapped) == 1:
@@ -310,7 +310,7 @@ def another_position(s: State) -> State | None:
     return s._replace(mapped=(*s.mapped[1:], s.mapped[0]))
 
 
-def two_holders(s: State) -> State | None:
+def lock_has_two_holders(s: State) -> State | None:
     """Two threads hold the lock of a wrapper."""
     holder = next((i for i in s.inserts if i.wrapper is not None), None)
     if holder is None or s.inserts.count(holder) == len(s.inserts):
@@ -354,16 +354,16 @@ subject = Subject(
         "removers": {"remove": 5, "find": 0.2},
         "late": {"find": 3, "set_accessed": 0.1, "retain": 0.2, "take": 0.2, "remove": 0.3},
     },
-    abstract=kind_of_state,
+    abstract=coverage_key,
     measures={"busy": busy, "bytes": most_bytes, "tasks": tasks, "slots": slots},
     scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY, "crowd": CROWD, "lookups": LOOKUPS},
     corrupt={
-        "more_bytes": more_bytes,
-        "a_larger_total": a_larger_total,
-        "a_wrapper_twice": a_wrapper_twice,
-        "a_head_in_the_pool": a_head_in_the_pool,
-        "another_position": another_position,
-        "two_holders": two_holders,
+        "size_too_large": size_too_large,
+        "total_too_large": total_too_large,
+        "wrapper_queued_twice": wrapper_queued_twice,
+        "queued_wrapper_is_pooled": queued_wrapper_is_pooled,
+        "wrapper_mapped_at_another_position": wrapper_mapped_at_another_position,
+        "lock_has_two_holders": lock_has_two_holders,
     },
     tla="CacheSteps",
     from_tla=from_tla,

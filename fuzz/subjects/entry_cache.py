@@ -37,8 +37,8 @@ def outstanding_reads(cfg: Config, s: State) -> tuple[int, ...]:
     return (*open_reads, newest) if newest % 8 == 1 and newest not in open_reads else open_reads
 
 
-def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """Coverage key: numbers of entries, reads and shared reads, kinds of parts, eviction mark and tasks, permits."""
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
+    """Numbers of entries, reads and shared reads, kinds of parts, eviction in progress and its tasks, permits."""
     kinds = tuple(sorted({q.part.kind for q in s.requests}))
     live = sum([e is not None for e in s.ranges.queue])
     shared = max([len(r.waiting) for r in s.reads], default=0)
@@ -48,7 +48,7 @@ def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
         len(s.reads) if len(s.reads) < 3 else 3,
         shared if shared < 3 else 3,
         any(not r.joinable for r in s.reads),
-        s.marked,
+        s.eviction_in_progress,
         s.tasks if s.tasks < 2 else 2,
         bool(s.limiter.waiting),
         len(s.limiter.grants) if len(s.limiter.grants) < 3 else 3,
@@ -154,7 +154,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     )
     waiting = tuple([Waiting(**w) for w in variables["waiting"]])
     taken = tuple([Grant(n, permits, tuple(granted[n, place] for place in places)) for n, permits, places in grants])
-    same = ("total_bytes", "max_bytes", "marked", "tasks", "failing")
+    same = ("total_bytes", "max_bytes", "eviction_in_progress", "tasks", "failing")
     return State(
         ranges=caches,
         owners=_in_order(variables["owners"]),
@@ -538,7 +538,7 @@ subject = Subject(
         "situations": "not used; see range_cache",
         "corpus": "not used to generate traces; see range_cache",
     },
-    abstract=abstract_state,
+    abstract=coverage_key,
     measures={
         "slots": slots,
         "copies": copies_count,

@@ -36,7 +36,7 @@ def situation(cfg: Config, s: State) -> str:
     return "full" if held > 10 else "" if held else "empty"
 
 
-def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
     """Numbers of entries, sorted, and whether a younger entry at a lower position hides an older one."""
     fills = sorted((min(len(held), 4) for held in s.caches), reverse=True)
     hidden = any(a.timestamp_ns > b.timestamp_ns for held in s.caches for a, b in pairwise(held))
@@ -87,5 +87,5 @@ subject = Subject(
         "policy": {"evict_proportionally": 5, "time_pass": 0, "size_pass": 0, "remove_range": 0},
         "time": {"time_pass": 5, "advance": 2, "evict_proportionally": 0, "size_pass": 0},
     },
-    abstract=kind_of_state,
+    abstract=coverage_key,
 )

@@ -64,7 +64,7 @@ def situation(cfg: Config, s: State) -> str:
     return "full" if total_bytes(s) >= s.max_bytes else ""
 
 
-def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
     """Kinds of the caches, the total size relative to the maximum, and the queued task."""
     fills = sorted("-" if isinstance(held, str) else str(min(len(held), 3)) for held in s.caches)
     total = total_bytes(s)
@@ -146,5 +146,5 @@ subject = Subject(
             "advance": 0.2,
         },
     },
-    abstract=kind_of_state,
+    abstract=coverage_key,
 )

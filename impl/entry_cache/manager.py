@@ -58,9 +58,9 @@ class Store(RangeCaches):
         store.bytes += wrapper.bytes
         self._queue.append(wrapper)
 
-    def open_copy(self, copy: int, counter: ReadCountHandler) -> None:
+    def open_copy(self, copy: int, handler: ReadCountHandler) -> None:
         """Opens a copy with this number that shares a read count. O(1)."""
-        self._copies[copy] = counter
+        self._copies[copy] = handler
 
     def close_copy(self, copy: int) -> ReadCountHandler:
         """Closes a copy and returns its read count. O(1)."""
@@ -72,7 +72,7 @@ class Store(RangeCaches):
         self._next_copy = following + 1
         return following
 
-    def counter(self, copy: int) -> ReadCountHandler | None:
+    def handler(self, copy: int) -> ReadCountHandler | None:
         """The read count of an open copy. O(1)."""
         return self._copies.get(copy)
 
@@ -130,7 +130,7 @@ class EntryCaches:
         self._max_bytes = cfg.max_bytes
         self._watermark = cfg.watermark
         self._update_trigger()
-        self._marked = False
+        self._eviction_in_progress = False
         self._tasks = 0
         self._failing = 0
         self._queued = {"immediate": False, "queued": True}[cfg.storage_reads]
@@ -180,9 +180,9 @@ class EntryCaches:
         self._store.add(wrapper)
         self._insertions += 1
         self.total_bytes += wrapper.bytes
-        if self.total_bytes > self._trigger and not self._marked:
+        if self.total_bytes > self._trigger and not self._eviction_in_progress:
             if self._tasks_queued:
-                self._marked = True
+                self._eviction_in_progress = True
                 self._tasks += 1
             else:
                 self._size_check()
@@ -193,7 +193,7 @@ class EntryCaches:
             return Refused("illegal_state", "no eviction task is queued")
         self._tasks -= 1
         evicted = self._size_check()
-        self._marked = False
+        self._eviction_in_progress = False
         return evicted
 
     def do_cache_eviction(self) -> int:
@@ -209,11 +209,11 @@ class EntryCaches:
         if store == DISABLED:
             return False
         present = self._store.find(store, position)
-        counter = ReadCountHandler(expected_reads if expected_reads > 0 else None)
+        handler = ReadCountHandler(expected_reads if expected_reads > 0 else None)
         if present is None:
-            self._add(Wrapper(store, position, bytes, counter, self._store.now_ns))
+            self._add(Wrapper(store, position, bytes, handler, self._store.now_ns))
             return True
-        present.counter = counter
+        present.handler = handler
         return False
 
     # ---- reading
@@ -275,7 +275,7 @@ class EntryCaches:
             if entry > following:
                 parts.append(RequestedRange("gap", pending, following, entry - 1))
             wrapper.accessed = True
-            open_copy(number, wrapper.counter)
+            open_copy(number, wrapper.handler)
             hit = RequestedRange("found", pending, entry, entry)
             hit.held.append((entry, wrapper.bytes, number))
             parts.append(hit)
@@ -344,24 +344,24 @@ class EntryCaches:
         waiting = read.in_request_order()
         for entry in range(read.first, read.first + entries):
             size = sizes[entry]
-            counter = ReadCountHandler(expected)
+            handler = ReadCountHandler(expected)
             for requested in waiting:
                 if requested.first <= entry <= requested.last:
-                    self._store.open_copy(self._next_held, counter)
+                    self._store.open_copy(self._next_held, handler)
                     requested.held.append((entry, size, self._next_held))
                     self._next_held -= 1
             self._miss_entries += 1
             self._miss_bytes += size
             if expected is not None:
-                self._cache_entry(store, Position(ledger, entry), size, counter)
+                self._cache_entry(store, Position(ledger, entry), size, handler)
 
-    def _cache_entry(self, store: int, position: Position, size: int, counter: ReadCountHandler) -> None:
+    def _cache_entry(self, store: int, position: Position, size: int, handler: ReadCountHandler) -> None:
         """Caches an entry from storage, unless its position is cached. O(1), and an eviction if one is due."""
         present = self._store.find(store, position)
         if present is None:
-            self._add(Wrapper(store, position, size, counter, self._store.now_ns))
+            self._add(Wrapper(store, position, size, handler, self._store.now_ns))
         else:
-            present.counter = counter
+            present.handler = handler
 
     # ---- answers
 
@@ -470,10 +470,10 @@ class EntryCaches:
         del self._requests[pending.number]
         store, entries = self._store, []
         for entry, size, copy in held:
-            counter = store.close_copy(copy)
+            handler = store.close_copy(copy)
             number = store.next_copy_number()
-            store.open_copy(number, counter)
-            entries.append(Delivered(Position(pending.ledger, entry), size, counter.expected, number))
+            store.open_copy(number, handler)
+            entries.append(Delivered(Position(pending.ledger, entry), size, handler.expected, number))
         self._answered.append(Answered(pending.number, True, tuple(entries)))
         if pending.number in self._permits.held:
             if entries:
@@ -515,12 +515,12 @@ class EntryCaches:
 
     def release(self, copy: int) -> Released | Refused:
         """Releases a reader's copy. O(1), and the requests that start with the freed permits."""
-        counter = self._store.counter(copy)
-        if counter is None:
+        handler = self._store.handler(copy)
+        if handler is None:
             return Refused("not_open", "no entry held by a reader has this number")
         self._store.close_copy(copy)
-        counter.mark_read()
-        count = counter.expected
+        handler.mark_read()
+        count = handler.expected
         request = self._permits.release_copy(copy)
         if request is None:
             return Released(count, (), ())
@@ -635,7 +635,7 @@ class EntryCaches:
             self.total_bytes,
             self._max_bytes,
             self._watermark,
-            self._marked,
+            self._eviction_in_progress,
             self._tasks,
             self._failing,
             tuple([read.view() for read in self._reads.values()]),
@@ -662,7 +662,7 @@ class EntryCaches:
         self._owners, self._topic_caches = list(state.owners), list(state.topic_caches)
         self.total_bytes, self._max_bytes, self._watermark = state.total_bytes, state.max_bytes, state.watermark
         self._update_trigger()
-        self._marked, self._tasks, self._failing = state.marked, state.tasks, state.failing
+        self._eviction_in_progress, self._tasks, self._failing = state.eviction_in_progress, state.tasks, state.failing
         self._next_request, self._next_read = state.next_request, state.next_read
         self._next_held = state.next_held
         self._requests = {request.number: PendingRequest.load(request) for request in state.requests}

@@ -37,7 +37,16 @@ def form(s: State) -> tuple[object, ...]:
         return owner(q.store), q.cache, q.ledger, q.expected_reads, shape(q.part)
 
     limits = s.limiter
-    rest = s.ranges.stash, s.total_bytes, s.max_bytes, s.watermark, s.marked, s.tasks, s.failing, limits.free
+    rest = (
+        s.ranges.stash,
+        s.total_bytes,
+        s.max_bytes,
+        s.watermark,
+        s.eviction_in_progress,
+        s.tasks,
+        s.failing,
+        limits.free,
+    )
     return (
         [e and (owner(e.cache), e[1:4], kinds(e.copies), e.timestamp_ns - now, e[6:]) for e in queue],
         sorted(repr((kinds(g.copies), g.expected_reads)) for g in s.ranges.orphaned_copies),

@@ -1,13 +1,15 @@
-"""Permits of the reads in flight (`InflightReadsLimiter`): how many a read asks for, and when it gives up."""
+"""Permits of the reads in flight (`InflightReadsLimiter`): which requests have them, wait for them, or give up."""
 
 from __future__ import annotations
 
+from invariants.entry_cache.derived import answered, groups, limited, queued
 from invariants.properties import Event, always
 from model.entry_cache.machine import entry_cache
 from model.entry_cache.state import Config, Reading, State
+from model.machine import Refused
 
 
-@always(entry_cache, on=("read", "read_one"), given=lambda cfg: cfg.max_reads_in_flight_bytes > 0)
+@always(entry_cache, on=("read", "read_one"), given=limited)
 def read_asks_for_its_estimated_size(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read asks for the mean entry size of its ledger, at least 1, and 64 bytes for each of its entries.
 
@@ -36,3 +38,65 @@ def timer_fails_exactly_the_overdue_requests_in_front(cfg: Config, before: State
             break
         overdue.append(w.request)
     return failed[: len(overdue)] == overdue and (cfg.storage_reads == "immediate" or len(failed) == len(overdue))
+
+
+@always(entry_cache)
+def free_and_granted_permits_equal_maximum(cfg: Config, s: State) -> bool:
+    """Free and granted permits add up to the maximum, and none is negative; without a maximum none is granted."""
+    granted = [g.permits for g in s.limiter.grants]
+    if not limited(cfg):
+        return (s.limiter.free, granted, s.limiter.waiting) == (0, [], ())
+    return s.limiter.free + sum(granted) == cfg.max_reads_in_flight_bytes and min([s.limiter.free, *granted]) >= 0
+
+
+@always(entry_cache, given=limited)
+def request_reads_only_with_permits(cfg: Config, s: State) -> bool:
+    """A request either waits for permits or holds them; delivered entries keep them until the last one is released."""
+    waiting = {w.request for w in s.limiter.waiting}
+    granted = {g.request for g in s.limiter.grants}
+    named = sorted(copy for g in s.limiter.grants for copy in g.copies)
+    if named != sorted(copy for group in groups(s) for copy in group if copy > 0):
+        return False
+    pending = {q.number for q in s.requests}
+    if not all(g.copies or g.request in pending for g in s.limiter.grants):
+        return False
+    return all((q.number in waiting) == (q.part.kind == "permits") != (q.number in granted) for q in s.requests)
+
+
+@always(entry_cache, given=limited)
+def first_queued_request_does_not_fit(cfg: Config, s: State) -> bool:
+    """The first queued request does not fit: no request waits for permits that are free."""
+    if not s.limiter.waiting:
+        return True
+    wanted = min(s.limiter.waiting[0].permits, cfg.max_reads_in_flight_bytes)  # a larger request gets all permits
+    return s.limiter.free < wanted
+
+
+@always(entry_cache, on=("read", "read_one"), given=limited)
+def idle_limiter_grants_every_read(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """If all permits are free, a read is granted its permits, or all permits if it exceeds the maximum."""
+    idle = before.limiter.free == cfg.max_reads_in_flight_bytes
+    return not idle or isinstance(event.outcome, Refused) or after.limiter.waiting == before.limiter.waiting
+
+
+@always(entry_cache, given=limited)
+def permit_queue_is_bounded(cfg: Config, s: State) -> bool:
+    """At most `permits_queue_size` requests wait for permits."""
+    return len(s.limiter.waiting) <= cfg.permits_queue_size
+
+
+@always(entry_cache, given=lambda cfg: limited(cfg) and queued(cfg))
+def queued_request_fails_only_after_timeout(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A queued request fails only after it has waited as long as the timeout."""
+    failed = {answer.request for answer in answered(event) if not answer.ok}
+    least = before.ranges.now_ns - cfg.permits_timeout_ns
+    return all(w.since_ns <= least for w in before.limiter.waiting if w.request in failed)
+
+
+@always(entry_cache, given=limited)
+def permit_queue_is_first_in_first_out(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A request joins the queue at its end with the current time, and leaves it only from its head."""
+    was, now = before.limiter.waiting, after.limiter.waiting
+    stayed = [w for w in now if w.request < before.next_request]
+    came = [w.since_ns for w in now if w.request >= before.next_request]
+    return [*now[: len(stayed)]] == stayed == [*was[len(was) - len(stayed) :]] and came in ([], [before.ranges.now_ns])

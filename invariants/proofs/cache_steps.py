@@ -17,7 +17,7 @@ from invariants.proofs.induction import facts_of
 from invariants.proofs.symbolic import INDEX, SUM, Maybe, Path, Reader, Rec, Seq, as_term, equal, unknown
 from model.cache_steps import machine as model
 from model.cache_steps import threads
-from model.cache_steps.threads import RIGHT, Config, Insert, Removal, State, Wrapper
+from model.cache_steps.threads import REFERENCE_RULES, Config, Insert, Removal, State, Wrapper
 from model.machine import Action
 
 MODEL = "model.cache_steps.machine"
@@ -60,7 +60,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.proof = Proof()
-        self.cfg, state = unknown(Config, "cfg").replace(RIGHT), unknown(State, "s")
+        self.cfg, state = unknown(Config, "cfg").replace(REFERENCE_RULES), unknown(State, "s")
         self.s: Rec = state.replace(
             {
                 "sizes": Seq.unknown(int, "s.sizes", {SUM: lambda n: n}),

@@ -173,7 +173,9 @@ class State(NamedTuple):
 
 
 #: The rules with their reference values.
-RIGHT = {name: Config._field_defaults[name] for name in Config._fields[Config._fields.index("published_first") :]}
+REFERENCE_RULES = {
+    name: Config._field_defaults[name] for name in Config._fields[Config._fields.index("published_first") :]
+}
 
 
 FREE = Wrapper(None, False, False, True)

@@ -15,7 +15,7 @@ from model.range_cache import Entry, Removed
 
 
 def forget(s: State, after: ranges.State, removed: Removed) -> State:
-    """`entriesRemoved`: subtracts removed entries from the total and counts them as evicted, whatever removed them."""
+    """`entriesRemoved`: subtracts the bytes of removed entries from the total, and counts the entries as evicted."""
     counters = s.counters
     if removed.entries:
         counters = counters._replace(evicted_entries=counters.evicted_entries + removed.entries)
@@ -37,11 +37,11 @@ def size_check(cfg: Config, s: State) -> tuple[State, int]:
 
 def trigger_eviction(cfg: Config, s: State) -> State:
     """`triggerEvictionWhenNeeded`: schedules an eviction task above the trigger, unless one is in progress."""
-    if s.marked or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
+    if s.eviction_in_progress or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
         return s
     if cfg.eviction_task == "immediate":
         return size_check(cfg, s)[0]
-    return s._replace(marked=True, tasks=s.tasks + 1)
+    return s._replace(eviction_in_progress=True, tasks=s.tasks + 1)
 
 
 def cached(cfg: Config, s: State, entry: Entry) -> State:

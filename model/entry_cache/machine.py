@@ -5,7 +5,7 @@ Composed of `model/range_cache.py`, `model/entry_cache/shared_reads.py` (`Pendin
 cache, one eviction task, one answer of storage. The steps inside such a call are in `model/cache_steps`.
 
     insert     absent: the entry is cached and the total size grows; eviction is triggered above 98 % of the maximum
-               present: the entry is rejected; its read count handler may replace the present one
+               present: the entry is rejected; its read count handler may replace that of the cached entry
     trigger    an eviction task is scheduled and `evictionInProgress` is set, unless it is set already
     task       still above the trigger: a size pass down to the watermark; then `evictionInProgress` is cleared
     periodic   a time pass, then the same size check
@@ -15,7 +15,7 @@ cache, one eviction task, one answer of storage. The steps inside such a call ar
     storage    completes or fails a read, or returns too few or foreign entries; entries with expected reads are cached
 
 State: range caches and the removal queue; the range cache of each topic, which changes when the topic's cache is
-removed, while reads that started before still fill the old one; total size and `evictionInProgress`; outstanding
+removed (reads that started before still fill the old one); total size and `evictionInProgress`; outstanding
 storage reads and the requests that wait for them; the limiter. Copies that were delivered are numbered from 1 up,
 copies held for a pending request from -1 down.
 
@@ -108,7 +108,7 @@ def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
     if not s.tasks:
         return refused(s, "illegal_state", "no eviction task is queued")
     s, evicted = size_check(cfg, s)
-    return s._replace(tasks=s.tasks - 1, marked=False), evicted
+    return s._replace(tasks=s.tasks - 1, eviction_in_progress=False), evicted
 
 
 @entry_cache.action
@@ -122,8 +122,8 @@ def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
         derived(cfg).ranges, s.ranges, ranges.time_pass_predicate, s.ranges.now_ns - cfg.ttl_ns
     )
     s, evicted = size_check(cfg, forget(s, after, removed))
-    if s.marked and cfg.periodic_eviction_erases_mark:
-        s = s._replace(marked=False)
+    if s.eviction_in_progress and cfg.periodic_eviction_erases_mark:
+        s = s._replace(eviction_in_progress=False)
     return s, removed.entries + evicted
 
 
@@ -330,7 +330,7 @@ def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Pos
 
 @entry_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, None]:
-    """`invalidateAllEntries`: removes the entries of a ledger; its outstanding reads are no longer joined."""
+    """`invalidateAllEntries`: removes the entries of a ledger; its outstanding storage reads are no longer joined."""
     s, store = get_entry_cache(s, cache)
     s = remove(cfg, s, entries_of(s, store, lambda e: e.position.ledger == ledger))
     return s._replace(reads=without_joining(s.reads, store, ledger)) if s.reads and store >= 0 else s, None
@@ -338,7 +338,7 @@ def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[
 
 @entry_cache.action
 def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
-    """`EntryCache.clear`: removes all entries of a topic; its outstanding reads are no longer joined."""
+    """`EntryCache.clear`: removes all entries of a topic; its outstanding storage reads are no longer joined."""
     s, store = get_entry_cache(s, cache)
     return emptied(cfg, s, store), None
 
@@ -360,7 +360,7 @@ def clear_all(cfg: Config, s: State) -> Step[State, None]:
 
 @entry_cache.action
 def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
-    """`removeEntryCache`: forgets the range cache of a topic, then clears it; the next use creates a new one.
+    """`removeEntryCache`: unregisters the range cache of a topic, then clears it; the next use creates a new one.
 
     A read that started before the removal may still insert into the removed cache. These entries count in the total
     size and are evicted, but no read finds them.
@@ -385,7 +385,7 @@ def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
 
 @entry_cache.action
 def advance(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
-    """Time passes."""
+    """Advances the clock."""
     return s._replace(ranges=s.ranges._replace(now_ns=s.ranges.now_ns + nanos)), None
 
 
@@ -403,13 +403,13 @@ def set_eviction_watermark(cfg: Config, s: State, value: Annotated[float, Betwee
 
 @entry_cache.action
 def set_max_requeue_times(cfg: Config, s: State, value: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """Changes the maximum number of requeues; entries keep their requeue counts."""
+    """Changes the dynamic setting; `requeueCount` of cached entries is unchanged."""
     return s._replace(ranges=s.ranges._replace(max_requeue_times=value)), None
 
 
 @entry_cache.action
 def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
-    """Switches the requeue for recent access; entries keep their accessed marks."""
+    """Changes the dynamic setting; `accessed` of cached entries is unchanged."""
     return s._replace(ranges=s.ranges._replace(extend_ttl_of_recently_accessed=value)), None
 
 
@@ -438,7 +438,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
         "caches": [seen["caches"][c] if c >= 0 else disabled if c == DISABLED else unused for c in s.topic_caches],
         "removal_queue": [slot and [s.owners[slot[0]], *slot[1:]] for slot in seen["removal_queue"]],
         "open_copies": [pair for pair in seen["open_copies"] if pair[0] > 0],
-        "eviction_in_progress": s.marked,
+        "eviction_in_progress": s.eviction_in_progress,
         "queued_eviction_tasks": s.tasks,
         "outstanding_storage_reads": [r.number for r in s.reads],
         "waiting_for_permits": [w.request for w in s.limiter.waiting],
@@ -452,7 +452,7 @@ reference = entry_cache.profile("reference", "the decisions of this specificatio
 
 recorded = entry_cache.profile(
     "pulsar-2026-07",
-    "as recorded from Apache Pulsar master, 2026-07-23",
+    "Apache Pulsar master, 2026-07-23, as recorded",
     Config(
         duplicate_put="keep",
         removal_marks_read=True,

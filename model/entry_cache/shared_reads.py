@@ -29,7 +29,7 @@ class Held(NamedTuple):
 
     entry: int
     bytes: int
-    copy: int  # the number of a copy that shares the entry's read counter
+    copy: int  # the number of the copy that is held
 
 
 @record

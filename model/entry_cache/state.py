@@ -39,17 +39,17 @@ class Config(NamedTuple):
     storage_reads: Literal["immediate", "queued"] = "queued"
     #: whether an eviction task runs in the step that triggers it or later
     eviction_task: Literal["immediate", "queued"] = "queued"
-    #: TTL of an entry that is not requeued
+    #: TTL: an older entry is removed or requeued by the periodic eviction
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
-    #: requeues of an entry with expected reads; 0 disables them
+    #: `maxRequeueCountWhenHasExpectedReads`: requeues of an entry with expected reads; 0 disables them
     max_requeue_times: Annotated[
         int,
         AtLeast(0),
         Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", (("4.1", 5),)),
     ] = 5
-    #: whether an expired entry that was accessed since it was added or last requeued is requeued, without a limit
+    #: whether an entry that was accessed since insertion or its last requeue is requeued; the maximum does not apply
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
@@ -70,7 +70,7 @@ class Config(NamedTuple):
         int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightPermitsAcquireQueueSize", 10_000)
     ] = 10_000
 
-    #: read count handler after a duplicate put: the present one, or that of the rejected entry
+    #: read count handler of a cached entry after its position is inserted again: its own, or that of the rejected entry
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"], Rule(Origin.RECORDED, "keep: RangeCache.putIfAbsent, master 2026-07")
     ] = "latest_handler"
@@ -137,7 +137,7 @@ class State(NamedTuple):
     total_bytes: int
     max_bytes: int
     watermark: float
-    marked: bool  # `evictionInProgress` is set
+    eviction_in_progress: bool  # `evictionInProgress` is set
     tasks: int  # eviction tasks that are queued
     failing: int  # how many of the next storage reads fail (storage_reads "immediate" only)
     reads: tuple[StorageRead, ...]
@@ -162,7 +162,7 @@ def start(cfg: Config) -> State:
         total_bytes=0,
         max_bytes=cfg.max_bytes,
         watermark=cfg.watermark,
-        marked=False,
+        eviction_in_progress=False,
         tasks=0,
         failing=0,
         reads=(),

@@ -36,7 +36,7 @@ class Queue(Store):
 
     def is_needed(self, wrapper: Wrapper) -> bool:
         """Whether a pass requeues the entry while it has requeues left."""
-        return wrapper.counter.has_expected_reads()
+        return wrapper.handler.has_expected_reads()
 
     def _counted(self, slots: int, removed: Removed) -> Removed:
         self.visits += slots - len(self._queue) + bool(self._queue)  # requeues are counted already
@@ -124,7 +124,7 @@ class Stash(Queue):
                 wrapper = self._queue.popleft()
                 if not wrapper.live:
                     continue
-            if wrapper.counter.has_expected_reads() and wrapper.timestamp_ns >= expired_ns:
+            if wrapper.handler.has_expected_reads() and wrapper.timestamp_ns >= expired_ns:
                 stayed.append(wrapper)
             else:
                 entries, freed = entries + 1, freed + self._remove(wrapper)
@@ -150,7 +150,7 @@ class Known(Readers):
 
     def is_needed(self, wrapper: Wrapper) -> bool:
         """Whether the broker knows of a reader. O(1)."""
-        return wrapper.counter.has_expected_reads() or super().is_needed(wrapper)
+        return wrapper.handler.has_expected_reads() or super().is_needed(wrapper)
 
 
 class NextReader(Known):
@@ -173,7 +173,7 @@ class NextReader(Known):
         """The time to the next reader; nothing for a replayed entry."""
         wait = self.owner.wait_us(wrapper.cache, wrapper.position.entry)
         if wait is None:
-            return 0 if wrapper.counter.has_expected_reads() else 1 << 62
+            return 0 if wrapper.handler.has_expected_reads() else 1 << 62
         return wait
 
 
@@ -313,7 +313,7 @@ class Central(Cache):
         if self.settings.spent != "stays":
             assert isinstance(released, Released)
             slot = self.queue.find(*self._held.pop(copy))
-            if slot is None or released.expected_reads is None or slot.counter.has_expected_reads():
+            if slot is None or released.expected_reads is None or slot.handler.has_expected_reads():
                 return
             if self.settings.spent == "first":
                 self.queue.spent.append(slot)

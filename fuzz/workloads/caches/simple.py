@@ -142,8 +142,8 @@ class Manager(LegacyManager):
         home = self._caches.get(topic)
         return home is not None and Position(LEDGER, entry) in home.entries
 
-    def _evict(self, size_at_signal: int) -> int | Failed:
-        evicted = super()._evict(size_at_signal)
+    def _evict(self, size_at_scheduling: int) -> int | Failed:
+        evicted = super()._evict(size_at_scheduling)
         self.visits += len(self._caches) + (0 if isinstance(evicted, Failed) else evicted)
         return evicted
 

@@ -223,13 +223,13 @@ def total_is_the_sum() -> Answer:
     "triggered-eviction-starts-or-frees-bytes",
     "z3",
     "For every total size, every maximum up to 2**53 bytes and every watermark from 0 to 0.98: above the trigger and "
-    "with no eviction marked, `triggerEvictionWhenNeeded` schedules and marks a task, or, if tasks run immediately, "
-    "reduces the total size. Otherwise it changes nothing.",
+    "with no eviction in progress, `triggerEvictionWhenNeeded` schedules a task and sets `evictionInProgress`, or, if "
+    "tasks run immediately, reduces the total size. Otherwise it changes nothing.",
     Control(
         "eviction is triggered one byte early, at which the size check does nothing",
         EVICTION,
-        "if s.marked or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):",
-        "if s.marked or not watermark.is_over_threshold(s.total_bytes + 1, s.max_bytes):",
+        "if s.eviction_in_progress or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):",
+        "if s.eviction_in_progress or not watermark.is_over_threshold(s.total_bytes + 1, s.max_bytes):",
         refutes="after a trigger",
     ),
 )
@@ -244,18 +244,21 @@ def trigger_frees() -> Answer:
     sense = [most >= 0, most <= WHOLE, share.real >= 0, share.real <= exact(0.98), is_sum(it.s)]
     for path in reader.paths(eviction.trigger_eviction, it.cfg, it.s):
         after: Rec = path.value
-        at_once = z3.And(after.fields["total_bytes"] < total, as_term(after.fields["marked"]) == fields["marked"])
-        begun = z3.And(as_term(after.fields["marked"]), after.fields["tasks"] == fields["tasks"] + 1)
-        triggers = z3.And(over, z3.Not(fields["marked"]))
+        at_once = z3.And(
+            after.fields["total_bytes"] < total,
+            as_term(after.fields["eviction_in_progress"]) == fields["eviction_in_progress"],
+        )
+        begun = z3.And(as_term(after.fields["eviction_in_progress"]), after.fields["tasks"] == fields["tasks"] + 1)
+        triggers = z3.And(over, z3.Not(fields["eviction_in_progress"]))
         goal = z3.If(triggers, z3.If(is_immediate, at_once, begun), after is it.s)
         known = rounding_facts(goal, *path.when, *it.reached)
         it.proof.show("after a trigger", goal, [*it.given, *sense, *it.reached, *known, *path.when])
-    example = [over, z3.Not(fields["marked"]), most == 100, share.real == exact(0.5)]
+    example = [over, z3.Not(fields["eviction_in_progress"]), most == 100, share.real == exact(0.5)]
     it.proof.possible("a trigger", [*it.given, *sense, *example, *it.reached, *rounding_facts(over, *it.reached)])
     prove_rounding_facts(it.proof)
     for cfg, was, now in _triggers():
-        triggers = watermark.is_over_threshold(was.total_bytes, was.max_bytes) and not was.marked
-        begun = now.marked and now.tasks == was.tasks + 1
+        triggers = watermark.is_over_threshold(was.total_bytes, was.max_bytes) and not was.eviction_in_progress
+        begun = now.eviction_in_progress and now.tasks == was.tasks + 1
         done = begun if cfg.eviction_task == "queued" else now.total_bytes < was.total_bytes
         it.proof.run("trigger", done if triggers else now == was, (was, cfg.eviction_task))
     return it.answer()
@@ -264,13 +267,13 @@ def trigger_frees() -> Answer:
 @claim(
     "at-most-one-eviction-task",
     "z3",
-    "For any number of range caches and entries: if one eviction task is queued while an eviction is marked and none "
-    "otherwise, this still holds after every insert, entry from storage, removal, eviction task and periodic eviction, "
-    "if the periodic eviction does not clear `evictionInProgress`.",
+    "For any number of range caches and entries: if one eviction task is queued while an eviction is in progress, and "
+    "none otherwise, this still holds after every insert, entry from storage, removal, eviction task and periodic "
+    "eviction, if the periodic eviction does not clear `evictionInProgress`.",
     Control(
-        "an eviction is triggered although one is marked",
+        "an eviction is triggered although one is in progress",
         EVICTION,
-        "if s.marked or not watermark",
+        "if s.eviction_in_progress or not watermark",
         "if not watermark",
         refutes="after insert",
     ),
@@ -280,13 +283,13 @@ def one_task() -> Answer:
     it = Caches()
 
     def one(s: Rec) -> Any:
-        return s.fields["tasks"] == z3.If(s.fields["marked"], 1, 0)
+        return s.fields["tasks"] == z3.If(s.fields["eviction_in_progress"], 1, 0)
 
     rule = z3.Not(it.cfg.fields["periodic_eviction_erases_mark"])
     for name, path, after in it.paths():
         it.show(name, one(after), path, after, [one(it.s), rule])
     for cfg, name, was, now in histories(25, 60):
-        it.proof.run(name, now.tasks == now.marked, (was, cfg))
+        it.proof.run(name, now.tasks == now.eviction_in_progress, (was, cfg))
     return it.answer()
 
 
@@ -347,6 +350,6 @@ def _triggers() -> Iterator[tuple[Config, State, State]]:
         s = start(cfg)
         entry = Entry(0, Position(1, 0), total, None, (), 0, 0, False, False)
         full = s.ranges._replace(queue=(entry,), sizes=(total, 0))
-        marked = draw.random() < 0.2
-        s = s._replace(ranges=full, total_bytes=total, marked=marked, tasks=int(marked))
+        evicts = draw.random() < 0.2
+        s = s._replace(ranges=full, total_bytes=total, eviction_in_progress=evicts, tasks=int(evicts))
         yield cfg, s, eviction.trigger_eviction(cfg, s)

@@ -2,82 +2,82 @@
 
 from __future__ import annotations
 
-from invariants.properties import Event, always, eventually, once_per_state, sometimes
+from invariants.properties import Event, always
+from invariants.range_cache.derived import (
+    COUNTING,
+    LOOKUPS,
+    PASSES,
+    PUTS,
+    REMOVALS,
+    Key,
+    by_key,
+    copy_groups,
+    entries,
+    expects_reads,
+    goal_of,
+    is_due,
+    is_past,
+    is_requeued,
+    key_of,
+    read_counts,
+    requeues_left,
+    unchanged,
+)
+from invariants.range_cache.goals import (
+    access_requeue_reached_the_maximum,
+    copy_outlives_its_entry,
+    counted_copy_released_undelivered,
+    detached_wrapper_behind_unexpired_head,
+    duplicate_put_orphaned_open_copies,
+    entry_was_stashed,
+    every_detached_wrapper_is_eventually_dropped,
+    every_entry_is_eventually_evicted,
+    lookup_missed_deallocated_value,
+    negative_expected_read_count,
+    pass_dropped_only_detached_wrappers,
+    range_lookup_crossed_ledgers,
+    replay_left_read_count_nonpositive,
+    replay_raised_read_count_to_one,
+    requeued_for_expected_reads,
+    requeued_for_recent_access,
+    size_check_eventually_ends_at_or_below_trigger,
+    size_check_evicted,
+    size_pass_evicted_due_entry,
+    size_pass_requeued_entry_twice,
+    time_pass_evicted_entry_with_expected_reads,
+    time_pass_stopped_exactly_at_threshold,
+    time_pass_visited_entry_twice,
+    two_copies_share_read_count_with_entry,
+)
 from model.machine import Refused
-from model.positions import Position
-from model.range_cache import NOTHING, Config, Count, Entry, OrphanedCopies, Removed, State, canonical, range_cache
-from model.watermark import TRIGGER_SHARE
+from model.range_cache import NOTHING, Config, Count, Entry, Removed, State, canonical, range_cache
 
-PASSES = ("time_pass", "size_pass", "evict_to_watermark")
-REMOVALS = ("remove_range", "invalidate_ledger", "clear")
-LOOKUPS = ("get", "get_range")
-COUNTING = ("release", "replay", "mark_read")
-PUTS = ("put", "put_mismatched")
-
-Key = tuple[int, Position]
-
-
-@once_per_state
-def entries(s: State) -> list[Entry]:
-    """All cached entries."""
-    return [e for e in s.queue + s.stash if e is not None]
-
-
-@once_per_state
-def by_key(s: State) -> dict[Key, Entry]:
-    """All cached entries by cache and position."""
-    return {(e.cache, e.position): e for e in entries(s)}
-
-
-@once_per_state
-def read_counts(s: State) -> dict[int, int | None]:
-    """The read count of each open copy, by the copy's number."""
-    holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.orphaned_copies)
-    return {copy: holder.expected_reads for holder in holders for copy in holder.copies}
-
-
-def key_of(event: Event) -> Key:
-    """The cache and position that an action names."""
-    return event.arguments["cache"], event.arguments["position"]
-
-
-def unchanged(before: State, after: State) -> bool:
-    """Whether a step changed neither a slot, nor an entry, nor a copy."""
-    return (
-        after.queue is before.queue and after.orphaned_copies is before.orphaned_copies and after.stash is before.stash
-    )
-
-
-def expects_reads(e: Entry) -> bool:
-    """Whether the read count is defined and positive."""
-    return e.expected_reads is not None and e.expected_reads > 0
-
-
-def is_due(s: State, e: Entry) -> bool:
-    """Whether the first visit must requeue the entry: it is accessed, or has expected reads and requeues left."""
-    if e.accessed and s.extend_ttl_of_recently_accessed:
-        return True
-    return expects_reads(e) and s.max_requeue_times - e.requeue_count > 0
-
-
-def is_requeued(cfg: Config, s: State, event: Event, e: Entry) -> bool:
-    """Whether the first visit of this pass requeues the entry: it is due, and is not a size pass's expired entry."""
-    looks_at_age = event.name != "time_pass" and not cfg.size_pass_requeues_expired
-    return is_due(s, e) and not (looks_at_age and s.now_ns - e.timestamp_ns > cfg.ttl_ns)
-
-
-def is_past(before: State, event: Event) -> bool:
-    """Whether a time pass has a threshold that is not in the future; the broker's passes always have."""
-    return event.name == "time_pass" and event.arguments["threshold_ns"] <= before.now_ns
-
-
-def goal_of(cfg: Config, before: State, event: Event) -> int:
-    """The bytes that a size pass or size check must free; not positive if there is nothing to free."""
-    if event.name == "size_pass":
-        return int(event.arguments["bytes_to_free"])
-    total = sum(before.sizes)
-    return total - int(cfg.max_bytes * cfg.watermark) if total > int(cfg.max_bytes * TRIGGER_SHARE) else 0
-
+__all__ = [
+    "access_requeue_reached_the_maximum",
+    "copy_outlives_its_entry",
+    "counted_copy_released_undelivered",
+    "detached_wrapper_behind_unexpired_head",
+    "duplicate_put_orphaned_open_copies",
+    "entry_was_stashed",
+    "every_detached_wrapper_is_eventually_dropped",
+    "every_entry_is_eventually_evicted",
+    "lookup_missed_deallocated_value",
+    "negative_expected_read_count",
+    "pass_dropped_only_detached_wrappers",
+    "range_lookup_crossed_ledgers",
+    "replay_left_read_count_nonpositive",
+    "replay_raised_read_count_to_one",
+    "requeued_for_expected_reads",
+    "requeued_for_recent_access",
+    "size_check_eventually_ends_at_or_below_trigger",
+    "size_check_evicted",
+    "size_pass_evicted_due_entry",
+    "size_pass_requeued_entry_twice",
+    "time_pass_evicted_entry_with_expected_reads",
+    "time_pass_stopped_exactly_at_threshold",
+    "time_pass_visited_entry_twice",
+    "two_copies_share_read_count_with_entry",
+]
 
 # ---- states -------------------------------------------------------------------------------------------
 
@@ -237,6 +237,29 @@ def copy_stays_open_until_released(cfg: Config, before: State, event: Event, aft
         if copy not in still_open and copy != released:
             return False
     return released not in still_open
+
+
+@always(range_cache)
+def copies_keep_sharing_their_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Open copies that share a read count go on sharing it: with the entry, while it is cached with that handler.
+
+    A duplicate put gives the entry a new handler, which no open copy has.
+    """
+    if not read_counts(before) or (unchanged(before, after) and event.name not in PUTS):
+        return True
+    still_open = read_counts(after)
+
+    def earlier(copies: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(c for c in copies if c < before.next_copy and c in still_open)
+
+    groups = [{earlier(copies) for copies in copy_groups(s)} - {()} for s in (before, after)]
+    is_replaced = event.outcome is False and event.name in PUTS and cfg.duplicate_put == "latest_handler"
+    replaced, kept = key_of(event) if is_replaced else None, by_key(after)
+    for key, e in by_key(before).items():
+        shares = () if key == replaced and not e.released else earlier(e.copies)
+        if key in kept and earlier(kept[key].copies) != shares:
+            return False
+    return groups[0] == groups[1]
 
 
 @always(range_cache, on=COUNTING)
@@ -444,6 +467,32 @@ def pass_evicts_in_queue_order(cfg: Config, before: State, event: Event, after: 
     return gone == sorted(gone, reverse=True)
 
 
+@always(range_cache, on=PASSES, given=lambda cfg: cfg.retention == "requeue")
+def pass_removes_entry_when_its_requeues_are_used_up(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A pass counts one requeue for each visit at which an entry is due, and removes the entry at the next visit.
+
+    A size pass visits the entries in turn: those with fewer requeues left are removed earlier, and of two with equally
+    many the one nearer to the head. A time pass visits an entry at most once.
+    """
+    kept, live = by_key(after), [e for e in before.queue if e is not None]
+    order = {(e.cache, e.position): (requeues_left(cfg, before, event, e), i) for i, e in enumerate(live)}
+    if event.name == "time_pass":
+        if not is_past(before, event):
+            return True
+        visits = {k: int(by_key(before)[k].timestamp_ns < event.arguments["threshold_ns"]) for k in kept}
+    else:
+        turns, last = max([order[k] for k in order if k not in kept], default=(0, -1))
+        if any(order[k] < (turns, last) for k in kept):
+            return False
+        visits = {k: turns + (order[k][1] < last) for k in kept}
+    for key, times in visits.items():
+        e = by_key(before)[key]
+        is_free = e.accessed and before.extend_ttl_of_recently_accessed and not cfg.access_requeue_counts
+        if kept[key].requeue_count != e.requeue_count + times - (is_free and times > 0):
+            return False
+    return True
+
+
 @always(range_cache, on=PASSES)
 def pass_leaves_no_detached_wrapper_at_head(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A pass drops the detached wrappers that it reaches, also those in front of the entry at which it stops."""
@@ -541,180 +590,3 @@ def _renumbered(s: State) -> State:
         stash=tuple(e._replace(copies=reversed_numbers(e.copies), timestamp_ns=e.timestamp_ns + 1) for e in s.stash),
         orphaned_copies=tuple(g._replace(copies=reversed_numbers(g.copies)) for g in reversed(s.orphaned_copies)),
     )
-
-
-# ---- coverage goals -----------------------------------------------------------------------------------
-
-
-def requeues(cfg: Config) -> bool:
-    """Designs that requeue entries instead of stashing them."""
-    return cfg.retention == "requeue"
-
-
-def requeues_for_reads(cfg: Config) -> bool:
-    """Designs that requeue entries for expected reads."""
-    return requeues(cfg) and cfg.counts_reads and cfg.max_requeue_times > 0
-
-
-def _requeued(before: State, after: State) -> list[tuple[Entry, int]]:
-    """The entries that a pass kept, each with the number of its requeues."""
-    kept = by_key(after)
-    return [(e, kept[k].requeue_count - e.requeue_count) for k, e in by_key(before).items() if k in kept]
-
-
-@sometimes(range_cache, on=PASSES, given=requeues_for_reads)
-def requeued_for_expected_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass requeues an entry only because it has expected reads."""
-    return any(times and not e.accessed for e, times in _requeued(before, after))
-
-
-@sometimes(range_cache, on=PASSES, given=requeues)
-def requeued_for_recent_access(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass requeues an entry only because it was accessed."""
-    return any(times and not expects_reads(e) for e, times in _requeued(before, after))
-
-
-@sometimes(range_cache, on=PASSES, given=requeues_for_reads)
-def access_requeue_reached_the_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A requeue for recent access brings an entry with expected reads to the maximum."""
-    return any(
-        times and e.accessed and expects_reads(e) and e.requeue_count + times == before.max_requeue_times
-        for e, times in _requeued(before, after)
-    )
-
-
-@sometimes(range_cache, on=("size_pass",), given=requeues_for_reads)
-def size_pass_requeued_entry_twice(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One size pass requeues the same entry twice or more."""
-    return any(times >= 2 for _, times in _requeued(before, after))
-
-
-@sometimes(range_cache, on=("time_pass",), given=lambda cfg: cfg.counts_reads)
-def time_pass_evicted_entry_with_expected_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass removes an entry that has expected reads and no requeue left."""
-    kept = by_key(after)
-    return any(k not in kept and expects_reads(e) for k, e in by_key(before).items())
-
-
-@sometimes(range_cache, on=("size_pass",), given=requeues_for_reads)
-def size_pass_evicted_due_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass removes an entry that was due for requeue when the pass began."""
-    kept = by_key(after)
-    return any(k not in kept and is_due(before, e) for k, e in by_key(before).items())
-
-
-@sometimes(range_cache, on=PASSES)
-def pass_dropped_only_detached_wrappers(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass drops detached wrappers at the head and removes no entry."""
-    return event.outcome == NOTHING and len(after.queue) < len(before.queue) and bool(after.queue)
-
-
-@sometimes(range_cache, on=PASSES)
-def detached_wrapper_behind_unexpired_head(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a pass a detached wrapper stays behind an entry."""
-    return None in after.queue
-
-
-@sometimes(range_cache, on=("time_pass",))
-def time_pass_stopped_exactly_at_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass stops at an entry whose timestamp is the threshold."""
-    live = [e for e in after.queue if e is not None]
-    return bool(live) and live[0].timestamp_ns == event.arguments["threshold_ns"] < before.now_ns
-
-
-@sometimes(range_cache, on=("time_pass",), given=requeues_for_reads)
-def time_pass_visited_entry_twice(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass with a threshold in the future requeues an entry and then removes it."""
-    kept = by_key(after)
-    return any(k not in kept and is_due(before, e) for k, e in by_key(before).items())
-
-
-@sometimes(range_cache, given=lambda cfg: cfg.counts_reads)
-def negative_expected_read_count(cfg: Config, s: State) -> bool:
-    """An entry was read more often than expected."""
-    return any(e.expected_reads is not None and e.expected_reads < 0 for e in entries(s))
-
-
-@sometimes(range_cache)
-def copy_outlives_its_entry(cfg: Config, s: State) -> bool:
-    """A copy is open whose entry is not cached."""
-    return bool(s.orphaned_copies)
-
-
-@sometimes(range_cache, given=lambda cfg: cfg.counts_reads)
-def two_copies_share_read_count_with_entry(cfg: Config, s: State) -> bool:
-    """Two open copies and the cached entry share one read count."""
-    return any(len(e.copies) >= 2 and e.expected_reads is not None for e in entries(s))
-
-
-@sometimes(range_cache, on=("put",), given=lambda cfg: cfg.counts_reads and cfg.duplicate_put == "latest_handler")
-def duplicate_put_orphaned_open_copies(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A duplicate put replaces the handler of an entry while copies with the old one are open."""
-    present = by_key(before).get(key_of(event))
-    return present is not None and bool(present.copies)
-
-
-@sometimes(range_cache, on=("replay",), given=requeues_for_reads)
-def replay_raised_read_count_to_one(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay raises a read count from 0 to 1."""
-    return bool(event.outcome == Count(1))
-
-
-@sometimes(range_cache, on=("replay",), given=lambda cfg: cfg.counts_reads)
-def replay_left_read_count_nonpositive(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay raises a negative read count, and the entry still expects no read."""
-    count = event.outcome.expected_reads if isinstance(event.outcome, Count) else None
-    return count is not None and count <= 0
-
-
-@sometimes(range_cache, on=("release",), given=lambda cfg: cfg.counts_reads)
-def counted_copy_released_undelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A copy with a read count is released undelivered."""
-    return event.arguments["delivered"] is False and isinstance(event.outcome, Count) and event.outcome != Count(None)
-
-
-@sometimes(range_cache, on=("get_range",))
-def range_lookup_crossed_ledgers(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup returns entries of two ledgers."""
-    hits = () if isinstance(event.outcome, Refused) else event.outcome
-    return len({h.position.ledger for h in hits}) >= 2
-
-
-@sometimes(range_cache, on=LOOKUPS)
-def lookup_missed_deallocated_value(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup sets `accessed` of an entry whose value is deallocated, and does not return it."""
-    kept = by_key(after)
-    return any(e.released and not e.accessed and k in kept and kept[k].accessed for k, e in by_key(before).items())
-
-
-@sometimes(range_cache, on=("evict_to_watermark",))
-def size_check_evicted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The size check finds the caches above the trigger and evicts."""
-    return bool(event.outcome != NOTHING)
-
-
-@sometimes(range_cache, given=lambda cfg: cfg.retention == "stash")
-def entry_was_stashed(cfg: Config, s: State) -> bool:
-    """A size pass stashed an entry."""
-    return bool(s.stash)
-
-
-# ---- liveness -----------------------------------------------------------------------------------------
-
-
-@eventually(range_cache, fair=("advance", "time_pass"))
-def every_entry_is_eventually_evicted(cfg: Config, s: State) -> bool:
-    """Time passes empty the caches once puts and lookups stop, for any expected read counts."""
-    return not entries(s)
-
-
-@eventually(range_cache, fair=("advance", "time_pass"))
-def every_detached_wrapper_is_eventually_dropped(cfg: Config, s: State) -> bool:
-    """Time passes drop a detached wrapper once every entry in front of it is expired."""
-    return None not in s.queue
-
-
-@eventually(range_cache, fair=("evict_to_watermark",), given=requeues)
-def size_check_eventually_ends_at_or_below_trigger(cfg: Config, s: State) -> bool:
-    """The size check brings the total size to the trigger or below it, for any expected read counts."""
-    return sum(s.sizes) <= int(cfg.max_bytes * TRIGGER_SHARE) or not entries(s)

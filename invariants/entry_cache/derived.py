@@ -1,0 +1,103 @@
+"""What the properties of the entry cache derive from states and events."""
+
+from __future__ import annotations
+
+import math
+
+from invariants.properties import Event, once_per_state
+from model.entry_cache.shared_reads import Part, StorageRead, awaited
+from model.entry_cache.state import Answered, Config, Reading, Released, State
+from model.positions import Position
+from model.range_cache import Entry, OrphanedCopies
+
+ANSWERS = ("complete_storage_read", "answer_oddly")
+READINGS = ("read", "read_one", *ANSWERS, "release", "expire_waiting_reads")
+COUNTING = ("release", "replay")
+EVICTIONS = ("run_eviction_task", "do_cache_eviction")
+REMOVALS = ("invalidate_entries_before", "invalidate_ledger", "clear_cache", "remove_entry_cache")
+
+Key = tuple[int, Position]
+
+
+@once_per_state
+def entries(s: State) -> list[Entry]:
+    """Returns all cached entries."""
+    return [e for e in s.ranges.queue if e is not None]
+
+
+@once_per_state
+def by_key(s: State) -> dict[Key, Entry]:
+    """Returns all cached entries by range cache and position."""
+    return {(e.cache, e.position): e for e in entries(s)}
+
+
+@once_per_state
+def read_counts(s: State) -> dict[int, int | None]:
+    """Returns the read count of each copy, open or held."""
+    holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.ranges.orphaned_copies)
+    return {copy: holder.expected_reads for holder in holders for copy in holder.copies}
+
+
+@once_per_state
+def groups(s: State) -> list[tuple[int, ...]]:
+    """Returns the groups of copies that share a read count."""
+    holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.ranges.orphaned_copies)
+    return [holder.copies for holder in holders if holder.copies]
+
+
+@once_per_state
+def awaited_parts(s: State) -> list[tuple[int, Part]]:
+    """Returns the parts of requests that wait for a storage read, with the request's number."""
+    return [(q.number, part) for q in s.requests for part in awaited(q.part)]
+
+
+def answered(event: Event) -> tuple[Answered, ...]:
+    """Returns the requests that a step completed or failed."""
+    return event.outcome.answered if isinstance(event.outcome, Reading | Released) else ()
+
+
+def read_of(before: State, event: Event) -> StorageRead | None:
+    """Returns the outstanding read that a step answers."""
+    number = event.arguments["storage_read"]
+    return next((r for r in before.reads if r.number == number), None)
+
+
+def stored_sizes(cfg: Config, cache: int, ledger: int) -> tuple[int, ...]:
+    """Returns the sizes of the entries of a ledger in storage; none for a ledger that does not exist."""
+    return next((each.entry_bytes for each in cfg.stored if (each.cache, each.ledger) == (cache, ledger)), ())
+
+
+def asked_range(before: State, event: Event, number: int) -> tuple[int, int, int, int]:
+    """Returns cache, ledger, and first and last entry of a request, pending or of this step."""
+    for q in before.requests:
+        if q.number == number:
+            return q.cache, q.ledger, q.part.first, q.part.last
+    asked = event.arguments
+    if event.name == "read_one":
+        return asked["cache"], asked["position"].ledger, asked["position"].entry, asked["position"].entry
+    return asked["cache"], asked["ledger"], asked["first"], asked["last"]
+
+
+def is_above_trigger(s: State) -> bool:
+    """Whether the total size is above the eviction trigger, 98 % of the maximum."""
+    return s.total_bytes > math.floor(0.98 * s.max_bytes)
+
+
+def is_above_watermark(s: State) -> bool:
+    """Whether the total size is above the watermark, so that a size pass has bytes to free."""
+    return s.total_bytes > math.floor(s.watermark * s.max_bytes)
+
+
+def queued(cfg: Config) -> bool:
+    """Whether storage answers in a later step."""
+    return cfg.storage_reads == "queued"
+
+
+def limited(cfg: Config) -> bool:
+    """Whether the limiter is switched on."""
+    return cfg.max_reads_in_flight_bytes > 0
+
+
+def tasks_queued(cfg: Config) -> bool:
+    """Whether eviction tasks run in a later step."""
+    return cfg.eviction_task == "queued"

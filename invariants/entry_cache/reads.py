@@ -1,0 +1,288 @@
+"""Reads of the entry cache: hits, gaps, joined storage reads, their answers, and read counts."""
+
+from __future__ import annotations
+
+from invariants.entry_cache.derived import (
+    ANSWERS,
+    COUNTING,
+    READINGS,
+    REMOVALS,
+    Key,
+    answered,
+    asked_range,
+    by_key,
+    entries,
+    groups,
+    queued,
+    read_counts,
+    read_of,
+    stored_sizes,
+    tasks_queued,
+)
+from invariants.properties import Event, always
+from model.entry_cache.machine import entry_cache
+from model.entry_cache.shared_reads import Part, StorageRead, all_held, awaited
+from model.entry_cache.state import Config, Delivered, Reading, State
+from model.machine import Refused
+from model.positions import Position
+from model.range_cache import Entry
+
+
+@always(entry_cache, on=ANSWERS)
+def answer_caches_only_requested_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A storage answer caches only entries of the range that was read."""
+    added = [position for _, position in by_key(after).keys() - by_key(before).keys()]
+    ranges_read = [(r.ledger, r.first, r.last) for r in before.reads if r.number == event.arguments["storage_read"]]
+    return all(p.ledger == ledger and first <= p.entry <= last for p in added for ledger, first, last in ranges_read)
+
+
+@always(entry_cache, on=READINGS)
+def read_returns_requested_range_in_order(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A completed read has the entries of its range in order, without gaps, with the bytes that were cached or stored.
+
+    It has all of them unless storage returned too few.
+    """
+    for answer in answered(event):
+        cache, ledger, first, last = asked_range(before, event, answer.request)
+        cached = [(e.position, e.bytes) for e in entries(before)]
+        cached += [(Position(ledger, h.entry), h.bytes) for q in before.requests for h in all_held((q.part,))]
+        sizes = stored_sizes(cfg, cache, ledger)
+        if any(e.bytes != sizes[e.position.entry] and (e.position, e.bytes) not in cached for e in answer.entries):
+            return False
+        if [e.position for e in answer.entries] != [Position(ledger, first + i) for i in range(len(answer.entries))]:
+            return False
+        if answer.ok and len(answer.entries) != last - first + 1 and event.name != "answer_oddly":
+            return False
+        if not answer.ok and answer.entries:
+            return False
+    return True
+
+
+@always(entry_cache)
+def request_completes_exactly_once(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A request completes or fails exactly when it stops being pending, and never again."""
+    if before.requests is after.requests and event.name not in READINGS:
+        return True
+    done = [answer.request for answer in answered(event)]
+    waiting_before, waiting_after = {q.number for q in before.requests}, {q.number for q in after.requests}
+    if event.name in ("read", "read_one") and isinstance(event.outcome, Reading):
+        waiting_before.add(before.next_request)
+    return sorted(done) == sorted(waiting_before - waiting_after) and waiting_after <= waiting_before
+
+
+@always(entry_cache)
+def only_delivered_releases_decrement_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read count is its initial value plus replays minus releases of delivered entries; nothing else changes it."""
+    if after.ranges is before.ranges:
+        return True
+    change, copies = _change_of_read_count(before, event)
+    now_of, was_of = read_counts(after), read_counts(before)
+    for copy, count in was_of.items():
+        expected = count if count is None or copy not in copies else count + change
+        if now_of.get(copy, expected) != expected:
+            return False
+    kept = by_key(after)
+    for key, e in by_key(before).items():
+        now = kept.get(key)
+        if now is not None and now is not e and not _may_have_new_handler(before, event, key, now):
+            count = e.expected_reads
+            if now.expected_reads != (count if count is None or not set(e.copies) & set(copies) else count + change):
+                return False
+    return all(
+        _has_known_read_count(before, event, answer.request, d) for answer in answered(event) for d in answer.entries
+    )
+
+
+def _change_of_read_count(before: State, event: Event) -> tuple[int, tuple[int, ...]]:
+    """The change of a read count by an event, and the copies that share the count."""
+    if event.name not in COUNTING:
+        return 0, ()
+    sharing = [group for group in groups(before) if event.arguments["copy"] in group]
+    return (1 if event.name == "replay" else -1), sharing[0] if sharing else ()
+
+
+def _may_have_new_handler(before: State, event: Event, key: Key, now: Entry) -> bool:
+    """Whether the entry was inserted again in this step, or came from storage with the read count that it has now."""
+    if event.name == "insert":
+        return key == (before.topic_caches[event.arguments["cache"]], event.arguments["position"])
+    return now.expected_reads in _read_counts_from_storage(before, event) and now.expected_reads is not None
+
+
+def _read_counts_from_storage(before: State, event: Event) -> set[int | None]:
+    """The read counts with which entries may come from storage in this step."""
+    asked = {q.expected_reads for q in before.requests} | {r.expected_reads for r in before.reads}
+    if event.name == "read":
+        asked.add(event.arguments["expected_reads"])
+    return {None} | {count for count in asked if count > 0}
+
+
+def _has_known_read_count(before: State, event: Event, request: int, d: Delivered) -> bool:
+    """Whether a delivered entry has a read count that the entry had before, or one with which it comes from storage."""
+    cache, ledger, _, _ = asked_range(before, event, request)
+    known: set[int | None] = {e.expected_reads for e in entries(before) if e.position == d.position}
+    for q in before.requests:
+        if (q.cache, q.ledger) == (cache, ledger):
+            known |= {read_counts(before)[h.copy] for h in all_held((q.part,)) if h.entry == d.position.entry}
+    change, copies = _change_of_read_count(before, event)
+    known |= {count + change for copy, count in read_counts(before).items() if copy in copies and count is not None}
+    return d.expected_reads in known | _read_counts_from_storage(before, event)
+
+
+@always(entry_cache, on=("complete_storage_read",))
+def failed_ledger_reads_are_not_joined(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a failed read of a ledger, the reads of the ledger that were outstanding then are not joined."""
+    r = read_of(before, event)
+    if r is None or event.arguments["success"] or r.store < 0:
+        return True
+    old = [each for each in after.reads if each.number < before.next_read]
+    return not any(each.joinable for each in old if (each.store, each.ledger) == (r.store, r.ledger))
+
+
+@always(entry_cache, on=("complete_storage_read",))
+def storage_entries_are_cached_iff_reads_are_expected(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Entries from storage are cached exactly if reads of them are expected, with their sizes and the current time."""
+    r = read_of(before, event)
+    if r is None or not event.arguments["success"]:
+        return True
+    brought = {(r.store, Position(r.ledger, i)) for i in range(r.first, r.last + 1)}
+    new = by_key(after).keys() - by_key(before).keys()
+    sizes = stored_sizes(cfg, r.cache, r.ledger)
+    added = [e for key, e in by_key(after).items() if key in new & brought]
+    given = [(sizes[e.position.entry], after.ranges.now_ns) for e in added]
+    if [(e.bytes, e.timestamp_ns) for e in added] != given:
+        return False
+    if r.expected_reads <= 0 or r.store < 0:
+        return not new
+    return new <= brought and (not tasks_queued(cfg) or brought <= by_key(after).keys())
+
+
+@always(entry_cache, on=("read", "read_one"), given=queued)
+def read_issues_one_storage_read_for_each_gap(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read issues one storage read for each gap: the entries that are neither cached nor in a joinable read.
+
+    A read that waits for permits issues none.
+    """
+    if not isinstance(event.outcome, Reading):
+        return True
+    store, ledger, wanted = _looked_up(before, event, after)
+    present = {e.position.entry for e in entries(before) if (e.cache, e.position.ledger) == (store, ledger)}
+    for r in before.reads:
+        present |= set(range(r.first, r.last + 1)) if r.joinable and (r.store, r.ledger) == (store, ledger) else set()
+    missing = [entry for entry in wanted if entry not in present]
+    begins = [entry for entry in missing if entry - 1 not in missing]
+    ends = [entry for entry in missing if entry + 1 not in missing]
+    return sorted((i.first, i.last) for i in event.outcome.issued) == list(zip(begins, ends, strict=True))
+
+
+@always(entry_cache, on=("read", "read_one"), given=queued)
+def read_marks_exactly_cached_entries_accessed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read sets `accessed` of exactly the cached entries of its range; one that waits for permits sets none."""
+    if not isinstance(event.outcome, Reading):
+        return True
+    store, ledger, wanted = _looked_up(before, event, after)
+    hits = {(store, Position(ledger, entry)) for entry in wanted}
+    return all(by_key(after)[key].accessed == (e.accessed or key in hits) for key, e in by_key(before).items())
+
+
+def _looked_up(before: State, event: Event, after: State) -> tuple[int, int, range]:
+    """Returns range cache, ledger and entries that a read looks up; none if it waits for permits or is rejected."""
+    cache, ledger, first, last = asked_range(before, event, before.next_request)
+    waits = after.limiter.waiting != before.limiter.waiting or answered_without_reading(before, event, after)
+    return after.topic_caches[cache], ledger, range(0) if waits else range(first, last + 1)
+
+
+def answered_without_reading(before: State, event: Event, after: State) -> bool:
+    """Whether a read fails at once because the queue for permits is full."""
+    return after.next_read == before.next_read and any(not a.ok for a in answered(event))
+
+
+@always(entry_cache, given=queued)
+def request_fails_only_if_its_storage_read_failed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A request fails only if a storage read that it needs failed or was short, or for lack of permits.
+
+    If a gap of a partial cache hit fails, the whole range is read again, and the request does not fail.
+    """
+    no_permits = {w.request for w in before.limiter.waiting}
+    if event.name in ("read", "read_one") and len(before.limiter.waiting) >= cfg.permits_queue_size:
+        no_permits.add(before.next_request)
+    for request in [a.request for a in answered(event) if not a.ok and a.request not in no_permits]:
+        part = next((q.part for q in before.requests if q.number == request), None)
+        if part is None or (part.kind == "mixed" and cfg.short_answer == "read_again"):
+            return False
+        answers = event.name in ANSWERS and not event.arguments.get("success")
+        if not _is_incomplete(part) and not (answers and _awaits(part, event.arguments["storage_read"])):
+            return False
+    return True
+
+
+def _is_incomplete(part: Part) -> bool:
+    """Whether a storage read for a part of the tree failed or was short."""
+    if part.kind == "found":
+        return len(part.held) < part.last - part.first + 1
+    return part.kind == "failed" or any(map(_is_incomplete, part.parts))
+
+
+def _awaits(part: Part, number: int) -> bool:
+    """Whether a part of the tree waits for a storage read."""
+    return any(each.read == number for each in awaited(part))
+
+
+@always(entry_cache)
+def storage_read_is_joinable_until_removal_or_failure(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A storage read for a cache that is not disabled can be joined until a removal or a failed read of its ledger."""
+    if after.reads is before.reads or event.name in (*REMOVALS, "clear_all"):
+        return True
+    was = {r.number: r.joinable for r in before.reads}
+    failed = read_of(before, event) if event.name == "complete_storage_read" else None
+    for r in after.reads:
+        is_failed = failed is not None and (r.store, r.ledger) == (failed.store, failed.ledger)
+        ends = r.number in was and is_failed and not event.arguments["success"]
+        if r.joinable != was.get(r.number, r.store >= 0) and not ends:
+            return False
+    return True
+
+
+@always(entry_cache, on=("read_one",))
+def single_read_caches_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read of one entry, as for a replay, caches nothing."""
+    return by_key(after).keys() <= by_key(before).keys()
+
+
+@always(entry_cache, on=ANSWERS)
+def cache_misses_count_entries_and_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The metrics count every requested entry from storage as a cache miss, with its size."""
+    r = read_of(before, event)
+    if r is None or isinstance(event.outcome, Refused):
+        return True
+    sizes = stored_sizes(cfg, r.cache, r.ledger)
+    came = r.last - r.first + 1 if event.arguments.get("success") else event.arguments.get("entries", 0)
+    stored = sizes[r.first : r.first + came]
+    was, now = before.counters, after.counters
+    return (now.miss_entries - was.miss_entries, now.miss_bytes - was.miss_bytes) == (len(stored), sum(stored))
+
+
+@always(entry_cache, on=("read", "read_one"))
+def cache_hits_count_entries_and_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read that does not wait for permits counts the cached entries of its range as cache hits, with their sizes."""
+    cache, ledger, first, last = asked_range(before, event, before.next_request)
+    store = before.topic_caches[cache]
+    wanted = [e for e in entries(before) if e.cache == store and e.position.ledger == ledger]
+    found = [e.bytes for e in wanted if first <= e.position.entry <= last]
+    waits = after.limiter.waiting != before.limiter.waiting
+    if isinstance(event.outcome, Refused) or waits or answered_without_reading(before, event, after):
+        found = []
+    was, now = before.counters, after.counters
+    return (now.hit_entries - was.hit_entries, now.hit_bytes - was.hit_bytes) == (len(found), sum(found))
+
+
+@always(entry_cache, on=(*REMOVALS, "clear_all"))
+def reads_of_removed_entries_are_not_joined(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a ledger or a cache was removed, its outstanding reads are not joined; other reads stay as they are."""
+    store = before.topic_caches[event.arguments["cache"]] if "cache" in event.arguments else None
+
+    def is_removed(r: StorageRead) -> bool:
+        if event.name in ("invalidate_entries_before", "invalidate_ledger"):
+            return event.name == "invalidate_ledger" and (r.store, r.ledger) == (store, event.arguments["ledger"])
+        return r.store in before.topic_caches if store is None else r.store == store
+
+    return after.reads == tuple([r._replace(joinable=r.joinable and not is_removed(r)) for r in before.reads])

@@ -1,0 +1,1 @@
+"""Guarantees of the range caches and their removal queue."""

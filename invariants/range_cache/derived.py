@@ -1,0 +1,94 @@
+"""What the properties of the range caches derive from states and events."""
+
+from __future__ import annotations
+
+from invariants.properties import Event, once_per_state
+from model.positions import Position
+from model.range_cache import Config, Entry, OrphanedCopies, State
+from model.watermark import TRIGGER_SHARE
+
+PASSES = ("time_pass", "size_pass", "evict_to_watermark")
+REMOVALS = ("remove_range", "invalidate_ledger", "clear")
+LOOKUPS = ("get", "get_range")
+COUNTING = ("release", "replay", "mark_read")
+PUTS = ("put", "put_mismatched")
+
+Key = tuple[int, Position]
+
+
+@once_per_state
+def entries(s: State) -> list[Entry]:
+    """All cached entries."""
+    return [e for e in s.queue + s.stash if e is not None]
+
+
+@once_per_state
+def by_key(s: State) -> dict[Key, Entry]:
+    """All cached entries by cache and position."""
+    return {(e.cache, e.position): e for e in entries(s)}
+
+
+@once_per_state
+def read_counts(s: State) -> dict[int, int | None]:
+    """The read count of each open copy, by the copy's number."""
+    holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.orphaned_copies)
+    return {copy: holder.expected_reads for holder in holders for copy in holder.copies}
+
+
+@once_per_state
+def copy_groups(s: State) -> list[tuple[int, ...]]:
+    """The copies that share a read count, for each read count."""
+    holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.orphaned_copies)
+    return [holder.copies for holder in holders]
+
+
+def key_of(event: Event) -> Key:
+    """The cache and position that an action names."""
+    return event.arguments["cache"], event.arguments["position"]
+
+
+def unchanged(before: State, after: State) -> bool:
+    """Whether a step changed neither a slot, nor an entry, nor a copy."""
+    return (
+        after.queue is before.queue and after.orphaned_copies is before.orphaned_copies and after.stash is before.stash
+    )
+
+
+def expects_reads(e: Entry) -> bool:
+    """Whether the read count is defined and positive."""
+    return e.expected_reads is not None and e.expected_reads > 0
+
+
+def is_due(s: State, e: Entry) -> bool:
+    """Whether the first visit must requeue the entry: it is accessed, or has expected reads and requeues left."""
+    if e.accessed and s.extend_ttl_of_recently_accessed:
+        return True
+    return expects_reads(e) and s.max_requeue_times - e.requeue_count > 0
+
+
+def is_requeued(cfg: Config, s: State, event: Event, e: Entry) -> bool:
+    """Whether the first visit of this pass requeues the entry: it is due, and is not a size pass's expired entry."""
+    looks_at_age = event.name != "time_pass" and not cfg.size_pass_requeues_expired
+    return is_due(s, e) and not (looks_at_age and s.now_ns - e.timestamp_ns > cfg.ttl_ns)
+
+
+def requeues_left(cfg: Config, s: State, event: Event, e: Entry) -> int:
+    """The number of visits of one pass that requeue the entry, before the next visit removes it."""
+    if not is_requeued(cfg, s, event, e):
+        return 0
+    for_access = int(e.accessed and s.extend_ttl_of_recently_accessed)
+    for_reads = max(s.max_requeue_times - e.requeue_count, 0) if expects_reads(e) else 0
+    return max(for_access, for_reads) if cfg.access_requeue_counts else for_access + for_reads
+
+
+def is_past(before: State, event: Event) -> bool:
+    """Whether a time pass has a threshold that is not in the future; the broker's passes always have."""
+    return event.name == "time_pass" and event.arguments["threshold_ns"] <= before.now_ns
+
+
+def goal_of(cfg: Config, before: State, event: Event) -> int:
+    """The bytes that a size pass or size check must free; not positive if there is nothing to free."""
+    if event.name == "size_pass":
+        return int(event.arguments["bytes_to_free"])
+    total = sum(before.sizes)
+    return total - int(cfg.max_bytes * cfg.watermark) if total > int(cfg.max_bytes * TRIGGER_SHARE) else 0
