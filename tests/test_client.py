@@ -35,6 +35,7 @@ from fuzz.client.schedule import (
 from fuzz.commands import schema_of
 from fuzz.commands.campaign import shown_findings, write_report
 from fuzz.scenarios import experiments
+from fuzz.scenarios.evidence import sequence_ids_restart_before_first_receipt
 
 EXPERIMENTS = tomllib.loads((Path(__file__).parents[1] / "fuzz/scenarios/experiments.toml").read_text())["experiment"]
 #: Start brokers, or the client's process, with a seeded bug.
@@ -362,6 +363,33 @@ def test_no_known_deviation_explains_a_violation_without_its_evidence(row: Known
     observed = (VIOLATING | OTHERWISE)[row.contract]
     assert row.contract in names(find_scenario(row.scenario), observed)
     assert not row.explains(row.scenario, row.contract, observed)
+
+
+def sent(*sessions: tuple[tuple[int, int], ...]) -> Observed:
+    """An observation of messages with sequence ids, by session of the producer."""
+    commands: list[Any] = []
+    for session in sessions:
+        commands.append([0.0, 1, "PRODUCER", [0, 0, ""]])
+        commands += [[0.0, 1, "SEND", [0, sequence, str(message)]] for message, sequence in session]
+    return seen(report={"commands": commands})
+
+
+@pytest.mark.parametrize(
+    ("sessions", "restart"),
+    [
+        ((((0, 0),), ((0, 0), (1, 0))), True),
+        (((), ((0, 0), (1, 0))), True),  # message 0 was pending
+        (((), ((0, 0), (1, 1), (2, 0), (3, 1))), True),
+        ((((0, 0),), ((0, 0), (1, 1), (2, 0))), True),
+        ((((0, 0), (1, 0)),), False),  # no reconnection
+        (((), ((0, 0), (1, 0), (2, 0))), False),  # two restarts in a session
+        ((((0, 0),), ((1, 0),)), False),  # message 0 is not sent again
+        (((), ((0, 1), (1, 0))), False),  # no id is reused
+        (((), ((0, 0), (1, 1))), False),
+    ],
+)
+def test_a_restart_of_sequence_ids_shows_at_a_reconnection(sessions: Any, restart: bool) -> None:
+    assert sequence_ids_restart_before_first_receipt(sent(*sessions)) == restart
 
 
 @pytest.mark.parametrize("name", scenario_names())

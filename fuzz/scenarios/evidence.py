@@ -42,15 +42,21 @@ def _sessions(seen: Observed) -> list[dict[int, int]]:
             found.append({})
         elif kind == "SEND":
             found[-1][int(about[2])] = about[1]
-    return [each for each in found if each]
+    return found[1:]
+
+
+def _pending_at_start(session: dict[int, int], new: list[int]) -> list[int]:
+    """The new messages of a session whose ids are those of before, because they were pending when it began."""
+    return next((new[:i] for i, (a, b) in enumerate(pairwise(new), 1) if session[b] <= session[a]), [])
 
 
 def _before_restart(seen: Observed) -> set[int]:
-    """The messages sent before a reconnection without a receipt that sends them all again; empty if there is none."""
+    """The messages sent before, or pending at, a reconnection without a receipt that sends them all; empty: none."""
     earlier: set[int] = set()
-    for session in _sessions(seen):
-        if earlier and earlier <= session.keys():
-            return earlier
+    for number, session in enumerate(_sessions(seen)):
+        pending = _pending_at_start(session, sorted(session.keys() - earlier)) if number else []
+        if (earlier or pending) and earlier <= session.keys():
+            return earlier.union(pending)
         earlier |= session.keys()
     return set()
 
@@ -65,9 +71,11 @@ def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
     """After a reconnection without a receipt, new messages reuse sequence ids, in each session in order."""
     before, reused, known = _before_restart(seen), _reused(seen), set[int]()
     for session in _sessions(seen):
-        ids = [session[m] for m in sorted(session.keys() - known)]
-        if ids != sorted(set(ids)):
-            return False
+        new = session.keys() - known
+        for part in (new & before, new - before):
+            ids = [session[m] for m in sorted(part)]
+            if ids != sorted(set(ids)):
+                return False
         known |= session.keys()
     return bool(before and reused) and not before & reused
 
