@@ -219,8 +219,8 @@ def test_the_steps_of_a_trace_end_with_the_difference(seeded: Ran) -> None:
     _, state, findings = seeded
     explanation = explain(parse_trace(state.merged_findings()[0].trace))
     assert [step.action for step in explanation.steps] == ["put", "put"]
-    assert explanation.kind == "view"
-    assert explanation.problem == ""
+    assert (explanation.kind, explanation.field, explanation.problem) == ("view", "queue", "")
+    assert "differs  model -> implementation: queue" in printed(findings)
     assert explanation == findings[0].explanation
 
 

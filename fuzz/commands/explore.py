@@ -43,7 +43,7 @@ class Violation(Record):
 
 
 class Covered(Record):
-    """Runs from the initial state that together take every transition on the implementation."""
+    """Runs from the initial state on the implementation, which take every transition if they find nothing."""
 
     transitions: Count
     runs: Count
@@ -114,7 +114,8 @@ def run(options: Options, console: Console) -> ExploreResult:
         if options.cover and found.graph is not None:
             walked = cover(space, found.graph, progress)
             covered = Covered(transitions=walked.transitions, runs=walked.runs, steps=walked.steps)
-            findings += [walked.finding] if walked.finding is not None else []
+            known = {finding.signature for finding in findings}
+            findings += [walked.finding] if walked.finding and walked.finding.signature not in known else []
     for lasso in found.lassos:
         difference = Difference(Cause(Kind.EVENTUALLY, lasso.name), f"{lasso.name}: {lasso.guarantee}", True, False)
         findings.append(Finding(space.cfg, tuple(lasso.calls), difference))
@@ -173,8 +174,9 @@ def show(console: Console, result: ExploreResult) -> None:
         expected = f"{result.expected_states:,} states and {result.expected_transitions:,} transitions"
         console.print(f"[bold red]differs[/]  fuzz/explore/counts.toml has {expected}")
     if result.covered is not None:
-        ran = f"{result.covered.runs:,} runs, {result.covered.steps:,} steps"
-        console.print(f"every transition was run from the initial state: {ran}")
+        runs, steps = result.covered.runs, result.covered.steps
+        ran = f"{result.covered.transitions:,} transitions in {runs:,} runs ({steps:,} steps)"
+        console.print(f"run on the implementation from the initial state: {ran}")
     console.print("the bounds, and what they exclude:")
     for name, reason in result.hides.items():
         console.print(f"  {name}: {escape(reason)}", style="dim")

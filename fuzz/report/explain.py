@@ -99,6 +99,7 @@ def _explain(trace: Trace) -> Explanation:
         conditions=conditions,
         expected=difference.expected if difference is not None else trace.header.get("expected"),
         actual=difference.actual if difference is not None else trace.header.get("actual"),
+        field=_field_of(pair, cause) if against is None and not is_foreign else "",
         state=plain(pair.state),
         other="implementation" if against is None else "other profile",
         actors=dict(chart.actors(cfg, [(each.op, each.args) for each in trace.operations])) if chart else {},
@@ -106,6 +107,12 @@ def _explain(trace: Trace) -> Explanation:
         source=source_of(broken) if broken is not None else "",
         rules=needed_rules(subject, cfg, calls[: len(steps)], difference.cause) if broken and difference else [],
     )
+
+
+def _field_of(pair: Pair, cause: Cause | None) -> str:
+    """Returns the field of the state in which model and implementation differ, if that is the cause."""
+    fields = getattr(pair.state, "_fields", ())
+    return cause.what if cause is not None and cause.kind is Kind.VIEW and cause.what in fields else ""
 
 
 def _call_of(subject: Subject, cfg: Any, operation: Operation) -> Call:

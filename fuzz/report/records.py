@@ -69,6 +69,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     conditions: list[Condition]  # why a violated property is false
     expected: Any = None
     actual: Any = None
+    field: str = ""  # of the state, whose values `expected` and `actual` are; empty if they are something else
     state: Any = None  # the model's, after the last step
     other: str = "implementation"  # the second side: implementation or other profile
     problem: str = ""  # if there was no replay: why not, or what the real client did

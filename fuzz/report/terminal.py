@@ -62,7 +62,8 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
         for change in step.changes:
             _show_detail(console, change_text(change))
     if explanation.kind in OF_STATES:
-        for change in changes(explanation.expected, explanation.actual) if explanation.expected is not None else ():
+        expected, actual = explanation.expected, explanation.actual
+        for change in changes(expected, actual, explanation.field) if expected is not None else ():
             text = change_text(msgspec.structs.replace(change, path=change.path or "state"))
             _show_line(console, "differs", f"model -> {explanation.other}: {text}")
     elif explanation.kind in (Kind.CRASH, Kind.STRUCTURE, Kind.HANG, Kind.PROTOCOL, Kind.UNSTABLE):
