@@ -1,7 +1,6 @@
 """Which broker serves the topics, by the model of a bundle's transfer.
 
-A producer of the model stands for whatever client asks: before a step about a client, it is put into the phase in which
-such a client is.
+The model's clients are placeholders: before a step about a client, one of them is put into the phase of that client.
 """
 
 from __future__ import annotations

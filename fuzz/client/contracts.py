@@ -37,7 +37,7 @@ def _some(numbers: list[int]) -> str:
 
 @contract
 def client_does_not_crash(seen: Observed) -> str:
-    """Whatever a broker answers, the client's process lives."""
+    """Whatever a broker answers, the client's process does not crash."""
     return seen.ended
 
 
