@@ -109,8 +109,9 @@ class Subject:
     #: (config, action, plain outcome) -> whether the action with this outcome leaves every state unchanged
     unchanged: Callable[[Any, str, Any], bool] = lambda cfg, action, outcome: False
     outline: Outline | None = None
-    #: by name, state -> a corrupted state, or None: an implementation loaded with it must fail or report it in `check`
-    corrupt: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    #: by name, (config, state) -> a corrupted state, or None: an implementation that is loaded with it must fail, or
+    #: report it in `check`
+    corrupt: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     #: the largest wide value of an argument (`action.name`, or `name`) or setting whose size costs time or memory; a
     #: function of the config, or a number
     largest: Mapping[str, int | Callable[[Any], int]] = field(default_factory=dict)

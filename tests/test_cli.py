@@ -308,7 +308,7 @@ def test_evidence_of_one_defect_is_its_trace(brokerproof: Any) -> None:
     assert len(re.findall("^\\| ", ran.out, re.MULTILINE)) == 2, "heading and row"
     for arguments, complaint in (
         (("batch_acks", "--defect", "nope"), "batch_acks has no defect nope"),
-        (("--defect", "nope"), "--defect takes a defect of one component, got 0 components"),
+        (("--defect", "nope"), "--defect needs exactly one SUBJECT, got 0"),
     ):
         wrong = brokerproof("evidence", *arguments)
         assert (wrong.code, wrong.err.count("\n")) == (2, 1)

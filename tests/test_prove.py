@@ -491,9 +491,9 @@ def test_the_ledger_has_the_strongest_verdict_on_each_property() -> None:
     assert rows[1]["how"] == f"177,147 states, the whole of scope nightly; claim {claim.id}: its control is not refuted"
     assert rows[2]["scopes"] == ["smoke", "ci", "nightly", "lazy"]
     assert rows[3]["how"] == "random traces: it does not apply under the reference's defaults"
-    result = ProveResult(ledger=[msgspec.convert(row, LedgerRow) for row in rows])
+    result = ProveResult(claims=[], ledger=[msgspec.convert(row, LedgerRow) for row in rows])
     assert result.found, "the second row: a claim does not hold"
-    assert not ProveResult(ledger=result.ledger[:1] if result.ledger else None).found
+    assert not ProveResult(claims=[], ledger=result.ledger[:1]).found
 
 
 def test_a_canary_has_no_ledger(brokerproof: Any) -> None:

@@ -227,7 +227,7 @@ def test_the_steps_of_a_trace_end_with_the_difference(seeded: Ran) -> None:
 def test_a_finding_is_printed_with_actions_outcomes_and_changes(shipped: Ran) -> None:
     text = printed(shipped[2])
     assert "finding 1 of " in text
-    assert text.count("guarantee") == len({f.cause for f in shipped[2]})
+    assert text.count(" guarantee ") == len({f.cause for f in shipped[2]})
     assert re.search(r"\d  put\(cache=0, position=\[", text)
     assert "returns true" in text
     assert "queue[0] added: {cache=0" in text
@@ -240,7 +240,7 @@ def test_findings_of_one_cause_are_printed_once(shipped: Ran) -> None:
     first = shipped[2][0]
     longer = msgspec.structs.replace(first, seed=99, shrunk_length=first.shrunk_length + 1, replay="replay longer")
     text = printed([longer, first])
-    assert text.count("finding ") == text.count("guarantee") == 1
+    assert text.count("finding ") == text.count(" guarantee ") == 1
     assert f"also  seed 99, {first.shrunk_length + 1} steps: replay longer" in text
 
 

@@ -195,7 +195,7 @@ def _explore_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
 
 def _prove_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
     def run(console: Console) -> Outcome:
-        claims = prove.run([subject.name], console).claims or []
+        claims = prove.run([subject.name], console).claims
         return Outcome(f"{len(claims)} claims hold", [f"{subject.name} {c.id}" for c in claims if not c.holds])
 
     if claims_about(subject.name):

@@ -84,30 +84,30 @@ class LedgerRow(Record):
     seconds: Seconds
 
 
-class ProveResult(Result, omit_defaults=True):
+class ProveResult(Result):
     """A row for each claim or, with `--ledger`, for each safety property."""
 
-    claims: list[ClaimRow] | None = None
-    ledger: list[LedgerRow] | None = None
+    claims: list[ClaimRow]
+    ledger: list[LedgerRow]
 
     @property
     def found(self) -> bool:
         """Whether a claim does not hold, or its control is not refuted."""
-        is_open = any(row.lemmas and row.status is not Status.PROVED for row in self.ledger or ())
-        return is_open or not all(claim.holds for claim in self.claims or ())
+        is_open = any(row.lemmas and row.status is not Status.PROVED for row in self.ledger)
+        return is_open or not all(claim.holds for claim in self.claims)
 
 
 def run(names: list[str], console: Console, *, ledger: bool = False) -> ProveResult:
     """Checks the claims about the named components, by default all. Raises BadValue for unknown names."""
     found = {"ledger": run_ledger(names, console)} if ledger else run_prove(names, console)
-    return msgspec.convert(found, ProveResult)
+    return msgspec.convert({"claims": [], "ledger": [], **found}, ProveResult)
 
 
 def show(console: Console, result: ProveResult) -> None:
     """Prints each claim with its verdict, or each property with the strongest one."""
-    for row in result.claims or ():
+    for row in result.claims:
         _show_claim(console, row)
-    for each in result.ledger or ():
+    for each in result.ledger:
         console.print(f"{each.subject}  [bold]{each.property}[/]  {each.status}: {escape(each.how)}")
 
 

@@ -243,7 +243,7 @@ def undetected_corruption(subject: Subject) -> str | None:
         for name, arguments in generate(subject, profile, seed):
             state, _ = subject.machine.step(cfg, state, name, arguments)
         for name, corrupted in subject.corrupt.items():
-            wrong = corrupted(state)
+            wrong = corrupted(cfg, state)
             if wrong is not None and not _detects(subject, cfg, wrong):
                 return name
     return None

@@ -141,17 +141,19 @@ WORDS = Scope(
 # ---- corrupted states, which `check` must detect ------------------------------------------------------
 
 
-def bit_is_beyond_the_batch(s: State) -> State | None:
-    """A bit beyond every batch size is set."""
-    return s._replace(batches=(*s.batches[:-1], Batch(s.batches[-1].batch, 1 << 200))) if s.batches else None
+def bit_is_beyond_the_batch(cfg: Config, s: State) -> State | None:
+    """A bit beyond the batch is set."""
+    if not cfg.batch_size or not s.batches:
+        return None
+    return s._replace(batches=(*s.batches[:-1], Batch(s.batches[-1].batch, 1 << cfg.batch_size)))
 
 
-def bit_set_is_negative(s: State) -> State | None:
+def bit_set_is_negative(_cfg: Config, s: State) -> State | None:
     """The mask of a batch is negative."""
     return s._replace(batches=(Batch(s.batches[0].batch, ~s.batches[0].bits), *s.batches[1:])) if s.batches else None
 
 
-def next_number_is_in_use(s: State) -> State | None:
+def next_number_is_in_use(_cfg: Config, s: State) -> State | None:
     """The next batch number is that of an open batch."""
     return s._replace(next_batch=s.batches[-1].batch) if s.batches else None
 

@@ -205,22 +205,22 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 # ---- corrupted states that `check` must report ----------------------------------------------------------
 
 
-def durable_count_is_too_large(s: State) -> State:
+def durable_count_is_too_large(_cfg: Config, s: State) -> State:
     """The count of durable cursors is one too large."""
     return s._replace(durables=s.durables + 1)
 
 
-def durable_count_is_too_small(s: State) -> State:
+def durable_count_is_too_small(_cfg: Config, s: State) -> State:
     """The count of durable cursors is one too small."""
     return s._replace(durables=s.durables - 1)
 
 
-def next_object_is_in_use(s: State) -> State | None:
+def next_object_is_in_use(_cfg: Config, s: State) -> State | None:
     """The next object number is in use."""
     return s._replace(next_object=max(c.object for c in s.cursors)) if s.cursors else None
 
 
-def last_removal_is_in_the_future(s: State) -> State:
+def last_removal_is_in_the_future(_cfg: Config, s: State) -> State:
     """The time of the last removal is in the future."""
     return s._replace(last_removal_ms=s.now_ms + 1)
 

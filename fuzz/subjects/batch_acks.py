@@ -326,30 +326,30 @@ def read_reset(ticket: int, each: Mapping[str, Any]) -> Reset:
 # ---- corrupted states, which `check` must detect ------------------------------------------------------
 
 
-def first_unacked_entry_is_deleted(s: State) -> State | None:
+def first_unacked_entry_is_deleted(_cfg: Config, s: State) -> State | None:
     """The entry after the mark-delete position is deleted individually."""
     return (
         s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << s.acks.first_unacked)) if s.acks.deleted else None
     )
 
 
-def deleted_entry_does_not_exist(s: State) -> State:
+def deleted_entry_does_not_exist(_cfg: Config, s: State) -> State:
     """An entry after the last one is deleted."""
     return s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << (sum(s.ledgers) + 5)))
 
 
-def deleted_entry_has_ack_set(s: State) -> State | None:
+def deleted_entry_has_ack_set(_cfg: Config, s: State) -> State | None:
     """The entry at the mark-delete position has an ack set."""
     first = Partial(s.acks.first_unacked - 1, 1)
     return s._replace(acks=s.acks._replace(partial=(first, *s.acks.partial))) if s.acks.first_unacked else None
 
 
-def read_position_is_before_mark_delete_position(s: State) -> State | None:
+def read_position_is_before_mark_delete_position(_cfg: Config, s: State) -> State | None:
     """The read position is at the mark-delete position."""
     return s._replace(read_position=s.acks.first_unacked - 1) if s.acks.first_unacked else None
 
 
-def operation_is_queued_with_nothing_in_flight(s: State) -> State:
+def operation_is_queued_with_nothing_in_flight(_cfg: Config, s: State) -> State:
     """A write is queued, and neither a read nor a write is in flight."""
     return s._replace(queued=(None,), reading=False, writing=None)
 

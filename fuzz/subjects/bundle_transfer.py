@@ -223,7 +223,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 # ---- corrupted states that `check` must report ---------------------------------------------------------
 
 
-def open_ledger_without_writer(s: State) -> State | None:
+def open_ledger_without_writer(_cfg: Config, s: State) -> State | None:
     """An open ledger has entries of a writer that is gone."""
     t = s.topics[0]
     if not any(o is not None and o.writable for o in t.objects):
@@ -231,7 +231,7 @@ def open_ledger_without_writer(s: State) -> State | None:
     return s._replace(topics=(t._replace(abandoned=(Entry(0, 0),)), *s.topics[1:]))
 
 
-def two_writers(s: State) -> State | None:
+def two_writers(_cfg: Config, s: State) -> State | None:
     """Two brokers write to the topic."""
     t = s.topics[0]
     writer = next((o for o in t.objects if o is not None and o.writable), None)
@@ -240,21 +240,21 @@ def two_writers(s: State) -> State | None:
     return s._replace(topics=(t._replace(objects=(t.objects[0], writer, *t.objects[2:])), *s.topics[1:]))
 
 
-def registered_broker_is_down(s: State) -> State | None:
+def registered_broker_is_down(_cfg: Config, s: State) -> State | None:
     """A broker is registered and down."""
     if s.brokers[0].alive:
         return None
     return s._replace(brokers=(s.brokers[0]._replace(registered=True), *s.brokers[1:]))
 
 
-def view_is_ahead(s: State) -> State | None:
+def view_is_ahead(_cfg: Config, s: State) -> State | None:
     """A broker has applied a record that does not exist."""
     if not s.brokers[0].alive:
         return None
     return s._replace(brokers=(s.brokers[0]._replace(view=len(s.records)), *s.brokers[1:]))
 
 
-def lookup_has_peer(s: State) -> State | None:
+def lookup_has_peer(_cfg: Config, s: State) -> State | None:
     """A client without address has a peer."""
     t = s.topics[0]
     c = t.clients[0]
@@ -264,7 +264,7 @@ def lookup_has_peer(s: State) -> State | None:
     return s._replace(topics=(changed, *s.topics[1:]))
 
 
-def receipt_for_nothing(s: State) -> State:
+def receipt_for_nothing(_cfg: Config, s: State) -> State:
     """A producer has more receipts than messages."""
     t = s.topics[0]
     changed = t._replace(clients=(t.clients[0]._replace(done=t.clients[0].begun + 1), *t.clients[1:]))

@@ -278,22 +278,22 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 # ---- corrupted states that `check` must reject ------------------------------------------------------------
 
 
-def size_too_large(s: State) -> State | None:
+def size_too_large(_cfg: Config, s: State) -> State | None:
     """At rest, the size of the first cache is a byte too large."""
     return s._replace(sizes=(s.sizes[0] + 1, *s.sizes[1:])) if at_rest(s) else None
 
 
-def total_too_large(s: State) -> State | None:
+def total_too_large(_cfg: Config, s: State) -> State | None:
     """At rest, the total is a byte too large."""
     return s._replace(total=s.total + 1) if at_rest(s) else None
 
 
-def wrapper_queued_twice(s: State) -> State | None:
+def wrapper_queued_twice(_cfg: Config, s: State) -> State | None:
     """The head is in the queue twice."""
     return s._replace(queue=(*s.queue, s.queue[0])) if s.queue else None
 
 
-def queued_wrapper_is_pooled(s: State) -> State | None:
+def queued_wrapper_is_pooled(_cfg: Config, s: State) -> State | None:
     """The head of the queue is in the pool as well."""
     if not s.queue:
         return None
@@ -302,7 +302,7 @@ def queued_wrapper_is_pooled(s: State) -> State | None:
     return s._replace(wrappers=tuple(wrappers))
 
 
-def wrapper_mapped_at_another_position(s: State) -> State | None:
+def wrapper_mapped_at_another_position(_cfg: Config, s: State) -> State | None:
     """A wrapper is mapped at a position that is not its key."""
     key = next((key for key, n in enumerate(s.mapped) if n is not None), None)
     if key is None or len(s.mapped) == 1:
@@ -310,7 +310,7 @@ def wrapper_mapped_at_another_position(s: State) -> State | None:
     return s._replace(mapped=(*s.mapped[1:], s.mapped[0]))
 
 
-def lock_has_two_holders(s: State) -> State | None:
+def lock_has_two_holders(_cfg: Config, s: State) -> State | None:
     """Two threads hold the lock of a wrapper."""
     holder = next((i for i in s.inserts if i.wrapper is not None), None)
     if holder is None or s.inserts.count(holder) == len(s.inserts):

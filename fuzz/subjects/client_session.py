@@ -190,7 +190,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 # ---- corrupted states that `check` must report ---------------------------------------------------------
 
 
-def lost_permit(s: State) -> State | None:
+def lost_permit(_cfg: Config, s: State) -> State | None:
     """A permit is missing."""
     link = s.consumer.link
     if link.phase != "ready" or link.served != "open":
@@ -198,21 +198,21 @@ def lost_permit(s: State) -> State | None:
     return s._replace(consumer=s.consumer._replace(permits=s.consumer.permits - 1))
 
 
-def sequence_ids_descend(s: State) -> State | None:
+def sequence_ids_descend(_cfg: Config, s: State) -> State | None:
     """Two pending messages are in the wrong order."""
     if len(s.producer.pending) < 2:
         return None
     return s._replace(producer=s.producer._replace(pending=s.producer.pending[::-1]))
 
 
-def next_sequence_id_is_used(s: State) -> State | None:
+def next_sequence_id_is_used(_cfg: Config, s: State) -> State | None:
     """The next message would get the sequence id of a pending one."""
     if not s.producer.pending:
         return None
     return s._replace(producer=s.producer._replace(next_sequence_id=s.producer.pending[-1]))
 
 
-def acknowledged_beyond_log(s: State) -> State:
+def acknowledged_beyond_log(_cfg: Config, s: State) -> State:
     """A message is acknowledged that the log does not have."""
     return s._replace(acked=tuple(range(64 * len(s.log) + 1)))
 

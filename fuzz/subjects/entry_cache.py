@@ -380,12 +380,12 @@ NIGHTLY = Scope(
 # ---- corrupted states that `check` must report ----------------------------------------------------------
 
 
-def total_is_too_large(s: State) -> State:
+def total_is_too_large(_cfg: Config, s: State) -> State:
     """The total size is one byte too large."""
     return s._replace(total_bytes=s.total_bytes + 1)
 
 
-def cache_size_is_too_small(s: State) -> State | None:
+def cache_size_is_too_small(_cfg: Config, s: State) -> State | None:
     """The size of a range cache and the total size are one byte too small."""
     sizes = s.ranges.sizes
     if not sizes:
@@ -394,7 +394,7 @@ def cache_size_is_too_small(s: State) -> State | None:
     return s._replace(ranges=fewer, total_bytes=s.total_bytes - 1)
 
 
-def entry_is_queued_twice(s: State) -> State | None:
+def entry_is_queued_twice(_cfg: Config, s: State) -> State | None:
     """An entry is in the removal queue twice."""
     live = [e for e in s.ranges.queue if e is not None]
     if not live:
@@ -405,19 +405,19 @@ def entry_is_queued_twice(s: State) -> State | None:
     return s._replace(ranges=twice, total_bytes=s.total_bytes + size)
 
 
-def held_copy_has_no_request(s: State) -> State | None:
+def held_copy_has_no_request(_cfg: Config, s: State) -> State | None:
     """A copy is held although no request is pending."""
     held = [h for q in s.requests for h in all_held((q.part,))]
     return s._replace(requests=(), reads=()) if held and not s.limiter.waiting else None
 
 
-def next_held_copy_is_in_use(s: State) -> State | None:
+def next_held_copy_is_in_use(_cfg: Config, s: State) -> State | None:
     """The next number of a held copy is in use."""
     held = [h.copy for q in s.requests for h in all_held((q.part,))]
     return s._replace(next_held=min(held)) if held else None
 
 
-def overlapping_reads_are_joinable(s: State) -> State | None:
+def overlapping_reads_are_joinable(_cfg: Config, s: State) -> State | None:
     """Two overlapping outstanding reads of a ledger are both joinable."""
     for a in s.reads:
         for b in s.reads:
@@ -426,7 +426,7 @@ def overlapping_reads_are_joinable(s: State) -> State | None:
     return None
 
 
-def free_permits_are_too_many(s: State) -> State | None:
+def free_permits_are_too_many(_cfg: Config, s: State) -> State | None:
     """There is one free permit more than the limiter has."""
     return s._replace(limiter=s.limiter._replace(free=s.limiter.free + 1)) if s.limiter.grants else None
 

@@ -361,14 +361,14 @@ def _subscription(i: int, sub: Any, numbers: Mapping[int, int], copies: Mapping[
 # ---- corrupted states that `check` must report ----------------------------------------------------------
 
 
-def request_has_no_reader(s: State) -> State | None:
+def request_has_no_reader(_cfg: Config, s: State) -> State | None:
     """A request is pending at the cache, and no read waits for it."""
     reading = [sub for sub in s.subscriptions if sub.normal is not None and sub.normal.requests]
     lost: list[Subscription] = [sub._replace(normal=None) if sub in reading else sub for sub in s.subscriptions]
     return s._replace(subscriptions=tuple(lost)) if reading else None
 
 
-def active_cursor_is_counted_twice(s: State) -> State | None:
+def active_cursor_is_counted_twice(_cfg: Config, s: State) -> State | None:
     """The container has a durable cursor too many."""
     return s._replace(active=s.active._replace(durables=s.active.durables + 1)) if s.active.cursors else None
 

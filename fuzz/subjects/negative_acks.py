@@ -279,34 +279,34 @@ def is_closed_after(cfg: Config, closed: bool, action: str, outcome: Any) -> boo
 # ---- corrupted states, which `check` must detect ------------------------------------------------------
 
 
-def timer_is_missing(s: State) -> State | None:
+def timer_is_missing(_cfg: Config, s: State) -> State | None:
     """Nacks are pending, and no timer is armed."""
     return s._replace(timer=None) if s.buckets and s.timer is not None else None
 
 
-def timer_is_late(s: State) -> State | None:
+def timer_is_late(_cfg: Config, s: State) -> State | None:
     """The timer's deadline is after the first bucket."""
     if not s.buckets or s.timer is None:
         return None
     return s._replace(timer=max(s.buckets[0].time - s.wall_offset, s.now) + 1)
 
 
-def timer_without_nacks(s: State) -> State | None:
+def timer_without_nacks(_cfg: Config, s: State) -> State | None:
     """No nack is pending, and a timer is armed."""
     return None if s.buckets or s.status != "open" else s._replace(timer=s.now + 5)
 
 
-def id_without_nack(s: State) -> State:
+def id_without_nack(_cfg: Config, s: State) -> State:
     """An id is retained for an entry that is not pending."""
     return s._replace(retained_ids=(*s.retained_ids, MessageId(Position(9, 9), 0)))
 
 
-def closed_with_nacks(s: State) -> State | None:
+def closed_with_nacks(_cfg: Config, s: State) -> State | None:
     """The tracker is closed, and nacks are pending."""
     return s._replace(status="closed", timer=None) if s.buckets else None
 
 
-def bucket_is_empty(s: State) -> State | None:
+def bucket_is_empty(_cfg: Config, s: State) -> State | None:
     """The timer is armed for a bucket without entries."""
     if len(s.buckets) < 2 or s.timer is None or s.timer <= s.now:
         return None

@@ -319,48 +319,48 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 # ---- corrupted states that `check` must reject --------------------------------------------------------
 
 
-def mark_delete_position_did_not_advance(s: State) -> State:
+def mark_delete_position_did_not_advance(_cfg: Config, s: State) -> State:
     """The entry after the mark-delete position is deleted individually."""
     return s._replace(cursor=s.cursor._replace(deleted=s.cursor.deleted | 1 << s.cursor.first_unacked))
 
 
-def storage_is_ahead(s: State) -> State:
+def storage_is_ahead(_cfg: Config, s: State) -> State:
     """The durable mark-delete position is after the one in memory."""
     return s._replace(
         durable_cursor=s.durable_cursor._replace(first_unacked=s.cursor.first_unacked + 1, deleted=0, partial=())
     )
 
 
-def key_is_after_log(s: State) -> State:
+def key_is_after_log(_cfg: Config, s: State) -> State:
     """A key has a log position after the last log entry."""
     last = Key(s.log_index.max_ack_position, len(s.log))
     return s._replace(log_index=s.log_index._replace(keys=(*s.log_index.keys, last)))
 
 
-def key_is_duplicated(s: State) -> State | None:
+def key_is_duplicated(_cfg: Config, s: State) -> State | None:
     """The last key is in the index twice."""
     keys = s.log_index.keys
     return s._replace(log_index=s.log_index._replace(keys=(*keys, keys[-1]))) if keys else None
 
 
-def closed_store_has_pending_acks(s: State) -> State | None:
+def closed_store_has_pending_acks(_cfg: Config, s: State) -> State | None:
     """A closed handle has pending acks."""
     has_acks = s.individual_acks or s.cumulative_ack is not None
     return s._replace(status="closed", accept_queue=(), buffer=()) if has_acks else None
 
 
-def failed_store_has_buffered_requests(s: State) -> State | None:
+def failed_store_has_buffered_requests(_cfg: Config, s: State) -> State | None:
     """A handle in error has buffered requests."""
     return s._replace(status="error") if s.buffer else None
 
 
-def request_number_is_reused(s: State) -> State | None:
+def request_number_is_reused(_cfg: Config, s: State) -> State | None:
     """The next request has the number of an open one."""
     is_open = any(request.number for requests in s.in_flight for request in requests)
     return s._replace(next_request=1) if is_open else None
 
 
-def replay_position_is_after_log(s: State) -> State:
+def replay_position_is_after_log(_cfg: Config, s: State) -> State:
     """The replay has processed more entries than the log has."""
     return s._replace(replayed=len(s.log) + 1)
 

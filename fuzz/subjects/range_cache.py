@@ -270,17 +270,17 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 # ---- corrupted states that `check` must reject --------------------------------------------------------
 
 
-def size_too_large(s: State) -> State:
+def size_too_large(_cfg: Config, s: State) -> State:
     """The size of the first cache is one byte too large."""
     return s._replace(sizes=(s.sizes[0] + 1, *s.sizes[1:]))
 
 
-def size_too_small(s: State) -> State:
+def size_too_small(_cfg: Config, s: State) -> State:
     """The size of the last cache is one byte too small."""
     return s._replace(sizes=(*s.sizes[:-1], s.sizes[-1] - 1))
 
 
-def entry_queued_twice(s: State) -> State | None:
+def entry_queued_twice(_cfg: Config, s: State) -> State | None:
     """An entry has two slots in the queue."""
     live = [e for e in s.queue if e is not None]
     return s._replace(queue=(*s.queue, live[0]), sizes=with_bytes(s, live[0])) if live else None
@@ -291,13 +291,13 @@ def with_bytes(s: State, e: Entry) -> tuple[int, ...]:
     return s.sizes[: e.cache] + (s.sizes[e.cache] + e.bytes,) + s.sizes[e.cache + 1 :]
 
 
-def copy_number_beyond_next(s: State) -> State | None:
+def copy_number_beyond_next(_cfg: Config, s: State) -> State | None:
     """The largest number of an open copy is the next to be given."""
     copies = [c for h in (*s.queue, *s.stash, *s.orphaned_copies) if h is not None for c in h.copies]
     return s._replace(next_copy=max(copies)) if copies else None
 
 
-def copy_numbers_restart(s: State) -> State | None:
+def copy_numbers_restart(_cfg: Config, s: State) -> State | None:
     """Numbers of open copies are given again."""
     return s._replace(next_copy=0) if open_copies_count(s) else None
 

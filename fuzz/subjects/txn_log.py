@@ -285,19 +285,19 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 # ---- corrupted states that `check` must report ----------------------------------------------------------
 
 
-def first_unacked_entry_is_deleted(s: State) -> State | None:
+def first_unacked_entry_is_deleted(_cfg: Config, s: State) -> State | None:
     """The entry after the mark-delete position is deleted individually."""
     return (
         s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << s.acks.first_unacked)) if s.acks.deleted else None
     )
 
 
-def deleted_entry_is_beyond_log(s: State) -> State:
+def deleted_entry_is_beyond_log(_cfg: Config, s: State) -> State:
     """An entry after the last one is deleted."""
     return s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << (s.first_entry + len(s.log) + 1)))
 
 
-def ack_set_is_empty(s: State) -> State | None:
+def ack_set_is_empty(_cfg: Config, s: State) -> State | None:
     """An entry without remaining records is not deleted."""
     if not s.acks.partial:
         return None
@@ -305,12 +305,12 @@ def ack_set_is_empty(s: State) -> State | None:
     return s._replace(acks=s.acks._replace(partial=(Partial(first.entry, 0), *s.acks.partial[1:])))
 
 
-def entry_is_in_no_ledger(s: State) -> State:
+def entry_is_in_no_ledger(_cfg: Config, s: State) -> State:
     """The ledgers have one entry more than the log."""
     return s._replace(ledgers=(*s.ledgers[:-1], s.ledgers[-1] + 1))
 
 
-def transactions_share_position(s: State) -> State | None:
+def transactions_share_position(_cfg: Config, s: State) -> State | None:
     """Two transactions share a position."""
     if len(s.txns) < 2:
         return None
@@ -318,12 +318,12 @@ def transactions_share_position(s: State) -> State | None:
     return s._replace(txns=(one, other._replace(positions=one.positions), *s.txns[2:]))
 
 
-def transactions_are_unordered(s: State) -> State | None:
+def transactions_are_unordered(_cfg: Config, s: State) -> State | None:
     """The transactions are not in id order."""
     return s._replace(txns=s.txns[::-1]) if len(s.txns) > 1 and s.status == "ready" else None
 
 
-def durable_mark_is_trimmed(s: State) -> State | None:
+def durable_mark_is_trimmed(_cfg: Config, s: State) -> State | None:
     """The persisted mark-delete position is below the first entry of the log."""
     return s._replace(durable=s.durable._replace(first_unacked=s.first_entry - 1)) if s.first_entry else None
 

@@ -159,40 +159,40 @@ def with_first(s: State, **changes: Any) -> State:
     return s._replace(stores=(s.stores[0]._replace(**changes), *s.stores[1:]))
 
 
-def old_broker_has_flag(s: State) -> State | None:
+def old_broker_has_flag(_cfg: Config, s: State) -> State | None:
     """An old broker has an enabled flag."""
     if s.brokers[0].new:
         return None
     return s._replace(brokers=(Broker(False, True), *s.brokers[1:]))
 
 
-def closed_store_batches(s: State) -> State | None:
+def closed_store_batches(_cfg: Config, s: State) -> State | None:
     """A closed store batches."""
     return with_first(s, batching=True) if s.stores[0].owner is None else None
 
 
-def owner_does_not_exist(s: State) -> State:
+def owner_does_not_exist(_cfg: Config, s: State) -> State:
     """A store is open at a missing broker."""
     return with_first(s, owner=len(s.brokers))
 
 
-def ledgers_are_reversed(s: State) -> State | None:
+def ledgers_are_reversed(_cfg: Config, s: State) -> State | None:
     """The ledgers of a store are reversed."""
     return with_first(s, ledgers=s.stores[0].ledgers[::-1]) if len(s.stores[0].ledgers) > 1 else None
 
 
-def recorded_ledger_is_in_the_future(s: State) -> State:
+def recorded_ledger_is_in_the_future(_cfg: Config, s: State) -> State:
     """The recorded ledger does not exist yet."""
     return with_first(s, last_batched_ledger=s.stores[0].ledgers[-1].id + 1)
 
 
-def plain_entry_has_two_records(s: State) -> State:
+def plain_entry_has_two_records(_cfg: Config, s: State) -> State:
     """A plain entry has two records."""
     last = s.stores[0].ledgers[-1]
     return with_first(s, ledgers=(*s.stores[0].ledgers[:-1], Ledger(last.id, (*last.entries, Entry(0, 2, 0)))))
 
 
-def listed_entry_is_deleted(s: State) -> State:
+def listed_entry_is_deleted(_cfg: Config, s: State) -> State:
     """A fully deleted batch is still listed."""
     last = s.stores[0].ledgers[-1]
     return with_first(s, ledgers=(*s.stores[0].ledgers[:-1], Ledger(last.id, (Entry(2, 0, 0), *last.entries))))

@@ -198,52 +198,52 @@ def read_task(task: Mapping[str, Any]) -> Task:
 # ---- corrupted states that `check` must report ----------------------------------------------------------
 
 
-def second_timer_is_armed(s: State) -> State | None:
+def second_timer_is_armed(_cfg: Config, s: State) -> State | None:
     """A timer is armed although a tick is queued."""
     return s._replace(timer=s.now + 1) if "tick" in s.tasks else None
 
 
-def timer_is_overdue(s: State) -> State | None:
+def timer_is_overdue(_cfg: Config, s: State) -> State | None:
     """The timer is overdue."""
     return s._replace(timer=s.now) if s.timer is not None else None
 
 
-def timer_is_missing(s: State) -> State | None:
+def timer_is_missing(_cfg: Config, s: State) -> State | None:
     """Records are buffered, but no timer is armed."""
     return s._replace(timer=None) if s.buffer and s.timer is not None and s.status == "open" else None
 
 
-def buffer_size_is_wrong(s: State) -> State:
+def buffer_size_is_wrong(_cfg: Config, s: State) -> State:
     """The buffer size exceeds the sum of its records."""
     return s._replace(size=s.size + 1)
 
 
-def record_in_flight_has_completed(s: State) -> State | None:
+def record_in_flight_has_completed(_cfg: Config, s: State) -> State | None:
     """The callback of a record in flight has completed."""
     return s._replace(pending_callbacks=s.pending_callbacks[1:]) if s.in_flight else None
 
 
-def record_is_lost(s: State) -> State:
+def record_is_lost(_cfg: Config, s: State) -> State:
     """A record with a pending callback is nowhere."""
     return s._replace(pending_callbacks=(*s.pending_callbacks, s.next_record), next_record=s.next_record + 1)
 
 
-def closed_writer_has_buffer(s: State) -> State | None:
+def closed_writer_has_buffer(_cfg: Config, s: State) -> State | None:
     """A closed writer has a buffered record."""
     return s._replace(buffer=(Buffered(0, 1, "nothing", s.now),), size=1) if s.status == "closed" else None
 
 
-def close_future_of_open_writer(s: State) -> State | None:
+def close_future_of_open_writer(_cfg: Config, s: State) -> State | None:
     """A close future of an open writer is pending."""
     return s._replace(closers=1) if s.status == "open" else None
 
 
-def next_position_is_taken(s: State) -> State | None:
+def next_position_is_taken(_cfg: Config, s: State) -> State | None:
     """The next position is that of a stored entry."""
     return s._replace(next_entry=0) if s.log and s.next_entry else None
 
 
-def record_is_in_flight_twice(s: State) -> State | None:
+def record_is_in_flight_twice(_cfg: Config, s: State) -> State | None:
     """A write is in flight twice."""
     return s._replace(in_flight=(s.in_flight[0], *s.in_flight)) if s.in_flight else None
 
