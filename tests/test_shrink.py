@@ -52,7 +52,7 @@ def seeded(mutant: str) -> Target:
     return resolve(find_mutant(mutant).subject, mutant=mutant)
 
 
-@pytest.mark.parametrize("most", [3, pytest.param(10, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("most", [2, pytest.param(10, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("mutant", SHORTEST)
 def test_results_are_as_short_as_can_be(mutant: str, most: int) -> None:
     target = seeded(mutant)
