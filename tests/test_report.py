@@ -120,13 +120,13 @@ def test_the_report_is_one_file_without_links_to_others(seeded: Ran) -> None:
 
 def test_the_report_names_the_version_that_ran(seeded: Ran) -> None:
     plan, state, findings = seeded
-    assert "shown by" not in render(plan, state, findings, [])
+    assert "report written by" not in render(plan, state, findings, [])
     store = MemoryStore()
     open_campaign(store, plan._replace(version="0.1.0+older"))
     old = read_plan(store)
     assert old.version == "0.1.0+older"
     html = render(old, state, findings, [])
-    assert "version <code>0.1.0+older</code> (shown by <code>" in html
+    assert "version <code>0.1.0+older</code> (report written by version <code>" in html
 
 
 def test_the_report_shows_a_finding_step_by_step(seeded: Ran) -> None:
@@ -176,7 +176,7 @@ def test_a_goal_that_was_not_reached_is_red(seeded: Ran) -> None:
 def test_a_campaign_without_findings_says_so_in_verdict_words() -> None:
     plan, state, findings = run(Spec("range_cache"), 2 * BLOCK)
     words = re.sub(r"<[^>]+>", "", render(plan, state, findings, campaign_failures(plan, state)))
-    assert f"No difference in {planned_steps('range_cache', range(2 * BLOCK)):,} steps of 128 traces (seed 0)" in words
+    assert f"No finding in {planned_steps('range_cache', range(2 * BLOCK)):,} steps of 128 traces (seed 0)" in words
     assert "verified" not in words.lower()
 
 

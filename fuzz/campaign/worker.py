@@ -76,7 +76,7 @@ class TaskResult(NamedTuple):
 
     task: Task
     traces: int
-    skipped: int  # traces skipped: finding limit reached
+    skipped: int  # traces not run, because their block had ENOUGH findings
     steps: int
     seconds: float
     raw_findings: int  # before deduplication
