@@ -66,15 +66,15 @@ LastSequenceId(s) ==
   LET ids == {s.log[i].sequence : i \in DOMAIN s.log}
   IN IF deduplication /\ ids # {} THEN CHOOSE id \in ids : \A other \in ids : other <= id ELSE -1
 
-\* The state without what no step reads: the broker delivers no acknowledged entries, and has neither position nor
-\* permits without a session; the last published sequence id matters to one rule only.
+\* The state without what no step reads: the broker delivers no acknowledged entries to a ready consumer, and has neither
+\* position nor permits without a session; the last published sequence id matters to one rule only.
 Canonical(s) ==
   LET c == s.consumer
       unread == {entry \in c.read..Len(s.log) - 1 : Unacked(s, entry) # {}}
       read == IF unread # {} THEN CHOOSE n \in unread : \A m \in unread : n <= m ELSE Max(c.read, Len(s.log))
   IN [s EXCEPT !.producer.published = IF reconnection_restarts_sequence_ids THEN @ ELSE -1,
-               !.consumer = IF c.link.served = "open" THEN [@ EXCEPT !.read = read]
-                            ELSE [@ EXCEPT !.permits = 0, !.read = 0, !.replay = {}]]
+               !.consumer = IF c.link.served # "open" THEN [@ EXCEPT !.permits = 0, !.read = 0, !.replay = {}]
+                            ELSE IF c.link.phase = "ready" THEN [@ EXCEPT !.read = read] ELSE @]
 Become(given) ==
   \E s \in {Canonical(given)} :
     log' = s.log /\ acked' = s.acked /\ producer' = s.producer /\ consumer' = s.consumer
