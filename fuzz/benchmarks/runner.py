@@ -35,7 +35,7 @@ from fuzz.campaign.worker import BLOCK, Spec, Task, run_task
 from fuzz.run.lockstep import CHECK_EVERY, Lockstep
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import Target
-from fuzz.trace.parallel import replay_files, replay_share
+from fuzz.trace.parallel import processes_for, replay_files, replay_share
 from model.machine import BadValue
 
 #: How often ours and the baseline take turns.
@@ -326,7 +326,7 @@ def _recordings() -> list[Path]:
 def _replayed(paths: list[Path]) -> float:
     """Operations a second of `brokerproof replay`, on all cores."""
     started = time.perf_counter()
-    replayed = replay_files(paths, None)
+    replayed = replay_files(paths, None, processes_for(paths))
     if any(each.mismatches for each in replayed):
         raise BadValue("the recordings do not agree; run brokerproof replay tests/recordings/*.gz")
     return sum(each.operations for each in replayed) / (time.perf_counter() - started)

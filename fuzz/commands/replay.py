@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from fuzz.report.terminal import show_explanation
 from fuzz.report.text import text_of
 from fuzz.run.finding import Cause
 from fuzz.trace.file import ABSENT, BadTrace, Trace, is_trace_file
-from fuzz.trace.parallel import ReplayedTrace, replay_files
+from fuzz.trace.parallel import ReplayedTrace, processes_for, replay_files
 from fuzz.trace.recording import OWN
 from fuzz.trace.replayer import Mismatch, field_of
 from fuzz.trace.spark import SETTINGS, replay_on_spark
@@ -121,8 +122,9 @@ def run(options: Options, console: Console) -> ReplayResult:
 
 def _run_here(paths: list[Path], profile: str | None, console: Console) -> tuple[ReplayResult, list[tuple[Any, ...]]]:
     """Replays on this machine. Returns the result, and the rows of the table."""
-    with showing(console, "replaying") as update:
-        replayed = replay_files(paths, profile, update)
+    jobs = processes_for(paths)
+    with showing(console, "replaying") if jobs == 1 else nullcontext() as update:
+        replayed = replay_files(paths, profile, jobs, update)
     result = ReplayResult(
         traces=len(replayed),
         operations=sum(each.operations for each in replayed),

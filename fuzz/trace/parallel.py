@@ -23,12 +23,12 @@ from model.machine import BadValue
 _WORTH_SHARING = 100_000
 
 
-#: The replayers of a process by mapping, mutant and whether an engine wrote the trace.
+#: The replayers of a share, by the component of the traces, the mutant, and whether an engine wrote them.
 Replayers = dict[tuple[str, str | None, Any], Replayer]
 
 
 class ReplayedTrace(NamedTuple):
-    """The mismatches of a trace, and the trace if there are any; or, in `problem`, why a line cannot be read."""
+    """The mismatches of a trace; the trace itself only if it has mismatches. `problem` says why it cannot be replayed."""
 
     position: tuple[int, int]  # file and line
     id: str
@@ -39,14 +39,24 @@ class ReplayedTrace(NamedTuple):
     problem: str = ""
 
 
-def replay_files(paths: Sequence[Path], profile: str | None, update: Update | None = None) -> list[ReplayedTrace]:
-    """Returns the results of all traces in the order of the files; replays on all cores if the files are large.
+def processes_for(paths: Sequence[Path]) -> int:
+    """The number of processes to replay files in: all cores if the files are large, and this process may be forked.
 
-    Raises BadValue for the first line that cannot be read.
+    It may not while it has a second thread, such as that of a progress bar: call this before one is shown.
     """
-    sizes = [path.stat().st_size if path.is_file() else 0 for path in paths]
-    jobs = os.cpu_count() or 1 if sum(sizes) >= _WORTH_SHARING else 1
-    if jobs > 1 and threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods():
+    may_fork = threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
+    size = sum(path.stat().st_size for path in paths if path.is_file())
+    return os.cpu_count() or 1 if may_fork and size >= _WORTH_SHARING else 1
+
+
+def replay_files(
+    paths: Sequence[Path], profile: str | None, jobs: int = 1, update: Update | None = None
+) -> list[ReplayedTrace]:
+    """Returns the results of all traces in the order of the files. Only a single process reports its progress.
+
+    Raises BadValue for the first trace that cannot be read or replayed.
+    """
+    if jobs > 1:
         for recording in recordings():
             find_subject(recording.subject)  # import before the fork, not in each process
         with without_interrupts():
