@@ -28,7 +28,7 @@ Replayers = dict[tuple[str, str | None, Any], Replayer]
 
 
 class ReplayedTrace(NamedTuple):
-    """The mismatches of a trace; the trace itself only if it has mismatches. `problem` says why it cannot be replayed."""
+    """The mismatches of a trace, and the trace itself if it has any. `problem` says why it cannot be replayed."""
 
     position: tuple[int, int]  # file and line
     id: str
