@@ -1,9 +1,9 @@
-"""Ack sets: which messages of a batch are not yet acknowledged (PIP-54), and queries of pending acks (PIP-160).
+"""Ack sets: which messages of a batch are not yet acknowledged (PIP-54), and how two of them are combined and compared.
 
 Models `BitSetRecyclable` as the cursor uses it for batch indexes, and `andAckSet`, `isAckSetOverlap` and
 `compareToWithAckSet` of `PositionAckSetUtil`. One step is one call.
 
-An ack set is an array of 64-bit words, the first word first, each a signed integer. Bit i is batch index i:
+An ack set is an array of 64-bit words, each a signed integer; word 0 has the batch indexes 0 to 63. A bit is
 
     1   not acknowledged
     0   acknowledged; missing words at the end are zeros
@@ -14,13 +14,14 @@ An ack set is an array of 64-bit words, the first word first, each a signed inte
     compare   by position; within an entry by the first message that is not acknowledged. A position without an ack
               set, or with an empty one, acknowledges the whole entry and is the largest
 
-State: the bit sets of open batches. A batch is opened, used by its number and recycled. The batch size is a setting;
-0 means that it is unknown, and then an ack set is as long as its words. Indexes beyond the batch are rejected.
+State: the bit sets in use. `open_batch` takes one from the pool (`BitSetRecyclable.create`), later calls name it by its
+number, `recycle` gives it back. The batch size is a setting; 0 means that it is unknown, and then an ack set is as long
+as its words. Calls that set or clear bits beyond the batch are rejected.
 
 Words become masks here, integers of any length with one bit per message. `model/batch_acks` and the transaction
 models use these functions.
 
-Difference from the shipped broker: an overlap is determined within the batch (rule `overlap`).
+Difference from `isAckSetOverlap` in master 2026-07: an overlap is determined within the batch (rule `overlap`).
 
 Not modelled: the pool of bit sets, and their memory.
 """
@@ -67,7 +68,7 @@ def words_of(mask: int) -> AckSet:
 
 
 def all_of(size: int) -> int:
-    """Returns the mask of a batch without acks."""
+    """Returns the mask of the first `size` messages, all of them unacknowledged."""
     return (1 << size) - 1
 
 
@@ -89,7 +90,7 @@ class Config(NamedTuple):
 
     #: number of messages of the batch; 0 if unknown
     batch_size: Annotated[int, AtLeast(0)] = 10
-    #: the bits in which an overlap is determined: those of the batch, or all of the words of both sets after trimming
+    #: the bits in which an overlap is determined: those of the batch, or the words that both sets have after trimming
     overlap: Annotated[
         Literal["within_batch", "words_of_both"],
         Rule(Origin.RECORDED, "words_of_both: PositionAckSetUtil.isAckSetOverlap, master 2026-07"),
@@ -121,7 +122,7 @@ class AckPosition(NamedTuple):
 
     ledger: int
     entry: int
-    carries_ack_set: bool  # whether the class of the position has an ack set
+    carries_ack_set: bool  # whether the position supports the extension `AckSetState`; then `ack_set` may still be null
     ack_set: AckSet | None
 
 
@@ -194,7 +195,7 @@ def between(begin: int, end: int) -> int:
 
 @ack_set.action
 def open_batch(cfg: Config, s: State) -> Step[State, int]:
-    """Creates an empty bit set (`BitSetRecyclable.create`) and returns its number; the caller sets its range."""
+    """Creates a bit set without set bits (`BitSetRecyclable.create`), returns its number; the caller sets its range."""
     number = s.next_batch
     return State((*s.batches, Batch(number, 0)), number + 1), number
 
@@ -292,9 +293,9 @@ def and_ack_set(cfg: Config, s: State, first: AckSet, second: AckSet) -> Step[St
 def and_position_ack_set(
     cfg: Config, s: State, current: AckPosition | None, other: AckPosition | None
 ) -> Step[State, Updated | None]:
-    """Replaces the current position's ack set by the AND of both (`andAckSet`). The entries may differ.
+    """Replaces the current position's ack set by the AND of both (`andAckSet`), also if the entries differ.
 
-    A null position changes nothing. A position of a class without ack set, or without its ack set, is an error.
+    A null position changes nothing. A position without the extension, or with a null ack set, is an error.
     """
     if current is None:
         return s, None
@@ -315,9 +316,10 @@ def is_ack_set_empty(cfg: Config, s: State, ack_set: AckSet) -> Step[State, bool
 
 @ack_set.action
 def is_ack_set_overlap(cfg: Config, s: State, current: AckSet | None, other: AckSet | None) -> Step[State, bool]:
-    """Returns whether two ack sets acknowledge the same message (`isAckSetOverlap`). A null set acknowledges none.
+    """Returns whether two ack sets acknowledge the same message (`isAckSetOverlap`).
 
-    If the batch size is unknown, the longer array determines it.
+    False if one of them is null, although a position without ack set acknowledges its whole entry. Within a batch of
+    unknown size, the longer array determines the size.
     """
     if current is None or other is None:
         return s, False
@@ -337,8 +339,8 @@ def compare_with_ack_set(
 ) -> Step[State, int]:
     """Returns a negative number, 0 or a positive number as the current position is smaller, equal or larger.
 
-    Within an entry it is the difference of the first messages that are not acknowledged; a whole entry is the largest
-    (`compareToWithAckSet`).
+    Within an entry it is the difference of the first messages that are not acknowledged (`compareToWithAckSet`). A
+    whole entry has -1 for it and is the largest: hence the other order of the difference.
     """
     if current is None or other is None:
         return refused(s, "illegal_argument", "a position is missing")
@@ -360,7 +362,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @ack_set.observation
 def observe(cfg: Config, s: State) -> list[dict[str, object]]:
-    """Returns words, cardinality and length of each open batch."""
+    """Returns words, cardinality and length of each open batch, and whether it is empty."""
     return [
         {
             "words": list(words_of(b.bits)),

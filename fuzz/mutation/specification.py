@@ -1,13 +1,14 @@
-"""The checks, other than the properties, that can kill a mutant of a model.
+"""Mutants of a model (specification mutants): the checks, other than the properties, that can kill one.
 
-    defects       the defect table cannot be loaded: a profile no longer differs from `reference` in the rule of its row
+    defects       the component's rows of the defect table cannot be loaded, for example because a profile no longer
+                  differs from `reference` in the rules of a row
     recordings    a recorded trace no longer agrees with the model, under the profile of the recorded version
-    canonical     a state and its canonical form have different successors
+    canonical     a state and its canonical form have different successors, or the form of the form is another one
     examples      a test of the component fails. Deselected are tests in classes, nightly and Spark tests, and tests
-                  that refer to `invariants/`, to `fuzz/` or to a function in `impl/`. A test that constructs an
-                  implementation is skipped
-    twin          exploring the smoke scope fails, or gives other states or transitions, in breadth-first order, than
-                  the original model
+                  that refer to `invariants/`, to a function of `impl/`, or to `fuzz/` beyond `fuzz.subject`. A test
+                  that constructs an implementation is skipped
+    twin          exploring the smoke scope fails, or gives another graph than that of the original model: the states
+                  and the targets of their transitions, both in the order of the search. TLC has confirmed that one
 
 All checks but `twin` run in a forked process in which the mutated source replaces the original module. `python -m
 fuzz.mutation.specification` is a server that has imported no component. Each line that it reads is a JSON object that
@@ -42,14 +43,14 @@ from model.machine import BadValue
 
 _ROOT = Path(__file__).parents[2]
 _SCOPE = "smoke"
-#: Processor time of all checks of one mutant but `twin`. A check that waits uses none: the clock limits it as well.
+#: Processor time of all checks of one mutant but `twin`. A mutant that waits uses none: the wall clock limits it, too.
 _SECONDS, _WAITING_SECONDS = 60, 600.0
 #: Number and length of the random traces of the check `canonical`, which looks at every 17th state.
 _TRACES, _STEPS, _EVERY = 6, 120, 17
 
 
 def killer(mutated: Subject, module: str, source: str, *, twin: bool = False) -> str:
-    """Returns `<check> <detail>` for the first check that kills a mutated model; empty if it survives.
+    """Returns the first check that kills a mutated model, and what it found; empty if the model survives.
 
     `mutated` is the subject with `source` in place of `module`. The check `twin` runs only if asked for, and if the
     subject has a smoke scope. A check that hangs, or ends its process, kills the mutant. Raises RuntimeError if the
@@ -89,7 +90,7 @@ def _has_original_graph(subject: Subject) -> bool:
     original = _graph_of(find_subject(subject.name))
     try:
         changed = _graph_of(subject)
-    except Exception:  # also one in the initial state
+    except Exception:  # of the model, as in `_graph_of`, or already in its initial state
         return False
     return (original.states, original.targets) == (changed.states, changed.targets)
 
@@ -113,12 +114,13 @@ def _graph_of(subject: Subject) -> Graph:
 
 
 def _wrong_defect(name: str) -> str:
+    """Loads the component's defects, which raises an exception if a row does not fit the model; returns nothing."""
     defects_of(name)
     return ""
 
 
 def _wrong_canonical_form(name: str) -> str:
-    """Returns how the successors of a state on random traces and of its canonical form differ; empty if none do."""
+    """Returns how a state of random traces and its canonical form differ in behaviour; empty if all behave alike."""
     subject = find_subject(name)
     for seed in range(_TRACES):
         cfg = recipe(subject, subject.machine.config(), seed)[0].config
@@ -131,7 +133,7 @@ def _wrong_canonical_form(name: str) -> str:
 
 
 def _disagreeing_trace(name: str) -> str:
-    """Returns the id of the first recorded trace whose results the model does not return; empty if all agree."""
+    """Returns the id of the first recorded trace with which the model disagrees; empty if it agrees with all."""
     from fuzz.trace.recording import recorded_traces, recording_of, recordings
     from fuzz.trace.replayer import Replayer
 
@@ -141,7 +143,7 @@ def _disagreeing_trace(name: str) -> str:
             if trace.component not in components:
                 break  # all traces of a file are of one component
             recording = recording_of(trace)
-            if recording.subject != name:
+            if recording.subject != name:  # the config of a trace may select another subject
                 continue
             try:
                 if Replayer(recording, find_subject(name), model_only=True).replay(trace).mismatches:
@@ -169,7 +171,7 @@ class _Examples:
     failed = ""
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Hook of pytest: deselects tests."""
+        """Hook of pytest: deselects tests, and makes tests that construct an implementation skip."""
         items[:] = [item for item in items if not _needs_more_than_model(item)]
         _forbid_implementations()
 

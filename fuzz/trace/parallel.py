@@ -105,7 +105,7 @@ def replay_file(
 
 
 def _replayer(made: Replayers, trace: Trace, profile: str | None) -> Replayer:
-    """Returns the cached replayer for a trace: its recording, and its mutant, if the trace names one."""
+    """Returns the replayer for traces like this one, made once. A trace of an engine may name a mutant."""
     mutant = trace.header.get("mutant") if OWN in trace.header else None
     recording = recording_of(trace)
     key = f"{recording.component} {recording.subject} {recording.profile}", mutant, OWN in trace.header

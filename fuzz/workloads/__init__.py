@@ -1,8 +1,8 @@
 """Workloads of `brokerproof compare`: each module has a `workload`, which measures policies.
 
-A workload is data and one generator. Its rows are records of its own type, whose first field is the policy; the command
-prints them as a table, as JSON and as a plot, and knows none of them. What several workloads share is in packages.
-A module with a function `of` makes workloads of an argument: `file:PATH`.
+A workload is data and a generator, `measure`. It yields rows, records of the workload's own type whose first field is
+the policy. The command prints any rows as a table, as JSON and as a plot. What several workloads share is in packages.
+A module with a function `of` instead makes a workload of an argument: `file` makes one of the file in `file:PATH`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from model.machine import BadValue
 
-#: Parameters that must be above 0: rates and numbers of what a workload cannot do without, and divisors.
+#: Parameters that must be above 0: divisors, and numbers without which a workload does nothing.
 _POSITIVE = {
     *("scale", "seconds", "rate", "topics", "partitions", "fan_out", "subscriptions", "consumers", "keys", "drain"),
     *("size", "least_size", "most_size", "queue", "leave_s", "every_s", "stall_every_ms"),
@@ -25,25 +25,25 @@ _POSITIVE = {
 
 
 class Cell(NamedTuple):
-    """One measurement: a row of the grid, before it is run."""
+    """One measurement to make: a workload under a policy, with a size, a seed and parameters."""
 
     workload: str
     policy: str
-    size: int
+    size: int  # bytes of the cache, or topics of a bundle: `Workload.size` names it
     seed: int
     parameters: Any  # of the workload's type
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One comparison. `measure(cell)` yields the rows of a policy, size and seed."""
+    """One comparison. `measure(cell)` yields the rows of a cell."""
 
     name: str
     about: str
     policies: tuple[str, ...]
     default: tuple[str, ...]  # the policies that run if none is named
     size: str  # the row's field for the size, which is the plot's x axis
-    sizes: Callable[[Any], tuple[int, ...]]  # default sizes for parameters
+    sizes: Callable[[Any], tuple[int, ...]]  # parameters -> the default sizes
     measures: tuple[str, ...]  # the numeric fields that are shown and plotted
     meanings: Mapping[str, str]  # of each policy, and of each field that is shown; printed below the table
     row: type[msgspec.Struct]
@@ -52,7 +52,10 @@ class Workload:
     measure: Callable[[Cell], Iterator[msgspec.Struct]]
 
     def with_parameters(self, settings: Mapping[str, str]) -> Any:
-        """The parameters with some set. Raises BadValue for an unknown name or a value that is no number in range."""
+        """The default parameters with these settings in their place.
+
+        Raises BadValue for an unknown name, or a value that is no number in range.
+        """
         changed: dict[str, int | float] = {}
         for name, text in settings.items():
             if name not in self.parameters._fields:

@@ -3,7 +3,8 @@
 Models `MultiplierRedeliveryBackoff` (Java), `defaultNackBackoffPolicy` (Go) and `NegativeAcksTracker.trimLowerBit`.
 
     delay         fixed, or given by a backoff for the message's redelivery count
-    bucket time   the due time with its lowest bits cleared: at most 2^bits - 1 ms early, never late
+    bucket time   the due time with its lowest bits cleared: at most 2^bits - 1 units early, never late;
+                  the unit is the millisecond in Java and Go, the nanosecond in C++
 
 PIP-393 states that with 8 bits a redelivery may be 512 ms early. The actual bound is 2^8 - 1 = 255 ms.
 """
@@ -24,7 +25,7 @@ _GO_MAX_NS = 600_000_000_000
 
 
 class Backoff(NamedTuple):
-    """Delays by redelivery count. The last delay applies to all larger counts. Without delays there is no backoff."""
+    """Delays by redelivery count; the last one applies to all larger counts. Without delays, none is configured."""
 
     unit: Unit = "ms"
     delays: tuple[int, ...] = ()
@@ -36,7 +37,7 @@ def converted(duration: int, unit: Unit, to: Unit) -> int:
 
 
 def trim_lower_bits(time: int, bits: int, unit: int) -> int:
-    """Returns the bucket time of a due time: the largest multiple of 2^bits units at or before it (`trimLowerBit`)."""
+    """Returns the bucket time of a due time: the last multiple of 2^bits units, not after it (`trimLowerBit`)."""
     length = unit << bits
     return time // length * length
 

@@ -1,7 +1,7 @@
-"""What transactions have pending, which acks conflict with it, and which messages an abort redelivers.
+"""The pending acks of transactions, which acks conflict with them, and which messages an abort redelivers.
 
-Models the maps and checks of `PendingAckHandleImpl`. Acks whose records are buffered or in flight count as pending,
-because conflicts are detected before the append.
+Models the maps and checks of `PendingAckHandleImpl`. Under the reference rule of `conflict_check`, conflicts are
+detected before the append, so acks whose records are buffered or in flight conflict, too.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def without_txn(pending: tuple[TxnAcks, ...], txn: int) -> tuple[TxnAcks, ...]:
     return tuple([each for each in pending if each.txn != txn])
 
 
-# ---- requests whose records are not durable -----------------------------------------------------------------
+# ---- requests whose records are not known to be durable ---------------------------------------------------
 
 
 def buffered_or_in_flight(s: State) -> list[Request]:
@@ -73,7 +73,7 @@ def buffered_or_in_flight(s: State) -> list[Request]:
 
 
 def buffered_or_in_flight_acks(cfg: Config, s: State, *, cumulative: bool) -> list[LogRecord]:
-    """Returns the acks of one type that are in flight or buffered, if conflicts are detected before the append."""
+    """Returns the records of acks of one type that are in flight or buffered; none if conflicts are detected later."""
     if cfg.conflict_check == "after_append":
         return []
     records = [request.record for request in buffered_or_in_flight(s)]
@@ -97,13 +97,16 @@ def acks_of_others(cfg: Config, s: State, txn: int) -> list[PositionAck]:
 
 
 def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
-    """Returns the cumulative ack that a new one must advance: the last buffered or in flight, else the pending one."""
+    """Returns the cumulative ack beyond which a new one must lie: the last buffered or in flight, or pending."""
     coming = buffered_or_in_flight_acks(cfg, s, cumulative=True)
     return CumulativeAck(coming[-1].txn, coming[-1].acks[0]) if coming else s.cumulative_ack
 
 
 def first_position_after(ack: PositionAck) -> tuple[int, int]:
-    """Returns entry and batch index of the first message after a cumulative ack; (next entry, -1) for a whole entry."""
+    """Returns the first message after a cumulative ack: entry and batch index.
+
+    After a whole entry it is (next entry, -1), which is less than every ack set of that entry (`compareToWithAckSet`).
+    """
     first = first_of(ack.ack_set or 0)
     return (ack.entry, first) if first >= 0 else (ack.entry + 1, -1)
 
@@ -119,12 +122,15 @@ def covered_messages(cfg: Config, cumulative: CumulativeAck | None, entry: int) 
 
 
 def union_of(acks: list[PositionAck]) -> list[PositionAck]:
-    """Returns the union of all pending acks of an entry as one ack (`individualAckPositions`)."""
+    """Returns the pending acks of an entry as one ack, in a list; empty for none (`individualAckPositions`)."""
     return list(merged_all((), tuple(acks)))
 
 
 def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
-    """Returns whether a batch-index ack overlaps a pending ack of its entry (`isAckSetOverlap`)."""
+    """Returns whether a batch-index ack overlaps a pending ack of its entry (`isAckSetOverlap`).
+
+    Trimmed words: the broker fills the new ack set up to the batch size, and compares the words that both have.
+    """
     if pending.ack_set is None:
         return cfg.batch_index_of_pending_entry_conflicts
     both = messages_of(cfg, ack) & messages_of(cfg, pending)
@@ -146,7 +152,7 @@ def individual_overlap(cfg: Config, s: State, ack: PositionAck) -> str:
 
 
 def cumulative_overlap(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
-    """Returns why an individual ack overlaps another transaction's cumulative ack (#4265), '' if it does not."""
+    """Returns why an individual ack overlaps another transaction's cumulative ack, '' if it does not."""
     other = pending_cumulative_ack(cfg, s)
     if not cfg.cross_type_conflicts or other is None or other.txn == txn:
         return ""
@@ -180,7 +186,7 @@ def cumulative_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> st
 
 
 def conflict(cfg: Config, s: State, record: LogRecord) -> str:
-    """Returns why an ack fails with `TransactionConflictException`, '' if it does not. A list fails as a whole."""
+    """Returns why an ack fails with `TransactionConflictException`, '' if it does not; it fails as a whole."""
     if not record.cumulative:
         return next((why for why in [ack_conflict(cfg, s, record.txn, ack) for ack in record.acks] if why), "")
     ack = record.acks[0]
@@ -190,7 +196,7 @@ def conflict(cfg: Config, s: State, record: LogRecord) -> str:
 
 
 def pending_conflict(cfg: Config, s: State, record: LogRecord) -> str:
-    """Returns why a replayed ack conflicts with pending acks, '' if it does not; acked messages are not compared."""
+    """Returns why an ack conflicts with pending acks in a replay, which does not ask the cursor; '' if it does not."""
     if record.cumulative:
         return cumulative_conflict(cfg, s, record.txn, record.acks[0])
     found = [individual_overlap(cfg, s, ack) or cumulative_overlap(cfg, s, record.txn, ack) for ack in record.acks]
@@ -198,9 +204,9 @@ def pending_conflict(cfg: Config, s: State, record: LogRecord) -> str:
 
 
 def never_completes(s: State, record: LogRecord) -> bool:
-    """Returns whether master 2026-07 never completes the ack: it is a batch-index ack of a pending whole entry.
+    """Returns whether an ack is a batch-index ack of a pending whole entry, which master 2026-07 never completes.
 
-    `PendingAckHandleImpl` throws in both completion paths of such an ack.
+    `andAckSet` throws when the append completes, and again when that exception is handled.
     """
     entries = [ack.entry for each in s.individual_acks for ack in each.acks if ack.ack_set is None]
     return any(ack.ack_set is not None and ack.entry in entries for ack in record.acks)
@@ -210,7 +216,7 @@ def never_completes(s: State, record: LogRecord) -> bool:
 
 
 def kept_messages(cfg: Config, s: State, entry: int) -> int:
-    """Returns the mask of the messages of an entry that are acknowledged or pending."""
+    """Returns the mask of the messages of an entry that are not redelivered: acknowledged or pending ones."""
     kept = acked_messages(cfg, s.cursor, entry) | covered_messages(cfg, s.cumulative_ack, entry)
     for each in s.individual_acks:
         for ack in each.acks:
