@@ -138,7 +138,7 @@ class Cluster:
         return self.answers[kind][0] if self.answers[kind] else ""
 
     def _order(self, connection: Connection, kind: str) -> str:
-        """Takes the order for a command of a kind off the queue, and notes it behind the command."""
+        """Takes the order for a command of a kind off the queue, and notes it after the command."""
         if not self.answers[kind]:
             return ""
         order = self.answers[kind].popleft()

@@ -21,7 +21,7 @@ queue, limits of records.
 
 Not modelled: the interval between writes (a write may start at any time), several writes in flight, record sizes in
 bytes, properties of the cursor, pending acks of transactions (`model/pending_acks`), and the client, which groups the
-acks of a batch. An ack of a position before the last entry where no entry is, such as one behind the end of a closed
+acks of a batch. An ack of a position before the last entry where no entry is, such as one after the end of a closed
 ledger, is rejected in every profile. An ack set that acknowledges nothing is not stored here; the shipped cursor stores
 it. Ack sets of entries that the mark-delete position passes are dropped at once here; the shipped cursor keeps them
 until its next write. The mark-delete position stays at an entry when a rollover moves that of a caught-up cursor to
