@@ -137,7 +137,7 @@ def _component(subject: Subject) -> dict[str, Any]:
 
 
 def _action(action: Action) -> ActionShown:
-    parameters = "; ".join(f"{p.name}: {describe(p.kind)}" for p in action.params)
+    parameters = "; ".join(f"{p.name}: {describe(p.annotation)}" for p in action.params)
     return ActionShown(action.name, parameters, action.docstring, action.fault, _source(action.run))
 
 

@@ -7,11 +7,12 @@ A component is a machine: a config, a state, and actions.
     Fault        an action of the environment: crash, lost reply, failed write, clock step
     Refusal      the outcome of an action that is not allowed; the state is the same object
     Failure      the outcome of an action that was begun and did not succeed; the state may differ
-    Config       settings of the broker or client, and rules, on which versions differ (`Setting`, `Rule`)
+    Config       the parameters of a machine: settings of the broker or client (`Setting`), rules, whose values differ
+                 between versions or proposals (`Rule`), and sizes, such as the number of caches
     Profile      a named config: the reference, a shipped version, or another design of a proposal
     Canonical    symmetry reduction: states that differ only in names given at run time have one canonical form
     Observation  what an outside observer can see of a state, as plain data
-    Alternative  another step that the specification allows, where it leaves a choice
+    Alternative  another step that the specification allows besides the one that the action takes
 
 A machine has no clock, no randomness and no I/O: time passes by an action. Bounds are in the subject's scopes, domains
 and weights in the subject, properties in `invariants/`.
@@ -32,6 +33,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 from model.values import (
+    RELEASES,
     BadComponent,
     BadValue,
     Fitter,
@@ -70,9 +72,8 @@ P = ParamSpec("P")
 class Refused(NamedTuple):
     """The outcome of an action that was not allowed; the state is unchanged.
 
-    `kind` is the kind of error that a broker would report (illegal_argument, illegal_state, null_pointer, unsupported,
-    not_ready), `not_open` for an unknown name, or `not_enabled` for a step that cannot happen in the state. `why` is
-    the message.
+    `kind` is the kind of error that a broker would report, such as illegal_argument; `not_open` if an argument is an
+    unknown name; `not_enabled` if the step cannot happen in the state. `why` is the message.
     """
 
     kind: str
@@ -80,7 +81,10 @@ class Refused(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The outcome of an action that was begun and did not succeed; unlike a refusal, it may have changed the state."""
+    """The outcome of an action that was begun and did not succeed; unlike a refused action, it may change the state.
+
+    `kind` is the kind of error that a broker would report, `why` the message.
+    """
 
     kind: str
     why: str
@@ -91,15 +95,15 @@ Step = tuple[S, O | Refused | Failed]
 
 
 def refused(state: S, kind: str, why: str) -> tuple[S, Refused]:
-    """Returns a refusal: the same state object, and the reason."""
+    """Returns the step of a refused action: the given state object, and `Refused`."""
     return state, Refused(kind, why)
 
 
 class Param(NamedTuple):
-    """An argument of an action: its name and its annotated type."""
+    """A parameter of an action: its name and its annotated type."""
 
     name: str
-    kind: Any
+    annotation: Any
 
 
 class Action(NamedTuple):
@@ -109,29 +113,32 @@ class Action(NamedTuple):
     run: Callable[..., tuple[Any, Any]]
     params: tuple[Param, ...]
     docstring: str
-    fault: bool
-    fitters: tuple[tuple[str, Fitter, str], ...]  # of each parameter: its name, its fitter, its name in messages
+    fault: bool  # whether it is an action of the environment
+    fitters: tuple[tuple[str, Fitter, str], ...]  # for each parameter: name, fitter, and the label in error messages
     names: tuple[str, ...]  # of the parameters
 
     def arguments(self, data: Mapping[str, Any], cfg: Any) -> tuple[Any, ...]:
-        """Returns the arguments in order, from plain data by name. Raises BadValue, naming one that does not fit."""
+        """Returns the arguments in the order of the parameters, from plain data by parameter name.
+
+        Raises BadValue, with the argument's name, if one is unknown or missing, or if its data does not fit.
+        """
         if len(data) == len(self.fitters):
             try:
                 return tuple([fits(data[name], label, cfg) for name, fits, label in self.fitters])
             except KeyError:
-                pass  # an unknown name: the message is below
+                pass  # a missing and an unknown name: the message is below
         for name in data:
             if name not in self.names:
                 raise BadValue(f"{self.name} has no argument {name}; it takes {', '.join(self.names) or 'none'}")
         raise BadValue(f"{self.name} lacks its argument {next(name for name in self.names if name not in data)}")
 
     def named(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        """Returns plain data by name, from the arguments in order."""
+        """Returns plain data by parameter name, from the arguments in order: the inverse of `arguments`."""
         return {p.name: plain(value) for p, value in zip(self.params, arguments, strict=True)}
 
 
 class Profile(NamedTuple):
-    """A named config, and one line about it."""
+    """A named config, and one line about what it stands for."""
 
     name: str
     about: str
@@ -141,9 +148,10 @@ class Profile(NamedTuple):
 class Machine(Generic[C, S]):
     """A component's state machine: built by decorators in `model/`, driven by the engines.
 
-    `start` returns the first state of a config; `source` names the proposal that the machine specifies. `java` maps
-    each class of Pulsar that the machine models, the main one first, to the methods that docstrings of actions mention,
-    separated by blanks. `history` names the fields of the state that are history variables; no implementation has them.
+    `name` is the component's name, `config` its class of configs. `start` returns the initial state under a config.
+    `source` names the proposal that the machine specifies. `java` maps each class of Pulsar that the machine models,
+    the main one first, to a text: names of methods, separated by blanks, that docstrings of actions mention. `history`
+    names the fields of the state that are history variables; no implementation has these fields.
     """
 
     def __init__(
@@ -159,38 +167,44 @@ class Machine(Generic[C, S]):
         self.name = name
         self.history = history
         self.config = config
-        self.settings = fields_of(config)
-        #: the config fields that are rules; an implementation follows the reference's value of each
-        self.rules = tuple(n for n, kind in self.settings.items() if rule_of(kind) is not None)
+        #: the annotated type of each field of the config, by name: settings, rules and sizes
+        self.fields = fields_of(config)
+        #: the names of the fields that are rules; an implementation has the reference's value of each
+        self.rules = tuple(n for n, annotation in self.fields.items() if rule_of(annotation) is not None)
         self._fit_config = fitter(cast(Hashable, config))
         self.start = start
         self.source = source
-        #: class -> the methods that docstrings of actions mention
+        #: class of Pulsar -> the methods that docstrings of actions mention
         self.java = {name: tuple(methods.split()) for name, methods in (java or {}).items()}
         self.actions: dict[str, Action] = {}
         self.profiles: dict[str, Profile] = {}
-        #: release -> its profile
+        #: release, such as 4.1 -> the name of its profile
         self.releases: dict[str, str] = {}
         #: (config, state) -> the representative of all states that differ only in names given at run time
         self.canonical: Callable[[C, S], S] = lambda cfg, s: s
-        #: state diagrams by name: which states may follow a state; drawn in the report and in `model/README.md`
+        #: diagrams by title: for each state of a diagram, the states that may follow it; drawn in the report and in
+        #: `model/README.md`
         self.diagrams: dict[str, Mapping[str, Iterable[str]]] = {}
         #: (config, state) -> what an outside observer can see, as plain data
         self.observe: Callable[[C, S], Any] = lambda cfg, s: plain(s)
-        #: (config, state, action, arguments) -> the other steps that the specification allows
+        #: (config, state, action, arguments) -> the steps that the specification allows besides the action's own
         self.alternatives: Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]] = lambda *_: ()
 
     def action(
         self, run: Callable[Concatenate[C, S, P], tuple[S, Any]]
     ) -> Callable[Concatenate[C, S, P], tuple[S, Any]]:
-        """Decorator: this function is an action. It must have a docstring."""
+        """Decorator: this function is an action, with the function's name.
+
+        Raises BadComponent if the function has no docstring, if there is an action of this name, or if a parameter is
+        below a field that the config does not have.
+        """
         self._add(run, fault=False)
         return run
 
     def fault(
         self, run: Callable[Concatenate[C, S, P], tuple[S, Any]]
     ) -> Callable[Concatenate[C, S, P], tuple[S, Any]]:
-        """Decorator: this function is a fault, an action of the environment."""
+        """Decorator: this function is a fault, an action of the environment. Raises BadComponent as `action`."""
         self._add(run, fault=True)
         return run
 
@@ -207,27 +221,33 @@ class Machine(Generic[C, S]):
     def other_steps(
         self, steps: Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]]
     ) -> Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]]:
-        """Decorator: this function returns the steps that the specification allows instead of the action's own."""
+        """Decorator: this function returns the steps that the specification allows besides the action's own."""
         self.alternatives = steps
         return steps
 
     def with_history(self, view: S, state: S) -> S:
-        """Returns an implementation's view with the history variables of the model's state."""
+        """Returns an implementation's view, with the history variables replaced by those of the model's state."""
         if not self.history:
             return view
         return view._replace(**{name: getattr(state, name) for name in self.history})  # type: ignore[attr-defined, no-any-return]
 
     def profile(self, name: str, about: str, config: C) -> Profile:
-        """Names a config. Raises BadValue for a bad setting."""
+        """Adds a profile and returns it.
+
+        Raises BadComponent if there is a profile of this name, and BadValue if the value of a field is bad.
+        """
+        if name in self.profiles:
+            raise BadComponent(f"{self.name} has two profiles {name}")
         profile = Profile(name, about, self.configure(plain(config)))
         self.profiles[name] = profile
         return profile
 
     def release(self, *releases: str, rules: C, about: str = "") -> Profile:
-        """Returns the profile of releases with equal default settings: these rules, with those defaults.
+        """Returns the profile of releases: the config `rules`, in which the releases' defaults replace the settings.
 
-        A profile with this config is reused; otherwise one is made, named after the first release. `about` says where
-        the rules are from. Raises BadComponent if the defaults differ.
+        `defaults` says which settings. If a profile has this config, it is returned; otherwise a profile is added,
+        `pulsar-RELEASE` with the first release. `about` says where the rules are from. Raises BadComponent if a release
+        is unknown, or if the defaults of the releases differ.
         """
         defaults = [self.defaults(release) for release in releases]
         if any(each != defaults[0] for each in defaults):
@@ -241,34 +261,40 @@ class Machine(Generic[C, S]):
         return profile
 
     def defaults(self, release: str) -> dict[str, Any]:
-        """Returns the numeric default settings of a release, in the units of the fields."""
+        """Returns the defaults of a release for the settings with a numeric or Boolean default, by field, in its unit.
+
+        Raises BadComponent for an unknown release.
+        """
+        if release not in RELEASES:
+            raise BadComponent(f"{self.name}: there is no release {release}; there are {', '.join(RELEASES)}")
         found = {}
-        for name, kind in self.settings.items():
-            mark = setting_of(kind)
+        for name, annotation in self.fields.items():
+            mark = setting_of(annotation)
             default = mark.default_in(release) if mark is not None else None
             if mark is not None and isinstance(default, int | float):
                 found[name] = default * mark.per_unit if mark.per_unit != 1 else default
         return found
 
-    def configure(self, settings: Mapping[str, Any], base: C | None = None) -> C:
-        """Returns a config: the plain settings, and `base` or the fields' defaults for the others.
+    def configure(self, values: Mapping[str, Any], base: C | None = None) -> C:
+        """Returns a config from plain data by field.
 
-        Raises BadValue, naming the setting that is unknown or has a bad value.
+        A field without data has its value in `base`; if there is no `base`, its default.
+        Raises BadValue, with the name of the field, for a field that is unknown, lacks a value or has a bad value.
         """
-        for name in settings:
-            if name not in self.settings:
-                raise BadValue(f"{self.name} has no setting {name}; it has {', '.join(self.settings)}")
-        merged = {**(plain(base) if base is not None else {}), **settings}
+        for name in values:
+            if name not in self.fields:
+                raise BadValue(f"{self.name} has no setting {name}; it has {', '.join(self.fields)}")
+        merged = {**(plain(base) if base is not None else {}), **values}
         config: C = self._fit_config(merged, self.name, None)
         return config
 
     def is_reference(self, cfg: C) -> bool:
-        """Returns whether every rule of the config has the reference's value; settings may differ. O(rules)."""
+        """Returns whether every rule of the config has the reference's value; other fields may differ. O(rules)."""
         defaults = self.config._field_defaults  # type: ignore[attr-defined]
         return all(getattr(cfg, name) == defaults[name] for name in self.rules)
 
     def step(self, cfg: C, state: S, name: str, arguments: tuple[Any, ...]) -> tuple[S, Any]:
-        """Takes a step of the action of that name. Raises KeyError for an unknown action."""
+        """Takes an action. Returns the state after it and the outcome. Raises KeyError for an unknown name."""
         return self.actions[name].run(cfg, state, *arguments)
 
     def _add(self, run: Callable[..., tuple[S, Any]], *, fault: bool) -> None:
@@ -278,14 +304,14 @@ class Machine(Generic[C, S]):
             raise BadComponent(f"{self.name}.{name} has no docstring; the docstring must say what the action does")
         if name in self.actions:
             raise BadComponent(f"{self.name}.{name} is defined twice")
-        kinds = fields_of(run)
-        params = tuple(Param(n, kinds[n]) for n in list(inspect.signature(run).parameters)[2:])
+        annotations = fields_of(run)
+        params = tuple(Param(n, annotations[n]) for n in list(inspect.signature(run).parameters)[2:])
         for p in params:
-            for setting in sorted(settings_named(p.kind)):
-                if setting not in self.settings:
-                    known = ", ".join(self.settings) or "none"
+            for setting in sorted(settings_named(p.annotation)):
+                if setting not in self.fields:
+                    known = ", ".join(self.fields) or "none"
                     raise BadComponent(
                         f"{self.name}.{name}.{p.name} is below {setting}, which is no setting; the settings are {known}"
                     )
-        fitters = tuple((p.name, fitter(p.kind), f"{name}.{p.name}") for p in params)
+        fitters = tuple((p.name, fitter(p.annotation), f"{name}.{p.name}") for p in params)
         self.actions[name] = Action(name, run, params, docstring, fault, fitters, tuple([p.name for p in params]))

@@ -2,10 +2,13 @@
 
 An argument in a trace, a setting on the command line and an outcome in a report are plain data: null, booleans,
 integers, floats, strings, lists and string-keyed objects. This module says which plain data fits an annotated Python
-type, and converts both ways.
+type (a *kind*), and converts both ways.
 
-    fit(kind, data, ...)    plain data -> value of that type; raises BadValue if the data does not fit
+    fit(kind, data, ...)    plain data -> value of the kind; raises BadValue if the data does not fit
     plain(value)            value -> plain data
+
+Kinds are int, float, bool and str; `None` as part of a union; literals of strings; `tuple[T, ...]`; named tuples;
+unions and annotated forms of these.
 
 Bounds are annotations of an argument or field:
 
@@ -56,22 +59,23 @@ class Between(NamedTuple):
 #: The releases whose defaults are known, in order.
 RELEASES = ("4.0", "4.1", "4.2", "5.0")
 
-#: Units of a clock, by name, in a millisecond.
+#: The number of units per millisecond, by the name of the unit.
 UNITS_PER_MS = {"ms": 1, "ns": 1_000_000}
 
 
 class InUnit(NamedTuple):
-    """The number is a time. The setting of that name has its unit, a key of `UNITS_PER_MS`."""
+    """The number is a time. The value of the setting of that name, a key of `UNITS_PER_MS`, is the unit of the time."""
 
     setting: str
 
 
 class Setting(NamedTuple):
-    """Marks a config field as a setting of the broker or client: its name and its default there.
+    """Marks a config field as a setting of Pulsar's broker or client.
 
-    `default` is in the broker's unit; the field counts `per_unit` of its own units for one of them. A default that has
-    changed is a tuple of pairs: a release, and the default from that release on. Before the first of these releases the
-    setting does not exist. A text for a setting of another type describes the default.
+    `broker_name` is Pulsar's name of the setting. `default` is Pulsar's default value, in Pulsar's unit; one such unit
+    is `per_unit` units of the field. A default that has changed is a tuple of pairs: a release, and the default from
+    that release on; before the first of these releases the setting does not exist. If the setting is neither a number
+    nor a Boolean, `default` is a text that describes the default.
     """
 
     broker_name: str
@@ -79,7 +83,7 @@ class Setting(NamedTuple):
     per_unit: int = 1
 
     def default_in(self, release: str) -> Any:
-        """Returns the default in a release, in the broker's unit; None if the release has no such setting."""
+        """Returns the default in one of `RELEASES`, in Pulsar's unit; None if the release has no such setting."""
         if not isinstance(self.default, tuple):
             return self.default
         order = RELEASES.index(release)
@@ -98,8 +102,8 @@ class Origin(StrEnum):
 class Rule(NamedTuple):
     """Marks a config field as a rule: a behaviour on which versions or proposals differ, not a setting.
 
-    The field's default is the value of the reference. `source` says which versions or proposals have another value, as
-    "value: class, version or proposal"; `origin` says how that is known.
+    The field's default is the value of the reference. `source` has the form "value: class, version or proposal" for
+    each value that a version or proposal has instead; `origin` says how these values are known.
     """
 
     origin: Origin
@@ -109,8 +113,8 @@ class Rule(NamedTuple):
 def record(cls: N) -> N:
     """Gives a NamedTuple a `_replace` that costs a third of the standard one.
 
-    A model makes a new state at every step, so this is the hottest function of the project. For an unknown field name
-    it raises TypeError; the standard one raises ValueError before Python 3.13.
+    A model makes a new state at every step, so `_replace` is the hottest function of the project. This one raises
+    TypeError for an unknown field name; the standard one raises ValueError before Python 3.13.
     """
     fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
     parameters = ", ".join(f"{name}=_same" for name in fields)
@@ -124,8 +128,8 @@ def record(cls: N) -> N:
 def plain(value: Any) -> Any:
     """Returns a value as plain data. A named tuple becomes an object, any other tuple a list.
 
-    A type with a method `as_plain` has the form that this returns. Raises TypeError for a value that has no plain form,
-    such as a set. Cost: its size.
+    A tuple with a method `as_plain` becomes what this method returns. Raises TypeError for a value that has no plain
+    form, such as a set. Cost: O(size of the value).
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -144,26 +148,26 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no plain form")
 
 
-#: Turns plain data into a value: (data, name of the argument or setting, config) -> value, or raises BadValue.
+#: Turns plain data into a value: (data, label in error messages, config) -> value; raises BadValue.
 Fitter = Callable[[Any, str, Any], Any]
 
 
 def fit(kind: Any, data: Any, label: str, settings: Any = None) -> Any:
-    """Returns plain data as a value of a type. Raises BadValue if the data does not fit.
+    """Returns plain data as a value of a kind. Raises BadValue if the data does not fit.
 
-    `label` names the argument or setting in the message; `settings` is the config that bounds such as Below refer to.
-    Cost: the size of the data.
+    `label` names the argument or setting in the error message; `settings` is the config that has the settings of Below.
+    Cost: O(size of the data).
     """
     return fitter(kind)(data, label, settings)
 
 
 @functools.lru_cache(maxsize=4096)
 def fitter(kind: Any) -> Fitter:
-    """Returns the function that fits data to one type. Cached, because long traces fit millions of arguments."""
+    """Returns the function that fits data to one kind. Cached, because long traces fit millions of arguments."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         bounds = [b for b in parts[1:] if isinstance(b, AtLeast | Below | Between)]
-        return _bounded(fitter(parts[0]), bounds, describe(parts[0]))
+        return _bounded(parts[0], bounds)
     if origin is Union or origin is types.UnionType:
         return _one_of([fitter(k) for k in parts if k is not type(None)], type(None) in parts)
     if origin is Literal:
@@ -179,7 +183,7 @@ def fitter(kind: Any) -> Fitter:
 
 
 def describe(kind: Any) -> str:
-    """Returns a type in words, for help texts and the specification's pages."""
+    """Returns a kind in words, for help texts and the specification's pages."""
     origin = get_origin(kind)
     if origin is Annotated:
         base, *bounds = get_args(kind)
@@ -198,26 +202,26 @@ def describe(kind: Any) -> str:
 
 
 def rule_of(kind: Any) -> Rule | None:
-    """Returns the mark of a config field that is a rule, or None."""
+    """Returns the mark in the annotated type of a config field that is a rule; None if the field is no rule."""
     return next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Rule)), None)
 
 
 def setting_of(kind: Any) -> Setting | None:
-    """Returns the mark of a config field that is a setting of the broker or client, or None."""
+    """Returns the mark in the annotated type of a config field that is a `Setting`; None if the field is none."""
     return next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Setting)), None)
 
 
 def settings_named(kind: Any) -> set[str]:
-    """Returns the names of the settings that bound values of a type, or parts of them."""
+    """Returns the names of the settings in the `Below` bounds of a kind and of its parts."""
     named = {each.setting for each in getattr(kind, "__metadata__", ()) if isinstance(each, Below)}
     parts = fields_of(kind).values() if isinstance(kind, type) and hasattr(kind, "_fields") else get_args(kind)
     return named.union(*[settings_named(part) for part in parts])
 
 
-def fields_of(cls: Any) -> dict[str, Any]:
-    """Returns the annotated types of the fields of a named tuple, or of a function's parameters, in order."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    names = getattr(cls, "_fields", None) or [n for n in hints if n != "return"]
+def fields_of(owner: Any) -> dict[str, Any]:
+    """Returns the annotated types of a named tuple's fields or of a function's parameters, by name, in their order."""
+    hints = typing.get_type_hints(owner, include_extras=True)
+    names = getattr(owner, "_fields", None) or [n for n in hints if n != "return"]
     return {name: hints[name] for name in names}
 
 
@@ -287,16 +291,18 @@ def _named(kind: Any, fields: dict[str, Fitter]) -> Fitter:
     return fit_named
 
 
-def _bounded(inner: Fitter, bounds: list[Any], kind: str) -> Fitter:
+def _bounded(kind: Any, bounds: list[Any]) -> Fitter:
+    inner, words = fitter(kind), describe(kind)
+
     def fit_bounded(data: Any, label: str, settings: Any) -> Any:
         value = inner(data, label, settings)
         for bound in bounds:
             if not _within(bound, value, settings):
                 limit = f" ({getattr(settings, bound.setting)})" if isinstance(bound, Below) else ""
-                raise BadValue(f"{label} is {_show(value)}, must be {kind} {_bound_in_words(bound)}{limit}")
+                raise BadValue(f"{label} is {_show(value)}, must be {words} {_bound_in_words(bound)}{limit}")
         return value
 
-    if len(bounds) == 1 and isinstance(bounds[0], AtLeast):
+    if kind is int and len(bounds) == 1 and isinstance(bounds[0], AtLeast):
         low = bounds[0].low
         return lambda data, label, settings: (
             data if type(data) is int and data >= low else fit_bounded(data, label, settings)

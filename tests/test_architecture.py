@@ -175,7 +175,7 @@ def test_texts_about_a_component_refer_to_nothing_outside_the_repository(name: s
 @pytest.mark.parametrize("name", subject_names())
 def test_a_rule_says_where_each_of_its_other_values_is_from(name: str) -> None:
     machine = find_subject(name).machine
-    for field, kind in machine.settings.items():
+    for field, kind in machine.fields.items():
         rule, reference = rule_of(kind), machine.config._field_defaults.get(field)
         others = {getattr(profile.config, field) for profile in machine.profiles.values()} - {reference}
         missing = [

@@ -65,7 +65,7 @@ def test_a_named_component_shows_profiles_rules_settings_and_properties(brokerpr
     machine = find_subject("active_cursors").machine
     assert [profile["name"] for profile in row["profile_details"]] == list(machine.profiles)
     assert [rule["name"] for rule in row["rules"]] == list(machine.rules)
-    assert {each["name"] for each in row["rules"] + row["settings"]} == set(machine.settings)
+    assert {each["name"] for each in row["rules"] + row["settings"]} == set(machine.fields)
     shown = brokerproof("subjects", "active_cursors").out
     for heading in ("profiles", "rules", "settings", "safety properties", "coverage goals"):
         assert f"\n  {heading}" in shown

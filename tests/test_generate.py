@@ -146,12 +146,12 @@ def test_the_dictionary_has_the_integers_of_the_source_and_their_neighbours() ->
 def test_integers_inside_a_value_are_named_and_replaced() -> None:
     action = find_subject("batch_acks").machine.actions["ack_individual"]
     param, value = action.params[0], decoder_value("batch_acks", "ack_individual")
-    found = list(leaves(param.kind, value, param.name))
+    found = list(leaves(param.annotation, value, param.name))
     assert {leaf.name for leaf in found} == {"ledger", "entry", "ack_set"}
     for leaf in found:
         changed = with_leaf(value, leaf.path, 12345)
         assert type(changed) is type(value)
-        assert [x.value for x in leaves(param.kind, changed, "")].count(12345) == 1
+        assert [x.value for x in leaves(param.annotation, changed, "")].count(12345) == 1
 
 
 def decoder_value(name: str, action: str) -> object:

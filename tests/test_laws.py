@@ -154,6 +154,10 @@ def test_a_release_has_its_default_settings_and_a_name() -> None:
     assert find_subject("entry_cache").machine.defaults("4.0")["permits_timeout_ns"] == 60_000_000_000
     with pytest.raises(BadComponent, match=r"the defaults of 4\.0, 4\.1 differ"):
         machine.release("4.0", "4.1", rules=machine.profiles["reference"].config)
+    with pytest.raises(BadComponent, match=r"there is no release 3\.9; there are 4\.0"):
+        machine.release("3.9", rules=machine.profiles["reference"].config)
+    with pytest.raises(BadComponent, match="has two profiles reference"):
+        machine.profile("reference", "again", machine.profiles["reference"].config)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -202,7 +206,7 @@ def test_both_ends_of_a_bound_fit() -> None:
     for watermark in (0.0, 1.0):
         cfg = machine.configure({"watermark": watermark, "caches": 1, "ttl_ns": 0})
         assert cfg[:2] + (cfg.watermark,) == (1, 0, watermark)
-    assert fit(Annotated[float, AtLeast(0)], 0.0, "x") == 0.0
+    assert same(fit(Annotated[float, AtLeast(0)], 0, "x"), 0.0)
     assert fit(Annotated[int, Below("caches")], 1, "x", machine.configure({"caches": 2})) == 1
 
 

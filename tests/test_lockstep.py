@@ -413,7 +413,7 @@ def test_a_config_with_other_rules_runs_the_model_alone() -> None:
     machine.actions = {**machine.actions, "advance": advance._replace(run=counted)}
     shipped_config = find_profile(original_subject, "pulsar-2026-07")
     reference = find_profile(original_subject, "reference")
-    machine.rules = tuple(n for n in machine.settings if getattr(reference, n) != getattr(shipped_config, n))
+    machine.rules = tuple(n for n in machine.fields if getattr(reference, n) != getattr(shipped_config, n))
     subject = replace(original_subject, implementation=Noted, machine=machine)
     shipped = Target(subject, shipped_config)
     assert shipped.second is Second.NONE

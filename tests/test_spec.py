@@ -53,7 +53,7 @@ def test_a_page_has_every_rule_guarantee_setting_and_defect_of_its_component() -
         anchors = Anchors(text).ids
         assert {f"action-{action}" for action in subject.machine.actions} <= anchors
         assert {f"property-{p.name}" for p in subject.properties} <= anchors
-        assert all(f"<code>{setting}</code>" in text for setting in subject.machine.settings)
+        assert all(f"<code>{setting}</code>" in text for setting in subject.machine.fields)
         assert text.count("<summary>source</summary>") == len(subject.machine.actions)
     assert re.search(r'violates <a href="#property-\w+">', made["txn_rollout.html"])
     assert broken_links(made) == []

@@ -95,7 +95,7 @@ def row_of(subject: Subject) -> SubjectRow:
         profile_details=[_profile(subject, name) for name in machine.profiles],
         releases=machine.releases,
         rules=[_rule(subject, name) for name in machine.rules],
-        settings=[_setting(subject, name) for name in machine.settings if name not in machine.rules],
+        settings=[_setting(subject, name) for name in machine.fields if name not in machine.rules],
         actions=list(machine.actions),
         properties=[PropertyRow(name=p.name, kind=p.kind, guarantee=p.guarantee) for p in subject.properties],
         proofs=_claims_of(subject.name),
@@ -110,13 +110,13 @@ def _default(subject: Subject, name: str) -> Any:
 
 def _profile(subject: Subject, name: str) -> ProfileRow:
     profile = subject.machine.profiles[name]
-    values = {field: plain(getattr(profile.config, field)) for field in subject.machine.settings}
+    values = {field: plain(getattr(profile.config, field)) for field in subject.machine.fields}
     differs = {field: value for field, value in values.items() if value != _default(subject, field)}
     return ProfileRow(name=name, about=profile.about, differs=differs)
 
 
 def _rule(subject: Subject, name: str) -> RuleRow:
-    kind = subject.machine.settings[name]
+    kind = subject.machine.fields[name]
     rule = rule_of(kind)
     assert rule is not None
     reference = _default(subject, name)
@@ -124,7 +124,7 @@ def _rule(subject: Subject, name: str) -> RuleRow:
 
 
 def _setting(subject: Subject, name: str) -> SettingRow:
-    kind = subject.machine.settings[name]
+    kind = subject.machine.fields[name]
     mark = setting_of(kind)
     drawn = [plain(value) for value in subject.settings.get(name, ())]
     distinct = [value for i, value in enumerate(drawn) if value not in drawn[:i]]

@@ -127,7 +127,7 @@ def _defect_of(component: str, name: str, row: dict[str, Any], where: str) -> De
     if defect.property not in {p.name for p in subject.properties}:
         raise BadValue(f"{where}: {component} has no property {defect.property}")
     for rule in defect.rules:
-        if rule not in subject.machine.settings:
+        if rule not in subject.machine.fields:
             raise BadValue(f"{where}: the config of {component} has no field {rule}")
         if getattr(broken, rule) == getattr(reference, rule):
             raise BadValue(f"{where}: {defect.profile} has the reference's value of {rule}")
@@ -139,5 +139,5 @@ def _defect_of(component: str, name: str, row: dict[str, Any], where: str) -> De
 def _origin_of(subject: Subject, rules: Sequence[str]) -> Origin:
     """The origin of the least certain of some rules."""
     order = list(Origin)
-    found = [rule_of(subject.machine.settings.get(name)) for name in rules]
+    found = [rule_of(subject.machine.fields.get(name)) for name in rules]
     return max((rule.origin for rule in found if rule is not None), key=order.index, default=order[-1])

@@ -157,7 +157,7 @@ class Bounded:
         self.bounds = [(subject.measures[name], most) for name, most in scope.bounds.items()]
         actions = self.machine.actions.values()
         domains = tuple(
-            tuple(usable(self._domain(a.name, p.name), p.kind, self.cfg) for p in a.params) for a in actions
+            tuple(usable(self._domain(a.name, p.name), p.annotation, self.cfg) for p in a.params) for a in actions
         )
         self._decoder = Decoder(subject, domains)
         plans = [self._decoder.plans[name] for name in scope.actions]

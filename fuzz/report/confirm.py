@@ -60,7 +60,7 @@ def needed_rules(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause
     return [
         NeededRule(name, as_data(getattr(cfg, name)), rule.origin, rule.source)
         for name in machine.rules
-        if (rule := rule_of(machine.settings[name])) is not None
+        if (rule := rule_of(machine.fields[name])) is not None
         and getattr(cfg, name) != defaults[name]
         and not _goes_wrong(subject, cfg._replace(**{name: defaults[name]}), calls, cause)
     ]

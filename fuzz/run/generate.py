@@ -224,17 +224,18 @@ def decoder(subject: Subject, cfg: Any) -> Decoder:
 @lru_cache(maxsize=64)
 def _bounds(subject: Subject) -> tuple[str, ...]:
     """The settings that bound an argument; a decoder depends on no other setting."""
-    kinds = [p.kind for a in subject.machine.actions.values() for p in a.params]
+    kinds = [p.annotation for a in subject.machine.actions.values() for p in a.params]
     return tuple(sorted({name for kind in kinds for name in settings_named(kind)}))
 
 
 @lru_cache(maxsize=256)
 def _decoder_within(subject: Subject, bounds: tuple[tuple[str, Any], ...]) -> Decoder:
     cfg = SimpleNamespace(**dict(bounds))
-    actions = subject.machine.actions.values()
-    return _decoder(
-        subject, tuple(tuple(usable(subject.domain(a.name, p.name), p.kind, cfg) for p in a.params) for a in actions)
-    )
+    domains = [
+        tuple([usable(subject.domain(action.name, p.name), p.annotation, cfg) for p in action.params])
+        for action in subject.machine.actions.values()
+    ]
+    return _decoder(subject, tuple(domains))
 
 
 @lru_cache(maxsize=64)
@@ -334,7 +335,7 @@ class Bursts:
     def _integers(self, action: str, arguments: Arguments, length: int) -> Iterator[tuple[int, ...]]:
         """The paths of the integers in arguments that are still legal after `length` increments."""
         for i, (param, argument) in enumerate(zip(self.subject.machine.actions[action].params, arguments, strict=True)):
-            for leaf in leaves(param.kind, argument, param.name):
+            for leaf in leaves(param.annotation, argument, param.name):
                 end = leaf.value + length
                 if end <= largest(self.subject, self.cfg, action, leaf.name) and is_legal(leaf.kind, end, self.cfg):
                     yield (i, *leaf.path)

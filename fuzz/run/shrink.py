@@ -289,7 +289,7 @@ class Shrinker:
             yield self.candidate._replace(config=self.candidate.config._replace(**{name: value}))
 
     def _type_of(self, setting: str) -> Any:
-        return self.subject.machine.settings[setting]
+        return self.subject.machine.fields[setting]
 
     def _with_simpler_integers(self, kind: Any, value: Any) -> Iterator[Any]:
         """Copies of a value in which one wide integer is replaced by a simpler legal one."""
@@ -330,7 +330,7 @@ class Shrinker:
         for i, (param, value) in enumerate(zip(self.subject.machine.actions[name].params, arguments, strict=True)):
             domain = self.subject.domain(name, param.name)
             if not isinstance(value, Rank) and not (isinstance(domain, tuple) and value in domain):
-                for leaf in leaves(param.kind, value, param.name):
+                for leaf in leaves(param.annotation, value, param.name):
                     yield i, leaf
 
     def _with_number(self, step: Symbolic, name: str, old: int, new: int) -> Symbolic:
@@ -363,7 +363,7 @@ class Shrinker:
             else:
                 values = [Rank(r) for r in range(now.rank if isinstance(now, Rank) and only_simpler else 8)]
             if only_simpler and not isinstance(now, Rank) and not (isinstance(domain, tuple) and now in domain):
-                values = itertools.chain(values, self._with_simpler_integers(param.kind, now))
+                values = itertools.chain(values, self._with_simpler_integers(param.annotation, now))
             for value in values:
                 changed = (name, (*arguments[:i], value, *arguments[i + 1 :]))
                 if value != now:

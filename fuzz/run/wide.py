@@ -181,7 +181,7 @@ class Wide:
         domain, params = self.subject.domain, self.subject.machine.actions[action].params
         return tuple(
             [
-                self._changed(p.kind, a, p.name, isinstance(domain(action, p.name), tuple), action)
+                self._changed(p.annotation, a, p.name, isinstance(domain(action, p.name), tuple), action)
                 for p, a in zip(params, arguments, strict=True)
             ]
         )
@@ -190,7 +190,7 @@ class Wide:
         """The drawn settings in which an integer changes, with their new values."""
         changed: dict[str, Any] = {}
         for name, value in drawn.items():
-            for leaf in leaves(self.subject.machine.settings[name], value, name):
+            for leaf in leaves(self.subject.machine.fields[name], value, name):
                 if self.random() < _SETTINGS and (legal := self._legal(leaf.kind, name, "")):
                     changed[name] = with_leaf(changed.get(name, value), leaf.path, self._one_of(legal))
         return changed

@@ -47,7 +47,7 @@ class Hello(NamedTuple):
         observation = machine.observe(cfg, machine.start(cfg))
         for kind, ours, theirs in (
             ("action", machine.actions, self.actions),
-            ("setting", machine.settings, self.settings),
+            ("setting", machine.fields, self.settings),
             ("field", observation if isinstance(observation, dict) else (), self.observes),
         ):
             for name in theirs or ():
@@ -310,9 +310,9 @@ def introduction(subject: Subject) -> dict[str, Any]:
     return {
         "brokerproof": VERSION,
         "component": subject.name,
-        "settings": {name: describe(kind) for name, kind in machine.settings.items()},
+        "settings": {name: describe(kind) for name, kind in machine.fields.items()},
         "actions": {
-            action.name: {"arguments": {p.name: describe(p.kind) for p in action.params}, "fault": action.fault}
+            action.name: {"arguments": {p.name: describe(p.annotation) for p in action.params}, "fault": action.fault}
             for action in machine.actions.values()
         },
     }

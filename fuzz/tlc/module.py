@@ -234,7 +234,7 @@ class Twin:
         if isinstance(domain, Offset):
             domain = domain.by
         elif isinstance(domain, tuple):
-            kind = next(p.kind for p in space.machine.actions[action].params if p.name == param)
+            kind = next(p.annotation for p in space.machine.actions[action].params if p.name == param)
             domain = usable(domain, kind, space.cfg)
         else:
             raise BadValue(f"{action}.{param} depends on the state; a scope for TLC must give it fixed values")

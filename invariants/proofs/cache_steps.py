@@ -69,7 +69,7 @@ class Steps:
                 "removals": Seq.unknown(Removal, "s.removals", {"owed": not_yet_reported}),
             }
         )
-        self.arguments = {p.name: unknown(p.kind, f"arg.{p.name}") for a in ACTIONS.values() for p in a.params}
+        self.arguments = {p.name: unknown(p.annotation, f"arg.{p.name}") for a in ACTIONS.values() for p in a.params}
         self._seen: dict[str, list[Any]] = {}
 
     def at(self, threads_of: str, name: str) -> Rec:

@@ -73,7 +73,9 @@ class Session:
         for name, action in client_session.actions.items():
             takes_handler = "handler" in action.names
             for handler in KINDS if takes_handler else ("",):
-                arguments = [lifted(handler) if p.name == "handler" else unknown(p.kind, p.name) for p in action.params]
+                arguments = [
+                    lifted(handler) if p.name == "handler" else unknown(p.annotation, p.name) for p in action.params
+                ]
                 known = [*self.known, *(self.replied(handler) if name == "handle" else [])]
                 for path in Reader(known, havoc=OPEN, stubs=stubs or {}).paths(
                     action.run, self.cfg, self.s, *arguments

@@ -110,7 +110,7 @@ class Edits:
             stubs: dict[Callable[..., Any], Callable[..., Any]] = dict.fromkeys(INNER, ends_in)
             stubs[model.add_orphaned_copies] = add_orphaned_copies
             reader = Reader(self.given, havoc=(model.find, model.entries_in_range), stubs=stubs)
-            arguments = [self.argument(p.name, p.kind) for p in action.params]
+            arguments = [self.argument(p.name, p.annotation) for p in action.params]
             paths = reader.paths(action.run, self.cfg, self.s, *arguments)
             if not changed and all(path.value[0] is not mark for path in paths):
                 self.paths[name] = paths
@@ -211,7 +211,7 @@ class Edits:
         bind(State, "s", s, bound)
         given = dict(zip(model.range_cache.actions[name].params, arguments, strict=True))
         for param, value in given.items():
-            bind(param.kind, f"arg.{param.name}", value, bound)
+            bind(param.annotation, f"arg.{param.name}", value, bound)
         named = {param.name: value for param, value in given.items()}
         if "cache" in named and "position" in named:
             present = model.find(s, named["cache"], named["position"])
@@ -260,7 +260,7 @@ def _drawn(draw: random.Random, s: State, param: Param) -> Any:
     name = param.name
     if name in ("position", "value_position", "first", "last"):
         return draw.choice(POSITIONS)
-    if param.kind is bool:
+    if param.annotation is bool:
         return draw.random() < 0.6
     domains = {
         "cache": (0, 1),
