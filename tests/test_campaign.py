@@ -218,6 +218,21 @@ def test_an_incomplete_commit_file_is_ignored() -> None:
     assert read_state(HadoopStore(disk, "mem://campaign"), PLAN).rounds == 0
 
 
+def test_a_file_system_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise OSError("Permission denied")
+
+    store = HadoopStore(FileSystem({}, -1, shows_partial_files=True), "mem://campaign")
+    for name in ("exists", "create"):
+        monkeypatch.setattr(store.files, name, fails)
+    for access in (lambda: store.read("a"), lambda: store.write("a", b""), lambda: store.sizes("a")):
+        with pytest.raises(BadValue, match=r"^Spark cannot reach mem://campaign/a: Permission denied"):
+            access()
+    (tmp_path / "campaign.json").mkdir()
+    with pytest.raises(BadValue, match=r"campaign\.json cannot be read: "):
+        LocalStore(tmp_path).read("campaign.json")
+
+
 def test_a_finished_campaign_is_not_run_again(finished: tuple[LocalStore, State]) -> None:
     store, whole = finished
     before = content(store)

@@ -1,7 +1,7 @@
-"""Corpora: sets of traces that together reach every coverage key of a run.
+"""Corpora: sets of traces that together reach every abstract state and every coverage goal of a run.
 
 A corpus is a folder of trace files named by their content, so two corpora are merged by copying one into the other.
-Each trace ends at the step that last reached a new coverage key.
+Each trace ends at its last step that reached a key which no earlier trace and no earlier step had reached.
 """
 
 from __future__ import annotations
@@ -20,12 +20,16 @@ from fuzz.run.pair import Depth, Pair
 from fuzz.target import Target
 from fuzz.trace.file import Trace, read_traces, write_traces
 
+#: ("abstract", state) or ("goal", name).
 CoverageKey = tuple[str, Any]
 _NO_DIFFERENCE = Difference(Cause(Kind.UNSTABLE, ""), "")
 
 
 def keys_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterator[tuple[int, CoverageKey]]:
-    """The coverage keys (abstract states and coverage goals) of each step of a trace. Cost: a model step each."""
+    """Runs a seed on the model alone. Yields each step's index with each key that the step reaches.
+
+    `steps` is the length of the trace; None means the subject's default.
+    """
     subject = target.subject
     cfg = recipe(subject, target.config, seed, steps)[0].config
     pair = Pair(Target(subject, cfg, model_only=True))
@@ -41,9 +45,9 @@ def keys_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterato
 
 
 def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
-    """Traces that together reach every coverage key of the given seeds; each reaches a key that earlier ones do not.
+    """Traces that together reach every key of the given seeds; each reaches a key that earlier ones do not.
 
-    Cost: one run of the model for each seed.
+    Raises BadValue for an unknown name in the spec. Cost: one run of the model for each seed.
     """
     target = target_of(spec)
     reached: set[CoverageKey] = set()
@@ -60,13 +64,13 @@ def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
 
 
 def first_seeds(total: Total) -> list[int]:
-    """The seeds that first reached a coverage key, in order."""
+    """The seeds that first reached an abstract state or a coverage goal, ascending."""
     firsts = [*total.of("abstract").values(), *total.of("goal").values()]
     return sorted({first for _, first in firsts if first >= 0})
 
 
 def _cut(target: Target, spec: Spec, seed: int, length: int) -> Trace:
-    """The first steps of a seed's trace."""
+    """The first `length` steps of a seed's trace."""
     plan, _ = recipe(target.subject, target.config, seed, spec.steps)
     calls: list[Call] = []
     for call in generate(target.subject, target.config, seed, spec.steps):
@@ -80,7 +84,7 @@ def _cut(target: Target, spec: Spec, seed: int, length: int) -> Trace:
 
 
 def add(folder: Path, traces: Iterable[Trace]) -> int:
-    """Adds missing traces. Returns the number added."""
+    """Writes the traces that a corpus lacks into its folder, each as a file. Returns the number written."""
     new = 0
     for trace in traces:
         path = folder / (trace.id.replace("/", "-") + ".jsonl.gz")
@@ -91,6 +95,6 @@ def add(folder: Path, traces: Iterable[Trace]) -> int:
 
 
 def read(folder: Path) -> Iterator[Trace]:
-    """The traces of a corpus, in the order of their names. Raises BadTrace."""
+    """The traces of a corpus, ordered by file name. Raises BadTrace for a file that is no trace file."""
     for path in sorted(folder.glob("*.jsonl*")):
         yield from read_traces(path)

@@ -1,11 +1,11 @@
 """The driver of a campaign: it cuts seeds into tasks and runs them in rounds, on Spark or in this process.
 
-Two rounds are submitted at a time, so that no slot waits for the last task of a round. The driver may die at any
-moment: the same command resumes the campaign after the last committed round, loses no committed result and counts
+On Spark two rounds are submitted at a time, so that no slot waits for the last task of a round. The driver may die at
+any moment: the same command resumes the campaign after the last committed round, loses no committed result and counts
 nothing twice. The seeds of a round that was not committed are run again.
 
-A task runs seeds of one component, for about TASK_SECONDS. The next task is for the component with the least time so
-far. So the length of a task does not depend on the number of components, and all components get equal time.
+A task runs seeds of one component, for about TASK_SECONDS. The next task is for the component that has the least
+expected time in the tasks planned so far. So all components get about equal time.
 
 A task returns a few hundred rows for any number of traces. The driver writes the tables itself, which costs less than a
 Spark job.
@@ -25,18 +25,18 @@ from fuzz.campaign.store import Store
 from fuzz.campaign.worker import Spec, Task, TaskResult, result_from, result_text, task_from, task_text
 from fuzz.platform.spark import tasks_run
 
-#: Length of a task: the overhead of starting it is small, and so is the loss if its executor dies.
+#: Expected length of a task: the overhead of starting it is small, and so is the loss if its executor dies.
 TASK_SECONDS = 3.0
 #: Length of the shortest task, if there is too little time for a longer one of each component.
 SHORTEST_TASK_SECONDS = 0.3
 #: Minimum and maximum length of a round.
 ROUND_SECONDS = (4.0, 30.0)
-#: No round is started if less time than this remains.
+#: No round but the first is started if less time than this remains.
 _SHORTEST_ROUND = 0.5
 
 
 class Live(NamedTuple):
-    """The sum of all completed tasks, committed or not. For display only: a repeated task counts twice."""
+    """The sum of the tasks that ended in this run, committed or not. For display: a repeated task counts twice."""
 
     traces: int
     steps: int
@@ -44,24 +44,24 @@ class Live(NamedTuple):
 
 
 class Workers(Protocol):
-    """Runs tasks: on Spark, in processes of this machine, or in this process."""
+    """Runs tasks: on Spark, or in this process."""
 
     #: tasks that run at the same time
     slots: int
-    #: rounds that are submitted before the first has ended
+    #: the largest number of rounds that are submitted and not committed
     ahead: int
 
     def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
-        """Submits a round; the future returns the results of its tasks."""
+        """Submits a round. The future completes with the results of its tasks, in their order."""
 
     def live(self) -> Live:
-        """Returns the sum of the completed tasks."""
+        """Returns the sum of the tasks that ended so far."""
 
 
 # ---- rounds -----------------------------------------------------------------------------------------
 
 
-#: Called about twice a second with the committed state and with the sum of all tasks that have ended.
+#: Called about twice a second, while a round runs, with the committed state and the sum of the tasks that have ended.
 Progress = Callable[[State, Live], None]
 _POLL_SECONDS = 0.5
 
@@ -77,9 +77,12 @@ def run_campaign(
     partitions: int | None = None,
     progress: Progress = lambda state, live: None,
 ) -> State:
-    """Runs rounds until each subject has the given number of traces, or for the given further seconds.
+    """Runs and commits rounds until each subject has the given number of traces, or the given seconds have passed.
 
-    A round that started is completed, so the seconds are exceeded by at most the last tasks of a round.
+    Returns the given state, to which the rounds are added. The traces include those of earlier runs; the seconds start
+    with this call. Without both limits the campaign does not end. With `partitions`, a round has about as many tasks;
+    without, as many as its length needs. A round that started is completed, so the seconds may be exceeded. At least
+    one round runs unless all traces are done. Raises BadValue if a task cannot run or the store cannot be written.
     """
     rounds = _Rounds(plan, state, workers.slots, traces=traces, seconds=seconds, partitions=partitions)
     pending: deque[Future[list[TaskResult]]] = deque()
@@ -114,7 +117,7 @@ class _Rounds:
         self.planned = {s.subject: state.next_seed.get(s.subject, plan.seed) for s in plan.specs}
         self.end = {s.subject: plan.seed + traces for s in plan.specs} if traces is not None else None
         self.deadline = time.perf_counter() + seconds if seconds is not None else None
-        #: with little time, tasks are shorter, so that every component gets one
+        # with little time, tasks are shorter, so that every component gets one
         share = TASK_SECONDS if seconds is None else seconds * slots / len(plan.specs)
         self.task_seconds = min(TASK_SECONDS, max(SHORTEST_TASK_SECONDS, share))
         self.planned_seconds = {s.subject: 0.0 for s in plan.specs}  # seconds of one slot planned so far
@@ -123,7 +126,7 @@ class _Rounds:
         self.assumed = {s.subject: kind_of(s.subject).speed(s) for s in plan.specs}
 
     def next_round(self) -> list[Task]:
-        """Returns the tasks of the next round; none when the traces or the time are used up."""
+        """Returns the tasks of the next round; none when all traces are planned or the time is used up."""
         low, high = ROUND_SECONDS
         wanted = min(high, max(low, self.state.seconds / 4))
         if self.deadline is not None:
@@ -150,14 +153,15 @@ class _Rounds:
         self.in_flight.popleft()
 
     def _left(self, spec: Spec) -> float:
-        """Returns how many traces of a component are not planned yet."""
+        """Returns how many traces of a component are not planned yet; infinity without a limit."""
         return float("inf") if self.end is None else self.end[spec.subject] - self.planned[spec.subject]
 
     def _speed(self, spec: Spec) -> float:
-        """Returns traces per second of one slot; an assumption before the first measurement."""
+        """Returns the traces per second of one slot: the last measurement, or an assumption if there is none."""
         return self.state.speed.get(spec.subject, self.assumed[spec.subject])
 
     def _seconds(self, task: Task) -> float:
+        """Returns the expected length of a task."""
         return task.traces / self._speed(task.spec)
 
     def _estimate(self, tasks: Sequence[Task]) -> float:
@@ -165,7 +169,7 @@ class _Rounds:
         return sum(self._seconds(task) for task in tasks) / self.slots
 
     def _next_task(self, spec: Spec, seconds: float) -> Task:
-        """Returns the next task of a component, of about the given seconds. It has whole blocks, except at the end."""
+        """Plans and returns the next task of a component, of about the given seconds and at least one block."""
         first, block = self.planned[spec.subject], kind_of(spec.subject).block
         traces = max(block, round(self._speed(spec) * seconds / block) * block)
         task = Task(spec, first, int(min(traces, self._left(spec))))
@@ -212,7 +216,7 @@ class SparkWorkers:
     ahead = 2
 
     def __init__(self, spark: Any, slots: int, partitions: int | None = None) -> None:
-        """`partitions` is the number of partitions of a round; by default one for each task."""
+        """`slots` tasks run at a time. A round has at most `partitions` partitions; None: one for each task."""
         self.context = spark.sparkContext
         self.slots = slots
         self.partitions = partitions
@@ -221,9 +225,10 @@ class SparkWorkers:
         self._before = Live(0, 0, 0)
 
     def warm_up(self, specs: Sequence[Spec]) -> dict[str, float]:
-        """Starts the Python workers; returns the traces per second of one worker for each subject.
+        """Starts the Python workers with a short task of each spec in every slot.
 
-        Their traces do not count. Raises BadValue when they cannot run this code.
+        Returns the traces per second of one slot by subject. These traces count nowhere. Raises BadValue when the
+        workers cannot run this code.
         """
         texts = [task_text(Task(spec, 0, kind_of(spec.subject).warm_up)) for spec in specs] * self.slots
         results = self._collect(texts, self.slots)
@@ -231,7 +236,10 @@ class SparkWorkers:
         return {result.task.spec.subject: result.task.traces / max(result.seconds, 1e-6) for result in results}
 
     def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
-        """Runs a round on the cluster. A task whose executor is lost is run again elsewhere."""
+        """As Workers.submit. A task whose executor is lost is run again elsewhere.
+
+        The future raises BadValue if a task fails.
+        """
         texts = [task_text(t) for t in tasks]
         tracker = self.context.statusTracker()
         active = len(tracker.getActiveJobsIds())

@@ -1,10 +1,10 @@
 """The folder of a campaign: its parameters, and the committed results in Parquet tables.
 
-    campaign.json     the parameters: version, seed, specs. Other parameters need another folder
-    commits/          one file for each round: its tables. The round is committed when this file is complete
+    campaign.json     the parameters: version, seed, block length, specs. Other parameters need another folder
+    commits/          one file for each round, which names its tables. The round is committed when this file is complete
     runs/             one table for each round, a row for each task: seeds, traces, steps, seconds, seconds of shrinking
     findings/         one table for each round: shrunk findings, each with its trace
-    coverage/         one table for each round: coverage in the model's terms
+    coverage/         one table for each round: its coverage keys (`fuzz/run/coverage.py`)
     traces/           one file for each finding, named by its content
     report.html       the report
 
@@ -71,11 +71,11 @@ COVERAGE = pa.schema(
 
 
 class Plan(NamedTuple):
-    """The parameters of a campaign, as in the manifest. A folder has one plan."""
+    """The parameters of a campaign: specs, first seed of each spec, and version. A folder has one plan."""
 
     specs: tuple[Spec, ...]
     seed: int
-    version: str = ""  # of the code that runs it; empty: this code's
+    version: str = ""  # of the code that runs the campaign; empty: this code's
 
     def manifest(self) -> dict[str, Any]:
         """Returns the content of campaign.json."""
@@ -94,15 +94,15 @@ class State:
     rounds: int = 0
     traces: int = 0
     steps: int = 0
-    seconds: float = 0.0
-    next_seed: dict[str, int] = field(default_factory=dict)
-    speed: dict[str, float] = field(default_factory=dict)  # traces per second of one slot, by subject
+    seconds: float = 0.0  # of the rounds, by the clock
+    next_seed: dict[str, int] = field(default_factory=dict)  # by subject
+    speed: dict[str, float] = field(default_factory=dict)  # seeds per second of one slot, by subject
     findings: list[Found] = field(default_factory=list)
     coverage: dict[str, Total] = field(default_factory=dict)
-    runs: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[dict[str, Any]] = field(default_factory=list)  # the rows of the `runs` tables
 
     def add(self, results: Sequence[TaskResult], round_seconds: float) -> None:
-        """Adds a committed round."""
+        """Adds the results of a committed round to everything but `runs`."""
         self.rounds += 1
         self.seconds += round_seconds
         for result in results:
@@ -120,12 +120,12 @@ class State:
 
     @property
     def shrinking_share(self) -> float:
-        """The share of the workers' time in which they replayed and shrank findings; schedules do not measure it."""
+        """The share of the tasks' seconds in which findings were replayed and shrunk; for schedules it counts as 0."""
         seconds = sum(row["seconds"] for row in self.runs)
         return sum(row["shrinking_seconds"] for row in self.runs) / seconds if seconds else 0.0
 
     def merged_findings(self) -> list[Found]:
-        """Returns the findings so far, one for each signature."""
+        """Returns the findings so far, one for each subject, profile and signature."""
         self.findings = merged(self.findings)
         return self.findings
 
@@ -134,9 +134,10 @@ class State:
 
 
 def check_folder(store: Store, plan: Plan) -> bool:
-    """Returns whether the folder holds a campaign of this plan, False if it holds none. Writes nothing.
+    """Returns True if the folder holds a campaign of this plan, False if it holds none. Writes nothing.
 
-    Raises BadValue when it holds a campaign of another plan or version.
+    Raises BadValue when the folder holds a campaign of another plan or version, or committed tables without a manifest,
+    and as `commits`.
     """
     text = store.read(MANIFEST)
     wanted = plan.manifest()
@@ -185,7 +186,7 @@ def read_plan(store: Store) -> Plan:
 def read_state(store: Store, plan: Plan) -> State:
     """Returns the sum of the committed rounds of a campaign.
 
-    Raises BadValue when a table of a committed round is missing: its findings would be lost silently.
+    Raises BadValue as `commits` and `read_table`.
     """
     state = State()
     state.next_seed = {spec.subject: plan.seed for spec in plan.specs}
@@ -215,7 +216,7 @@ def read_state(store: Store, plan: Plan) -> State:
 
 
 def commit(store: Store, number: int, results: Sequence[TaskResult], round_seconds: float) -> list[dict[str, Any]]:
-    """Commits a round; returns its rows of `runs`."""
+    """Commits the results of a round that took `round_seconds` by the clock. Returns its rows of `runs`."""
     findings = [{"round": number, **f._asdict()} for f in merged(f for p in results for f in p.findings)]
     totals: dict[str, Total] = {}
     for result in results:
@@ -247,7 +248,7 @@ def commit(store: Store, number: int, results: Sequence[TaskResult], round_secon
 
 
 def write_traces(store: Store, findings: Iterable[Found]) -> None:
-    """Writes each finding's trace to a file named by its content, unless the file is complete."""
+    """Writes each finding's trace to the file `trace_name`, unless the file is complete."""
     sizes = store.sizes("traces")
     for each in findings:
         name, data = trace_name(each), each.trace.encode()
@@ -256,6 +257,6 @@ def write_traces(store: Store, findings: Iterable[Found]) -> None:
 
 
 def trace_name(found: Found) -> str:
-    """Returns the file name of a finding's trace."""
+    """Returns the file name of a finding's trace: the trace's id, which is made of its content."""
     opening = from_json(found.trace.split("\n", 1)[0])
     return str(opening["trace"]).replace("/", "-") + ".jsonl"

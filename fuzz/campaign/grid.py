@@ -1,11 +1,11 @@
 """The grid of measurements of `brokerproof compare`, on this machine or on Spark.
 
-A cell is a workload, policy, size, seed and parameters; they determine its rows, the results. With a store, rows are
-committed in rounds (`fuzz/campaign/store.py`), and cells with committed rows are not run again:
+A cell is a workload, policy, size, seed and parameters. Its results are rows, which depend on the cell alone. With a
+store, rows are committed in rounds (`fuzz/campaign/store.py`), and cells with committed rows are not run again:
 
-    grid.json     version of the code and workload; a folder of another one is rejected
+    grid.json     version of the code, and names of the workloads; a folder with others is rejected
     commits/      one file for each round
-    rows/         one table for each round: a line for each row, with its cell
+    rows/         one table for each round: the rows, each with its cell
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ from model.machine import BadValue
 
 _GRID, _ROWS = "grid.json", "rows"
 #: Cells of a round: on this machine, and on Spark for each slot.
-_ROUND, _PER_SLOT = 16, 8
+_CELLS_HERE, _CELLS_PER_SLOT = 16, 8
+#: The column types of a row's fields. Fields of other types are JSON texts.
 _COLUMNS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
+#: Rows as dictionaries from a field's name to its value.
 Rows = list[dict[str, Any]]
+#: Runs cells. Returns the rows of each, in the cells' order.
 Runner = Callable[[Sequence[Cell]], Iterable[Rows]]
 
 
@@ -39,24 +42,27 @@ def cell_text(cell: Cell) -> str:
 
 
 def cell_from(text: str) -> Cell:
-    """The cell that a JSON text encodes."""
+    """The inverse of `cell_text`. Raises BadValue if there is no such workload."""
     data = from_json(text)
     parameters = find_workload(data["workload"]).parameters._replace(**data["parameters"])
     return Cell(**{**data, "parameters": parameters})
 
 
 def run_cell(cell: Cell) -> Rows:
-    """The rows of a cell."""
+    """Measures a cell. Returns its rows. Raises BadValue for a policy or parameters that cannot run."""
     return [msgspec.to_builtins(row) for row in find_workload(cell.workload).measure(cell)]
 
 
 def run_here(cells: Sequence[Cell]) -> Iterator[Rows]:
-    """Runs cells on this machine."""
+    """Runs cells in this process, each when its rows are asked for."""
     return map(run_cell, cells)
 
 
 def on_spark(spark: Any) -> Runner:
-    """Runs cells as tasks of a Spark job, a cell each, because cells differ in length."""
+    """Returns a runner that runs each cell as a task of its own, because cells differ in length.
+
+    The runner raises BadValue if a task fails, also because a worker has another version of the code.
+    """
     version = code_version()
 
     def work(texts: Iterable[str]) -> Iterator[str]:
@@ -73,9 +79,9 @@ def on_spark(spark: Any) -> Runner:
     return run
 
 
-def round_of(spark: Any) -> int:
-    """The number of cells of a round."""
-    return _ROUND if spark is None else _PER_SLOT * slots(spark)
+def cells_per_round(spark: Any) -> int:
+    """The number of cells of a round on Spark, or on this machine if `spark` is None."""
+    return _CELLS_HERE if spark is None else _CELLS_PER_SLOT * slots(spark)
 
 
 def run_grid(
@@ -83,11 +89,16 @@ def run_grid(
     row: type[msgspec.Struct],
     cells: Sequence[Cell],
     runner: Runner,
-    size: int,
+    cells_of_round: int,
     store: Store | None,
     update: Callable[[int], None],
 ) -> Rows:
-    """Runs the cells that the store lacks, in rounds of a size. Returns the rows of all cells, in order."""
+    """Runs the cells that the store lacks. Returns the rows of all cells, in the cells' order.
+
+    `name` names the workloads, and `row` is the type of their rows. Without a store nothing is kept. `update` is called
+    with the number of cells that have rows. Raises BadValue if the store is of other workloads or another version, or
+    is damaged, and as the runner.
+    """
     done: dict[str, Rows] = {}
     rounds = 0
     if store is not None:
@@ -99,9 +110,10 @@ def run_grid(
                 done.setdefault(line.pop("cell"), []).append(_row(row, line))
     missing = [cell for cell in cells if cell_text(cell) not in done]
     update(len(cells) - len(missing))
-    for part in [missing[i : i + size] for i in range(0, len(missing), size)]:
+    for start in range(0, len(missing), cells_of_round):
+        batch = missing[start : start + cells_of_round]
         found: Rows = []
-        for cell, rows in zip(part, runner(part), strict=True):
+        for cell, rows in zip(batch, runner(batch), strict=True):
             done[cell_text(cell)] = rows
             found += [{"cell": cell_text(cell), **_line(each)} for each in rows]
             update(len(done))
@@ -112,9 +124,9 @@ def run_grid(
 
 
 def _claim(store: Store, name: str) -> None:
-    """Writes the folder's version and workload. Raises BadValue if it has others.
+    """Writes grid.json, or raises BadValue if it has another version or other workloads.
 
-    If the writer died, the file is incomplete, and no round is committed: it is written again.
+    If the driver died while it wrote grid.json, the file is incomplete and no round is committed: it is written again.
     """
     own, data = to_json({"version": code_version(), "workload": name}), store.read(_GRID)
     if data is None or (own.startswith(data) and not commits(store)):
@@ -124,7 +136,7 @@ def _claim(store: Store, name: str) -> None:
 
 
 def schema_of(row: type[msgspec.Struct]) -> pa.Schema:
-    """The columns of rows; lists are JSON."""
+    """The columns of a table of rows: the cell, then a row's fields."""
     fields = [("cell", pa.string())]
     for name, annotation in typing.get_type_hints(row).items():
         fields.append((name, _COLUMNS.get(_plain(annotation), pa.string())))
@@ -132,15 +144,17 @@ def schema_of(row: type[msgspec.Struct]) -> pa.Schema:
 
 
 def _plain(annotation: Any) -> Any:
-    """The annotation without None."""
+    """The type of an optional field without None; any other annotation as it is."""
     of = [each for each in typing.get_args(annotation) if each is not type(None)]
     return of[0] if type(None) in typing.get_args(annotation) else annotation
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as a line of a table, with lists as JSON."""
     return {key: to_json(value).decode() if isinstance(value, list) else value for key, value in row.items()}
 
 
 def _row(row: type[msgspec.Struct], line: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of `_line`."""
     lists = [f.name for f in msgspec.structs.fields(row) if typing.get_origin(f.type) is list]
     return {key: from_json(value) if key in lists else value for key, value in line.items()}

@@ -1,4 +1,4 @@
-"""What a campaign does with a spec (`fuzz/campaign/worker.py`): its seeds are traces, or schedules for a real client.
+"""The two kinds of specs (`fuzz/campaign/worker.py`): a seed is a trace of a component, or a real client's schedule.
 
 The subject of a spec is the name of a component, or `client.SCENARIO`.
 """
@@ -19,7 +19,7 @@ class Kind(NamedTuple):
     """What a campaign does with a spec."""
 
     check: Callable[[Spec], object]  # raises BadValue for an unknown name, or if the client is not installed here
-    run: Callable[[Task], TaskResult]
+    run: Callable[[Task], TaskResult]  # runs the seeds of a task
     block: int  # seeds in a block; a task has whole blocks, except at the end
     warm_up: int  # seeds that every worker runs before the first round, to measure its speed; their results are dropped
     speed: Callable[[Spec], float]  # seeds per second of one worker, assumed before the first measurement
@@ -35,7 +35,7 @@ SCHEDULES = Kind(schedules.scenario_of, schedules.run_task, schedules.BLOCK, 1, 
 
 
 def kind_of(subject: str) -> Kind:
-    """The kind of a spec, by its subject."""
+    """The kind of the specs with this subject."""
     return SCHEDULES if is_scenario(subject) else TRACES
 
 
@@ -45,5 +45,5 @@ def is_scenario(subject: str) -> bool:
 
 
 def run_task(task: Task) -> TaskResult:
-    """Runs the seeds of a task."""
+    """Runs the seeds of a task. Raises BadValue as `check` of its kind."""
     return kind_of(task.spec.subject).run(task)

@@ -1,9 +1,9 @@
 """Local fuzzing: runs consecutive seeds on this machine, up to a number of traces or seconds.
 
-The first phase runs seeds and records a seed for each cause. The trace of a failing seed is replayed with every step
-checked, again and again, each time without the properties that it was found to break; a finding of another kind ends
-this. Broken properties are skipped from then on, so that a frequent defect does not hide a rare one. The second phase
-shrinks several findings of each cause and returns the shortest.
+The first phase runs seeds and records the first seed of each cause. If a seed breaks a property, its trace is replayed
+with every step checked and without that property, until a replay finds nothing or a cause that is no property. Broken
+properties are skipped for the seeds that follow, so that a frequent defect does not hide a rare one. The second phase
+shrinks, for each cause, its finding and findings of following seeds, and keeps the shortest.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _MAX_BLOCKS = 64
 
 
 class Request(NamedTuple):
-    """The parameters of a run. Without `seconds` and `traces` the run does not end. `seconds` includes shrinking."""
+    """The parameters of a run. Without `seconds` and `traces` the run does not end."""
 
     spec: Spec
-    seed: int
+    seed: int  # the first
     traces: int | None = None
-    seconds: float | None = None
-    jobs: int = 1
-    property: str | None = None  # of the properties, check this one only; the model runs alone
-    stop_at_first: bool = False
+    seconds: float | None = None  # with shrinking
+    jobs: int = 1  # processes
+    property: str | None = None  # the only property to check, on the model alone; None: all, and the second side
+    stop_at_first: bool = False  # whether the first phase ends at the first finding
 
 
 @dataclass
@@ -53,9 +53,9 @@ class Run:
     traces: int = 0
     steps: int = 0
     seconds: float = 0.0
-    fuzzing_seconds: float = 0.0
+    fuzzing_seconds: float = 0.0  # of the first phase
     coverage: Total = field(default_factory=Total)
-    causes: dict[Cause, int] = field(default_factory=dict)  # the first seed of each
+    causes: dict[Cause, int] = field(default_factory=dict)  # with the smallest seed seen of each
     findings: list[Found] = field(default_factory=list)
 
     def add_causes(self, causes: dict[Cause, int]) -> None:
@@ -89,7 +89,11 @@ class _ChunkResult(NamedTuple):
 
 
 def target_of_request(request: Request) -> Target:
-    """The target of a request. Raises BadValue for an unknown name, or a property that a run of seeds cannot check."""
+    """The target of a request: with a property, the model alone.
+
+    Raises BadValue for an unknown name, or a property that no trace can violate: it is no safety property, or does not
+    apply to the profile.
+    """
     target = target_of(request.spec)
     if request.property is None:
         return target
@@ -111,7 +115,8 @@ def target_of_request(request: Request) -> Target:
 def run_request(request: Request, progress: Progress = lambda run, phase: None) -> Run:
     """Runs a request. Raises BadValue as `target_of_request`.
 
-    A run that checks one property ends at its first violation: nothing is left to check.
+    A run that checks one property stops at its first violation, because nothing is left to check. `progress` is called
+    a few times a second while seeds run, then before findings are shrunk.
     """
     request = request._replace(stop_at_first=request.stop_at_first or request.property is not None)
     started, run = time.monotonic(), Run()
@@ -137,7 +142,7 @@ def run_request(request: Request, progress: Progress = lambda run, phase: None) 
 
 
 def _in_order(run: Run) -> list[tuple[Cause, int]]:
-    """The causes in the order of their first seeds."""
+    """The causes with their seeds, ordered by seed."""
     return sorted(run.causes.items(), key=lambda each: (each[1], each[0]))
 
 
@@ -236,7 +241,8 @@ def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple
     """Runs seeds one by one. Yields the number of traces so far, and the causes of the last one.
 
     Blocks are counted from the first seed. After ENOUGH findings in a block that are not broken properties, the rest of
-    the block is skipped. (A task of a campaign counts all findings: it skips a property only within a block.)
+    the block is skipped; skipped seeds are not counted as traces. A campaign (`fuzz/campaign/worker.py`) counts broken
+    properties, too.
     """
     done, seed, failed = 0, first, 0
     while traces is None or seed < first + traces:
@@ -262,9 +268,10 @@ def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple
 
 
 def shrunk(request: Request, cause: Cause, seed: int, end: float | None, turns: int) -> Found:
-    """Runs a cause's seed again, replays the finding twice, and shrinks it in one of `turns` parts of the time left.
+    """Runs a cause's seed again, replays the finding twice, and shrinks it. Returns it as a row.
 
-    A finding that does not show again is returned with its whole trace, as shown in none of the replays.
+    Shrinking takes at most the time until `end` (of `time.monotonic()`) divided by `turns`. A finding that does not
+    show again is returned with its whole trace, and `shown` is 0.
     """
     target = target_of_request(request)
     lockstep = _lockstep(request)

@@ -1,9 +1,9 @@
 """Tasks about a real client: each seed is a schedule of a scenario (`fuzz/client/`).
 
 Brokers and client are processes of their own, with a time limit for each request. The first finding of each cause in
-a block is replayed, and shrunk unless a known deviation explains it: then its signature names the deviation. Otherwise
-the signature has the steps of the shrunk schedule. A real client does not behave alike twice, so a finding says in
-how many of how many replays it showed.
+a block is replayed. If a known deviation explains the finding, its signature names the deviation. Otherwise the finding
+is shrunk, and its signature has the steps of the shrunk schedule. A real client need not behave alike twice, so a
+finding says how many of its replays showed it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fuzz.client.schedule import Scenario, find_scenario, generate, schedule_tex
 from fuzz.run.coverage import Row
 from model.machine import BadValue
 
-#: The start of the subject of a spec; the name of a scenario follows.
+#: The subject of a spec is this and the name of a scenario.
 PREFIX = "client."
 #: Schedules in a block: one takes about a second.
 BLOCK = 8
@@ -31,7 +31,7 @@ __all__ = ["BLOCK", "CLIENT", "PREFIX", "run_task", "scenario_of"]
 
 
 def scenario_of(spec: Spec) -> Scenario:
-    """The scenario of a spec. Raises BadValue for an unknown name, or without the client."""
+    """The scenario of a spec. Raises BadValue for an unknown scenario or profile, or if the client is not installed."""
     if not is_installed():
         raise BadValue("the package pulsar-client is missing: pip install 'brokerproof[client]'")
     if spec.profile not in profiles():
@@ -40,7 +40,10 @@ def scenario_of(spec: Spec) -> Scenario:
 
 
 def run_task(task: Task) -> TaskResult:
-    """Runs the schedules of a task, block by block. Cost: a second each, and up to a minute for each new finding."""
+    """Runs the schedules of a task, block by block. Cost: a second each, and up to a minute for each new finding.
+
+    Raises BadValue as `scenario_of`, and BrokerFailed if the brokers fail twice in a block.
+    """
     scenario, started = scenario_of(task.spec), time.perf_counter()
     found, taken, steps, raw = list[Found](), Counter[str](), 0, 0
     for first in range(task.first_seed, task.first_seed + task.traces, BLOCK):
@@ -57,7 +60,7 @@ def run_task(task: Task) -> TaskResult:
 
 
 def _run_block(spec: Spec, scenario: Scenario, seeds: range) -> Hunted:
-    """Runs a block; once more on fresh processes if the brokers fail, which may be due to the machine."""
+    """Runs a block. If the brokers fail, which may be due to the machine, runs it once more with new processes."""
     for last in (False, True):
         try:
             with Harness() as harness:

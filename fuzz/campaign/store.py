@@ -3,9 +3,9 @@
 A commit relies neither on atomic rename, which object stores lack, nor on files that appear whole, which HDFS does not
 guarantee. A table is valid only if a complete commit file names it:
 
-    commit        writes the tables of a round, then its commit file. The name of a table's file contains a part of its
-                  digest, so writing a round again never replaces it with other content. The commit file has the path,
-                  length and digest of each table, and its own digest.
+    commit        writes the tables of a round, then its commit file. The name of a table's file contains the start of
+                  the file's digest, so the file is never overwritten with other content when the round is written
+                  again. The commit file has the path, length and digest of each table, and its own digest.
     commits       returns the rounds that have a complete commit file. Incomplete commit files, and tables that no
                   commit file names, were written by a driver that died; they count as if they were not there.
     read_table    checks the digest of a committed table.
@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fuzz.platform.json import NotJSON, from_json, to_json
-from fuzz.platform.spark import file_system
+from fuzz.platform.spark import file_system, reaching
 from model.machine import BadValue
 
 _COMMITS = "commits"
@@ -36,7 +36,7 @@ _UNFINISHED = ".unfinished"
 
 
 class Store(Protocol):
-    """A folder of files, named by paths relative to it."""
+    """A folder of files, named by paths relative to it. `read`, `write` and `sizes` raise BadValue if access fails."""
 
     def read(self, name: str) -> bytes | None:
         """The content of a file, or None if there is none."""
@@ -45,10 +45,10 @@ class Store(Protocol):
         """Writes a file, replacing one of that name. If the writer dies, the file may be missing or incomplete."""
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The visible files of a folder by name, with their lengths in bytes."""
+        """The visible files of a folder by name, with their lengths in bytes. Empty if there is no such folder."""
 
     def path(self, name: str) -> str:
-        """The path or URI of a file, for messages."""
+        """The path or URI of a file; with an empty name, of the folder."""
 
 
 class LocalStore:
@@ -60,13 +60,16 @@ class LocalStore:
 
     def read(self, name: str) -> bytes | None:
         """As Store.read."""
+        path = self.root / name
         try:
-            return (self.root / name).read_bytes()
+            return path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as problem:
+            raise BadValue(f"{path} cannot be read: {problem.strerror}; choose another --out") from None
 
     def write(self, name: str, data: bytes) -> None:
-        """As Store.write. Raises BadValue when the folder cannot be written."""
+        """As Store.write."""
         path = self.root / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,28 +136,31 @@ class HadoopStore:
     def read(self, name: str) -> bytes | None:
         """As Store.read."""
         path = self._path(name)
-        if not self.files.exists(path):
-            return None
-        stream = self.files.open(path)
-        try:
-            return bytes(self.jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-        finally:
-            stream.close()
+        with reaching(self.path(name)):
+            if not self.files.exists(path):
+                return None
+            stream = self.files.open(path)
+            try:
+                return bytes(self.jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
 
     def write(self, name: str, data: bytes) -> None:
         """As Store.write."""
-        stream = self.files.create(self._path(name), True)  # True: overwrite
-        try:
-            stream.write(bytearray(data))
-        finally:
-            stream.close()
+        with reaching(self.path(name)):
+            stream = self.files.create(self._path(name), True)  # True: overwrite
+            try:
+                stream.write(bytearray(data))
+            finally:
+                stream.close()
 
     def sizes(self, folder: str) -> dict[str, int]:
         """As Store.sizes."""
         path = self._path(folder)
-        if not self.files.exists(path):
-            return {}
-        found = {status.getPath().getName(): int(status.getLen()) for status in self.files.listStatus(path)}
+        with reaching(self.path(folder)):
+            if not self.files.exists(path):
+                return {}
+            found = {status.getPath().getName(): int(status.getLen()) for status in self.files.listStatus(path)}
         return {name: found[name] for name in sorted(found) if _is_visible(name)}
 
     def path(self, name: str) -> str:
@@ -168,7 +174,7 @@ def _is_visible(name: str) -> bool:
 
 
 def is_local(uri: str) -> bool:
-    """Whether a URI is a path on this machine: it has no scheme, or the scheme `file`."""
+    """Whether a URI names a path on this machine: it has no scheme, or the scheme `file`."""
     return urlsplit(uri).scheme in ("", "file")
 
 
@@ -208,9 +214,10 @@ class Commit(NamedTuple):
 def commit(store: Store, number: int, tables: Mapping[str, pa.Table]) -> Commit:
     """Writes a round's tables, then its commit file. Returns the commit. Cost: linear in the size of the tables.
 
-    An attempt is counted for each commit file of the round that is there; the first complete one is valid.
+    The names of the files contain the number of earlier attempts at this round, which is the number of its commit
+    files. If several commit files are complete, the one of the first attempt counts.
     """
-    attempt = len([name for name in store.sizes(_COMMITS) if name.startswith(_round_name(number))])
+    attempt = len([name for name in store.sizes(_COMMITS) if name.startswith(f"{_round_name(number)}-")])
     files = {}
     for name, table in tables.items():
         data = as_parquet(table)

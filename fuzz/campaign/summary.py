@@ -16,20 +16,21 @@ _SEEDS = 256
 
 
 def coverage_of(spec: Spec, seed: int, total: Total) -> dict[str, Any]:
-    """The coverage of a component as one object."""
+    """The coverage of a component as one object (`Total.summary`). `seed` is the first of the run."""
     return total.summary(target_of(spec).subject, configs_of(spec, seed))
 
 
 def configs_of(spec: Spec, seed: int) -> list[Any]:
-    """The configs of a run's first seeds. Only goals that apply to one of them are expected."""
+    """The different configs of the `_SEEDS` seeds from `seed` on. Only goals that apply to one of them are expected."""
     target = target_of(spec)
     return list({recipe(target.subject, target.config, seed + i)[0].config for i in range(_SEEDS)})
 
 
 def failures(spec: Spec, seed: int, total: Total, steps: int) -> list[str]:
-    """Coverage goals not reached and actions that never succeeded within `min_steps_for_coverage` steps.
+    """A line for each coverage goal that a run of `steps` did not reach, and for each action that never succeeded.
 
-    Empty for a run against another profile or with a seeded bug: such a run searches for a difference.
+    Empty if the run has fewer steps than the subject's `min_steps_for_coverage`, is against another profile or has a
+    seeded bug: such a run searches for a difference.
     """
     subject = target_of(spec).subject
     if spec.mutant is not None or spec.against is not None or steps < subject.min_steps_for_coverage:
@@ -53,24 +54,21 @@ def campaign_failures(plan: Plan, state: State) -> list[str]:
 
 
 class Compared(NamedTuple):
-    """The differences between two campaigns: signatures of findings, and coverage that only the newer one has.
+    """The differences between two campaigns on the components that both ran."""
 
-    `known` has the signatures of findings of both.
-    """
-
-    older: str
-    version: str
-    subjects: list[str]
-    new: list[str]
-    gone: list[str]
-    known: list[str]
-    coverage_gained: list[str]
+    older: str  # the folder of the older campaign
+    version: str  # of the code that ran the older campaign
+    subjects: list[str]  # the components
+    new: list[str]  # signatures of findings that only the newer campaign has
+    gone: list[str]  # those that only the older one has
+    known: list[str]  # those that both have
+    coverage_gained: list[str]  # a line for each coverage key that only the newer one reached
 
 
 def compared(newer: tuple[Plan, State], older: tuple[Plan, State], name: str) -> Compared:
-    """Compares two campaigns on the components that both ran under one profile; `name` is the older one's folder.
+    """Compares two campaigns on the components that both ran with the same profile and second side.
 
-    Raises BadValue if they have no component with the same profile in common.
+    `name` is the older one's folder. Raises BadValue if there is no such component.
     """
     before = {(s.subject, s.profile, s.against) for s in older[0].specs}
     common = {s.subject for s in newer[0].specs if (s.subject, s.profile, s.against) in before}
@@ -95,9 +93,9 @@ def _signatures(state: State, subjects: set[str]) -> set[tuple[str, str]]:
 
 
 def _gained(subject: str, newer: State, older: State) -> list[str]:
-    """The coverage goals, refused actions and pairs of actions that only the newer campaign reached.
+    """A line for each coverage goal, refused action and pair of actions that only the newer campaign reached.
 
-    Of abstract states only the number is given: their keys are long.
+    Abstract states get one line with their number, because their keys are long.
     """
     now, then = (state.coverage.get(subject, Total()) for state in (newer, older))
     lines = []

@@ -4,8 +4,9 @@ Seeds are grouped in blocks of a fixed size. The findings of a block, their shru
 code and the block alone. A task is any number of blocks, so neither the number of workers nor that of partitions
 changes a result.
 
-Within a block, the first finding of each cause is replayed twice and shrunk. A property that was violated is skipped
-for the rest of the block, so that a common defect does not hide a rare one. A block with too many findings stops early.
+Within a block, the first finding of each cause is replayed twice, and shrunk if both replays show it. A property that
+was violated is skipped for the rest of the block, so that a common defect does not hide a rare one. After ENOUGH
+findings the rest of a block is skipped.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 from fuzz.platform.json import from_json, to_json
 from fuzz.platform.version import check_version, code_version
 from fuzz.run.checks import NONE_SKIPPED, all_but
-from fuzz.run.coverage import Row, Total
+from fuzz.run.coverage import Row, total_of
 from fuzz.run.finding import Cause, Finding
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.replay import replay
@@ -33,11 +34,11 @@ ENOUGH = 8
 
 
 class Spec(NamedTuple):
-    """The parameters of a task besides its seeds."""
+    """The parameters of a task besides its seeds. The names are those of the command line."""
 
     subject: str
     profile: str = "reference"
-    against: str | None = None
+    against: str | None = None  # another profile, as the second side; None: no other profile
     mutant: str | None = None
     steps: int | None = None  # of one trace; None: the subject's default
 
@@ -51,23 +52,23 @@ class Task(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A finding as a table row, with its shrunk trace."""
+    """A finding as a table row, with its trace; `length` and `shrunk_length` are numbers of calls."""
 
     subject: str
     profile: str
     signature: str
     cause: str
-    seed: int
+    seed: int  # -1: not made from a seed
     length: int
     shrunk_length: int
     message: str
-    shown: int  # in how many of how many replays
+    shown: int  # the number of replays that showed the finding
     replays: int
-    trace: str  # the shrunk trace, in the trace file format; or the shrunk schedule
+    trace: str  # in the trace file format; or a schedule
 
     @property
     def reproduced(self) -> bool:
-        """Whether every replay showed it."""
+        """Whether every replay showed the finding."""
         return self.shown == self.replays
 
 
@@ -75,8 +76,8 @@ class TaskResult(NamedTuple):
     """The result of a task."""
 
     task: Task
-    traces: int
-    skipped: int  # traces not run, because their block had ENOUGH findings
+    traces: int  # traces that were run
+    skipped: int  # traces that were not run, because their block had ENOUGH findings
     steps: int
     seconds: float
     raw_findings: int  # before deduplication
@@ -91,11 +92,14 @@ def target_of(spec: Spec) -> Target:
 
 
 def run_task(task: Task) -> TaskResult:
-    """Runs the seeds of a task, block by block. Cost: a few microseconds a step, seconds for each shrunk finding."""
+    """Runs the seeds of a task, block by block. Raises BadValue for an unknown name in the spec.
+
+    Cost: a few microseconds a step, seconds for each shrunk finding.
+    """
     started = time.perf_counter()
     target = target_of(task.spec)
-    total, found = Total(), list[Found]()
-    traces = steps = raw = 0
+    found = list[Found]()
+    traces = raw = 0
     shrinking = 0.0
     lockstep = Lockstep(target, steps=task.spec.steps)
     for first in range(task.first_seed, task.first_seed + task.traces, BLOCK):
@@ -106,16 +110,14 @@ def run_task(task: Task) -> TaskResult:
         fuzzed = time.perf_counter()
         found += [found_of(target, task.spec, f) for f in _first_of_each_cause(findings)]
         shrinking += time.perf_counter() - fuzzed
-    steps = lockstep.coverage.steps
-    for row in lockstep.coverage.rows():
-        total.add(row)
+    coverage = lockstep.coverage
     seconds = time.perf_counter() - started
-    skipped, rows = task.traces - traces, tuple(total.rows())
-    return TaskResult(task, traces, skipped, steps, seconds, raw, tuple(found), rows, shrinking)
+    skipped, rows = task.traces - traces, tuple(total_of(coverage).rows())
+    return TaskResult(task, traces, skipped, coverage.steps, seconds, raw, tuple(found), rows, shrinking)
 
 
 def _run_block(lockstep: Lockstep, seeds: range) -> tuple[int, list[Finding]]:
-    """Returns how many traces of a block were run, and the findings."""
+    """Runs the traces of a block. Returns how many were run, and their findings."""
     findings: list[Finding] = []
     lockstep.skipped = NONE_SKIPPED
     for done, seed in enumerate(seeds, 1):
@@ -143,7 +145,10 @@ def found_of(
     until: float | None = None,
     shrinker: Callable[..., Finding] = shrink,
 ) -> Found:
-    """Replays a finding twice and shrinks it. Returns it as a row."""
+    """Replays a finding twice, and shrinks it if both replays show it. Returns the finding as a row.
+
+    `shrinker` is called with target, finding and `until`, the `time.monotonic()` at which shrinking ends, if any.
+    """
     skipped = all_but(target.subject, finding.broken_property)
     again = [replay(target.drawn(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
     shown = sum([f is not None and f.cause == finding.cause for f in again])
@@ -167,7 +172,7 @@ def found_of(
 
 
 def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
-    """Returns a finding as a trace: its calls with the model's outcomes, and the violation at the end."""
+    """Returns a finding as a trace: its calls with the model's outcomes, and in the header what is wrong at the end."""
     target = target.drawn(finding.config)
     machine = target.subject.machine
     operations, state = list[Operation](), machine.start(finding.config)
@@ -224,7 +229,7 @@ def result_text(result: TaskResult) -> str:
 
 
 def result_from(text: str) -> TaskResult:
-    """Returns the result of a JSON text."""
+    """The inverse of `result_text`."""
     data = from_json(text)
     task = data.pop("task")
     data["task"] = Task(Spec(**task["spec"]), task["first_seed"], task["traces"])

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from fuzz.campaign.grid import on_spark, round_of, run_grid, run_here
+from fuzz.campaign.grid import cells_per_round, on_spark, run_grid, run_here
 from fuzz.campaign.store import HadoopStore, LocalStore, Store, check_writable, is_local, local_path
 from fuzz.commands import Result
 from fuzz.platform.progress import showing
@@ -83,7 +83,7 @@ def run(options: Options, console: Console) -> CompareResult:
             workloads[0].row,
             cells,
             runner,
-            round_of(spark),
+            cells_per_round(spark),
             store,
             lambda n: update(n, len(cells), "cells"),
         )
