@@ -19,7 +19,7 @@ RESTARTS = ("crash", "reopen")
 Left = list[int]
 
 
-def everything(cfg: Config, entry: int) -> int:
+def all_messages(cfg: Config, entry: int) -> int:
     """Returns the mask of all messages of an entry."""
     return (1 << cfg.batch_sizes[entry % len(cfg.batch_sizes)]) - 1
 
@@ -28,7 +28,7 @@ def left(cfg: Config, acks: Acks, count: int) -> Left:
     """Returns the masks of the unacknowledged messages of the first entries."""
     ack_sets = {p.entry: p.remaining for p in acks.partial}
     return [
-        0 if n < acks.first_unacked or acks.deleted >> n & 1 else ack_sets.get(n, -1) & everything(cfg, n)
+        0 if n < acks.first_unacked or acks.deleted >> n & 1 else ack_sets.get(n, -1) & all_messages(cfg, n)
         for n in range(count)
     ]
 
@@ -38,7 +38,7 @@ def entries(s: State) -> int:
     return sum(s.ledgers)
 
 
-def left_in(cfg: Config, s: State) -> Left:
+def unacked_messages(cfg: Config, s: State) -> Left:
     """Returns the masks of the unacknowledged messages of all entries, in memory."""
     return left(cfg, s.acks, entries(s))
 
@@ -82,7 +82,7 @@ def fits(cfg: Config, s: State, acks: Acks) -> bool:
 
 def left_after(cfg: Config, reset: Reset, count: int) -> Left:
     """Returns the masks of the first entries after a reset."""
-    rest = [0 if n < reset.entry else everything(cfg, n) for n in range(count)]
+    rest = [0 if n < reset.entry else all_messages(cfg, n) for n in range(count)]
     if reset.remaining is not None:
         rest[reset.entry] &= reset.remaining
     return rest
@@ -120,7 +120,7 @@ def acknowledged_message_stays_acknowledged(cfg: Config, before: State, event: E
     return (
         after.acks is before.acks
         or may_undo_acks(before, event)
-        or is_subset(left_in(cfg, after)[: entries(before)], left_in(cfg, before))
+        or is_subset(unacked_messages(cfg, after)[: entries(before)], unacked_messages(cfg, before))
     )
 
 
@@ -133,11 +133,11 @@ def individual_ack_intersects_remaining_messages(cfg: Config, before: State, eve
     """
     if is_error(event):
         return True
-    wanted = left_in(cfg, before)
+    wanted = unacked_messages(cfg, before)
     for ack in event.arguments["acks"]:
         wanted[number(before, ack)] &= requested(before, ack)
     deleted = [n for n, rest in enumerate(wanted) if n < after.acks.first_unacked or after.acks.deleted >> n & 1]
-    return left_in(cfg, after) == wanted and deleted == [n for n, rest in enumerate(wanted) if rest == 0]
+    return unacked_messages(cfg, after) == wanted and deleted == [n for n, rest in enumerate(wanted) if rest == 0]
 
 
 @always(batch_acks, on=("ack_cumulative",))
@@ -148,10 +148,10 @@ def cumulative_ack_acknowledges_up_to_its_message(cfg: Config, before: State, ev
     if is_error(event):
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
-    entry, wanted = number(before, ack), left_in(cfg, before)
+    entry, wanted = number(before, ack), unacked_messages(cfg, before)
     wanted[:entry] = [0] * entry
     wanted[entry] &= requested(before, ack)
-    return left_in(cfg, after) == wanted
+    return unacked_messages(cfg, after) == wanted
 
 
 @always(batch_acks, on=("ack_individual",))
@@ -176,7 +176,7 @@ def ack_returns_number_of_newly_acked_messages(cfg: Config, before: State, event
     """An acknowledgement returns the number of messages that it newly acknowledged."""
     if is_error(event):
         return True
-    newly_acked = [a & ~b for a, b in zip(left_in(cfg, before), left_in(cfg, after), strict=True)]
+    newly_acked = [a & ~b for a, b in zip(unacked_messages(cfg, before), unacked_messages(cfg, after), strict=True)]
     return bool(event.outcome == sum(mask.bit_count() for mask in newly_acked))
 
 
@@ -187,7 +187,7 @@ def fault_of(cfg: Config, s: State, ack: Ack) -> str:
         last = max([(i, count - 1) for i, count in enumerate(sizes, 1) if count], default=(1, -1))
         return "after the last entry" if tuple(ack.position) > last else "no entry"
     is_known = cfg.batch_sizes_are_known and bool(ack.ack_set)
-    return "beyond the batch" if is_known and mask(ack) & ~everything(cfg, number(s, ack)) else ""
+    return "beyond the batch" if is_known and mask(ack) & ~all_messages(cfg, number(s, ack)) else ""
 
 
 def mask(ack: Ack) -> int:
@@ -239,7 +239,7 @@ def only_acks_resets_and_recovery_change_acks(cfg: Config, before: State, event:
 @always(batch_acks, on=("add_entry",))
 def added_entry_is_unacknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
     """All messages of an added entry are unacknowledged, and adding it changes no other entry's acknowledgements."""
-    return left_in(cfg, after) == [*left_in(cfg, before), everything(cfg, entries(before))]
+    return unacked_messages(cfg, after) == [*unacked_messages(cfg, before), all_messages(cfg, entries(before))]
 
 
 @always(batch_acks, on=("add_entry", "roll_ledger", "begin_read", "flush", *ENDS, *RESTARTS, "end_read"))
@@ -298,7 +298,7 @@ def ack_set_has_some_but_not_all_messages(cfg: Config, s: State) -> bool:
     return all(
         p.entry >= s.acks.first_unacked
         and not s.acks.deleted >> p.entry & 1
-        and 0 < p.remaining < everything(cfg, p.entry)
+        and 0 < p.remaining < all_messages(cfg, p.entry)
         for p in s.acks.partial
     )
 
@@ -333,15 +333,16 @@ def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event:
     """A read delivers the next entry that is not deleted, with the bits of its unacknowledged messages."""
     if is_error(event):
         return True
-    rest = left_in(cfg, before)
+    rest = unacked_messages(cfg, before)
     entry = next((n for n in range(before.read_position, len(rest)) if rest[n]), None)
     if entry is None or event.outcome is None:
         return entry is None and event.outcome is None and after.read_position == before.read_position
     words = event.outcome.ack_set
-    delivered = everything(cfg, entry) if words is None else sum(word % 2**64 << 64 * i for i, word in enumerate(words))
+    ack_set = sum(word % 2**64 << 64 * i for i, word in enumerate(words or ()))
+    delivered = all_messages(cfg, entry) if words is None else ack_set
     is_it = (
         event.outcome.position == position_of(before.ledgers, entry)
-        and delivered & everything(cfg, entry) == rest[entry]
+        and delivered & all_messages(cfg, entry) == rest[entry]
     )
     return is_it and after.read_position == entry + 1
 
@@ -354,7 +355,7 @@ def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event
     """After a recovery, each acknowledged message was acknowledged before, or is by the reset that a crash survives."""
     if is_error(event):
         return True
-    known, found = left_in(cfg, before), left_in(cfg, after)
+    known, found = unacked_messages(cfg, before), unacked_messages(cfg, after)
     to_apply = before.writing.to_apply if before.writing is not None else None
     if to_apply is None or not event.arguments["write_survives"]:
         return is_subset(known, found)
@@ -450,7 +451,7 @@ def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after
     if not resets:
         return True
     wanted = left_after(cfg, resets[-1], entries(after))
-    return left_in(cfg, after) == wanted and after.read_position == resets[-1].entry and not after.dirty
+    return unacked_messages(cfg, after) == wanted and after.read_position == resets[-1].entry and not after.dirty
 
 
 @always(batch_acks, on=("reset",))
@@ -463,7 +464,7 @@ def reset_takes_effect_with_its_write(cfg: Config, before: State, event: Event, 
     remaining = requested(before, ack) if ack.ack_set else -1
     last = after.queued[-1] if after.queued else after.writing and after.writing.resets[-1]
     is_next = event.outcome == before.next_ticket == after.next_ticket - 1
-    return is_next and last == Reset(event.outcome, to, None if remaining in (-1, everything(cfg, to)) else remaining)
+    return is_next and last == Reset(event.outcome, to, None if remaining in (-1, all_messages(cfg, to)) else remaining)
 
 
 @always(batch_acks)
@@ -497,8 +498,9 @@ def last_message_of_batch_is_acked(cfg: Config, before: State, event: Event, aft
     if is_error(event):
         return False
     ack_sets = {p.entry: p.remaining for p in before.acks.partial}
+    unacked = unacked_messages(cfg, after)
     return any(
-        number(before, ack) in ack_sets and any(ack.ack_set or ()) and left_in(cfg, after)[number(before, ack)] == 0
+        number(before, ack) in ack_sets and any(ack.ack_set or ()) and unacked[number(before, ack)] == 0
         for ack in event.arguments["acks"]
     )
 

@@ -120,13 +120,13 @@ def test_the_report_is_one_file_without_links_to_others(seeded: Ran) -> None:
 
 def test_the_report_names_the_version_that_ran(seeded: Ran) -> None:
     plan, state, findings = seeded
-    assert "report written by" not in render(plan, state, findings, [])
+    assert "page was written by" not in render(plan, state, findings, [])
     store = MemoryStore()
     open_campaign(store, plan._replace(version="0.1.0+older"))
     old = read_plan(store)
     assert old.version == "0.1.0+older"
     html = render(old, state, findings, [])
-    assert "version <code>0.1.0+older</code> (report written by version <code>" in html
+    assert "brokerproof <code>0.1.0+older</code> (this page was written by <code>" in html
 
 
 def test_the_report_shows_a_finding_step_by_step(seeded: Ran) -> None:
@@ -162,10 +162,10 @@ def test_the_speed_of_a_worker_is_that_of_fuzzing_alone(seeded: Ran) -> None:
 
 
 def test_the_report_says_what_ran(seeded: Ran, shipped: Ran) -> None:
-    assert "Model and implementation in lockstep (range_cache)" in render(*seeded, [])
-    assert "Model alone" not in render(*seeded, [])
-    assert "Model alone (range_cache)" in render(*shipped, [])
-    assert "in lockstep (" not in render(*shipped, [])
+    assert "Model and implementation ran in lockstep for range_cache" in render(*seeded, [])
+    assert "The model ran alone" not in render(*seeded, [])
+    assert "The model ran alone for range_cache" in render(*shipped, [])
+    assert "in lockstep" not in render(*shipped, [])
 
 
 def test_a_goal_that_was_not_reached_is_red(seeded: Ran) -> None:

@@ -189,7 +189,7 @@ def show(console: Console, result: CampaignResult) -> None:
     """Prints the findings step by step, then the totals."""
     show_findings(console, result.findings)
     for line in result.never:
-        console.print(f"[red]not reached[/] {escape(line)}")
+        console.print(f"[red]failed[/] {escape(line)}")
     speed = result.steps / result.seconds if result.seconds else 0.0
     time = f"{result.seconds:,.0f} s by the clock in {result.rounds:,} complete rounds"
     work = f"{result.shrinking_share:.0%} of the workers' time was replaying and shrinking findings"

@@ -165,11 +165,11 @@ def show(console: Console, result: ClientResult) -> None:
         if each.defect:
             row = each.defect
             known = f"{row.symptom} ({row.severity}; {row.versions})"
-            lines = [("known", known), ("mechanism", row.mechanism), ("leads to", row.consequence), *lines]
+            lines = [("known", known), ("mechanism", row.mechanism), ("consequence", row.consequence), *lines]
         lines += [(str(index), step) for index, step in enumerate(each.steps, 1)]
         lines += [("observed", each.message), ("schedule", each.trace)]
         for name, text in lines:
-            console.print(f"{name:>10}  {escape(text)}")
+            console.print(f"{name:>13}  {escape(text)}")
         console.print()
     speed = f"{result.messages:,} messages, {result.messages_per_second:,.0f} messages/s, {result.seconds:.1f} s"
     console.print(f"{result.scenario}, {result.client}, profile {result.profile}: {speed}")

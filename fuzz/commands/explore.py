@@ -161,7 +161,7 @@ def show(console: Console, result: ExploreResult) -> None:
     for each in result.violations:
         console.print(f"[bold red]violated[/]  [bold]{escape(each.cause)}[/]  {each.length} steps")
         show_explanation(console, each.explanation)
-        console.print(f"  {'replay':>9}  brokerproof replay {escape(each.trace)}")
+        console.print(f"  {'replay':>11}  brokerproof replay {escape(each.trace)}")
         console.print()
     verdict = "visited" if result.violations else "exhausted"
     has_hung = any(Cause.parse(each.cause).kind is Kind.HANG for each in result.violations)

@@ -137,7 +137,7 @@ def show(console: Console, result: FuzzResult) -> None:
     """Prints the findings step by step, then the totals."""
     show_findings(console, result.findings)
     for line in result.never:
-        console.print(f"[red]not reached[/] {escape(line)}")
+        console.print(f"[red]failed[/] {escape(line)}")
     profile = result.profile if result.against is None else f"{result.profile} against {result.against}"
     console.print(f"{result.subject}, profile {profile}: {_SIDES[result.compared_with]}")
     processes = "1 process" if result.processes == 1 else f"{result.processes} processes together"

@@ -27,7 +27,7 @@ from fuzz.report.diagram import draw
 from fuzz.report.finding import grouped
 from fuzz.report.records import OF_STATES, Shown
 from fuzz.report.sequence import sequence_chart
-from fuzz.report.text import change_text, first_sentence, rule_text, text_of
+from fuzz.report.text import change_text, first_sentence, outcome_text, rule_text, text_of
 from fuzz.run.coverage import Total
 from fuzz.subject import Subject
 from fuzz.target import Second
@@ -73,6 +73,7 @@ def page(template: str, filters: Mapping[str, Callable[..., Any]] | None = None,
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
     environment.filters |= {
         "text": text_of,
+        "outcome": outcome_text,
         "change": change_text,
         "sentence": first_sentence,
         "prose": prose,

@@ -10,7 +10,7 @@ from fuzz.defects.table import NO_REPORT
 from fuzz.report.changes import changes
 from fuzz.report.finding import grouped
 from fuzz.report.records import OF_STATES, Explanation, Shown
-from fuzz.report.text import call_text, change_text, rule_text, text_of
+from fuzz.report.text import call_text, change_text, outcome_text, rule_text, text_of
 from fuzz.run.finding import Kind
 
 #: The terminal shows at most this many characters of a value; the trace file has the whole value.
@@ -40,7 +40,7 @@ def _show_heading(console: Console, finding: Shown, number: str) -> None:
     if finding.defect is not None:
         defect = finding.defect
         _show_line(console, "known", f"{defect.symptom} ({defect.severity}; {defect.versions})")
-        for heading, text in (("mechanism", defect.mechanism), ("leads to", defect.consequence)):
+        for heading, text in (("mechanism", defect.mechanism), ("consequence", defect.consequence)):
             if text:
                 _show_line(console, heading, text)
         _show_line(console, "upstream", defect.link or NO_REPORT)
@@ -53,12 +53,12 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
         _show_line(console, "problem", explanation.problem)
     for number, step in enumerate(explanation.steps, 1):
         java = f"  [dim]{', '.join(step.java)}[/]" if step.java else ""
-        console.print(f"  {number:>9}  [bold]{_truncated(call_text(step))}[/]{java}")
+        console.print(f"  {number:>11}  [bold]{_truncated(call_text(step))}[/]{java}")
         if step.differs:
-            _show_detail(console, f"model returns {text_of(step.outcome)}")
-            _show_detail(console, f"{explanation.other} returns {text_of(step.other_outcome)}")
+            _show_detail(console, f"model {outcome_text(step.outcome)}")
+            _show_detail(console, f"{explanation.other} {outcome_text(step.other_outcome)}")
         elif step.outcome is not None:
-            _show_detail(console, f"returns {text_of(step.outcome)}")
+            _show_detail(console, outcome_text(step.outcome))
         for change in step.changes:
             _show_detail(console, change_text(change))
     if explanation.kind in OF_STATES:
@@ -69,7 +69,7 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
     elif explanation.kind in (Kind.CRASH, Kind.STRUCTURE, Kind.HANG, Kind.PROTOCOL, Kind.UNSTABLE):
         _show_line(console, "actual", str(explanation.actual))
     for condition in explanation.conditions:
-        _show_line(console, "true" if condition.value else "false", condition.text)
+        _show_line(console, "is true" if condition.value else "is false", condition.text)
         lines = [f"{text} = {text_of(value)}" for text, value in condition.values.items()]
         for line in [each for each in lines if len(each) <= _WIDTH] or lines:
             _show_detail(console, line)
@@ -88,11 +88,11 @@ def _show_guarantee(console: Console, explanation: Explanation) -> None:
 
 
 def _show_line(console: Console, heading: str, text: str) -> None:
-    console.print(f"  [dim]{heading:>9}[/]  {_truncated(text)}")
+    console.print(f"  [dim]{heading:>11}[/]  {_truncated(text)}")
 
 
 def _show_detail(console: Console, text: str) -> None:
-    console.print(f"               {_truncated(text)}", style="dim")
+    console.print(f"                 {_truncated(text)}", style="dim")
 
 
 def _truncated(text: str) -> str:

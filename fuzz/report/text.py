@@ -24,9 +24,23 @@ def call_text(step: Step) -> str:
     return f"{step.action}({', '.join(f'{k}={text_of(v)}' for k, v in step.arguments.items())})"
 
 
+def outcome_text(outcome: Any) -> str:
+    """Returns an outcome as text: what the action returns or, for a refusal or a failure, its kind and reason."""
+    if isinstance(outcome, dict) and list(outcome) == ["kind", "why"]:
+        return f"fails ({outcome['kind']}): {outcome['why']}"
+    return f"returns {text_of(outcome)}"
+
+
 def rule_text(rule: NeededRule) -> str:
-    """Returns a rule as one line of text: its value, its origin, and the class or proposal that it is from."""
-    return f"{rule.name} = {text_of(rule.value)} ({rule.origin}; {rule.source})"
+    """Returns a rule as one line of text: its value, how it is known, and the class or proposal that it is from."""
+    value = rule.value if isinstance(rule.value, str) else text_of(rule.value)
+    return f"{rule.name} = {value} ({rule.origin}: {_clause_of(value, rule.source)})"
+
+
+def _clause_of(value: str, source: str) -> str:
+    """Returns the part of a rule's source that is about one value; the whole source if no part names the value."""
+    clauses = [clause.partition(": ") for clause in source.split("; ")]
+    return next((text for name, colon, text in clauses if colon and name == value), source)
 
 
 def change_text(change: Change) -> str:

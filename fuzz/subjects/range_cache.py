@@ -398,10 +398,10 @@ subject = Subject(
         },
     },
     guidance={
-        "weights": "used: without them the median number of steps to kill doubles, and one seeded bug survives",
-        "swarms": "used: without them one seeded bug survives; the median hardly changes",
-        "situations": "not used: weights that depend on the state did not lower the median",
-        "corpus": "not used: traces that start from an interesting trace needed more steps",
+        "weights": "used: without weights, the median of steps to find a seeded bug doubles, and one bug is not found",
+        "swarms": "used: without swarms, one seeded bug is not found; the median hardly changes",
+        "situations": "not used: with weights that depend on the state, the median is not lower",
+        "corpus": "not used: traces that begin like an earlier trace with new coverage needed more steps",
     },
     abstract=coverage_key,
     measures={
