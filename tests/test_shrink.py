@@ -5,12 +5,13 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, starmap
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from fuzz.defects.table import find_defect
 from fuzz.explore.search import bounded, explore
 from fuzz.mutation.kill_matrix import fuzz_mutant, is_of_model
 from fuzz.run.call import Call
@@ -181,6 +182,46 @@ def test_the_same_cause_at_another_call_makes_a_trace_shorter() -> None:
     assert len(short.calls) > len(best.calls) == 15
     assert best.cause == short.cause == finding.cause
     assert best.seed == finding.seed
+
+
+@pytest.mark.parametrize(
+    ("component", "defect", "calls", "least"),
+    [
+        (
+            "cache_steps",
+            "periodic-task-erases-eviction-in-progress",
+            [
+                ("insert", (0, 0, 0, 0)),
+                *[(name, (0,)) for name in ("publish", "count_in_cache", "count_in_total")],
+                *[("begin_periodic_eviction", ()), ("peek", ()), ("visit_for_time", (True,))],
+                *[(name, ()) for name in ("unmap_evicted", "mark_evicted_removed", "subtract_evicted")],
+                *[(name, ()) for name in ("pop", "recycle", "peek")],
+                *[(name, ()) for name in ("report_evicted", "measure", "end_eviction")],
+                ("schedule", (0,)),
+                *[(name, ()) for name in ("begin_periodic_eviction", "peek", "measure", "end_eviction")],
+            ],
+            10,
+        ),
+        (
+            "bundle_transfer",
+            "stale-owner-loads-topic-again",
+            [
+                *[("transfer", (1,)), ("override_stuck", (1,)), ("deliver", (1,)), ("jump", (2,)), ("deliver", (1,))],
+                *[("suspect", (1,)), ("override", (0,)), ("register", (1,)), ("break_connection", (0, 2))],
+                *[("lookup", (0, 2, 1)), ("connect", (0, 2)), ("begin_load", (0, 1)), ("open_topic", (0, 1, 0))],
+            ],
+            11,
+        ),
+    ],
+)
+def test_another_order_and_another_call_make_a_trace_shorter(
+    component: str, defect: str, calls: list[tuple[str, Any]], least: int
+) -> None:
+    row = find_defect(component, defect)
+    target = Target(find_subject(component), row.config())
+    finding = replay(target, list(starmap(Call, calls)), skipped=all_but(target.subject, row.property))
+    assert finding is not None
+    assert len(finding.calls) == len(calls) > len(shrink(target, finding).calls) == least
 
 
 @pytest.mark.nightly

@@ -35,7 +35,7 @@ MOST_STEPS = 2_000_000
 #: If a shrunk trace has more steps, the next findings are shrunk as well, and the shortest trace counts.
 LONG = 10
 #: How many findings of one defect are shrunk at most, and the budget of each in steps.
-_MOST_SHRUNK, _SHRINK_STEPS = 6, 30_000
+_MOST_SHRUNK, _SHRINK_STEPS = 6, 60_000
 _HEAD = """| defect | severity | versions | upstream | breaks | steps | length |
 |---|---|---|---|---|---|---|"""
 _NOT_SHOWN = "not shown |"

@@ -5,10 +5,12 @@ represented by its rank in the domain ("the second open copy"), because generate
 removed.
 
     remove      long runs of one action; chunks of calls, from half of the trace down to single calls; pairs of calls
+    move        one call to an earlier index, if the cause then shows earlier
     cut         the trace after an earlier call, replaced by one that shows the same cause
     simplify    each argument and setting to a value earlier in its domain, in one call or in all calls with this value;
                 wide integers to small ones
     trade       remove one call, change one argument of another call or one setting
+    merge       replace two neighbouring calls by any one action
     substitute  remove one call, replace another call by any action; in very short counterexamples only
     reduce      replace a call by an action with fewer arguments
     order       swap neighbouring calls into the machine's order of actions, so that equal causes get equal signatures
@@ -44,7 +46,7 @@ BUDGET_STEPS = 120_000
 _HANG_SECONDS_OF_A_HANG = HANG_SECONDS / 20
 #: Calls are substituted only in counterexamples with at most this many steps: each index has hundreds of candidates.
 _MAX_STEPS_TO_SUBSTITUTE = 6
-#: Calls are traded only in counterexamples with at most this many steps.
+#: Calls are traded and merged only in counterexamples with at most this many steps.
 _MAX_STEPS_TO_TRADE = 24
 #: A run of one action that is at least this long is first removed as a whole.
 _MIN_RUN = 16
@@ -101,8 +103,10 @@ class Shrinker:
             while size != (size := self._measure()):
                 self._remove_runs()
                 self._remove_chunks()
+                self._move_earlier()
                 self._simplify()
                 self._remove_pairs()
+                self._merge()
                 self._end_earlier()
                 self._trade()
                 self._use_fewer_arguments()
@@ -118,13 +122,16 @@ class Shrinker:
     def _measure(self) -> tuple[int, Candidate]:
         return len(self.candidate.steps), self.candidate
 
-    def _accept(self, candidate: Candidate) -> bool:
-        """Runs a candidate. Keeps it if its cause is the same, and returns whether it is."""
+    def _accept(self, candidate: Candidate, *, only_shorter: bool = False) -> bool:
+        """Runs a candidate. Keeps it if its cause is the same (and shows earlier), and returns whether it is kept."""
         if candidate in self.tried:
             return False
         self.tried.add(candidate)
         finding = self._execute(candidate)
         if finding is None or finding.cause != self.cause:
+            return False
+        if only_shorter and len(finding.calls) >= len(self.candidate.steps):
+            self.tried.discard(candidate)  # `_order` tries it again
             return False
         self.best = finding
         self.candidate = Candidate(candidate.config, self._symbolic(finding))
@@ -262,6 +269,18 @@ class Shrinker:
                 return
             pairs = itertools.combinations(range(count), 2)
             again = any(self._accept(self._without(pair)) for pair in pairs)
+
+    def _move_earlier(self) -> None:
+        """Moves one call to an earlier index, if the cause then shows earlier: what follows is cut off."""
+        again = len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
+        while again:
+            steps = self.candidate.steps
+            moved = (
+                self.candidate._replace(steps=(*steps[:to], steps[at], *steps[to:at], *steps[at + 1 :]))
+                for at in reversed(range(1, len(steps)))
+                for to in range(at)
+            )
+            again = any(self._accept(each, only_shorter=True) for each in moved)
 
     # ---- simplifying
 
@@ -411,6 +430,16 @@ class Shrinker:
         names = tuple(n for n, a in actions if fewer_than is None or len(a.params) < fewer_than)
         for action in decoder(self.subject, base.config).every(base.config, state, names) if names else ():
             yield base._replace(steps=(*base.steps[:index], action, *base.steps[index + 1 :]))
+
+    def _merge(self) -> None:
+        """Replaces two neighbouring calls by any action with any arguments, if that takes few steps."""
+        again = _MAX_STEPS_TO_SUBSTITUTE < len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
+        while again:
+            indices = reversed(range(len(self.candidate.steps) - 2))
+            candidates = [c for index in indices for c in self._substitutes(index + 1, index)]
+            if len(candidates) * len(self.candidate.steps) > self.steps_left // 4:
+                return
+            again = any(self._accept(c) for c in candidates)
 
     def _substitute(self) -> None:
         """Removes one call and replaces another by any action with any arguments; the last index first."""
