@@ -4,10 +4,13 @@ from __future__ import annotations
 
 RANGE_CACHE = {
     "RangeCache": "put get getRange exists removeRange clear",
-    "RangeCacheRemovalQueue": "evictLEntriesBeforeTimestamp evictLeastAccessedEntries getNonEvictableSize",
-    "RangeCacheEntryWrapper": "requeueCount",
+    "RangeCacheRemovalQueue": (
+        "evictLEntriesBeforeTimestamp evictLeastAccessedEntries getNonEvictableSize "
+        "setMaxRequeueCountWhenHasExpectedReads setExtendTTLOfRecentlyAccessed"
+    ),
+    "RangeCacheEntryWrapper": "",
     "EntryReadCountHandlerImpl": "markRead",
-    "RangeEntryCacheManagerImpl": "evictionTriggerThreshold",
+    "RangeEntryCacheManagerImpl": "doEvictToWatermarkWhenOverThreshold",
     "RangeEntryCacheImpl": "invalidateAllEntries",
     "EntryImpl": "release",
 }

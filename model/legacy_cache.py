@@ -1,7 +1,8 @@
 """Range caches before the removal queue: each cache is evicted by itself, in the order of positions (branch 4.0).
 
-Models `RangeCache`, `EntryCacheImpl` and `EntryCacheDefaultEvictionPolicy`, which PIP-430 replaces ("Motivation").
-One step is one call on a cache, or one round of the policy over several caches.
+Models `RangeCache` (package `mledger.util`), `RangeEntryCacheImpl` and `EntryCacheDefaultEvictionPolicy` as they are in
+branch 4.0; PIP-430 replaces their eviction ("Motivation"). One step is one call on a cache, or one round of the policy
+over several caches.
 
     put                    position absent: stored with the creation time of the entry; present: rejected
     get                    changes nothing
@@ -89,8 +90,8 @@ legacy_cache = Machine(
     start,
     source="before PIP-430",
     java={
-        "RangeCache": "get getRange removeRange clear",
-        "EntryCacheImpl": "invalidateAllEntries",
+        "RangeCache": "put get getRange exists removeRange clear",
+        "RangeEntryCacheImpl": "invalidateAllEntries invalidateEntriesBeforeTimestamp evictEntries",
         "EntryCacheDefaultEvictionPolicy": "doEviction",
     },
 )
@@ -179,7 +180,7 @@ def with_cache(s: State, cache: int, entries: tuple[Entry, ...]) -> State:
 
 @legacy_cache.action
 def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, timestamp_ns: int) -> Step[State, bool]:
-    """Stores an entry unless its position is cached; returns whether it was stored."""
+    """Stores an entry unless its position is cached (`RangeCache.put`); returns whether it was stored."""
     if lookup(s.caches[cache], position) is not None:
         return s, False
     return with_cache(s, cache, added(s.caches[cache], Entry(position, bytes, timestamp_ns))), True
@@ -189,7 +190,7 @@ def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, t
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes
 ) -> Step[State, bool]:
-    """A value whose position differs from the key is rejected; otherwise a put with the current time."""
+    """Puts a value under a key (`RangeCache.put`); IllegalArgumentException if the value's position is not the key."""
     if position != value_position:
         return refused(s, "illegal_argument", "the value's position is not the key")
     return put(cfg, s, cache, position, bytes, s.now_ns)
@@ -212,7 +213,7 @@ def get_range(cfg: Config, s: State, cache: Cache, first: Position, last: Positi
 
 @legacy_cache.action
 def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, bool]:
-    """Whether the position is cached."""
+    """Whether the position is cached (`RangeCache.exists`)."""
     return s, lookup(s.caches[cache], position) is not None
 
 
@@ -231,7 +232,7 @@ def remove_range(
 
 @legacy_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, Removed]:
-    """Removes the entries of one ledger (`EntryCacheImpl.invalidateAllEntries`)."""
+    """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`)."""
     return remove_where(s, cache, lambda e: is_in_range(e.position, start_of(ledger), start_of(ledger + 1), False))
 
 
@@ -261,13 +262,13 @@ def remove_front(s: State, cache: int, count: int) -> tuple[State, Removed]:
 
 @legacy_cache.action
 def time_pass(cfg: Config, s: State, cache: Cache, threshold_ns: int) -> Step[State, Removed]:
-    """Removes the entries of one cache up to the first unexpired one, by position."""
+    """`invalidateEntriesBeforeTimestamp`: removes entries of one cache by position, up to the first unexpired one."""
     return remove_front(s, cache, expired_front(s.caches[cache], threshold_ns))
 
 
 @legacy_cache.action
 def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[State, Removed]:
-    """Removes the lowest positions of one cache until enough bytes are freed."""
+    """`evictEntries`: removes the lowest positions of one cache until enough bytes are freed."""
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
     return remove_front(s, cache, front_of_size(s.caches[cache], bytes_to_free))

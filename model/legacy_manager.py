@@ -1,7 +1,8 @@
 """The broker's caches before the removal queue: one size limit, reads and storage (branch 4.0).
 
-Models `RangeEntryCacheManagerImpl` and `EntryCacheImpl`, which PIP-430 replaces ("Motivation"). One step is one call or
-one run of the eviction task, which runs inside the insert that schedules it, or later.
+Models `RangeEntryCacheManagerImpl` and `RangeEntryCacheImpl` as they are in branch 4.0; PIP-430 replaces their eviction
+("Motivation"). One step is one call or one run of the eviction task, which runs inside the insert that schedules it, or
+later.
 
     insert    above the trigger, if `evictionInProgress` is not set: it is set, and a task scheduled for the current
               size; then the entry is rejected if that size is not below the maximum or its position is cached; else
@@ -13,7 +14,7 @@ one run of the eviction task, which runs inside the insert that schedules it, or
 
 State: each cache is absent (the next use creates it), disabled (created while the maximum was zero) or a tuple of
 entries; `evictionInProgress`, the queued tasks, the failing storage reads, and the counters of the metrics.
-Not modelled: copying on insert, reference counts, concurrent readers.
+Not modelled: copying on insert, reference counts, concurrent readers (`PendingReadsManager`), `InflightReadsLimiter`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class Config(NamedTuple):
     #: number of topics with a cache; the policy sees caches in the order of their numbers, from 0
     caches: Annotated[int, AtLeast(1)] = 2
     #: maximum size of all caches; zero disables caches that are created
-    max_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 100
+    max_bytes: Annotated[
+        int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory, at least 64 MB")
+    ] = 100
     #: fraction of the maximum down to which the task evicts
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
     #: TTL; thresholds are arguments here, so it only guides generation
@@ -77,7 +80,7 @@ class Counters(NamedTuple):
     size_evictions: int = 0  # failed ones too
 
 
-#: One cache: absent, disabled, or its entries ordered by position.
+#: A cache: absent, disabled, or its entries ordered by position.
 Held = tuple[Entry, ...] | Literal["absent", "disabled"]
 
 
@@ -125,8 +128,11 @@ legacy_manager = Machine(
     start,
     source="before PIP-430",
     java={
-        "RangeEntryCacheManagerImpl": "removeEntryCache updateCacheSizeAndThreshold",
-        "EntryCacheImpl": "invalidateEntries invalidateAllEntries",
+        "RangeEntryCacheManagerImpl": "removeEntryCache updateCacheSizeAndThreshold updateCacheEvictionWatermark",
+        "RangeEntryCacheImpl": (
+            "insert asyncReadEntry invalidateEntries invalidateAllEntries invalidateEntriesBeforeTimestamp evictEntries"
+        ),
+        "EntryCacheDefaultEvictionPolicy": "doEviction",
     },
 )
 
@@ -177,10 +183,10 @@ def remove_front(s: State, cache: int, number: int) -> tuple[State, Removed]:
 
 @legacy_manager.action
 def insert(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes) -> Step[State, bool]:
-    """Inserts a published entry into its cache; the outcome is whether it was stored.
+    """`RangeEntryCacheImpl.insert`: inserts a published entry into its cache; the outcome is whether it was stored.
 
-    The total size is read first: at the maximum, an entry is rejected even if the eviction in this call frees enough
-    bytes.
+    The total size is read first (`hasSpaceInCache`): at the maximum, an entry is rejected even if the eviction in this
+    call frees enough bytes.
     """
     s = get_entry_cache(s, cache)
     if s.caches[cache] == "disabled":
@@ -220,7 +226,7 @@ def evict(cfg: Config, s: State, size_at_scheduling: int) -> tuple[State, int | 
 
 @legacy_manager.action
 def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
-    """Runs the oldest queued task; returns the number of evicted entries."""
+    """Runs the oldest queued task (`doEviction`); returns the number of evicted entries."""
     if not s.tasks:
         return refused(s, "illegal_state", "no eviction task is waiting")
     return evict(cfg, s._replace(tasks=s.tasks[1:]), s.tasks[0])
@@ -233,13 +239,13 @@ def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
 def read(
     cfg: Config, s: State, cache: Cache, ledger: int, first: int, last: int, store_in_cache: bool
 ) -> Step[State, Found]:
-    """Reads a range of one ledger from the cache if every entry is cached, otherwise from storage."""
+    """`asyncReadEntry`: reads a range of one ledger from the cache if every entry is cached, otherwise from storage."""
     return fetch(cfg, s, cache, ledger, first, last, store_in_cache)
 
 
 @legacy_manager.action
 def read_one(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Found]:
-    """Reads one entry; a storage read is not cached."""
+    """`asyncReadEntry` of one position; a storage read is not cached."""
     return fetch(cfg, s, cache, position.ledger, position.entry, position.entry, False)
 
 
@@ -284,7 +290,10 @@ def fail_next_storage_reads(cfg: Config, s: State, number: Annotated[int, AtLeas
 
 @legacy_manager.action
 def time_pass(cfg: Config, s: State, cache: Cache, threshold_ns: int) -> Step[State, int]:
-    """Evicts the entries of one cache up to the first unexpired one; returns their number."""
+    """`invalidateEntriesBeforeTimestamp`: evicts the entries of one cache up to the first unexpired one.
+
+    Returns their number.
+    """
     s = get_entry_cache(s, cache)
     s, gone = remove_front(s, cache, expired_front(entries_of(s.caches[cache]), threshold_ns))
     return s, gone.entries
@@ -292,7 +301,7 @@ def time_pass(cfg: Config, s: State, cache: Cache, threshold_ns: int) -> Step[St
 
 @legacy_manager.action
 def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[State, Removed]:
-    """Evicts the lowest positions of one cache until enough bytes are freed."""
+    """`evictEntries`: evicts the lowest positions of one cache until enough bytes are freed."""
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
     s = get_entry_cache(s, cache)
@@ -301,13 +310,13 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
 
 @legacy_manager.action
 def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
-    """Removes the entries of a cache before a position (`EntryCacheImpl.invalidateEntries`)."""
+    """Removes the entries of a cache before a position (`RangeEntryCacheImpl.invalidateEntries`)."""
     return remove_between(s, cache, FIRST_POSITION, position)
 
 
 @legacy_manager.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, None]:
-    """Removes the entries of one ledger (`EntryCacheImpl.invalidateAllEntries`)."""
+    """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`)."""
     return remove_between(s, cache, start_of(ledger), start_of(ledger + 1))
 
 
@@ -323,7 +332,7 @@ def remove_between(s: State, cache: int, first: Position, end: Position) -> tupl
 
 @legacy_manager.action
 def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
-    """Removes all entries of a cache (`EntryCacheImpl.clear`)."""
+    """Removes all entries of a cache (`RangeEntryCacheImpl.clear`)."""
     s = get_entry_cache(s, cache)
     s, _ = remove_front(s, cache, len(entries_of(s.caches[cache])))
     return s, None
@@ -361,7 +370,7 @@ def set_max_bytes(cfg: Config, s: State, value: Bytes) -> Step[State, None]:
 
 @legacy_manager.action
 def set_watermark(cfg: Config, s: State, value: Annotated[float, Between(0, 1)]) -> Step[State, None]:
-    """Changes the dynamic watermark; evicts nothing."""
+    """Changes the dynamic watermark; evicts nothing (`updateCacheEvictionWatermark`)."""
     return s._replace(watermark=value), None
 
 

@@ -1,7 +1,7 @@
 """Positions in a managed ledger.
 
-A managed ledger is a chain of BookKeeper ledgers. A position is a ledger id and an entry id (`Position`,
-`PositionImpl`); positions are ordered by ledger, then by entry. Both ids are 64-bit in the broker and unbounded here.
+A managed ledger is a chain of BookKeeper ledgers. A position is a ledger id and an entry id (`Position`); positions are
+ordered by ledger, then by entry. Both ids are 64-bit in the broker and unbounded here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Position(NamedTuple):
         return [self.ledger, self.entry]
 
 
-#: `firstPosition` in `invalidateEntries`, before the position of every entry. (`PositionFactory.EARLIEST` is (-1, -1).)
+#: `firstPosition` in `RangeEntryCacheImpl.invalidateEntries`: before the position of every entry.
+#: (`PositionFactory.EARLIEST` is (-1, -1).)
 FIRST_POSITION = Position(-1, 0)
 
 

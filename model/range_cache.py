@@ -22,11 +22,9 @@ queue until a pass reaches it. Entries held by readers are copies, which are num
 entry whose handler they share, and as `OrphanedCopies` once that entry has left the cache or a duplicate put has
 replaced its handler.
 
-The `Rule` fields of `Config` are the rules on which versions of Pulsar and PIP-430 differ from the reference.
-
-Not modelled: cursors (`expected_reads` is an argument: the number of active cursors for an added entry; for an entry
-read from storage, the number of active cursors at or before the read position); when passes are scheduled; buffers and
-reference counts, except `over_release`; the reuse of wrappers. `managedLedgerCacheCopyEntries` changes no step: an
+Not modelled: cursors (`expected_reads` is an argument: for an added entry, the number of active cursors; for an entry
+read from storage, `getNumberOfCursorsAtSamePositionOrBefore` of the reading cursor); when passes are scheduled; buffers
+and reference counts, except `over_release`; the reuse of wrappers. `managedLedgerCacheCopyEntries` changes no step: an
 entry counts its length at insertion, with or without copying the data. Without copying the data, the cached slice
 retains the buffer of the whole BookKeeper response, so memory can exceed the sizes here.
 """
@@ -46,7 +44,7 @@ from model.values import AtLeast, Below, Between, Origin, Rule, record
 
 
 class Config(NamedTuple):
-    """Broker settings, then the rules on which versions or PIP-430 differ."""
+    """Broker settings, then the rules on which versions of Pulsar or PIP-430 differ from the reference."""
 
     #: number of topics with a cache on this broker; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
@@ -66,7 +64,9 @@ class Config(NamedTuple):
         Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False))),
     ] = False
     #: maximum size of all caches together; the default here is that of `ManagedLedgerFactoryConfig`
-    max_bytes: Annotated[int, AtLeast(1), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 134_217_728
+    max_bytes: Annotated[
+        int, AtLeast(1), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory, at least 64 MB")
+    ] = 134_217_728
     #: fraction of the maximum size down to which a size pass evicts
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
     #: whether entries have expected read counts
@@ -84,11 +84,11 @@ class Config(NamedTuple):
     ] = "empty"
     #: whether removal from the cache decrements the read count that copies share
     removal_marks_read: Annotated[
-        bool, Rule(Origin.RECORDED, "true: EntryImpl.beforeDeallocate of the cached entry, master 2026-07")
+        bool, Rule(Origin.RECORDED, "true: EntryImpl.deallocate of the cached entry, 4.1 to master 2026-07")
     ] = False
     #: whether the release of an undelivered copy decrements the read count
     undelivered_release_marks_read: Annotated[
-        bool, Rule(Origin.READ, "true: EntryImpl.decreaseReadCountOnRelease, the default, 4.1 to master 2026-07")
+        bool, Rule(Origin.READ, "true: RangeEntryCacheImpl.doAsyncReadEntriesByPosition, 4.1 to master 2026-07")
     ] = False
     #: whether a requeue for recent access increments `requeueCount`, which the maximum limits
     access_requeue_counts: Annotated[
@@ -100,12 +100,12 @@ class Config(NamedTuple):
     ] = True
     #: whether removing an entry whose value is already deallocated leaves its bytes in the size
     released_value_stays_counted: Annotated[
-        bool, Rule(Origin.READ, "true: RangeCache.removeEntry, 4.1 to master 2026-07")
+        bool, Rule(Origin.READ, "true: RangeCache.removeEntry, 4.1 to master 2026-09")
     ] = False
     #: how an entry with expected reads survives a size pass: it is requeued, or moved to `State.stash`
     retention: Annotated[
         Literal["requeue", "stash"],
-        Rule(Origin.READ, "stash: RangeCacheRemovalQueue, first draft of pull request 24623"),
+        Rule(Origin.READ, "stash: RangeCacheRemovalQueueStash, first draft of apache/pulsar#24623"),
     ] = "requeue"
 
 
@@ -208,14 +208,14 @@ def has_expected_reads(count: int | None) -> bool:
 
 
 def should_requeue(s: State, e: Entry) -> bool:
-    """Whether an entry is due for requeue (PIP-430); a requeue for recent access is not limited by the maximum."""
+    """Whether an entry is due for requeue (`shouldRequeue`); the maximum does not limit requeues for recent access."""
     return (s.extend_ttl_of_recently_accessed and e.accessed) or (
         has_expected_reads(e.expected_reads) and e.requeue_count < s.max_requeue_times
     )
 
 
 def requeue_count_after(cfg: Config, s: State, e: Entry) -> int:
-    """`requeueCount` after a requeue in any pass. A requeue for recent access counts if `access_requeue_counts`."""
+    """`requeueCount` after `markRequeued`, in any pass; one for recent access counts if `access_requeue_counts`."""
     if cfg.access_requeue_counts or not (s.extend_ttl_of_recently_accessed and e.accessed):
         return e.requeue_count + 1
     return e.requeue_count
@@ -265,7 +265,7 @@ def add_orphaned_copies(
 
 
 def stays_counted(cfg: Config, e: Entry) -> bool:
-    """Whether `removeEntry` only unmaps the entry: its bytes stay in the size, and a removal does not report it."""
+    """Whether `RangeCache.removeEntry` only unmaps the entry: its bytes stay in the size, and no removal reports it."""
     return e.released and cfg.released_value_stays_counted
 
 
@@ -419,7 +419,7 @@ def remove_range(
 
 @range_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, Removed]:
-    """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`), whatever their entry ids."""
+    """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`)."""
     cached = [e for e in s.queue + s.stash if e and e.cache == cache]
     return remove_entries(cfg, s, [e for e in cached if e.position.ledger == ledger])
 
@@ -478,8 +478,8 @@ Predicate = Callable[[Config, State, Entry | None, int, int], EvictionResult]
 def evict_entries(cfg: Config, s: State, predicate: Predicate, limit: int) -> tuple[State, Removed]:
     """One pass over the queue, from the head to the first STOP (`RangeCacheRemovalQueue.evictEntries`).
 
-    REQUEUE sets the timestamp to now, clears `accessed` and sets `requeueCount` (`requeue_count_after`). The same pass
-    can visit the requeued entry again.
+    REQUEUE sets the timestamp to now, clears `accessed` and sets `requeueCount` (`markRequeued`). The same pass can
+    visit the requeued entry again.
     """
     queue, gone, freed, head = list(s.queue), [], 0, 0
     while head < len(queue):
@@ -522,7 +522,7 @@ def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]
 
 @range_cache.action
 def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
-    """If the total exceeds `evictionTriggerThreshold` (98 % of the maximum), a size pass to the watermark."""
+    """Above 98 % of the maximum, runs a size pass to the watermark (`doEvictToWatermarkWhenOverThreshold`)."""
     total = sum(s.sizes)
     wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)
     if not watermark.is_over_threshold(total, cfg.max_bytes) or wanted <= 0:
@@ -591,13 +591,13 @@ def advance(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
 
 @range_cache.action
 def set_max_requeue_times(cfg: Config, s: State, value: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """Changes the dynamic setting; `requeueCount` of cached entries is unchanged."""
+    """Changes the dynamic setting (`setMaxRequeueCountWhenHasExpectedReads`), and no `requeueCount`."""
     return s._replace(max_requeue_times=value), None
 
 
 @range_cache.action
 def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
-    """Changes the dynamic setting; `accessed` of cached entries is unchanged."""
+    """Changes the dynamic setting (`setExtendTTLOfRecentlyAccessed`), and no `accessed`."""
     return s._replace(extend_ttl_of_recently_accessed=value), None
 
 

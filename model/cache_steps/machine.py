@@ -382,7 +382,7 @@ def at_end_of_pass(e: Eviction) -> Eviction:
 
 @cache_steps.action
 def requeue(cfg: Config, s: State) -> Step[State, None]:
-    """Moves the head to the tail (`poll`, `offer`); another `offer` in between is equivalent to one before that."""
+    """Moves the head to the tail (`poll`, `add`); an `offer` in between is equivalent to one before `poll`."""
     e = s.eviction
     if e.at != "requeue" or e.wrapper is None:
         return s, ELSEWHERE
@@ -583,72 +583,72 @@ reference = cache_steps.profile("reference", "the decisions of this specificatio
 
 future_erased = cache_steps.profile(
     "future-erased",
-    "master 2026-07: of two threads that trigger an eviction, the second erases the future of the first",
+    "before apache/pulsar#25988: of two threads that trigger an eviction, the second erases the future of the first",
     Config(late_trigger="erases"),
 )
 
 future_overwritten = cache_steps.profile(
     "future-overwritten",
-    "master 2026-07: the periodic task overwrites the future of a scheduled task, and clears it at its end",
+    "4.1 to master 2026-07: the periodic task overwrites the future of a scheduled task, and clears it at its end",
     Config(periodic_task_overwrites_future=True),
 )
 
 released_value_stays_counted = cache_steps.profile(
     "bytes-kept",
-    "master 2026-07: the bytes of a deallocated value stay in the size",
+    "4.1 to master 2026-09: the bytes of a deallocated value stay in the size",
     Config(released_value_stays_counted=True),
 )
 
 queue_before_map = cache_steps.profile(
     "queue-before-map",
-    "pull request 24363, revision 9534b612: a wrapper is queued before it is mapped",
+    "apache/pulsar#24363, revision 9534b612: a wrapper is queued before it is mapped",
     Config(published_first="queue"),
 )
 
 put_in_two_steps = cache_steps.profile(
     "put-in-two-steps",
-    "before pull request 21302: a put that lost a race for its position is counted",
+    "before apache/pulsar#21302: a put that lost a race for its position is counted",
     Config(put_is_atomic=False),
 )
 
 cleared_in_bulk = cache_steps.profile(
     "cleared-in-bulk",
-    "before pull request 21302: `RangeCache.clear` ends by clearing the map (here, of its range)",
+    "before apache/pulsar#21302: `RangeCache.clear` ends by clearing the map (here, of its range)",
     Config(clears_in_bulk=True),
 )
 
 reports_what_was_there = cache_steps.profile(
     "reports-what-was-there",
-    "before pull request 10225: a removal reports the size of the cache at its beginning",
+    "before apache/pulsar#10225: a removal reports the size of the cache at its beginning",
     Config(removal_reports="present"),
 )
 
 removed_twice = cache_steps.profile(
     "removed-twice",
-    "before pull request 22789: a removal does not check that it removes the wrapper that it found",
+    "before apache/pulsar#22789: a removal does not check that it removes the wrapper that it found",
     Config(removal_rechecks_key=False),
 )
 
 evicts_unchecked = cache_steps.profile(
     "evicts-unchecked",
-    "removal by key, as in pull request 18076: an eviction removes what is mapped at the position, not what it checked",
+    "removal by key, as in apache/pulsar#18076: an eviction removes what is mapped at a position, not what it checked",
     Config(eviction_unmaps="mapped"),
 )
 
 retains_unchecked = cache_steps.profile(
     "retains-unchecked",
-    "before pull request 22789: a lookup does not check the position of the retained value",
+    "before apache/pulsar#22789: a lookup does not check the position of the retained value",
     Config(retaining_checks_position=False),
 )
 
 recycled_uncleared = cache_steps.profile(
     "recycled-uncleared",
-    "like `messageMetadataInitialized` before pull request 25987: recycling a wrapper leaves `accessed` set",
+    "like `messageMetadataInitialized` before apache/pulsar#25987: recycling a wrapper leaves `accessed` set",
     Config(recycling_clears_accessed=False),
 )
 
 released_never_passed = cache_steps.profile(
     "released-never-passed",
-    "before pull request 22814: a removal neither removes a deallocated value nor continues",
+    "before apache/pulsar#22814: a removal neither removes a deallocated value nor continues",
     Config(removal_passes_released_values=False),
 )

@@ -62,7 +62,7 @@ class Config(NamedTuple):
     #: what an eviction unmaps: the wrapper that it checked, or the one that is mapped at its position by then
     eviction_unmaps: Annotated[
         Literal["checked", "mapped"],
-        Rule(Origin.INFERRED, "mapped: removal by key, as the description of apache/pulsar#18076 proposes"),
+        Rule(Origin.INFERRED, "mapped: RangeCache, removal by key, as the description of apache/pulsar#18076 proposes"),
     ] = "checked"
     #: whether a lookup checks that the retained value has the requested position
     retaining_checks_position: Annotated[
@@ -71,21 +71,28 @@ class Config(NamedTuple):
     #: whether recycling a wrapper clears `accessed`
     recycling_clears_accessed: Annotated[
         bool,
-        Rule(Origin.INFERRED, "false: like messageMetadataInitialized before apache/pulsar#25987; no version is known"),
+        Rule(
+            Origin.INFERRED,
+            "false: no known version, but RangeCacheEntryWrapper.recycle left messageMetadataInitialized set "
+            "before apache/pulsar#25987",
+        ),
     ] = True
     #: what a thread does with `evictionInProgress` that another thread has set since it was read
     late_trigger: Annotated[
         Literal["keeps", "erases"],
-        Rule(Origin.READ, "erases: RangeEntryCacheManagerImpl.triggerEvictionWhenNeeded, master 2026-07"),
+        Rule(
+            Origin.READ,
+            "erases: RangeEntryCacheManagerImpl.triggerEvictionWhenNeeded, 4.1, before apache/pulsar#25988",
+        ),
     ] = "keeps"
     #: whether the periodic task overwrites `evictionInProgress` with its own future, and sets it to null at its end
     periodic_task_overwrites_future: Annotated[
-        bool, Rule(Origin.READ, "true: RangeEntryCacheManagerImpl.doCacheEviction, master 2026-07")
+        bool, Rule(Origin.READ, "true: RangeEntryCacheManagerImpl.doCacheEviction, 4.1 to master 2026-07")
     ] = False
     #: whether removing an entry whose value was deallocated leaves its bytes in the size
-    released_value_stays_counted: Annotated[bool, Rule(Origin.READ, "true: RangeCache.removeEntry, master 2026-07")] = (
-        False
-    )
+    released_value_stays_counted: Annotated[
+        bool, Rule(Origin.READ, "true: RangeCache.removeEntry, 4.1 to master 2026-09")
+    ] = False
     #: whether a removal continues after a deallocated value; otherwise it finds that value again
     removal_passes_released_values: Annotated[
         bool, Rule(Origin.READ, "false: RangeCache.clear before apache/pulsar#22814")

@@ -23,7 +23,7 @@ def forget(s: State, after: ranges.State, removed: Removed) -> State:
 
 
 def size_check(cfg: Config, s: State) -> tuple[State, int]:
-    """Runs a size pass down to the watermark if the total is above the trigger.
+    """`doEvictToWatermarkWhenOverThreshold`: above the trigger, runs a size pass down to the watermark.
 
     Returns the number of entries evicted.
     """
@@ -45,7 +45,10 @@ def trigger_eviction(cfg: Config, s: State) -> State:
 
 
 def cached(cfg: Config, s: State, entry: Entry) -> State:
-    """Returns the state after an entry was added to its range cache and the removal queue; may trigger eviction."""
+    """`entryAdded`: returns the state after an entry was added to its range cache and the removal queue.
+
+    This may trigger an eviction.
+    """
     sizes = s.ranges.sizes
     store = entry.cache
     sizes = sizes[:store] + (sizes[store] + entry.bytes,) + sizes[store + 1 :]

@@ -21,7 +21,9 @@ copies held for a pending request from -1 down.
 
 Not modelled: cursors and positions (`expected_reads` is given, where the broker asks the active cursors when the
 storage read completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read;
-values deallocated while cached (see `model/range_cache.py`); threads.
+values deallocated while cached (see `model/range_cache.py`); threads; what shipped versions do with a joined range of
+which storage returns too few entries (`PendingReadsManager.readEntries` concatenates the parts; here the request fails
+or is never answered).
 """
 
 from __future__ import annotations
@@ -58,12 +60,15 @@ entry_cache = Machine(
     source="PIP-430",
     java={
         "RangeEntryCacheManagerImpl": (
-            "doEvictToWatermarkWhenOverThreshold doCacheEviction removeEntryCache updateCacheSizeAndThreshold"
+            "doEvictToWatermarkWhenOverThreshold doCacheEviction removeEntryCache updateCacheSizeAndThreshold "
+            "updateCacheEvictionWatermark"
         ),
         "RangeEntryCacheImpl": "asyncReadEntry invalidateEntries invalidateAllEntries",
-        "RangeCacheRemovalQueue": "getNonEvictableSize",
-        "PendingReadsManager": "",
-        "InflightReadsLimiter": "",
+        "RangeCacheRemovalQueue": (
+            "getNonEvictableSize setMaxRequeueCountWhenHasExpectedReads setExtendTTLOfRecentlyAccessed"
+        ),
+        "PendingReadsManager": "invalidateLedger",
+        "InflightReadsLimiter": "acquire timeoutCheck",
         "EntryImpl": "release",
     },
 )
@@ -157,8 +162,7 @@ def read(
 ) -> Step[State, Reading]:
     """`asyncReadEntry` of a range of a ledger, both ends included; entries from storage expect `expected_reads` reads.
 
-    The request first acquires permits for its estimated size: the mean entry size of the ledger plus an overhead, per
-    entry.
+    The request first acquires permits for its estimated size (`InflightReadsLimiter.acquire`).
     """
     known = derived(cfg)
     stored = known.stored.get((cache, ledger), ())
@@ -189,13 +193,13 @@ def read_one(cfg: Config, s: State, cache: Cache, position: Position) -> Step[St
 
 
 def estimated_bytes(stored: tuple[int, ...], entries: int) -> int:
-    """Returns the estimated size of a read: the mean entry size of the ledger plus an overhead, per entry."""
+    """`getEstimatedEntrySize`: returns the mean entry size of the ledger plus an overhead, for each entry of a read."""
     return entries * (max(1, sum(stored) // len(stored)) + ENTRY_OVERHEAD)
 
 
 @entry_cache.action
 def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
-    """The limiter's timer: fails the requests that have waited for permits as long as the timeout.
+    """`InflightReadsLimiter.timeoutCheck`: the timer fails the requests that have waited as long as the timeout.
 
     Requests behind them are then granted their permits if these are free. Without `timer_grants_next` they wait for the
     next release.
@@ -217,7 +221,8 @@ def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
 def complete_storage_read(cfg: Config, s: State, storage_read: int, success: bool) -> Step[State, Reading]:
     """Storage completes or fails an outstanding read; waiting requests continue in the order of their arrival.
 
-    A failure makes the other outstanding reads of that ledger unavailable for joining.
+    A failure makes the other outstanding reads of that ledger unavailable for joining
+    (`PendingReadsManager.invalidateLedger`).
     """
     r = outstanding(s, storage_read)
     if r is None:
@@ -397,19 +402,19 @@ def set_max_cache_bytes(cfg: Config, s: State, value: Bytes) -> Step[State, None
 
 @entry_cache.action
 def set_eviction_watermark(cfg: Config, s: State, value: Annotated[float, Between(0, 1)]) -> Step[State, None]:
-    """Changes the watermark (dynamic `managedLedgerCacheEvictionWatermark`); this alone evicts nothing."""
+    """`updateCacheEvictionWatermark`: changes the watermark; this alone evicts nothing."""
     return s._replace(watermark=value), None
 
 
 @entry_cache.action
 def set_max_requeue_times(cfg: Config, s: State, value: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """Changes the dynamic setting; `requeueCount` of cached entries is unchanged."""
+    """Changes the dynamic setting (`setMaxRequeueCountWhenHasExpectedReads`), and no `requeueCount`."""
     return s._replace(ranges=s.ranges._replace(max_requeue_times=value)), None
 
 
 @entry_cache.action
 def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
-    """Changes the dynamic setting; `accessed` of cached entries is unchanged."""
+    """Changes the dynamic setting (`setExtendTTLOfRecentlyAccessed`), and no `accessed`."""
     return s._replace(ranges=s.ranges._replace(extend_ttl_of_recently_accessed=value)), None
 
 

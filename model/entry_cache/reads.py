@@ -1,4 +1,6 @@
-"""How a read is answered (`RangeEntryCacheImpl.asyncReadEntriesByPosition`); used by `model/entry_cache/machine.py`.
+"""How a read is answered once it has permits (`RangeEntryCacheImpl.doAsyncReadEntriesByPosition`).
+
+Used by `model/entry_cache/machine.py`.
 
 read_range        holds cached entries and reads each gap
 read_missing      joins an outstanding read (`PendingReadsManager`), or reads from storage

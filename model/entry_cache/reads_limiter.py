@@ -1,6 +1,8 @@
 """Bytes that storage reads may occupy at a time (`InflightReadsLimiter`).
 
-Source: the class after apache/pulsar#23901 and #26296. Setting: `managedLedgerMaxReadsInFlightSizeInMB`.
+Source: the class in Pulsar 4.1 (since apache/pulsar#23901, with reads that exceed the maximum). Setting:
+`managedLedgerMaxReadsInFlightSizeInMB`. A read of a disabled cache takes permits, too: as since apache/pulsar#26296,
+here under every profile.
 
     acquire   fits: granted at once, even if others wait
               larger than the maximum while all permits are free: all permits are granted
@@ -8,7 +10,9 @@ Source: the class after apache/pulsar#23901 and #26296. Setting: `managedLedgerM
     release   permits are returned; then from the head of the queue: overdue -> fails; fits -> granted; else stop
     expire    from the head: timed out -> fails; then as after a release
 
-A maximum of 0 switches the limiter off. Not modelled: callbacks that throw (the broker loses their permits).
+A maximum of 0 switches the limiter off. Not modelled: callbacks that throw (the broker loses their permits); a timeout
+of 0 or less, with which no request times out; the capacity of `SpscArrayQueue`, which rounds the setting up to a power
+of two (the default of 10,000 admits 16,384 requests).
 """
 
 from __future__ import annotations
@@ -65,12 +69,12 @@ def fits(rules: Rules, free: int, permits: int) -> bool:
 
 
 def is_overdue(waiting: Waiting, now_ns: int, timeout_ns: int) -> bool:
-    """Whether a queued request has waited longer than the timeout, as checked at a release."""
+    """`internalRelease`: whether a queued request has waited longer than the timeout."""
     return now_ns - waiting.since_ns > timeout_ns
 
 
 def is_expired(waiting: Waiting, now_ns: int, timeout_ns: int) -> bool:
-    """Whether a queued request has waited as long as the timeout, as checked by the timer."""
+    """`timeoutCheck`: whether a queued request has waited as long as the timeout."""
     return now_ns - waiting.since_ns >= timeout_ns
 
 
@@ -82,7 +86,7 @@ def take(rules: Rules, limiter: Limiter, request: int, permits: int) -> Limiter:
 
 
 def acquire(rules: Rules, limiter: Limiter, request: int, permits: int, now_ns: int) -> tuple[Limiter, Answer]:
-    """`acquire`: small requests overtake queued ones."""
+    """`acquire`: a request that fits is granted at once, and so overtakes queued ones."""
     if rules.max_bytes == 0:
         return limiter, "granted"
     if fits(rules, limiter.free, permits):
@@ -93,7 +97,7 @@ def acquire(rules: Rules, limiter: Limiter, request: int, permits: int, now_ns: 
 
 
 def free_permits(limiter: Limiter, request: int) -> Limiter:
-    """`release`: the permits of a request are free again."""
+    """`internalRelease`: the permits of a request are free again."""
     for grant in limiter.grants:
         if grant.request == request:
             others = tuple(g for g in limiter.grants if g is not grant)
@@ -102,7 +106,7 @@ def free_permits(limiter: Limiter, request: int) -> Limiter:
 
 
 def grant_queued(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int], list[int]]:
-    """After a release: returns the queued requests that are granted, and those that have waited too long."""
+    """`internalRelease`, afterwards: returns the queued requests that are granted, and those that waited too long."""
     granted: list[int] = []
     failed: list[int] = []
     while limiter.waiting:
@@ -119,7 +123,7 @@ def grant_queued(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, 
 
 
 def expire(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int]]:
-    """The timer: returns the queued requests that have waited as long as the timeout."""
+    """`timeoutCheck`, the timer: returns the queued requests that have waited as long as the timeout."""
     failed: list[int] = []
     while limiter.waiting and is_expired(limiter.waiting[0], now_ns, rules.timeout_ns):
         failed.append(limiter.waiting[0].request)

@@ -1,6 +1,6 @@
 """Storage reads that several requests share (`PendingReadsManager`).
 
-Source: PIP-430's read path, with apache/pulsar#12258 and #15955. `model/entry_cache/machine.py` uses it.
+Source: the class since apache/pulsar#24346. `model/entry_cache/machine.py` uses it.
 
     a range that an outstanding read includes    joins that read
     a range that an outstanding read overlaps    joins that read for the common part; the rest is read separately
@@ -116,8 +116,9 @@ def split(read: StorageRead, first: int, last: int) -> tuple[tuple[int, int], ..
 def candidate(reads: tuple[StorageRead, ...], store: int, ledger: int, first: int, last: int) -> StorageRead | None:
     """`PendingReadsManager.findPendingRead`: returns the outstanding read to join.
 
-    Reads that include the range come first, then reads that lack entries only on the right, only on the left, and on
-    both sides. Of several reads that include the range, the first is joined; of others in one class, the latest.
+    A read that includes the range comes first, then one that lacks entries only on the right, only on the left, and on
+    both sides. Joinable reads do not overlap, so only several of the last kind are possible: the latest of them is
+    joined. Pulsar joins the last one in the order of a `ConcurrentHashMap`.
     """
     by_worth: dict[int, StorageRead] = {}
     for read in reads:
@@ -130,7 +131,7 @@ def candidate(reads: tuple[StorageRead, ...], store: int, ledger: int, first: in
 
 
 def without_joining(reads: tuple[StorageRead, ...], store: int, ledger: int | None) -> tuple[StorageRead, ...]:
-    """Returns the reads, those of a cache's ledger (None: of all its ledgers) not joinable."""
+    """`PendingReadsManager.invalidateLedger`, and with None as ledger `clear`: these reads are no longer joinable."""
     return tuple(
         [
             read._replace(joinable=False) if read.store == store and ledger in (None, read.ledger) else read

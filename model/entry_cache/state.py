@@ -54,16 +54,18 @@ class Config(NamedTuple):
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
     #: maximum size of all caches together; a cache created while it is 0 is disabled
-    max_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 134_217_728
+    max_bytes: Annotated[
+        int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory, at least 64 MB")
+    ] = 134_217_728
     #: fraction of the maximum size down to which a size pass evicts
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
     #: bytes of storage reads in flight; 0 switches the limiter off
     max_reads_in_flight_bytes: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightSizeInMB", 0, 1 << 20)
     ] = 0
-    #: how long a read waits for permits
+    #: how long a read waits for permits; without limit if the broker's setting is 0 or less, which is not modelled
     permits_timeout_ns: Annotated[
-        int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightPermitsAcquireTimeoutMillis", 60_000, 1_000_000)
+        int, AtLeast(1), Setting("managedLedgerMaxReadsInFlightPermitsAcquireTimeoutMillis", 60_000, 1_000_000)
     ] = 60_000_000_000
     #: how many reads may wait for permits
     permits_queue_size: Annotated[
@@ -72,38 +74,50 @@ class Config(NamedTuple):
 
     #: read count handler of a cached entry after its position is inserted again: its own, or that of the rejected entry
     duplicate_put: Annotated[
-        Literal["keep", "latest_handler"], Rule(Origin.RECORDED, "keep: RangeCache.putIfAbsent, master 2026-07")
+        Literal["keep", "latest_handler"],
+        Rule(
+            Origin.RECORDED,
+            "keep: RangeEntryCacheImpl.insert, 4.1 to master 2026-07; "
+            "latest_handler: EntryImpl.updateExpectedReadCount, master 2026-09",
+        ),
     ] = "latest_handler"
     #: whether removal from the cache decrements the read count that open copies share
-    removal_marks_read: Annotated[bool, Rule(Origin.RECORDED, "true: RangeCache.removeEntry, master 2026-07")] = False
+    removal_marks_read: Annotated[
+        bool, Rule(Origin.RECORDED, "true: EntryImpl.deallocate of the cached entry, 4.1 to master 2026-07")
+    ] = False
     #: whether the release of held entries that were not delivered decrements their read counts
     undelivered_release_marks_read: Annotated[
-        bool, Rule(Origin.RECORDED, "true: RangeEntryCacheImpl, a partial cache hit whose gap fails, master 2026-07")
+        bool,
+        Rule(Origin.RECORDED, "true: RangeEntryCacheImpl.doAsyncReadEntriesByPosition, 4.1 to master 2026-07"),
     ] = False
     #: whether the rejection of an entry from storage decrements the read count that the reader shares
-    rejection_marks_read: Annotated[bool, Rule(Origin.RECORDED, "true: RangeEntryCacheImpl.insert, master 2026-07")] = (
-        False
-    )
+    rejection_marks_read: Annotated[
+        bool, Rule(Origin.RECORDED, "true: RangeEntryCacheImpl.insert, 4.1 to master 2026-07")
+    ] = False
     #: whether the periodic eviction clears `evictionInProgress` although a task is scheduled
     periodic_eviction_erases_mark: Annotated[
-        bool, Rule(Origin.RECORDED, "true: RangeEntryCacheManagerImpl.doCacheEviction, master 2026-07")
+        bool, Rule(Origin.RECORDED, "true: RangeEntryCacheManagerImpl.doCacheEviction, 4.1 to master 2026-07")
     ] = False
     #: whether the limiter's timer grants permits to requests behind those that it fails
     timer_grants_next: Annotated[
-        bool, Rule(Origin.INFERRED, "false: InflightReadsLimiter, the timeout task, master 2026-07")
+        bool, Rule(Origin.READ, "false: InflightReadsLimiter.timeoutCheck, 4.1 to master 2026-07")
     ] = True
     #: a partial cache hit, after a short answer of storage: the range is read again; the request fails; or its list has
     #: null slots, on which `OpReadEntry` fails, so that the reader is never answered. The reference treats a short
     #: answer as a failed gap, which every version reads again: the reader gets what storage has, and need not retry.
     short_answer: Annotated[
         Literal["read_again", "fails", "never_answered"],
-        Rule(Origin.READ, "never_answered: before OpReadEntryNullSlotTest, master 2026-07; fails: since that test"),
+        Rule(
+            Origin.READ,
+            "never_answered: RangeEntryCacheImpl.doAsyncReadEntriesByPosition, 4.1 to master 2026-07; "
+            "fails: since OpReadEntryNullSlotTest, master 2026-09",
+        ),
     ] = "read_again"
     #: whether an entry from storage that was not requested is cached at its own position. The reference ignores it:
     #: storage that returns other entries cannot be trusted with their positions.
     caches_unexpected_entries: Annotated[
         bool,
-        Rule(Origin.READ, "true: RangeEntryCacheImpl.readFromStorage inserts every returned entry, to master 2026-09"),
+        Rule(Origin.READ, "true: RangeEntryCacheImpl.readFromStorage, 4.1 to master 2026-09"),
     ] = False
 
 

@@ -58,7 +58,9 @@ class Config(NamedTuple):
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
     #: maximum size of the cache; 0 disables it
-    max_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 134_217_728
+    max_bytes: Annotated[
+        int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory, at least 64 MB")
+    ] = 134_217_728
     #: fraction of the maximum size at which a size pass (`doEvictToWatermarkWhenOverThreshold`) stops
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
     #: without counts: a cursor with at least this many unacknowledged entries to read is inactive

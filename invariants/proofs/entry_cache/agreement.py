@@ -50,7 +50,7 @@ def joined_read_matches(
     same_ledger: bool,
     joinable: bool,
 ) -> bool:
-    """Source: apache/pulsar#12258, #15955.
+    """Source: `PendingReadsManager.findPendingRead`, apache/pulsar#17241.
 
     pre: first <= last and a_first <= a_last and b_first <= b_last
     post: _

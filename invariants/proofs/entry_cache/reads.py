@@ -48,7 +48,7 @@ MODEL, READS, IMPL = "model.entry_cache.machine", "model.entry_cache.shared_read
     ),
 )
 def covered_once() -> Answer:
-    """Source: `PendingReadsManager`, apache/pulsar#15955."""
+    """Source: `PendingReadsManager`, apache/pulsar#17241."""
     proof, reader = Proof(), Reader()
     read = unknown(StorageRead, "read")
     first, last, entry = z3.Ints("first last entry")
