@@ -24,7 +24,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from fuzz.commands.subjects import SettingRow, SubjectRow, row_of
-from fuzz.defects.table import all_defects, not_expressible
+from fuzz.defects.table import all_defects, not_expressible, suspected
 from fuzz.explore.counts import counts_of
 from fuzz.platform.version import code_version
 from fuzz.prove import claims_about
@@ -130,6 +130,7 @@ def _component(subject: Subject) -> dict[str, Any]:
         "guarantees": _guarantees(subject),
         "defects": [row for row in all_defects() if row.component == name],
         "not_expressible": not_expressible(name),
+        "suspected": suspected(name),
         "claims": claims_about(name),
         "scopes": [_scope(subject, each) for each in subject.scopes],
         "releases": RELEASES,

@@ -105,6 +105,37 @@ def test_source_answers_lookups_during_the_transfer_and_destination_parks_them()
     assert ran(ONE, *parked, ("answer", 0, 0), *owned, ("answer", 0, 0))[1][-1] == 1
 
 
+def test_processed_message_is_delivered_again_after_a_transfer() -> None:
+    """apache/pulsar#23056: the source ignores the ack, and the destination delivers from the persisted position."""
+    delivered = (("send", 0, 0), ("process", 0, 0), ("confirm", 0, 0), ("dispatch", 0, 1), ("receive", 0, 1))
+    moved = (("transfer", 1), ("deliver", 0), ("process", 0, 1), ("close_ledger", 0, 0), *HAND_OVER)
+    again = (("disconnect", 0, 0), *[("receive", 0, 1)], ("connect", 0, 1), ("deliver", 1), ("begin_load", 0, 1))
+    opened = (("open_topic", 0, 1, 0), ("admit", 0, 1), ("receive", 0, 1), ("dispatch", 0, 1))
+    outcomes = ran(TWO, *delivered, *moved, *again, *opened)[1]
+    assert (outcomes[3], outcomes[7], outcomes[-1]) == (0, "ignored", 0)
+
+
+def test_source_that_stops_before_it_reads_owned_sends_no_address() -> None:
+    """So does a broker that shuts down: its disabled channel drops the Owned record, and its clients look up."""
+    ignored = (("transfer", 1), ("deliver", 0), ("send", 0, 0), ("process", 0, 0), ("close_ledger", 0, 0))
+    stopped = (*ignored, *HAND_OVER[:4], ("deliver", 1), ("crash", 0), ("lookup", 0, 0, 1))
+    again = (("connect", 0, 0), *RECONNECT[3:], *STORE)
+    assert done(ONE, *stopped, *again).topics[0].log == (Entry(0, 0),)
+
+
+@pytest.mark.parametrize(
+    ("variant", "redirected"),
+    [("V1a", (("disconnect", 0, 0),)), ("V4", (("publish", 0), ("deliver", 0), ("disconnect", 0, 0)))],
+)
+def test_destination_that_has_not_read_the_channel_rejects_redirected_clients(variant: Any, redirected: Any) -> None:
+    """In V1a and V4 nothing makes the source wait until the destination has read a record: the client looks up."""
+    cfg = ONE._replace(variant=variant)
+    steps = (*CLOSED, *redirected, ("receive", 0, 0), ("connect", 0, 0), ("admit", 0, 0))
+    state, outcomes = ran(cfg, *steps)
+    assert isinstance(outcomes[-1], Failed)
+    assert (state.brokers[1].view, state.topics[0].clients[0].phase) == (0, "lookup")
+
+
 # ---- ignored sends are a suffix ------------------------------------------------------------------------
 
 

@@ -23,8 +23,18 @@ from fuzz.commands.evidence import (
 )
 from fuzz.defects import table
 from fuzz.defects.page import BEGIN, END, WORST, page_of, shown_reports, worst_of, write_into
-from fuzz.defects.table import Defect, Severity, all_defects, defects_of, find_defect, not_expressible
+from fuzz.defects.table import (
+    Defect,
+    Severity,
+    Suspected,
+    all_defects,
+    defects_of,
+    find_defect,
+    not_expressible,
+    suspected,
+)
 from fuzz.run.lockstep import Lockstep
+from fuzz.seeding import find_mutant
 from fuzz.subject import find_profile, find_subject, subject_names
 from fuzz.target import Target
 from model.machine import BadValue
@@ -114,12 +124,21 @@ def test_the_page_is_what_its_generator_writes() -> None:
 
 
 def test_a_report_is_shown_or_has_a_reason() -> None:
-    """The two components of the load manager show most reports about it."""
-    names = ("ownership_channel", "bundle_transfer")
+    """The components of the load manager and of its clients show most reports about them."""
+    names = ("ownership_channel", "bundle_transfer", "client_session")
     shown = {report for name in names for report in shown_reports(name)}
     assert not shown & {report for name in names for report in not_expressible(name)}
-    assert len(shown) >= 36
+    assert len(shown) >= 50
     assert shown_reports("bundle_transfer")["apache/pulsar#24722"] == ["late-confirmation-of-fenced-add"]
+
+
+@pytest.mark.parametrize("row", [row for name in subject_names() for row in suspected(name)], ids=lambda r: r.suspicion)
+def test_what_decides_a_suspicion_exists(row: Suspected) -> None:
+    for mutant in row.mutants:
+        find_mutant(mutant, [row.component])
+    text = (ROOT / "tests" / f"test_{row.component}.py").read_text()
+    assert [name for name in row.tests if f"def {name}(" not in text] == []
+    assert len(row.commands()) == len(row.defects) + len(row.mutants) + len(row.tests) + len(row.scopes)
 
 
 def test_the_readme_has_the_worst_defects() -> None:
@@ -148,6 +167,23 @@ def test_an_invalid_row_is_an_error(text: str, complaint: str, tmp_path: Path, m
     monkeypatch.setattr(table, "files", lambda package: tmp_path)
     with pytest.raises(BadValue, match=complaint):
         defects_of("range_cache")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('decision = "d"\nscopes = ["smoke"]', "Object missing required field `suspicion`"),
+        ('suspicion = "s"\ndecision = "d"', "s: nothing shows it"),
+        ('suspicion = "s"\ndecision = "d"\nscopes = ["nope"]', "s: no defect or scope nope"),
+        ('suspicion = "s"\ndecision = "d"\ndefects = ["nope"]', "s: no defect or scope nope"),
+    ],
+)
+def test_an_invalid_suspicion_is_an_error(text: str, complaint: str, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "defects").mkdir()
+    (tmp_path / "defects" / "range_cache.toml").write_text(f"[[suspected]]\n{text}\n")
+    monkeypatch.setattr(table, "files", lambda package: tmp_path)
+    with pytest.raises(BadValue, match=complaint):
+        suspected("range_cache")
 
 
 def test_the_table_is_written_between_its_marks(tmp_path: Path) -> None:

@@ -140,6 +140,28 @@ def test_coalesced_notification_skips_records() -> None:
     assert (is_new, s.brokers[2].view[0]) == (True, Data("Owned", 1, 0, 5))
 
 
+def with_view(cfg: Config, s: State, *brokers: int) -> State:
+    """The state after some brokers have read the newest record of bundle 0, and none between."""
+    for broker in brokers:
+        s, _ = ownership_channel.step(cfg, s, "jump", (broker,))
+        s, _ = ownership_channel.step(cfg, s, "notify", (broker, 0))
+    return s
+
+
+@pytest.mark.parametrize("cfg", [TOPIC, STORE], ids=["topic", "store"])
+def test_unload_whose_record_is_rejected_waits_for_its_time_out(cfg: Config) -> None:
+    """The writer is not informed: broker 2 has not seen that the bundle was freed and assigned again."""
+    s = after(cfg, ownership_channel.start(cfg), ("lookup", 0, 0, 0))
+    for steps in (("unload", 0, 0, None, False), ("finish", 0, 0)), (("lookup", 0, 0, 1),), (("finish", 1, 0),):
+        for name, *arguments in steps:
+            s = with_view(cfg, ownership_channel.step(cfg, s, name, tuple(arguments))[0], 0, 1)
+    s, version = ownership_channel.step(cfg, s, "unload", (2, 0, 1, False))
+    s = quiet(cfg, with_view(cfg, s, 2))
+    assert (version, s.settled[0], s.brokers[2].view) == (3, Data("Owned", 1, None, 6), s.settled)
+    assert s.brokers[2].unloads == (True,)
+    assert not isinstance(ownership_channel.step(cfg, s, "time_out_unload", (2, 0))[1], Refused)
+
+
 # ---- recovery -------------------------------------------------------------------------------------------
 
 DEAD: tuple[Step, ...] = (("crash", 1), ("expire", 1), ("start_clean_up", 0, 1, False))
@@ -247,6 +269,26 @@ def test_shutdown_on_session_loss_repairs_stale_answers(policy: str, is_broken: 
     space = type(space)(space.subject, "reference", replace(space.scope, settings=settings))
     broken = {v.finding.broken_property for v in explore(space, implementation=False).violations}
     assert broken == ({"timed_out_lookup_is_not_answered_from_stale_view"} if is_broken else set())
+
+
+@pytest.mark.parametrize(
+    ("storage", "removal", "record"),
+    [
+        ("system_topic", "tombstone", Data("Owned", 2, 1, 4, True)),
+        ("metadata_store", "tombstone", None),
+        ("system_topic", "init_record", Data("Init", None, 1, 5, True)),
+        ("metadata_store", "init_record", Data("Init", None, 1, 5, True)),
+    ],
+)
+def test_override_races_with_removal(storage: Any, removal: Any, record: Data | None) -> None:
+    """The leader overrides a stuck release of a removed bundle. After a tombstone, the topic accepts any version."""
+    cfg = TOPIC._replace(storage=storage, removal=removal)
+    s = after(cfg, ownership_channel.start(cfg), ("lookup", 0, 0, 1))
+    s = with_view(cfg, ownership_channel.step(cfg, s, "unload", (1, 0, None, True))[0], 0, 1)
+    for _ in range(2):
+        s = with_view(cfg, ownership_channel.step(cfg, s, "finish", (1, 0))[0], 1)
+    s, version = ownership_channel.step(cfg, s, "override_stuck", (0, 2))
+    assert (version, s.settled[0]) == (4, record)
 
 
 # ---- conflict resolution --------------------------------------------------------------------------------

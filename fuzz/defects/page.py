@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from fuzz.defects.table import NO_REPORT, Defect, all_defects, defects_of, not_expressible
+from fuzz.defects.table import NO_REPORT, Defect, all_defects, defects_of, not_expressible, suspected
 from fuzz.seeding import mutants_of
 from fuzz.subject import subject_names
 from model.machine import BadValue
@@ -60,8 +60,13 @@ def page_of(defects: Sequence[Defect]) -> str:
                 f"- upstream: {linked(row.link) or NO_REPORT}",
                 f"- violates `{row.property}`, because of {rules}\n",
             ]
+    lines.append("## Suspected defects\n")
+    lines.append("What reading the code or a report made us suspect, the decision, and the commands that show it.\n")
+    for case in [case for name in subject_names() for case in suspected(name)]:
+        shown_by = "\n".join(f"      {command}" for command in case.commands())
+        lines.append(f"- {case.component}: {linked(case.suspicion)} **{linked(case.decision)}**\n\n{shown_by}\n")
     lines.append("## Upstream reports\n")
-    lines.append("Each report that a model shows, with the defect or the seeded bug (*) that shows it.\n")
+    lines.append("Each report that a model shows, with the defect, the seeded bug (*) or the test that shows it.\n")
     for name in subject_names():
         shown = shown_reports(name)
         each = ", ".join(f"{linked(report)} {', '.join(ids)}" for report, ids in shown.items())
@@ -74,9 +79,10 @@ def page_of(defects: Sequence[Defect]) -> str:
 
 
 def shown_reports(component: str) -> dict[str, list[str]]:
-    """Each upstream report that a component shows, with the ids of its defects, and of its seeded bugs, marked by *."""
+    """Each upstream report that a component shows: the ids of defects and, marked by *, of seeded bugs; tests."""
     sources = [(row.link, row.id) for row in defects_of(component)]
     sources += [(bug.origin, f"{bug.id}*") for bug in mutants_of(component)]
+    sources += [(each.suspicion, test) for each in suspected(component) for test in each.tests]
     found: dict[str, list[str]] = {}
     for text, name in sources:
         for report in ISSUE.finditer(text):

@@ -11,7 +11,8 @@ Each table of `fuzz/defects/<component>.toml` is one mechanism. Its name, in keb
     origin          how the mechanism is known (default: the origin of its least certain rule)
     tlc             optional: the run in which TLC finds it, as in `tla/runs/` (default: `scope = "smoke"`)
 
-The table `not_expressible` has reports about the component that its machine cannot show, each with the reason.
+The table `not_expressible` has reports about the component that its machine cannot show, each with the reason. The
+array `suspected` has what reading the code or a report made us suspect, and the decision; `Suspected` has its fields.
 
 Derived from it: the evidence, TLC's expected violations, recordings' known deviations, the README's table and a page.
 """
@@ -32,8 +33,8 @@ from model.values import Origin, rule_of
 
 #: Shown instead of the link of a defect that has none.
 NO_REPORT = "no report known"
-#: The table of reports that a machine cannot show.
-_NOT_EXPRESSIBLE = "not_expressible"
+#: The table of reports that a machine cannot show, and the array of suspected defects.
+_NOT_EXPRESSIBLE, _SUSPECTED = "not_expressible", "suspected"
 
 
 class Severity(StrEnum):
@@ -79,15 +80,54 @@ class Defect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return find_profile(find_subject(self.component), "reference")._replace(**self.changes())
 
 
+class Suspected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A suspected defect of the code, the decision, and what shows it: at least one of the lists is not empty."""
+
+    component: str
+    suspicion: str
+    decision: str
+    defects: tuple[str, ...] = ()  # rows of the component's table, whose traces show it
+    mutants: tuple[str, ...] = ()  # seeded bugs of the component
+    tests: tuple[str, ...] = ()  # functions of `tests/test_<component>.py`
+    scopes: tuple[str, ...] = ()  # explored in whole without a violated property
+
+    def commands(self) -> list[str]:
+        """The commands that show the decision."""
+        return [
+            *[f"brokerproof evidence {self.component} --defect {each}" for each in self.defects],
+            *[f"brokerproof fuzz {self.component} --mutant {each}" for each in self.mutants],
+            *[f"python -m pytest tests/test_{self.component}.py -k {each}" for each in self.tests],
+            *[f"brokerproof explore {self.component} --scope {each}" for each in self.scopes],
+        ]
+
+
 def defects_of(component: str) -> list[Defect]:
     """The rows of a component's file, in its order; none without a file. Raises BadValue for an invalid row."""
     rows, path = _tables_of(component), f"fuzz/defects/{component}.toml"
-    return [_defect_of(component, n, row, f"{path}: {n}") for n, row in rows.items() if n != _NOT_EXPRESSIBLE]
+    others = (_NOT_EXPRESSIBLE, _SUSPECTED)
+    return [_defect_of(component, n, row, f"{path}: {n}") for n, row in rows.items() if n not in others]
 
 
 def not_expressible(component: str) -> dict[str, str]:
     """The reports about a component that its machine cannot show, each with the reason."""
     return {str(report): str(why) for report, why in _tables_of(component).get(_NOT_EXPRESSIBLE, {}).items()}
+
+
+def suspected(component: str) -> list[Suspected]:
+    """The suspected defects of a component. Raises BadValue for an invalid row."""
+    where, known = f"fuzz/defects/{component}.toml: {_SUSPECTED}", {row.id for row in defects_of(component)}
+    try:
+        rows = [{"component": component} | row for row in _tables_of(component).get(_SUSPECTED, ())]
+        found = [msgspec.convert(row, Suspected) for row in rows]
+    except (TypeError, msgspec.ValidationError) as problem:
+        raise BadValue(f"{where}: {problem}") from None
+    for row in found:
+        wrong = [*({*row.defects} - known), *({*row.scopes} - {*find_subject(component).scopes})]
+        if wrong:
+            raise BadValue(f"{where}: {row.suspicion}: no defect or scope {wrong[0]}")
+        if not row.commands():
+            raise BadValue(f"{where}: {row.suspicion}: nothing shows it")
+    return found
 
 
 def _tables_of(component: str) -> dict[str, Any]:
