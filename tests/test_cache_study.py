@@ -569,6 +569,7 @@ def test_outstanding_reads_of_a_recorded_cursor_have_different_entries(tmp_path:
         ("1,t,ack a 1", ":3: cursor a of t is not connected"),
         ("1,t,disconnect a", ":3: cursor a of t is not connected"),
         ("1,t,add", ":3: expected time,topic,event such as"),
+        (f"1,t,add {'9' * 5000}", ":3: expected time,topic,event such as"),
         ("1,t,read 5", ":3: expected time,topic,event such as"),
         ("x,t,add 5", ":3: expected time,topic,event such as"),
         ("1,t", ":3: expected time,topic,event such as"),

@@ -1,8 +1,8 @@
 """Workloads of `brokerproof compare`: each module has a `workload`, which measures policies.
 
-A workload is data and a generator, `measure`. It yields rows, records of the workload's own type whose first field is
-the policy. The command prints any rows as a table, as JSON and as a plot. What several workloads share is in packages.
-A module with a function `of` instead makes a workload of an argument: `file` makes one of the file in `file:PATH`.
+`Workload.measure` yields rows, records of the workload's own type whose first field is the policy. The command prints
+the rows of any workload as a table, as JSON and as a plot. What several workloads share is in packages. A module with a
+function `of` instead of a `workload` makes a workload of an argument: `file` makes one of the file in `file:PATH`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Workload:
-    """One comparison. `measure(cell)` yields the rows of a cell."""
+    """One comparison of policies."""
 
     name: str
     about: str
@@ -49,10 +49,10 @@ class Workload:
     row: type[msgspec.Struct]
     parameters: Any  # a named tuple of numbers: the defaults
     check: Callable[[str], Any]  # raises BadValue for a policy that cannot run here
-    measure: Callable[[Cell], Iterator[msgspec.Struct]]
+    measure: Callable[[Cell], Iterator[msgspec.Struct]]  # yields the rows of a cell
 
     def with_parameters(self, settings: Mapping[str, str]) -> Any:
-        """The default parameters with these settings in their place.
+        """The default parameters, except for those that `settings` maps to another value, as text.
 
         Raises BadValue for an unknown name, or a value that is no number in range.
         """
@@ -74,7 +74,7 @@ class Workload:
 
 
 def workload_names() -> list[str]:
-    """The names of all workloads, in order."""
+    """The names of all workloads, sorted; one that takes an argument is NAME:PATH."""
     modules = [module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg]
     return sorted([f"{name}:PATH" if hasattr(_module(name), "of") else name for name in modules])
 
@@ -84,7 +84,7 @@ def _module(name: str) -> Any:
 
 
 def find_workload(name: str) -> Workload:
-    """The workload of that name. Raises BadValue, naming the ones there are, when there is none."""
+    """The workload of that name. Raises BadValue if there is none, and as the `of` of a workload with an argument."""
     base, colon, argument = name.partition(":")
     if (f"{base}:PATH" if colon else base) not in workload_names():
         raise BadValue(f"there is no workload {name}; there are {', '.join(workload_names())}")

@@ -1,4 +1,4 @@
-"""Catch-up: subscriptions drain the same backlog, each some entries ahead of the next, while producers go on."""
+"""Catch-up: subscriptions drain the same backlog from staggered positions, while producers go on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+    """Common names are those of `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.02
     seconds: int = 10
@@ -19,14 +19,14 @@ class Parameters(NamedTuple):
     size: int = 1024
     fan_out: int = 5
     backlog_s: int = 20  # seconds of production that are in storage at the start
-    stagger_ms: int = 300  # of production between the starts of two subscriptions
-    drain: float = 3.0  # the speed of a consumer, in production rates
+    stagger_ms: int = 300  # of production between the first entries of a subscription and the next
+    drain: float = 3.0  # the speed of a consumer, as a multiple of its topic's rate
     tailing: int = 1  # further subscriptions of each topic, which tail
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The run of a seed, which moves speeds by a twentieth at most."""
+    """The plan of a run; `rng` changes the time for a message by a twentieth at most."""
     end = p.seconds * 1_000_000
     rate = p.rate * p.scale / p.topics
     queue = scaled(1000, p.scale)

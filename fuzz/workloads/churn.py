@@ -1,7 +1,7 @@
 """Churn of clients: consumers of Shared subscriptions are scaled down and up again (apache/pulsar#14985).
 
-Every `every_s` a share of each subscription's consumers leaves at once; others take their place `away_s` later. What
-the leaving consumers have not acknowledged is read again, for the consumers that stay.
+Every `every_s` a share of each subscription's consumers leaves at once; others take their place `away_s` later. Entries
+that the leaving consumers have not acknowledged are read again, and delivered to the consumers that stay.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+    """Common names are those of `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.01
     seconds: int = 30
@@ -24,16 +24,16 @@ class Parameters(NamedTuple):
     subscriptions: int = 2  # of each topic
     consumers: int = 20  # of each subscription
     queue: int = 1000
-    busy: float = 0.9  # share of its time that a consumer works, when all are there
+    busy: float = 0.9  # share of its time that a consumer works, when all consumers are connected
     every_s: int = 8
     away_s: int = 4
-    share: float = 0.5  # of the consumers, that leaves
+    share: float = 0.5  # of the consumers: those that leave
     ttl_ms: int = 1000  # managedLedgerCacheEvictionTimeThresholdMillis
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The run of a seed, which draws the consumers that leave."""
+    """The plan of a run; `rng` draws the consumers that leave."""
     end = p.seconds * 1_000_000
     rate = p.rate * p.scale / p.topics
     think = round(1_000_000 * p.busy * p.consumers / rate)

@@ -1,7 +1,7 @@
-"""A backlog that its own cursor built up: consumers stay connected and pause, then drain (OpenMessaging Benchmark).
+"""A backlog drain as in the OpenMessaging Benchmark: consumers stay connected and pause, then drain the backlog.
 
-The defaults are those of its files with 1 GB of backlog: 10 topics of 3 partitions, 1 subscription, 100,000 messages
-of 1 KiB a second, and producers that go on during the drain.
+The defaults are those of the benchmark's files with 1 GB of backlog: 10 topics of 3 partitions, 1 subscription, 100,000
+messages of 1 KiB a second, and producers that go on during the drain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+    """Common names are those of `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.003
     seconds: int = 25
@@ -23,14 +23,14 @@ class Parameters(NamedTuple):
     size: int = 1024
     subscriptions: int = 1  # of each topic
     queue: int = 1000
-    backlog_s: int = 10  # for how long the consumers pause
-    drain: float = 2.0  # the speed of a consumer, in production rates
+    backlog_s: int = 10  # for how long the consumers pause at the start
+    drain: float = 2.0  # the speed of a consumer, as a multiple of its topic's rate
     producers_pause: int = 0  # whether producers stop when the drain begins
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The run of a seed, which moves speeds by a twentieth at most."""
+    """The plan of a run; `rng` changes the time for a message by a twentieth at most."""
     end, paused = p.seconds * 1_000_000, p.backlog_s * 1_000_000
     rate = p.rate * p.scale / p.topics
     subscriptions = []

@@ -3,13 +3,15 @@
 `time` is in microseconds and does not decrease; `topic` is any name. Events:
 
     add BYTES               an entry is added
-    connect CURSOR [ENTRY]  a cursor gets its first consumer and continues at an entry (from 0); without one, after its
-                            last ack; the first time, at the end of the topic
-    disconnect CURSOR       it loses its last consumer
-    seek CURSOR ENTRY       it connects again and continues at an entry
-    read CURSOR NUMBER      it reads its next entries: the number, or fewer if the topic has fewer
-    reread CURSOR ENTRY     it reads an entry of its replay queue
-    ack CURSOR ENTRY        it has acknowledged all entries before this one
+    connect CURSOR [ENTRY]  the cursor gets its first consumer, and reads from ENTRY on. Without ENTRY it reads from its
+                            first unacknowledged entry on, or, if it is new, from the end of the topic on
+    disconnect CURSOR       the cursor loses its last consumer
+    seek CURSOR ENTRY       the cursor is reset to ENTRY, and connected
+    read CURSOR NUMBER      the cursor reads its next NUMBER entries, or all that follow if there are fewer
+    reread CURSOR ENTRY     the cursor reads ENTRY from its replay queue
+    ack CURSOR ENTRY        the cursor has acknowledged all entries before ENTRY
+
+BYTES is the size of the entry. The entries of a topic are numbered from 0.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from fuzz.workloads.caches.study import study
 from model.machine import BadValue
 
 HEADER = ["time", "topic", "event"]
-#: The words of an event: its name, whether it names a cursor, and how many numbers may follow.
+#: For each name of an event: whether a cursor follows, and how many numbers may follow after that.
 EVENTS = {
     "add": (False, (1,)),
     "connect": (True, (0, 1)),
@@ -39,14 +41,16 @@ EVENTS = {
 }
 #: Default cache sizes: these shares of all added bytes.
 _SHARES = (0.01, 0.03, 0.1, 0.3)
+#: Digits of the largest number that a file may have.
+_DIGITS = 15
 
 
 class Parameters(NamedTuple):
-    """Times are those of the file."""
+    """Times are those of the file. Rates are not scaled."""
 
     scale: float = 1.0  # of settings that count entries
-    latency_us: int = 500
-    waits: int = 0
+    latency_us: int = 500  # from a cursor's read to the delivery
+    waits: int = 0  # whether readers wait for misses
 
 
 class Event(NamedTuple):
@@ -55,12 +59,12 @@ class Event(NamedTuple):
     at_us: int
     topic: str
     name: str
-    cursor: str
+    cursor: str  # empty if the event has none
     numbers: tuple[int, ...]
 
 
 def events(path: str) -> Iterator[Event]:
-    """The lines. Raises BadValue for the first that is wrong."""
+    """The events of a file. Raises BadValue, with the line, for the first line that is wrong."""
     try:
         with Path(path).open(newline="", encoding="utf-8") as lines:
             rows = csv.reader(lines)
@@ -88,13 +92,18 @@ def _event(where: str, row: list[str]) -> Event:
     words = row[2].split() if len(row) == len(HEADER) else []
     named, counts = EVENTS.get(words[0] if words else "", (False, ()))
     numbers = words[1 + named :]
-    if len(numbers) not in counts or (named and len(words) < 2) or not all(n.isdecimal() for n in (row[0], *numbers)):
-        raise BadValue(f"{where}: expected time,topic,event such as 1500,t,read c 10; got {','.join(row)}")
+    if (
+        len(numbers) not in counts
+        or (named and len(words) < 2)
+        or not all(n.isdecimal() and len(n) <= _DIGITS for n in (row[0], *numbers))
+    ):
+        got = ",".join(row)[:200]
+        raise BadValue(f"{where}: expected time,topic,event such as 1500,t,read c 10; got {got}")
     return Event(int(row[0]), row[1], words[0], words[1] if named else "", tuple([int(n) for n in numbers]))
 
 
 def of(path: str) -> Workload:
-    """The workload of a file."""
+    """The workload of a file. Raises BadValue for a file that is wrong, cannot be read or adds no entry."""
     recorded = list(events(path))
     if not any(event.name == "add" for event in recorded):
         raise BadValue(f"{path}: no entry is added")
@@ -118,7 +127,7 @@ def plan_of(recorded: list[Event], p: Parameters) -> Plan:
     cursors: dict[tuple[str, str], int] = {}
     subscriptions: list[Subscription] = []
     added: Counter[int] = Counter()
-    commands: list[Command] = []  # adds as well: of events at the same time, the first in the file is the first
+    commands: list[Command] = []  # adds are commands, too, so that events at the same time keep the file's order
     for event in recorded:
         topic = topics.setdefault(event.topic, len(topics))
         if event.name == "add":

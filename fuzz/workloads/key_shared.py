@@ -1,4 +1,4 @@
-"""Key_Shared subscriptions with slow consumers: `testTailingReadsKeySharedSlowConsumer`, at its own rate.
+"""Key_Shared subscriptions with slow consumers, with the numbers of the test `testTailingReadsKeySharedSlowConsumer`.
 
 An entry whose consumer has no permits goes to the replay queue and is read again, alone, when permits return.
 """
@@ -13,25 +13,25 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """`scale` multiplies rate, queues, batches and default cache sizes."""
+    """There is one topic. Common names are those of `fuzz/workloads/caches/study.py`."""
 
     scale: float = 1.0
-    produce_s: int = 10
-    seconds: int = 12  # the consumers run 2 s longer
+    produce_s: int = 10  # for how long producers send
+    seconds: int = 12
     rate: int = 60
     size: int = 68
     keys: int = 100
-    random_keys: int = 0  # whether keys are drawn, or taken in turn
+    random_keys: int = 0  # 1: keys are drawn; 0: taken in turn
     subscriptions: int = 5
     consumers: int = 2  # of each subscription
     queue: int = 10
-    pause_share: float = 0.05
-    pause_ms: int = 500
+    pause_share: float = 0.05  # the probability that a consumer pauses after a message
+    pause_ms: int = 500  # the longest pause
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The run of a seed, which draws the pauses, and random keys."""
+    """The plan of a run; `rng` draws random keys."""
     consumer = Consumer(scaled(p.queue, p.scale), 0, p.pause_share, p.pause_ms * 1000)
     subscriptions = [Subscription(0, (consumer,) * p.consumers, "key_shared") for _ in range(p.subscriptions)]
     adds = steady(0, p.rate * p.scale, p.size, p.produce_s * 1_000_000, keys=p.keys)

@@ -13,7 +13,7 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+    """Common names are those of `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.02
     seconds: int = 12
@@ -21,15 +21,15 @@ class Parameters(NamedTuple):
     topics: int = 10
     size: int = 1024
     fan_out: int = 4
-    spread_ms: int = 600
-    catch_up_share: float = 0.1
-    behind_s: int = 10  # seconds of production that a catching-up subscription is behind at the start
-    drain: float = 1.5  # its speed, in production rates
+    spread_ms: int = 600  # the largest lag of a tailing subscription
+    catch_up_share: float = 0.1  # the probability that a subscription catches up
+    behind_s: int = 10  # seconds of production that are in storage; catching-up subscriptions start in the first fifth
+    drain: float = 1.5  # the mean speed of a consumer that catches up, as a multiple of its topic's rate
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The run of a seed, which draws lags and the subscriptions that catch up."""
+    """The plan of a run; `rng` draws lags, and the subscriptions that catch up with their starts and speeds."""
     end = p.seconds * 1_000_000
     rate = p.rate * p.scale / p.topics
     queue = scaled(1000, p.scale)

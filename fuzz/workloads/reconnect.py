@@ -1,4 +1,4 @@
-"""Everyone reconnects at once: all consumers leave, producers go on, consumers come back at random times."""
+"""All consumers disconnect at once and connect again at random times, while producers go on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from model.machine import BadValue
 
 
 class Parameters(NamedTuple):
-    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+    """Common names are those of `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.01
     seconds: int = 14
@@ -19,15 +19,15 @@ class Parameters(NamedTuple):
     topics: int = 5
     size: int = 1024
     fan_out: int = 10
-    leave_s: int = 4  # when all leave, and again every so many seconds
-    back_ms: int = 500  # earliest time until a consumer is back
-    back_most_ms: int = 2_500  # latest time
-    seek_back_ms: int = 0  # of production by which a subscription seeks back when it returns
+    leave_s: int = 4  # all consumers disconnect at every multiple of this time
+    back_ms: int = 500  # the shortest time until a consumer is connected again
+    back_most_ms: int = 2_500  # the longest
+    seek_back_ms: int = 0  # a returning subscription seeks to the entry this long before the disconnection; 0: no seek
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The run of a seed, which draws when each subscription is back."""
+    """The plan of a run; `rng` draws when each subscription is connected again. Raises BadValue for wrong limits."""
     if p.back_most_ms < p.back_ms:
         raise BadValue(f"--set back_most_ms={p.back_most_ms}: it must be at least back_ms, which is {p.back_ms}")
     end = p.seconds * 1_000_000

@@ -1,8 +1,8 @@
 """Rolling restart of two brokers under tailing readers: `BrokerEntryCacheRollingRestartTest`.
 
 At scale 1 the parameters are those of the test: 10 partitions, 50,000 messages a second, 10 subscriptions on each
-partition, entries that count 8192 bytes, a cache of 250 MB a broker, a restart every 7.5 s. Pauses of consumers and the
-time until a client is back after a restart are assumptions. Ledgers do not roll over unless `ledger_entries` is set.
+partition, entries of 8192 bytes, a cache of 250 MB a broker, a restart every 7.5 s. Pauses of consumers and the time
+until a client is connected again are assumptions. Ledgers do not roll over unless `ledger_entries` is set.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fuzz.workloads.caches.study import study
 
 
 class Parameters(NamedTuple):
-    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+    """Common names are those of `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.004
     seconds: int = 35  # the producers stop 5 s before the end
@@ -24,18 +24,18 @@ class Parameters(NamedTuple):
     subscriptions: int = 10
     size: int = 8192
     queue: int = 200
-    outstanding: int = 500_000
-    restart_ms: int = 7_500
+    outstanding: int = 500_000  # messages sent and not consumed at which the producers stop for a while
+    restart_ms: int = 7_500  # time between two restarts
     restarts: int = 3
-    back_ms: int = 200  # until a consumer is back after a restart, uniform from half of it
-    stall_every_ms: int = 3_000  # mean time between two pauses of a consumer
-    stall_ms: int = 500  # uniform up to this
+    back_ms: int = 200  # the longest time until a consumer is connected after a restart; the shortest is half of it
+    stall_every_ms: int = 3_000  # mean time between two pauses of a client
+    stall_ms: int = 500  # the longest pause
     ledger_entries: int = 0  # of a full ledger; the test has 100,000. 0: a topic has one ledger
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The run of a seed, which draws the owners of partitions, connection times and pauses."""
+    """The plan of a run; `rng` draws the owners of partitions, connection times and pauses."""
     end, produce = p.seconds * 1_000_000, (p.seconds - 5) * 1_000_000
     rate = p.rate * p.scale / p.partitions
     consumer = Consumer(scaled(p.queue, p.scale))

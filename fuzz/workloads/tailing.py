@@ -1,4 +1,4 @@
-"""Tailing fan-out: every subscription reads at a constant lag, the first at once and the last `spread_ms` later."""
+"""Tailing fan-out: every subscription reads an entry a constant lag after its add. Lags are from 0 to `spread_ms`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+    """Common names are those of `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.01
     seconds: int = 12
@@ -18,13 +18,13 @@ class Parameters(NamedTuple):
     topics: int = 2
     size: int = 1024
     fan_out: int = 10
-    spread_ms: int = 500
+    spread_ms: int = 500  # the largest lag
     far: int = 0  # further subscriptions of each topic that are connected and read nothing
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The run of a seed, which moves every lag by a fifth at most."""
+    """The plan of a run; `rng` changes every lag by a fifth at most."""
     end = p.seconds * 1_000_000
     rate = p.rate * p.scale / p.topics
     consumer = Consumer(queue=scaled(1000, p.scale))

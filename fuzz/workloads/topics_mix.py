@@ -11,22 +11,22 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+    """Common names are those of `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.03
     seconds: int = 12
     rate: int = 20_000
     topics: int = 60
-    least_size: int = 128
+    least_size: int = 128  # bytes
     most_size: int = 8192
     fan_out: int = 6  # the largest
     spread_ms: int = 2_000  # the largest lag
-    far_share: float = 0.1  # of the subscriptions, which are connected and read nothing
+    far_share: float = 0.1  # the probability that a subscription is connected and reads nothing
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The run of a seed, which draws sizes, fan-outs and lags."""
+    """The plan of a run; `rng` draws sizes, fan-outs, lags and the subscriptions that read nothing."""
     end = p.seconds * 1_000_000
     weights = [1 / (rank + 1) for rank in range(p.topics)]
     consumer = Consumer(scaled(1000, p.scale))
@@ -45,7 +45,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
 
 
 def mean_size(p: Parameters) -> float:
-    """The expected size of an entry, whose logarithm is uniform between the limits."""
+    """The expected size of an entry in bytes. The logarithm of a size is uniform between those of the limits."""
     if p.most_size == p.least_size:
         return p.most_size
     return (p.most_size - p.least_size) / math.log(p.most_size / p.least_size)

@@ -1,8 +1,9 @@
 """A transfer of one bundle under each variant of the protocol, measured on runs of the model.
 
-Each topic has a producer, which sends a message in every round, and a consumer. In a round every broker, client and
-ledger takes the next step that it can take at the round's beginning: rounds are the protocol's steps, whatever the
-number of topics. Topics in equal states take equal steps, so one topic of each kind is run, with its number.
+Each topic has a producer, which sends a message in every round, and a consumer. In a round every broker and every
+topic's objects, clients and ledger take each step that is possible at the round's beginning. So the length of a
+transfer in rounds does not depend on the number of topics. Topics in equal states take equal steps: one topic of each
+kind is run, and the number of its equals is kept.
 
     client_lookups      lookups that brokers receive
     publish_gap_steps   rounds from the last message confirmed by the source to the first by the destination; the worst
@@ -28,24 +29,24 @@ from model.bundle_transfer.state import Config, Instance, State, Topic, is_attac
 from model.machine import Refused
 
 POLICIES = ("V0", "V1a", "V1b", "V2", "V3", "V4")
-#: `maxConcurrentTopicLoadRequest`: the loads that a broker begins in one round.
+#: `maxConcurrentTopicLoadRequest`: the topics that a broker begins to load in one round, at most.
 LOADS = 5_000
 SOURCE, DESTINATION, SPARE = 0, 1, 2
 Count = Annotated[int, msgspec.Meta(ge=0)]
-#: Messages that the producer may have pending: what bounds the sends that are ignored.
+#: Messages that a producer may have pending, so the most sends of a producer that can be ignored.
 WINDOW = 8
 #: Rounds before the transfer begins, in which the pipeline fills; rounds after which a run counts as stuck.
 _WARM, _MOST = 12, 100
-#: Actions of a topic's broker and of its clients; the order within a round does not matter to its first steps.
+#: Actions of a topic's brokers, and of its clients, in the order in which a round takes them.
 _OF_BROKER = ("confirm", "close_ledger", "disconnect", "clean_up", "begin_load", "open_topic")
 _OF_CLIENT = ("process", "dispatch", "receive", "answer", "connect", "admit", "lookup", "send")
 
 
 class Exposure(msgspec.Struct):
-    """A crash after a round of the transfer, and the recovery."""
+    """A crash after a round of the transfer, and the recovery. The module describes the counts."""
 
-    crashed: str
-    round: Count
+    crashed: str  # source or destination
+    round: Count  # rounds since the transfer began
     record: str  # the newest record of the channel at the crash
     fenced_clients: Count
     client_lookups: Count
@@ -54,7 +55,7 @@ class Exposure(msgspec.Struct):
 
 
 class Row(msgspec.Struct):
-    """What a transfer costs under a policy."""
+    """What a transfer costs under a policy. `worst_...` is the maximum over `exposure`."""
 
     policy: str
     topics: Count
@@ -76,29 +77,29 @@ class Kind(NamedTuple):
 
     topic: Topic
     confirmed: int  # the round of the last confirmed message
-    gap: int  # rounds between the last message of one broker and the first of the next; 0 before
+    gap: int  # the most rounds between the last message that one broker confirmed and the first of the next; 0: none
     writer: int  # the broker that confirmed last
 
 
 class Run(NamedTuple):
-    """A bundle of many topics after some rounds."""
+    """A bundle of many topics after some rounds. `records` and `brokers` are those of the model's state."""
 
     cfg: Config
     records: tuple[Any, ...]
     brokers: tuple[Any, ...]
     kinds: tuple[tuple[Kind, int], ...]  # with the number of topics of each
     round: int
-    counts: Counter[str]
+    counts: Counter[str]  # of appends, commands, lookups and ignored sends
 
 
 def first_run(cfg: Config, topics: int) -> Run:
-    """A bundle in which nothing has happened."""
+    """A bundle in the initial state of the model."""
     s = bundle_transfer.start(cfg._replace(topics=1))
     return Run(cfg, s.records, s.brokers, ((Kind(s.topics[0], 0, 0, SOURCE), topics),), 0, Counter())
 
 
 def stepped(run: Run, name: str, *arguments: int) -> tuple[Run, bool]:
-    """The run after an action that is not about a topic, if it is not refused; and whether it happened."""
+    """Takes an action that is not about a topic. Returns the run after it, and whether it was not refused."""
     s = State(run.records, run.brokers, tuple([kind.topic for kind, _ in run.kinds]))
     after, outcome = bundle_transfer.step(run.cfg, s, name, arguments)
     if isinstance(outcome, Refused):
@@ -112,20 +113,22 @@ def stepped(run: Run, name: str, *arguments: int) -> tuple[Run, bool]:
 
 
 def sent_commands(before: Topic, after: Topic) -> int:
-    """Commands of the protocol that a broker sent to clients in a step."""
-    queued = [[c.kind in ("close", "prepare") for c in client.down] for t in (before, after) for client in t.clients]
-    half = len(queued) // 2
-    return max(0, sum(map(sum, queued[half:])) - sum(map(sum, queued[:half])))
+    """The number of close and prepare commands that a step of the model sent to a topic's clients."""
+    was, now = [
+        sum([command.kind in ("close", "prepare") for client in t.clients for command in client.down])
+        for t in (before, after)
+    ]
+    return max(0, now - was)
 
 
 def next_round(run: Run) -> Run:
-    """The run after a round."""
+    """The run after a round: the steps of the topics, then those of the brokers about the channel."""
     start = State(run.records, run.brokers, ())
-    spare = dict.fromkeys(range(run.cfg.brokers), LOADS)
+    loads_left = dict.fromkeys(range(run.cfg.brokers), LOADS)
     kinds: Counter[Kind] = Counter()
     counts = Counter(run.counts)
     for kind, number in run.kinds:
-        for stepped_kind, of_kind in topic_round(run, start, kind, number, spare, counts):
+        for stepped_kind, of_kind in topic_round(run, start, kind, number, loads_left, counts):
             kinds[stepped_kind] += of_kind
     run = run._replace(kinds=tuple(kinds.items()), round=run.round + 1, counts=counts)
     for broker in range(run.cfg.brokers):
@@ -140,15 +143,19 @@ def next_round(run: Run) -> Run:
 
 
 def topic_round(
-    run: Run, start: State, kind: Kind, number: int, spare: dict[int, int], counts: Counter[str]
+    run: Run, start: State, kind: Kind, number: int, loads_left: dict[int, int], counts: Counter[str]
 ) -> Iterator[tuple[Kind, int]]:
-    """The kinds that topics of a kind become in a round; those beyond a broker's limit of loads wait."""
+    """The kinds that `number` topics of a kind become in a round, each with its number of topics.
+
+    `start` is the state at the round's beginning. Topics beyond `loads_left` of a broker do not begin to load.
+    `loads_left` and `counts` are updated.
+    """
     s = start._replace(topics=(kind.topic,))
-    loads = [b for b in range(run.cfg.brokers) if kind.topic.objects[b] is None or not is_live(kind.topic.objects[b])]
-    wanted = [b for b in loads if not isinstance(step(run.cfg, s, "begin_load", 0, b)[1], Refused)]
-    admitted = min([number, *[spare[b] for b in wanted]])
+    unloaded = [b for b in range(run.cfg.brokers) if not is_live(kind.topic.objects[b])]
+    wanted = [b for b in unloaded if not isinstance(step(run.cfg, s, "begin_load", 0, b)[1], Refused)]
+    admitted = min([number, *[loads_left[b] for b in wanted]])
     for b in wanted:
-        spare[b] -= admitted
+        loads_left[b] -= admitted
     if number > admitted:
         yield moved(run, s, kind, number - admitted, counts, without="begin_load"), number - admitted
     if admitted:
@@ -161,12 +168,15 @@ def is_live(o: Instance | None) -> bool:
 
 
 def step(cfg: Config, s: State, name: str, *arguments: int) -> tuple[State, Any]:
-    """One step of the model."""
+    """Takes a step of the model. Returns the state after it, and its outcome."""
     return bundle_transfer.step(cfg, s, name, arguments)
 
 
 def moved(run: Run, s: State, kind: Kind, number: int, counts: Counter[str], without: str = "") -> Kind:
-    """A kind after a round: every step that was enabled at its beginning, once, if it still is."""
+    """A kind after a round. Each step that is enabled in `s`, the beginning, is taken once, if it still is enabled.
+
+    `counts` is updated for `number` topics. The action `without` is not taken.
+    """
     cfg, before = run.cfg, s
     calls: list[tuple[str, tuple[int, ...]]] = []
     for name in _OF_BROKER:
@@ -196,17 +206,17 @@ def moved(run: Run, s: State, kind: Kind, number: int, counts: Counter[str], wit
 
 
 def unconfirmed(t: Topic) -> int:
-    """Unconfirmed entries that recovery could keep: all of them."""
+    """The number of a topic's unconfirmed entries. In these runs a recovery keeps them all."""
     return len(t.abandoned) + sum([len(o.adds) for o in t.objects if o is not None and o.writable])
 
 
 def is_over(run: Run, owners: tuple[int, ...]) -> bool:
-    """Whether each topic has a message confirmed by a new owner."""
+    """Whether the last confirmed message of each topic was confirmed by one of these brokers."""
     return all(kind.writer in owners for kind, _ in run.kinds)
 
 
 def until_over(run: Run, owners: tuple[int, ...]) -> Iterator[Run]:
-    """The run now and after each round, until every producer publishes at a new owner."""
+    """The run now and after each round, until `is_over`. Raises AssertionError if that takes more than _MOST rounds."""
     for _ in range(_MOST):
         yield run
         if is_over(run, owners):
@@ -216,7 +226,7 @@ def until_over(run: Run, owners: tuple[int, ...]) -> Iterator[Run]:
 
 
 def fenced_clients(run: Run) -> int:
-    """Clients that are attached to a topic that is not open."""
+    """The number of clients that are attached at a broker where their topic is not open."""
     count = 0
     for kind, number in run.kinds:
         for broker, o in enumerate(kind.topic.objects):
@@ -226,7 +236,7 @@ def fenced_clients(run: Run) -> int:
 
 
 def exposures(rounds: list[Run]) -> Iterator[Exposure]:
-    """The crashes after each round of a transfer."""
+    """Crashes of source and destination after each of these rounds of a transfer."""
     for each in rounds:
         for broker, name in ((SOURCE, "source"), (DESTINATION, "destination")):
             crashed, _ = stepped(each, "crash", broker)
@@ -274,7 +284,7 @@ def measured(policy: str, topics: int, deduplication: bool) -> Row:
 
 
 def measure(cell: Cell) -> Iterator[Row]:
-    """The rows of a policy and a number of topics, without and with deduplication."""
+    """The rows of a cell: its policy and number of topics, without and with deduplication."""
     for deduplication in (False, True):
         yield measured(cell.policy, cell.size, deduplication)
 

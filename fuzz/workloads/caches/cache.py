@@ -30,11 +30,11 @@ class Log:
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self.added_us: list[int] = []
-        self.keys: list[int] = []  # of the messages
+        self.keys: list[int] = []  # of each entry's messages
         self.ledgers = [0]  # the first entry of each ledger that is not deleted
 
     def roll_over(self) -> None:
-        """The ledger is closed: the next entry is the first of another. Nothing happens to an empty ledger."""
+        """Closes the ledger: the next entry is the first of another. An empty ledger stays open."""
         if len(self.sizes) > self.ledgers[-1]:
             self.ledgers.append(len(self.sizes))
 
@@ -47,36 +47,37 @@ class Log:
 class Environment(NamedTuple):
     """What a cache knows of its broker."""
 
-    logs: Sequence[Log]
+    logs: Sequence[Log]  # by topic
     max_bytes: int
-    scale: float = 1.0  # of the workload's rates, and so of settings that count entries
+    scale: float = 1.0  # factor of the workload's rates, and so of settings that count entries
     latency_us: int = 0  # of a storage read
     ttl_us: int = TTL_US
 
 
 class Rules(NamedTuple):
-    """When a cursor is active, and what its progress removes."""
+    """When a cursor is active, and what is removed when a cursor advances."""
 
-    backlog_threshold: int | None = None  # a cursor with a larger backlog is not active; None: it is
-    grace_ttl: int = 2  # for how many TTL entries are cached after the last active cursor left
+    backlog_threshold: int | None = None  # entries: a connected cursor is active below this backlog; None: always
+    grace_ttl: int = 2  # added entries are cached for this multiple of the TTL after the last active cursor left
     invalidates: bool = False  # whether entries below the slowest active cursor are removed
     by_mark_delete: bool = False  # a cursor's position is its first unacknowledged entry, not its read position
 
 
 class Reading(NamedTuple):
-    """A started request: its number, and the storage reads that it issued, each with its number of entries."""
+    """A started request."""
 
-    request: int
-    issued: list[tuple[int, int]]
+    request: int  # its number
+    issued: list[tuple[int, int]]  # the storage reads that it issued: number, and how many entries
 
 
 class Cache:
-    """One broker's cache under a policy. Completed requests are in `answered`, with a copy for each entry, or none."""
+    """One broker's cache under a policy. The caller sets `now_us` before each call, and empties `answered`."""
 
     def __init__(self, env: Environment, rules: Rules) -> None:
         self.env, self.rules = env, rules
         self.now_us = 0
-        self.looked_at = 0
+        self.looked_at = 0  # as `visits`
+        #: completed requests, each with a copy of each entry; without copies if the policy does not count reads
         self.answered: list[tuple[int, tuple[int, ...]]] = []
         self.cursors: dict[int, ActiveCursors] = {}
         self.positions: dict[int, dict[int, int]] = {}  # topic -> connected cursor -> position
@@ -97,13 +98,13 @@ class Cache:
         return found
 
     def connect(self, topic: int, cursor: int, position: int) -> None:
-        """A cursor gets its first consumer; it becomes active unless its backlog is too large."""
+        """A cursor gets its first consumer, and becomes active unless its backlog is too large."""
         self.active(topic)
         self.positions[topic][cursor] = position
         self._activate(topic, cursor)
 
     def _activate(self, topic: int, cursor: int) -> None:
-        """Lists a connected cursor as active, or not, by its backlog."""
+        """Makes a connected cursor active or inactive, by its backlog."""
         active, position, threshold = self.active(topic), self.positions[topic][cursor], self.rules.backlog_threshold
         backlog = len(self.env.logs[topic].sizes) - position
         if threshold is None or backlog < max(1, threshold * self.env.scale):
@@ -124,7 +125,7 @@ class Cache:
             self._move(topic, cursor, position)
 
     def acked(self, topic: int, cursor: int, first_unacked: int) -> None:
-        """A cursor's mark-delete position changes; the entry after it is given."""
+        """A cursor's mark-delete position changes: `first_unacked` is the entry after it."""
         if self.rules.by_mark_delete:
             self._move(topic, cursor, first_unacked)
 
@@ -144,7 +145,7 @@ class Cache:
             self.invalidate(topic, slowest)
 
     def tick(self) -> None:
-        """Every 10 ms: periodic eviction, and every minute the check of backlogs."""
+        """Called every 10 ms: evicts, and once a minute activates and deactivates cursors by their backlogs."""
         if self._checked_us is None:
             self._checked_us = self.now_us
         if self.rules.backlog_threshold is not None and self.now_us - self._checked_us >= BACKLOG_CHECK_US:
@@ -161,18 +162,21 @@ class Cache:
         raise NotImplementedError
 
     def read(self, topic: int, cursor: int, first: int, last: int, replayed: bool) -> Reading:
-        """Starts a read of a range; one of a replayed entry is a single read, whose misses expect no reads."""
+        """Starts a read of the entries `first` to `last`.
+
+        A replayed entry is read alone, and if storage reads it, no further reads are expected.
+        """
         raise NotImplementedError
 
     def complete(self, storage_read: int) -> None:
-        """Storage answers a read."""
+        """Storage answers the read of this number. Requests that become complete are added to `answered`."""
         raise NotImplementedError
 
     def release(self, copy: int) -> None:
-        """A reader has no more use of an entry."""
+        """A reader releases its copy of an entry."""
 
     def replay(self, copy: int) -> None:
-        """An entry is put into the replay queue."""
+        """The entry of a copy is put into the replay queue."""
 
     def evict(self) -> None:
         """Periodic eviction."""

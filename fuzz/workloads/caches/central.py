@@ -1,6 +1,6 @@
 """Policies with one removal queue for all topics: `impl/entry_cache`, and variants of the queue of `impl/range_cache`.
 
-Expected read counts are given by the policy: `counts` says which active cursors count.
+`Settings.counts` says which cursors count towards the expected read count of an entry.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from model.range_cache import Removed
 
 
 class Queue(Store):
-    """The range caches with their removal queue; `visits` counts what passes look at."""
+    """The range caches with their removal queue. `visits` is the number of slots that passes looked at."""
 
     def __init__(self, cfg: RangeConfig) -> None:
         super().__init__(cfg)
         self.visits = 0
-        self.spent: deque[Wrapper] = deque()  # entries whose last expected read is done, if size passes take them first
+        self.spent: deque[Wrapper] = deque()  # of `Settings.spent` "first": entries whose last expected read is done
         self.owner: Central
 
     def _requeue(self, wrapper: Wrapper) -> None:
@@ -35,10 +35,11 @@ class Queue(Store):
         self.visits += 1
 
     def is_needed(self, wrapper: Wrapper) -> bool:
-        """Whether a pass requeues the entry while it has requeues left."""
+        """Whether a pass requeues the entry, if the entry has requeues left."""
         return wrapper.handler.has_expected_reads()
 
     def _counted(self, slots: int, removed: Removed) -> Removed:
+        """Counts the slots that a pass took off the queue, and the one at which it stopped. Returns `removed`."""
         self.visits += slots - len(self._queue) + bool(self._queue)  # requeues are counted already
         return removed
 
@@ -47,7 +48,7 @@ class Queue(Store):
         return self._counted(len(self._queue), super().time_pass(threshold_ns))
 
     def size_pass(self, bytes_to_free: int) -> Removed | Refused:
-        """As RangeCaches.size_pass, after the spent entries."""
+        """Removes spent entries, and for the bytes that are still to be freed acts as RangeCaches.size_pass."""
         entries = freed = 0
         while self.spent and freed < bytes_to_free:
             self.visits += 1
@@ -68,7 +69,7 @@ class Queue(Store):
 
 
 class SeparateCounters(Queue):
-    """A requeue for recent access does not use up a requeue for expected reads."""
+    """A requeue for recent access does not count towards the limit of requeues."""
 
     def _requeue(self, wrapper: Wrapper) -> None:
         recent = wrapper.accessed and self.extend_ttl_of_recently_accessed
@@ -77,7 +78,7 @@ class SeparateCounters(Queue):
 
 
 class Stash(Queue):
-    """The first draft: size passes move entries with expected reads to a list, where they stay until their TTL."""
+    """The first draft of PIP-430: size passes move entries with expected reads to a list, the stash,."""
 
     def __init__(self, cfg: RangeConfig) -> None:
         super().__init__(cfg)
@@ -88,7 +89,7 @@ class Stash(Queue):
         return wrapper.bytes
 
     def time_pass(self, threshold_ns: int) -> Removed:
-        """Removes expired entries, whatever reads they expect. O(stash + removed)."""
+        """Removes expired entries, also those with expected reads. O(stash + removed)."""
         entries = freed = 0
         self.visits += len(self.stash)
         gone = [w for w in self.stash if w.live and w.timestamp_ns < threshold_ns]
@@ -103,7 +104,10 @@ class Stash(Queue):
         return self._counted(slots, Removed(entries, freed))
 
     def size_pass(self, bytes_to_free: int) -> Removed | Refused:
-        """Removes entries without expected reads or past their TTL, those of the stash first. O(stash + visited)."""
+        """Removes entries without expected reads or past their TTL until enough bytes are free, the stash's first.
+
+        Entries of the queue that stay are moved to the stash. O(stash + visited).
+        """
         if bytes_to_free <= 0:
             return Refused("illegal_argument", "the bytes to free must be more than zero")
         expired_ns = self.now_ns - self.cfg.ttl_ns
@@ -136,7 +140,7 @@ class Readers(Queue):
     """Requeues an entry while an active cursor is at it or before it, instead of counting reads."""
 
     def should_requeue(self, wrapper: Wrapper) -> bool:
-        """Whether a pass requeues the entry. O(1)."""
+        """Whether a pass requeues the entry: it is needed, and has requeues left. O(1)."""
         return wrapper.requeue_count < self.max_requeue_times and self.is_needed(wrapper)
 
     def is_needed(self, wrapper: Wrapper) -> bool:
@@ -149,7 +153,7 @@ class Known(Readers):
     """Requeues an entry while an active cursor is at it or before it, or it has expected reads, such as replays."""
 
     def is_needed(self, wrapper: Wrapper) -> bool:
-        """Whether the broker knows of a reader. O(1)."""
+        """Whether an active cursor is at the entry or before it, or the entry has expected reads. O(1)."""
         return wrapper.handler.has_expected_reads() or super().is_needed(wrapper)
 
 
@@ -157,7 +161,7 @@ class NextReader(Known):
     """Evicts entries without a known reader first, then those whose next reader is the furthest away in time."""
 
     def size_pass(self, bytes_to_free: int) -> Removed | Refused:
-        """Frees bytes in that order. O(n log n)."""
+        """Removes entries in the order of the class until `bytes_to_free` are free. O(n log n) for n slots."""
         live = [w for w in self._queue if w.live]
         self.visits += len(self._queue)
         entries = freed = 0
@@ -170,7 +174,7 @@ class NextReader(Known):
         return Removed(entries, freed)
 
     def wait_us(self, wrapper: Wrapper) -> int:
-        """The time to the next reader; nothing for a replayed entry."""
+        """The time to the entry's next reader: 0 if only replays are expected, 2^62 if no read is."""
         wait = self.owner.wait_us(wrapper.cache, wrapper.position.entry)
         if wait is None:
             return 0 if wrapper.handler.has_expected_reads() else 1 << 62
@@ -178,13 +182,15 @@ class NextReader(Known):
 
 
 class Settings(NamedTuple):
-    """A central policy."""
+    """A policy with one removal queue."""
 
     rules: Rules = Rules()
-    counts: Literal["none", "all", "near", "near_1000"] = "all"  # cursors that expect to read an entry
-    caches_storage_reads: bool = False  # without counts: whether an entry read from storage is cached
-    least_of_read: int = 1  # an entry read from storage is cached if at least so many cursors count
-    #: of an entry whose last expected read is done: it stays, is removed at once, or goes first in a size pass
+    #: the active cursors that count: none; all; those whose distance in entries is at most what fits the cache, or 1000
+    #: times scale
+    counts: Literal["none", "all", "near", "near_1000"] = "all"
+    caches_storage_reads: bool = False  # of `counts` "none": whether an entry read from storage is cached
+    least_of_read: int = 1  # an entry read from storage is cached if at least this number of cursors count
+    #: an entry whose last expected read is done stays, is removed at once, or is removed first by a size pass
     spent: Literal["stays", "removed", "first"] = "stays"
     ttl_us: int | None = None  # None: the workload's
     max_requeue_times: int = 5
@@ -193,7 +199,7 @@ class Settings(NamedTuple):
 
 
 class Central(Cache):
-    """The entry caches of a broker under a central policy."""
+    """The entry caches of a broker under a policy with one removal queue."""
 
     def __init__(self, env: Environment, settings: Settings) -> None:
         super().__init__(env, settings.rules)
@@ -215,15 +221,15 @@ class Central(Cache):
         self.entries._store = self.queue
         self.entries._stored = {(t, LEDGER): log.sizes for t, log in enumerate(env.logs)}  # type: ignore[misc]
         self._reader: dict[int, tuple[int, int, bool]] = {}  # storage read -> topic, cursor, whether it is a replay
-        #: The topic of each outstanding request, and topic and position of each open copy, unless spent entries stay.
-        self._topic: dict[int, int] = {}
-        self._held: dict[int, tuple[int, Position]] = {}
-        self._behind: dict[int, tuple[int, list[int]]] = {}  # topic -> changes of its cursors, sorted positions
+        # the next two are empty if spent entries stay
+        self._topic: dict[int, int] = {}  # outstanding request -> topic
+        self._held: dict[int, tuple[int, Position]] = {}  # copy that is not released -> topic, position
+        self._behind: dict[int, tuple[int, list[int]]] = {}  # topic -> version of its cursors, their sorted positions
 
     # ---- expected reads
 
     def _near(self) -> int | None:
-        """The distance in entries beyond which a cursor does not count."""
+        """The distance in entries beyond which a cursor does not count; None if there is none."""
         if self.settings.counts == "near_1000":
             return max(1, round(1000 * self.env.scale))
         if self.settings.counts == "near":
@@ -233,7 +239,7 @@ class Central(Cache):
         return None
 
     def expected_at_add(self, topic: int, entry: int) -> int:
-        """Cursors that count for an added entry."""
+        """The expected read count of an added entry: the number of cursors that count."""
         if self.settings.counts == "none":
             return 0
         near, active = self._near(), self.active(topic)
@@ -242,7 +248,7 @@ class Central(Cache):
         return sum([entry - position <= near for position in self.positions[topic].values()])
 
     def expected_of_read(self, topic: int, cursor: int) -> int:
-        """Cursors that count for the entries of a storage read, when it completes."""
+        """The expected read count of entries that storage read for a cursor, when the storage read completes."""
         if self.settings.counts == "none":
             return int(self.settings.caches_storage_reads)
         near, own = self._near(), self.positions.get(topic, {}).get(cursor)
@@ -251,7 +257,7 @@ class Central(Cache):
         return 0 if own is None else sum([0 <= own - position <= near for position in self.positions[topic].values()])
 
     def wait_us(self, topic: int, entry: int) -> int | None:
-        """How long the producers took from the entry of the next reader's position to this one; None without reader."""
+        """The time from the add of the entry where the next reader is to the add of `entry`; None without a reader."""
         version = self.active(topic)._version
         known = self._behind.get(topic)
         if known is None or known[0] != version:
@@ -288,7 +294,7 @@ class Central(Cache):
         return Reading(answer.request, [(each.number, each.last - each.first + 1) for each in answer.issued])
 
     def complete(self, storage_read: int) -> None:
-        """The reader's count is taken now; without one, the entries are not cached."""
+        """As Cache.complete. The expected read count is determined now; with 0, the entries are not cached."""
         self._now()
         topic, cursor, replayed = self._reader.pop(storage_read)
         expected = 0 if replayed else self.expected_of_read(topic, cursor)
@@ -301,6 +307,7 @@ class Central(Cache):
         self._take(answer)
 
     def _take(self, answer: Answer) -> None:
+        """Adds the requests that an answer completes to `answered`."""
         for each in answer.answered:
             self.answered.append((each.request, tuple([entry.copy for entry in each.entries])))
             if self.settings.spent != "stays":
@@ -331,7 +338,7 @@ class Central(Cache):
         self.entries.do_cache_eviction()
 
     def invalidate(self, topic: int, slowest: Position | None) -> None:
-        """As Cache.invalidate; the slots stay in the queue."""
+        """As Cache.invalidate. The removed entries' slots stay in the queue."""
         before = self.entries._evicted_entries
         if slowest is None:
             self.entries.clear_cache(topic)

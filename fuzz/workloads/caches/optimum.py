@@ -5,17 +5,19 @@ after it. Keeping an entry from one use to the next saves a storage read of it. 
 intervals as possible such that the kept bytes never exceed the cache.
 
     upper bound     an interval ends at the first read of a group, and the next begins when a storage read of that first
-                    read would answer. No policy has more hits: if it reads more than once for a group, it pays for that
+                    read would answer. No policy has more hits: further storage reads of a group only cost it more
     lower bound     an interval lasts from the last read of a group to the last read of the next: a cache can do that.
                     If the first read is a miss, the others join its storage read
-    equal sizes     the sweep maximises the number of intervals: when one too many overlaps, it drops the one that ends
-                    last (Belady's rule with bypass; a maximum k-colourable subgraph of an interval graph)
+    equal sizes     a sweep over the start times (`kept`) maximises the number of intervals: when an interval does not
+                    fit, it drops the overlapping one that ends last (Belady's rule with bypass; a maximum k-colourable
+                    subgraph of an interval graph)
     unequal sizes   NP-hard. The sweep's choice is feasible: a lower bound. The upper bound is the smaller of two
                     relaxations. (1) All intervals have the smallest size. (2) Only the sum of bytes times duration
                     over the whole life of the cache is limited; the cheapest intervals come first
 
 The result is exact if the bounds are equal. Without latency both have the same intervals, so equal sizes are exact.
-Bytes are those of the lower bound's choice, and storage reads, too, unless the bound has fewer entries to read.
+The reported bytes are those of the lower bound's choice. The reported storage reads are those of the lower bound's
+choice, or the entries that the reported bound reads, if these are fewer.
 """
 
 from __future__ import annotations
@@ -42,16 +44,16 @@ class Interval(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A group of reads, by its first read."""
+    """A group of reads of an entry, described by the first read."""
 
     request: int
     topic: int
     entry: int
-    interval: int  # the number of the interval that ends here; -1 if none may: the use is a miss
+    interval: int  # index of the interval that ends in this use; -1: none, so the use is a miss
 
 
 def kept(intervals: Sequence[Interval], capacity: int) -> list[bool]:
-    """Whether the sweep keeps each interval: as many as possible if sizes are equal. O(n log n)."""
+    """Whether the sweep keeps each interval, within a capacity in bytes. Optimal if sizes are equal. O(n log n)."""
     chosen = [False] * len(intervals)
     by_start = sorted(range(len(intervals)), key=lambda i: intervals[i].start)
     ending: list[tuple[Moment, int]] = []  # those that are kept, the first to end first
@@ -79,7 +81,10 @@ def kept(intervals: Sequence[Interval], capacity: int) -> list[bool]:
 
 
 def most_by_area(intervals: Sequence[Interval], capacity: int) -> int:
-    """An upper bound on the number of kept intervals: their bytes times duration fit the cache's. O(n log n)."""
+    """An upper bound on the number of intervals that fit: their sum of bytes times duration is at most the cache's.
+
+    O(n log n).
+    """
     if not intervals:
         return 0
     span = max(i.end[0] for i in intervals) - min(i.start[0] for i in intervals)
@@ -93,7 +98,7 @@ def most_by_area(intervals: Sequence[Interval], capacity: int) -> int:
 
 
 def occupancy(intervals: Sequence[Interval], chosen: Sequence[bool]) -> tuple[int, int]:
-    """The largest number of kept bytes, and bytes times microseconds. O(n log n)."""
+    """The most bytes that chosen intervals hold at once, and the sum of bytes times microseconds. O(n log n)."""
     changes: list[tuple[Moment, int]] = []
     area = 0
     for interval, is_kept in zip(intervals, chosen, strict=True):
@@ -113,15 +118,15 @@ class Solved(NamedTuple):
     storage_reads: int
     storage_entries: int
     bytes_peak: int
-    byte_us: int
-    is_exact: bool
+    byte_us: int  # the sum of bytes times microseconds in the cache
+    is_exact: bool  # whether lower and upper bound are equal
 
 
 class Optimum(Cache):
     """Records uses instead of caching. Valid only if readers do not wait for misses, so that the stream is given."""
 
     def __init__(self, env: Environment, share: float = 1.0, ttl_us: int | None = None, lower: bool = False) -> None:
-        """With a share of the cache's bytes, and intervals of at most `ttl_us`; `lower` asks for the lower bound."""
+        """Uses `share` of the bytes, and intervals of at most `ttl_us`. `lower`: `solve` returns the lower bound."""
         super().__init__(env, Rules())
         self._capacity = int(env.max_bytes * share)
         self._ttl_us = ttl_us
@@ -141,7 +146,7 @@ class Optimum(Cache):
         self._answered_at[topic, entry] = self._last_read[topic, entry] = (self.now_us, self._events)
 
     def read(self, topic: int, cursor: int, first: int, last: int, replayed: bool) -> Reading:  # noqa: ARG002
-        """As Cache.read; completed at once."""
+        """Notes the uses of the entries. The request completes at once, and no storage read is issued."""
         self._events += 1
         self._requests += 1
         now: Moment = (self.now_us, self._events)
@@ -158,7 +163,7 @@ class Optimum(Cache):
         return Reading(self._requests, [])
 
     def _use(self, key: tuple[int, int], now: Moment) -> None:
-        """The first read of a group."""
+        """Notes the first read of a group: an interval ends, if the previous use was no longer than the TTL ago."""
         latency, size = self.env.latency_us, self.env.logs[key[0]].sizes[key[1]]
         start, number = self._answered_at.get(key), -1
         if start is not None and (self._ttl_us is None or now[0] - start[0] <= self._ttl_us):
@@ -175,11 +180,11 @@ class Optimum(Cache):
         """Never called: no storage read is issued."""
 
     def size(self) -> int:
-        """Unknown until the end."""
+        """0: the size is known only after `solve`."""
         return 0
 
     def solve(self) -> Solved:
-        """The best choice for the stream so far. O(n log n)."""
+        """The upper bound on hits, or the lower one if asked for, of the stream so far. O(n log n)."""
         chosen = kept(self._held, self._capacity)
         least = sum(chosen)
         sizes = {i.size for i in self._held}

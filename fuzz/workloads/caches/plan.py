@@ -1,6 +1,6 @@
-"""What happens in a run of the study, as data: topics, producers, subscriptions, commands.
+"""What happens in a run of the cache study, as data: topics, producers, subscriptions, commands.
 
-Times are microseconds from the start. A plan is made from parameters and a seed, and does not depend on the policy.
+Times are microseconds from the start of the run. A plan is made from parameters and a seed, for all policies alike.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Add(NamedTuple):
 
     at_us: int
     topic: int
-    size: int
+    size: int  # bytes
     key: int = 0
 
 
@@ -25,12 +25,12 @@ class Consumer(NamedTuple):
 
     queue: int = 1000
     think_us: int = 0
-    pause_share: float = 0.0  # of the messages, after which it pauses
-    pause_us: int = 0  # uniform up to this
+    pause_share: float = 0.0  # the probability of a pause after a message
+    pause_us: int = 0  # the longest pause; lengths are uniform
 
 
 class Subscription(NamedTuple):
-    """A subscription of a topic, with its cursor. Consumers of a Key_Shared subscription share out the keys."""
+    """A subscription of a topic, with its cursor. Each key belongs to one consumer of a Key_Shared subscription."""
 
     topic: int
     consumers: tuple[Consumer, ...] = (Consumer(),)
@@ -46,7 +46,7 @@ CommandName = Literal[
 
 
 class Command(NamedTuple):
-    """Something that happens to a subscription or a broker: a method of the simulation, and its arguments."""
+    """Something that happens at a time: the name of a method of `Simulation`, and its arguments."""
 
     at_us: int
     name: CommandName
@@ -54,13 +54,13 @@ class Command(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One run."""
+    """What happens in one run."""
 
     topics: int
     adds: Iterable[Add]  # ordered by time
     subscriptions: Sequence[Subscription]
     end_us: int
-    scale: float = 1.0
+    scale: float = 1.0  # factor of settings that count entries
     commands: Sequence[Command] = ()
     brokers: Sequence[int] = ()  # the broker of each topic; all on one if empty
     backlog: Sequence[tuple[int, int]] = ()  # topic, size: entries that are in storage before the start
@@ -70,20 +70,20 @@ class Plan(NamedTuple):
     ack_us: int = 5_000  # ack group time
     ttl_us: int = TTL_US
     ledger_entries: int = 0  # managedLedgerMaxEntriesPerLedger; 0: a topic has one ledger
-    reconnect_us: tuple[int, int] = (100_000, 200_000)  # after a restart: lookup, back-off and connection
-    outstanding: int | None = None  # messages sent and not consumed, over all subscriptions; more stop the producer
-    stop_us: int = 100_000  # for how long
-    look_ahead_entries: tuple[int, int] = (2_000, 20_000)  # keySharedLookAheadMsgInReplayThresholdPer...: Consumer,
-    # Subscription
+    reconnect_us: tuple[int, int] = (100_000, 200_000)  # from a restart to a consumer's connection: least, most
+    outstanding: int | None = None  # messages sent and not consumed, over all subscriptions, that stop the producers
+    stop_us: int = 100_000  # for how long producers stop
+    #: keySharedLookAheadMsgInReplayThresholdPerConsumer and ...PerSubscription
+    look_ahead_entries: tuple[int, int] = (2_000, 20_000)
 
     def look_ahead(self, consumers: int) -> int:
-        """The entries in a replay queue from which on a Key_Shared subscription reads no further."""
+        """The number of entries in the replay queue at which a subscription reads no further entries."""
         each, most = self.look_ahead_entries
         return scaled(min(each * consumers, most), self.scale)
 
 
 def steady(topic: int, rate: float, size: int, end_us: int, start_us: int = 0, keys: int = 1) -> list[Add]:
-    """Entries at a constant rate for each second, with keys in turn."""
+    """Adds of equal size at `rate` entries a second, from `start_us` to `end_us`; the keys 0 to keys - 1 take turns."""
     number = int(rate * (end_us - start_us) / 1_000_000)
     return [Add(start_us + int(i * 1_000_000 / rate), topic, size, i % keys) for i in range(number)]
 

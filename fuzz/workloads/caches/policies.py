@@ -13,12 +13,12 @@ from model.machine import BadValue
 
 
 class Policy(NamedTuple):
-    """A policy: `offline` if it knows the future; `needs_library` if it is one of the library of yardsticks."""
+    """A policy. `about` is printed below the table."""
 
     about: str
     make: Callable[[Environment], Cache]
-    offline: bool = False
-    needs_library: bool = False
+    offline: bool = False  # whether it knows the future
+    needs_library: bool = False  # whether it needs the library of the yardsticks
 
 
 #: Cursors are active as before PIP-430: by their backlog; added entries are cached while there are active cursors.
@@ -86,7 +86,9 @@ POLICIES: dict[str, Policy] = {
         _REFERENCE._replace(spent="first"),
     ),
     "others-near": _central("others and near", _REFERENCE._replace(least_of_read=2, counts="near")),
-    "separate": _central("4.1 with a requeue counter for each reason", _SHIPPED._replace(queue=SeparateCounters)),
+    "separate": _central(
+        "4.1, and requeues for recent access do not count towards the 5", _SHIPPED._replace(queue=SeparateCounters)
+    ),
     "readers": _central(
         "5.0 without counts: requeued while an active cursor is at the entry or before it", Settings(queue=Readers)
     ),
@@ -142,12 +144,12 @@ DEFAULT = (
 
 
 def available(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The policies of these that can run here."""
+    """Those of the policies `names` that can run here."""
     return tuple([name for name in names if has_library() or not POLICIES[name].needs_library])
 
 
 def find_policy(name: str) -> Policy:
-    """The policy of that name. Raises BadValue if it needs a library that is not installed."""
+    """The policy of that name, one of `POLICIES`. Raises BadValue if it needs a library that is not installed."""
     policy = POLICIES[name]
     if policy.needs_library and not has_library():
         raise BadValue(f"policy {name} needs {LIBRARY}, which is not installed: pip install 'brokerproof[study]'")

@@ -1,7 +1,7 @@
-"""Predictions of the study, judged: the page `fuzz/workloads/PREDICTIONS.md`.
+"""Predictions of the study beside measured figures: prints the page `fuzz/workloads/PREDICTIONS.md`.
 
-    python -m fuzz.workloads.caches.predictions                 prints the page without figures
-    python -m fuzz.workloads.caches.predictions FOLDER          runs what is predicted; the folder keeps the figures
+    python -m fuzz.workloads.caches.predictions                 prints the page without measured figures
+    python -m fuzz.workloads.caches.predictions FOLDER          runs the predicted cells first; FOLDER keeps their rows
 
 The predictions are in `predictions.toml`. They were committed before the runs whose figures the page shows.
 """
@@ -30,22 +30,22 @@ apache/pulsar#26627 measured about 45 % fewer cached entries."""
 
 
 class Prediction(msgspec.Struct, forbid_unknown_fields=True):
-    """The measure of a policy, alone or against another's, lies between two figures."""
+    """The measure of a policy, alone or compared with another's, lies between two figures."""
 
     workload: str
     claim: str
-    left: str
-    measure: str
+    left: str  # the policy
+    measure: str  # a field of the rows
     least: float
     most: float
-    right: str | None = None
-    ratio: bool = False
-    size: int | None = None
-    set: dict[str, float] = {}
+    right: str | None = None  # the other policy
+    ratio: bool = False  # whether the two are divided; otherwise they are subtracted
+    size: int | None = None  # index of the default cache size; None: every one
+    set: dict[str, float] = {}  # parameters
     right_has_defaults: bool = False  # whether `right` has the default parameters, or those of `set`
 
     def cells(self) -> Iterator[tuple[Cell, Cell | None]]:
-        """The measurements that decide, at each size."""
+        """The cells of `left` and `right` at each size that the prediction is about, with seed 0."""
         workload = find_workload(self.workload)
         parameters, others = [
             workload.with_parameters({name: f"{value:.12g}" for name, value in settings.items()})
@@ -57,31 +57,31 @@ class Prediction(msgspec.Struct, forbid_unknown_fields=True):
                 yield cell, None if self.right is None else cell._replace(policy=self.right, parameters=others)
 
     def figure(self, left: float, right: float | None) -> float:
-        """What is predicted."""
+        """The predicted quantity: the measure of `left`, less that of `right`, or divided by it if it is at least 1."""
         if right is None:
             return left
         return left / max(right, 1) if self.ratio else left - right
 
     def holds(self, figure: float) -> bool:
-        """Whether a figure is as predicted."""
+        """Whether a figure lies in the predicted range."""
         return self.least <= round(figure, 6) <= self.most
 
 
 def predictions() -> list[Prediction]:
-    """All predictions."""
+    """All predictions, in the order of the file."""
     text = (files("fuzz") / "workloads" / "caches" / "predictions.toml").read_text()
     return msgspec.convert(tomllib.loads(text)["prediction"], list[Prediction])
 
 
 def command(cell: Cell) -> str:
-    """The command that prints a measurement."""
+    """The command that measures a cell, without its size."""
     default = find_workload(cell.workload).parameters._asdict()
     settings = [f"--set {k}={v:.12g}" for k, v in cell.parameters._asdict().items() if v != default[k]]
     return " ".join(["brokerproof compare", cell.workload, f"--policy {cell.policy}", *settings])
 
 
 def page(known: dict[str, Any]) -> Iterator[str]:
-    """The page, with the figures of the cells that are known."""
+    """The lines of the page. `known` has the measured rows by `key`."""
     yield "# Predictions of the policy study"
     yield ""
     yield INTRODUCTION
@@ -100,7 +100,7 @@ def page(known: dict[str, Any]) -> Iterator[str]:
 
 
 def rows(each: Prediction, known: dict[str, Any]) -> Iterator[str]:
-    """The lines of a prediction."""
+    """The table lines of a prediction."""
     against = "" if each.right is None else f" {'/' if each.ratio else '-'} {each.right}"
     if each.right_has_defaults:
         against += " with default parameters"
@@ -122,12 +122,12 @@ def rows(each: Prediction, known: dict[str, Any]) -> Iterator[str]:
 
 
 def key(cell: Cell) -> str:
-    """A cell as a key of the figures."""
+    """A cell as a key of the measured rows."""
     return to_json([*cell[:4], cell.parameters._asdict()]).decode()
 
 
 def run(folder: Path) -> dict[str, Any]:
-    """The figures of all predicted cells; those that the folder has are not measured again."""
+    """The rows of all predicted cells by `key`; rows that the folder has are not measured again."""
     path = folder / f"predicted-{code_version()}.json"
     known: dict[str, Any] = from_json(path.read_bytes()) if path.exists() else {}
     wanted = {key(c): c for each in predictions() for pair in each.cells() for c in pair if c is not None}

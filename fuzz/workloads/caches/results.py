@@ -20,7 +20,7 @@ _BEGIN, _END = "<!-- generated -->", "<!-- end -->"
 
 
 def table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Hits over all sizes, and what they cost with the third; means of the seeds."""
+    """The lines of a table: hits for each cache size, and costs for the third size, as means over the seeds."""
     sizes = sorted({row["cache_bytes"] for row in rows})
     shown = sizes[min(2, len(sizes) - 1)]
     seeds = sorted({row["seed"] for row in rows})
@@ -40,12 +40,12 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def policies() -> str:
-    """The policies of the study as a table; `brokerproof compare` prints the same."""
+    """The policies of the study as a table, with the descriptions that `brokerproof compare` prints."""
     return "\n".join([_POLICIES, "|---|---|", *(f"| `{name}` | {each.about} |" for name, each in POLICIES.items())])
 
 
 def mean(rows: list[dict[str, Any]], policy: str, size: int, field: str) -> Any:
-    """The mean of the seeds; None if the policy does not know it."""
+    """The mean of a field over the seeds; None if the policy cannot tell the field."""
     found = [row[field] for row in rows if (row["policy"], row["cache_bytes"]) == (policy, size)]
     return None if None in found else statistics.fmean(found)
 

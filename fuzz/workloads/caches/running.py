@@ -10,18 +10,20 @@ from fuzz.workloads.caches.plan import Consumer, Subscription
 
 
 class Client:
-    """A consumer of a subscription."""
+    """A consumer of a subscription. `epoch` counts its disconnections: events of earlier epochs are ignored."""
 
     __slots__ = ("epoch", "free_us", "number", "permits", "plan", "since_flow", "unacked")
 
     def __init__(self, number: int, plan: Consumer) -> None:
         self.number, self.plan = number, plan
-        self.permits = self.since_flow = self.free_us = self.epoch = 0
-        self.unacked: set[int] = set()
+        self.permits = self.epoch = 0
+        self.since_flow = 0  # messages consumed since permits were last returned
+        self.free_us = 0  # the time at which it can take the next message
+        self.unacked: set[int] = set()  # entries
 
 
 class Cursor:
-    """A subscription while it runs."""
+    """A subscription in a run. `epoch` counts its disconnections: reads of earlier epochs are ignored."""
 
     __slots__ = (
         "acked",
@@ -45,23 +47,26 @@ class Cursor:
         self.number, self.plan, self.log = number, plan, log
         self.clients = [Client(i, consumer) for i, consumer in enumerate(plan.consumers)]
         self.position = self.first_unacked = 0  # the read position; the entry after the mark-delete position
-        self.asked = 0  # scripted: the first entry that no outstanding read has asked for
-        self.acked: set[int] = set()  # entries after first_unacked
-        self.replay: list[int] = []
-        self.replayed_keys: dict[int, int] = {}
-        self.connected = self.reading = self.waiting = False
-        self.epoch = self.turn = 0
+        self.asked = 0  # of a scripted subscription: the entry after the last one that it asked for
+        self.acked: set[int] = set()  # acknowledged entries after first_unacked
+        self.replay: list[int] = []  # the replay queue, ascending
+        self.replayed_keys: dict[int, int] = {}  # key -> number of its entries in the replay queue
+        self.connected = False
+        self.reading = False  # whether a read is outstanding
+        self.waiting = False  # whether the next added entry starts a read
+        self.epoch = 0
+        self.turn = 0  # of a Shared subscription: the consumer that got the last entry
 
     # ---- the replay queue
 
     def put_into_replay(self, entry: int) -> None:
-        """The entry is to be read again."""
+        """Adds an entry to the replay queue."""
         key = self.log.keys[entry]
         insort(self.replay, entry)
         self.replayed_keys[key] = self.replayed_keys.get(key, 0) + 1
 
     def take_from_replay(self, entry: int) -> None:
-        """The entry has been read again."""
+        """Removes an entry from the replay queue."""
         key = self.log.keys[entry]
         self.replay.remove(entry)
         self.replayed_keys[key] -= 1
@@ -69,12 +74,15 @@ class Cursor:
             del self.replayed_keys[key]
 
     def clear_replay(self) -> None:
-        """The cursor is rewound."""
+        """Empties the replay queue."""
         self.replay.clear()
         self.replayed_keys.clear()
 
     def replayable(self, wanted: int) -> list[int]:
-        """The first entries of the replay queue whose consumers have permits, in order of each key."""
+        """The first entries of the replay queue, `wanted` at most; of Key_Shared those whose consumers have permits.
+
+        An entry is not among them if an earlier entry of its key is left out.
+        """
         if self.plan.kind == "shared":
             return self.replay[:wanted]
         permits = [client.permits for client in self.clients]
@@ -95,7 +103,7 @@ class Cursor:
     # ---- dispatch
 
     def consumer_for(self, entry: int) -> Client | None:
-        """The consumer that gets the entry now; None if it has to be replayed."""
+        """The consumer that gets the entry now; None for a scripted cursor, or if the entry is to be replayed."""
         clients = self.clients
         if self.plan.kind == "key_shared":
             key = self.log.keys[entry]
@@ -121,8 +129,8 @@ class Batch:
     def __init__(self, cursor: Cursor, cache: Cache, entries: list[int], replayed: bool) -> None:
         self.cursor, self.cache, self.entries, self.replayed = cursor, cache, entries, replayed
         self.epoch = cursor.epoch
-        self.awaited = 0
-        self.copies: dict[int, tuple[int, ...]] = {}  # by request
+        self.awaited = 0  # requests to the cache that are not complete
+        self.copies: dict[int, tuple[int, ...]] = {}  # of the complete ones, by request
 
 
 class Totals(NamedTuple):
@@ -130,10 +138,10 @@ class Totals(NamedTuple):
 
     reads: int  # entries that dispatchers asked for
     storage_reads: int
-    storage_entries: int
-    consumed: int
-    bytes_peak: int  # of one broker
-    bytes_mean: int  # over time, of the sum of all brokers
-    dead_mean: int | None  # of these, bytes that no connected cursor has before it or to replay
-    visits: int
-    is_exact: bool
+    storage_entries: int  # entries read from storage
+    consumed: int  # messages
+    bytes_peak: int  # the largest number of cached bytes of one broker
+    bytes_mean: int  # the mean over time of the cached bytes of all brokers together
+    dead_mean: int | None  # the mean of the bytes of dead entries; None: not known
+    visits: int  # entries and caches that evictions and invalidations looked at
+    is_exact: bool  # False: a bound

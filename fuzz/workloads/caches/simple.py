@@ -1,7 +1,8 @@
 """Caches behind one read path: branch 4.0 and the yardsticks.
 
-A read looks every entry up. Each gap is a storage read; with `whole_range`, the whole range is, once an entry is
-missing. A range that overlaps an outstanding storage read waits for that one and reads the remainder.
+A read looks every entry up. Each gap is read from storage; with `whole_range`, the whole range is read from storage if
+any entry is missing. A range that overlaps an outstanding storage read waits for that read, and only the remainder is
+read.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class Simple(Cache):
         self._trimmed: dict[int, int] = {}  # topic -> first entry that is in no deleted ledger
 
     def find(self, topic: int, entry: int) -> bool:
-        """Looks an entry up for a reader."""
+        """Whether an entry is cached. A policy may count the lookup as a use of the entry."""
         raise NotImplementedError
 
     def put(self, topic: int, entry: int) -> None:
-        """Caches an entry unless it is cached."""
+        """Caches an entry unless it is cached already, or does not fit."""
         raise NotImplementedError
 
     def drop(self, topic: int, entry: int) -> None:
@@ -61,7 +62,7 @@ class Simple(Cache):
         self._trimmed[topic] = end
 
     def add(self, topic: int, entry: int) -> None:
-        """As Cache.add: while cursors are active, or for the grace period."""
+        """As Cache.add. Caches the entry while cursors are active, and during the grace period."""
         if self.active(topic).should_cache_added_entries():
             self.put(topic, entry)
 
@@ -82,12 +83,15 @@ class Simple(Cache):
     def _ask(
         self, request: int, topic: int, low: int, high: int, replayed: bool, issued: list[tuple[int, int]]
     ) -> None:
-        """Joins outstanding storage reads, or issues one."""
+        """Makes a request wait for storage reads of a range, outstanding ones where there are any.
+
+        Storage reads that have to be issued are added to `issued`, each with its number of entries.
+        """
         joinable = self._joinable.setdefault(topic, JoinableReads())
         read = joinable.best(low, high)
         if read is None:
             self._storage_reads += 1
-            # the last argument is not used by `JoinableReads`: here it says whether the entries may be cached
+            # `JoinableReads` does not use the last argument; this class keeps in it whether the entries may be cached
             asking = PendingRequest(0, topic, topic, LEDGER, int(not replayed))
             read = self._outstanding[self._storage_reads] = OutstandingRead(self._storage_reads, asking, low, high)
             joinable.add(read)
@@ -120,7 +124,7 @@ class Simple(Cache):
 
 
 def runs(entries: list[int]) -> Iterator[tuple[int, int]]:
-    """The maximal ranges of ascending numbers."""
+    """The first and last number of each maximal range of consecutive numbers; `entries` is ascending."""
     start = 0
     for i, entry in enumerate(entries):
         if i + 1 == len(entries) or entries[i + 1] != entry + 1:
@@ -129,18 +133,18 @@ def runs(entries: list[int]) -> Iterator[tuple[int, int]]:
 
 
 class Manager(LegacyManager):
-    """`impl/legacy_manager`, with what the study asks besides its actions."""
+    """`impl/legacy_manager`, with queries for the study."""
 
-    visits = 0
+    visits = 0  # as Cache.visits
 
     def caches(self) -> list[tuple[int, Any]]:
-        """The caches that exist, by topic."""
-        return [(topic, home) for topic, home in self._caches.items() if home is not None]
+        """The topics that have a cache, each with the cache."""
+        return [(topic, cache) for topic, cache in self._caches.items() if cache is not None]
 
     def holds(self, topic: int, entry: int) -> bool:
         """Whether the entry is cached."""
-        home = self._caches.get(topic)
-        return home is not None and Position(LEDGER, entry) in home.entries
+        cache = self._caches.get(topic)
+        return cache is not None and Position(LEDGER, entry) in cache.entries
 
     def _evict(self, size_at_scheduling: int) -> int | Failed:
         evicted = super()._evict(size_at_scheduling)
@@ -164,15 +168,15 @@ class Legacy(Simple):
         return self.manager.holds(topic, entry)
 
     def put(self, topic: int, entry: int) -> None:
-        """As Simple.put; refused while the cache is full."""
+        """As Simple.put. Does nothing while the cache is full."""
         self.manager.now_ns = self.now_us * 1000
         self.manager.insert(topic, Position(LEDGER, entry), self.env.logs[topic].sizes[entry])
 
     def evict(self) -> None:
-        """The time pass of every topic that has entries."""
+        """As Cache.evict: the time pass of every topic that has entries."""
         threshold = (self.now_us - self.env.ttl_us) * 1000
-        for topic, home in self.manager.caches():
-            if home.positions:
+        for topic, cache in self.manager.caches():
+            if cache.positions:
                 self.manager.visits += 1 + self.manager.time_pass(topic, threshold)
 
     def trim(self, topic: int, end: int) -> None:
@@ -198,7 +202,7 @@ class Legacy(Simple):
 
     def contents(self) -> Iterator[tuple[int, int, int]]:
         """As Cache.contents."""
-        return ((t, p.entry, e.bytes) for t, home in self.manager.caches() for p, e in home.entries.items())
+        return ((t, p.entry, e.bytes) for t, cache in self.manager.caches() for p, e in cache.entries.items())
 
 
 class LRU(Simple):
@@ -245,7 +249,7 @@ class LRU(Simple):
 
 
 class Yardstick(Simple):
-    """A policy of the library, named by its class; no TTL, no cursors."""
+    """A policy of the library; `name` is its class there. No TTL, no cursors."""
 
     def __init__(self, env: Environment, name: str) -> None:
         super().__init__(env, Rules())
@@ -280,5 +284,5 @@ class Yardstick(Simple):
         return int(self._cache.get_occupied_byte())
 
     def visits(self) -> int:
-        """Evictions; the library does not count what it looks at."""
+        """The number of evicted entries. The library does not say what else an eviction looks at."""
         return self._inserted - int(self._cache.get_n_obj())

@@ -1,25 +1,25 @@
 """A discrete event simulation of topics, dispatchers and consumers around the caches of one or more brokers.
 
-Time is an integer of microseconds; events at the same time happen in the order in which they were scheduled. Nothing
-depends on the policy but the cache, so a plan, its seed and a policy determine every number.
+Time is an integer of microseconds; events at the same time happen in the order in which they were scheduled. A plan, a
+seed, a policy, a cache size and `waits` determine every number.
 
     dispatcher   at most one read outstanding for a subscription: min(permits, batch) entries, or fewer if the topic
                  has fewer; entries of the replay queue first, each by a single read
     delivery     `latency_us` after the read, hit or miss: all policies then see the same stream, and the offline
-                 optimum is valid. With `waits` a hit takes `hit_us` and a miss the latency after its storage read began
-    storage      answers `latency_us` after a read; entries of requests that joined it arrive with it
-    consumer     a receiver queue, whose permits return when half of it is consumed; time for each message; acks are
-                 sent after the ack group time; the mark-delete position follows
+                 optimum is valid. With `waits` a hit takes `hit_us`, and a miss until its storage reads are answered
+    storage      answers a storage read `latency_us` after it began, to all requests that joined it
+    consumer     has a receiver queue, and returns permits when half of it is consumed; takes time for each message;
+                 sends acks after the ack group time; the mark-delete position follows
     Key_Shared   a key belongs to one consumer; an entry whose consumer has no permits, or whose key is in the replay
                  queue, goes to the replay queue
     Shared       consumers with permits in turn; the unacknowledged messages of one that leaves go to the replay queue
     restart      the broker's cache is lost, its topics move to another broker, cursors continue at their mark-delete
-                 position once their consumers are back
+                 position once their consumers are connected again
     rollover     a ledger is full after `ledger_entries`, or closed when its topic moves; no read goes beyond a ledger;
                  a closed ledger and its cached entries are deleted once all subscriptions have acknowledged it
 
-Not modelled: redelivery after timeouts, negative acks, batches, several reads in flight, rollover by time or size,
-retention, deleted topics.
+Not modelled: redelivery after timeouts, negative acks, batches, several reads of a dispatcher in flight, rollover by
+time or size, retention, deleted topics.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ from fuzz.workloads.caches.optimum import Optimum
 from fuzz.workloads.caches.plan import Plan
 from fuzz.workloads.caches.running import Batch, Client, Cursor, Totals
 
-#: Period of the caches' eviction task, and of the samples of dead entries.
-TICK_US, SAMPLES = 10_000, 40
+#: Period of the caches' eviction task.
+TICK_US = 10_000
+#: About how often in a run the bytes of dead entries are sampled. Dead entries are those that no cursor will read.
+SAMPLES = 40
 
 
 class Simulation:
@@ -45,35 +47,37 @@ class Simulation:
     def __init__(
         self, plan: Plan, make: Callable[[Environment], Cache], max_bytes: int, seed: int, waits: bool
     ) -> None:
+        """`make` makes a broker's cache of `max_bytes`. `waits`: whether readers wait for misses."""
         self.plan, self.make, self.waits = plan, make, waits
         self.rng = Random(seed)  # noqa: S311
         self.now = 0
         self.logs = [Log() for _ in range(plan.topics)]
         self.env = Environment(self.logs, max_bytes, plan.scale, plan.latency_us, plan.ttl_us)
-        self.broker = list(plan.brokers) or [0] * plan.topics
-        self.caches = [make(self.env) for _ in range(max(self.broker) + 1)]
-        self.gone: list[Cache] = []
-        self.down_until = [0] * plan.topics
+        self.broker = list(plan.brokers) or [0] * plan.topics  # by topic
+        self.caches = [make(self.env) for _ in range(max(self.broker) + 1)]  # by broker
+        self.gone: list[Cache] = []  # the caches that were lost in restarts
+        self.down_until = [0] * plan.topics  # the time at which the topic has an owner again
         self.cursors = [Cursor(i, s, self.logs[s.topic]) for i, s in enumerate(plan.subscriptions)]
         self.of_topic: list[list[Cursor]] = [[] for _ in range(plan.topics)]
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._events = 0
-        self._open: dict[tuple[int, int], Batch] = {}
-        self.reads = self.storage_reads = self.storage_entries = self.consumed = self.sent = 0
+        self._open: dict[tuple[int, int], Batch] = {}  # by cache and request
+        self.reads = self.storage_reads = self.storage_entries = self.consumed = 0
+        self.sent = 0  # messages, once for each subscription
         self.peak = self._byte_ticks = self._ticks = 0
-        self._dead: list[int] = []
+        self._dead: list[int] = []  # samples of the bytes of dead entries
         self._adds = iter(plan.adds)
-        self._late_us = 0
+        self._late_us = 0  # for how long producers were stopped so far
 
     # ---- events
 
     def at(self, time_us: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Schedules an event."""
+        """Schedules the call `act(*arguments)`."""
         self._events += 1
         heapq.heappush(self._heap, (time_us, self._events, act, arguments))
 
     def run(self) -> Totals:
-        """Runs the plan to its end."""
+        """Runs the plan to its end. Returns what the run cost. A simulation runs once."""
         for topic, size in self.plan.backlog:
             self._append(topic, size, 0)
         for cursor in self.cursors:
@@ -112,6 +116,7 @@ class Simulation:
         self.at(self.now + TICK_US, self._tick)
 
     def _sample(self) -> None:
+        """Samples the bytes of dead entries, if the caches can list their entries."""
         dead = 0
         for number, cache in enumerate(self.caches):
             contents = cache.contents()
@@ -125,6 +130,7 @@ class Simulation:
         self._dead.append(dead)
 
     def _first_needed(self, topic: int) -> int:
+        """The smallest read position of the connected cursors; without one, the end of the topic."""
         return min([c.position for c in self.of_topic[topic] if c.connected], default=len(self.logs[topic].sizes))
 
     # ---- producers
@@ -145,7 +151,7 @@ class Simulation:
         self.store(topic, size, key)
 
     def store(self, topic: int, size: int, key: int) -> None:
-        """An entry is added, once the topic has an owner."""
+        """Adds an entry, now or when the topic has an owner."""
         if self.now < self.down_until[topic]:
             self.at(self.down_until[topic], self.store, topic, size, key)
             return
@@ -177,7 +183,7 @@ class Simulation:
     # ---- commands
 
     def connect(self, number: int) -> None:
-        """All consumers of a subscription connect."""
+        """Connects all consumers of a subscription, now or when the topic has an owner, unless they are connected."""
         cursor = self.cursors[number]
         topic = cursor.plan.topic
         if self.now < self.down_until[topic]:
@@ -225,7 +231,7 @@ class Simulation:
         self._pump(cursor)
 
     def seek(self, number: int, entry: int) -> None:
-        """A subscription continues at another entry; its consumers connect again."""
+        """A subscription's cursor is reset to an entry, at most the end of the topic; all consumers connect again."""
         cursor = self.cursors[number]
         self.disconnect(number)
         cursor.position = cursor.first_unacked = min(entry, len(self.logs[cursor.plan.topic].sizes))
@@ -233,7 +239,7 @@ class Simulation:
         self.connect(number)
 
     def restart(self, broker: int) -> None:
-        """A broker restarts."""
+        """A broker restarts with an empty cache. Its topics move, and their consumers disconnect and connect again."""
         others = [b for b in range(len(self.caches)) if b != broker] or [broker]
         self.gone.append(self.caches[broker])
         self.caches[broker] = self.make(self.env)
@@ -250,12 +256,12 @@ class Simulation:
                     self.at(self.now + self.rng.randint(least, most), self.connect, cursor.number)
 
     def stall(self, number: int, client: int, micros: int) -> None:
-        """A consumer takes no message for some time."""
+        """A consumer takes no message for `micros` longer."""
         each = self.cursors[number].clients[client]
         each.free_us = max(each.free_us, self.now) + micros
 
     def read(self, number: int, entries: int) -> None:
-        """A scripted subscription reads its next entries."""
+        """A scripted subscription reads its next entries, fewer at the end of the topic; none if not connected."""
         cursor = self.cursors[number]
         first = max(cursor.position, cursor.asked)
         cursor.asked = min(first + entries, len(self.logs[cursor.plan.topic].sizes))
@@ -263,7 +269,7 @@ class Simulation:
             self._read(cursor, list(range(first, cursor.asked)), False)
 
     def reread(self, number: int, entry: int) -> None:
-        """A scripted subscription reads one entry again."""
+        """A scripted subscription reads one entry again, if it is connected and the entry exists."""
         cursor = self.cursors[number]
         if cursor.connected and entry < len(self.logs[cursor.plan.topic].sizes):
             self._read(cursor, [entry], True)

@@ -1,4 +1,17 @@
-"""How a workload of caches becomes a workload of `brokerproof compare`: its rows, sizes and parameters."""
+"""How a plan (`fuzz/workloads/caches/plan.py`) becomes a workload of `brokerproof compare`.
+
+The parameters of such workloads have common names:
+
+    seconds    length of the run
+    rate       entries that producers add in a second, to all topics together
+    topics     number of topics; `partitions` is the same
+    size       bytes of an entry
+    fan_out    subscriptions of each topic; `subscriptions` is the same
+    queue      messages that the receiver queue of a consumer takes
+    scale      factor of rates, queues, batches, default cache sizes and settings that count entries, so that a
+               workload can be run with fewer entries
+    waits      1: a reader waits for its misses, so that the policy changes the stream of reads; 0: it does not
+"""
 
 from __future__ import annotations
 
@@ -55,7 +68,11 @@ def study(
     plan: Callable[[Any, Random], Plan],
     sizes: Callable[[Any], tuple[int, ...]],
 ) -> Workload:
-    """The workload that runs a plan under the policies. `sizes` returns the default cache sizes for parameters."""
+    """The workload that runs a plan under the policies.
+
+    `plan` makes the plan of given parameters, with a random generator for all that a seed decides. `sizes` returns the
+    default cache sizes in bytes for given parameters.
+    """
 
     def measure(cell: Cell) -> Iterator[Row]:
         yield measured(cell, plan)
@@ -84,7 +101,10 @@ def study(
 
 
 def measured(cell: Cell, plan: Callable[[Any, Random], Plan]) -> Row:
-    """One run. The plan and the simulation depend on the workload and the seed, not on the policy or the size."""
+    """Runs a cell. The plan and the simulation's random choices do not depend on the policy and the size.
+
+    Raises BadValue if the policy cannot run here, or not with `waits`.
+    """
     policy, waits = find_policy(cell.policy), bool(getattr(cell.parameters, "waits", 0))
     if waits and policy.offline:
         raise BadValue(f"policy {cell.policy} needs a given stream of reads: not with --set waits=1")
@@ -111,5 +131,5 @@ def measured(cell: Cell, plan: Callable[[Any, Random], Plan]) -> Row:
 
 
 def seconds_of_inflow(bytes_per_second: float, seconds: tuple[float, ...]) -> tuple[int, ...]:
-    """Cache sizes that hold what the producers send in these times."""
+    """Cache sizes in bytes: what the producers send in each of these numbers of seconds."""
     return tuple([max(1, round(bytes_per_second * each)) for each in seconds])
