@@ -213,7 +213,7 @@ class OwnershipChannel:
             return Refused("illegal_argument", "the namespace does not have the bundle")
         data = at.view[bundle]
         if data is not None and data.state == "Deleted":
-            return Failed("illegal_state", "the bundle was split")
+            return Failed("illegal_argument", "the bundle was split")
         owner = _serving(data)
         if owner is not None:
             if self._brokers[owner].registered:
@@ -261,7 +261,7 @@ class OwnershipChannel:
     def time_out_unload(self, broker: int, bundle: int) -> Refused | None:
         """See the model."""
         if bundle not in self._brokers[broker].unloads:
-            return Refused("not_enabled", "no unload waits")
+            return Refused("not_enabled", "no unload is pending")
         self._brokers[broker].unloads.remove(bundle)
         return None
 
@@ -515,7 +515,7 @@ class OwnershipChannel:
         """See the model."""
         at = self._brokers[broker]
         if at.jobs.get(target, True) or (healthy and not self._brokers[target].up):
-            return Refused("not_enabled", "no clean-up of the target is scheduled, or it cannot answer")
+            return Refused("not_enabled", "no clean-up of the target is scheduled, or a target that is down is healthy")
         del at.jobs[target]
         if not healthy:
             at.jobs[target] = True

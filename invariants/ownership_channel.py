@@ -26,7 +26,7 @@ def state(data: Data | None) -> str:
 
 
 def names(data: Data | None, broker: int) -> bool:
-    """Whether a record names the broker as destination of an active bundle, or as source of a bundle in flight."""
+    """Whether a record names the broker as destination of an active bundle, or as source of one in flight."""
     if data is None or data.state not in ACTIVE:
         return False
     return data.dst_broker == broker or (data.state in IN_FLIGHT and data.source_broker == broker)
@@ -88,7 +88,7 @@ def notified_view_has_stored_record(cfg: Config, before: State, event: Event, af
 
 @always(ownership_channel, on=("should_keep_left",))
 def conflict_resolution_does_not_fail(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Conflict resolution of any two records keeps one of them: it does not throw."""
+    """`shouldKeepLeft` of any two records keeps one of them: it does not throw."""
     return not isinstance(event.outcome, Failed)
 
 
@@ -119,7 +119,7 @@ def bundle_is_assigned_only_without_owner(cfg: Config, before: State, event: Eve
 
 @always(ownership_channel, on=WRITES)
 def owned_bundle_is_given_up_by_its_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Unless a record is forced, an Owned bundle becomes only Releasing or Splitting, with its owner as source."""
+    """An Owned record is followed by Releasing or Splitting with its owner as source, or by a forced record."""
     for _, old, new in acceptances(before, after):
         if old is not None and new is not None and old.state == "Owned" and not new.force:
             in_order = new.state in ("Releasing", "Splitting") or cfg.transfer_order == "assigning_first"
@@ -130,7 +130,7 @@ def owned_bundle_is_given_up_by_its_owner(cfg: Config, before: State, event: Eve
 
 @always(ownership_channel, on=WRITES)
 def only_destination_writes_owned(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only the destination of an Assigning record writes Owned, except for forced records and halves of a split."""
+    """An Owned record is written by the destination of an Assigning record, by a split, or by force."""
     for bundle, old, new in acceptances(before, after):
         if new is not None and new.state == "Owned" and not new.force and cfg.transfer_order == "releasing_first":
             is_half = after.is_split[(bundle - 1) // 2] if bundle else False
@@ -142,7 +142,7 @@ def only_destination_writes_owned(cfg: Config, before: State, event: Event, afte
 
 @always(ownership_channel, on=WRITES)
 def only_source_ends_release(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Unless the new record is forced, only the handler of the source ends a Releasing state."""
+    """A Releasing record is replaced only by the handler of its source, or by a forced record."""
     for _, old, new in acceptances(before, after):
         is_ended = old is not None and old.state == "Releasing" and new is not None and not new.force
         if is_ended and (event.name != "finish" or event.arguments["broker"] != old.source_broker):  # type: ignore[union-attr]
@@ -212,7 +212,7 @@ def monitor_removes_no_active_record(cfg: Config, before: State, event: Event, a
 
 @always(ownership_channel, on=WRITES)
 def deleted_bundle_is_not_assigned_again(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A split bundle that is Deleted or has no record does not become active again."""
+    """A bundle that was split does not become active again from Deleted or without a record."""
     return not any(
         state(new) in ACTIVE and before.is_split[bundle] and state(old) in ("Deleted", "Init")
         for bundle, old, new in acceptances(before, after)
@@ -266,7 +266,7 @@ def broker_answers_itself_only_as_owner(cfg: Config, before: State, event: Event
 
 @always(ownership_channel, on=("lookup",))
 def registered_owner_is_answered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup of a bundle with an owner is answered with it at once if it is registered; else the lookup is parked."""
+    """A lookup of an owned bundle is answered at once if the owner is registered, else parked."""
     at = reader(before, event)
     data = at.view[event.arguments["bundle"]]
     owner = data and {"Owned": data.dst_broker, "Splitting": data.source_broker}.get(data.state)
@@ -330,7 +330,7 @@ def broker_stops_without_bundles(cfg: Config, before: State, event: Event, after
 
 @always(ownership_channel, on=("override",))
 def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean-up overrides an Owned record only if the target of the clean-up is its destination."""
+    """A clean-up of a broker overrides an Owned record only if the broker is its destination."""
     data = reader(before, event).view[event.arguments["bundle"]]
     if isinstance(event.outcome, Refused) or data is None or data.state != "Owned":
         return True
@@ -455,7 +455,7 @@ RECOVERY = (
 def every_bundle_has_a_running_owner_or_none(cfg: Config, s: State) -> bool:
     """Every bundle is eventually Owned by a running registered broker, or has no owner and is not in flight.
 
-    The recovery actions are fair, and no broker is restarted. It holds, too, if no broker runs.
+    This assumes that the recovery actions are fair and that some broker runs. No broker is restarted.
     """
     return not any(at.is_up for at in s.brokers) or not any(
         state(data) in IN_FLIGHT or (data is not None and data.state == "Owned" and not owner_runs(s, data))
@@ -470,6 +470,6 @@ def owner_runs(s: State, data: Data) -> bool:
 
 @eventually(ownership_channel, fair=("read", "notify", "reconnect", "time_out_lookup", "time_out_unload"))
 def views_agree_and_requests_end(cfg: Config, s: State) -> bool:
-    """Running brokers eventually have equal views and no pending request, if they read and requests time out fairly."""
+    """Running brokers eventually have equal views and no pending request, if reads and time-outs are fair."""
     running = [at for at in s.brokers if at.is_up]
     return not any(any(at.lookups) or any(at.unloads) or at.view != running[0].view for at in running)

@@ -1,10 +1,12 @@
 """The ownership channel of the extensible load manager: which broker owns a bundle (PIP-192).
 
-Models `ServiceUnitStateChannelImpl` over both of its table views, the system topic and the metadata store (PIP-378).
-One step is one write or one read of a record with the beginning of its handler, or one event of a broker or a session.
+Models `ServiceUnitStateChannelImpl` and the parts of `ExtensibleLoadManagerImpl` and `UnloadManager` that call it, over
+the system topic (`ServiceUnitStateTableViewImpl`) or the metadata store (`ServiceUnitStateMetadataStoreTableViewImpl`,
+PIP-378). One step is one write of a record, one read of a record with the start of its handler, or one event of a
+broker or a session.
 
-    lookup      returns the owner in the broker's view, or is parked until the view has one; assigns a bundle without
-                owner
+    lookup      returns the owner in the broker's view, or is parked until the view has an owner; assigns a bundle that
+                has no owner
     unload      Owned -> Releasing; the source closes its topics, then writes Assigning (transfer) or Free
     assign      Assigning -> Owned; the destination writes Owned before it loads a topic
     split       Owned -> Splitting; the source writes the halves as Owned, then Deleted
@@ -17,6 +19,11 @@ One step is one write or one read of a record with the beginning of its handler,
 Decisions: see the rules of `Config` and `fuzz/defects/ownership_channel.toml`. The most important one: a record is
 removed by a forced Init record with the next version. A tombstone has no version; after it, versions restart at 1, and
 a late record from before the tombstone can be accepted.
+
+Simplifications, under every profile: the Free record of a forced unload is forced, and so is removed at once
+(`handleReleaseEvent` writes it without force, and the monitor removes it); a pending unload completes at a Deleted or a
+forced Free record (`UnloadManager` waits for the removal); a broker that begins to shut down resigns as leader and
+accepts no unload or split (`disableBroker` resigns last; a channel in state Disabled still publishes).
 
 Not modelled: topics and clients (see `model/bundle_transfer`); time (a timeout may fire in any step); the choice of a
 broker by load; two leaders; compaction (a jump reads to the end of the log); `ServiceUnitStateTableViewSyncer`.
@@ -61,7 +68,7 @@ class Transition(NamedTuple):
 def is_valid_transition(
     cfg: Config, s: State, storage: Storage, old: ServiceUnitState, new: ServiceUnitState
 ) -> Step[State, Transition]:
-    """Whether a state may follow another (`ServiceUnitState.isValidTransition`). Changes nothing."""
+    """`ServiceUnitState.isValidTransition`: whether a state may follow another. Changes nothing."""
     return s, Transition(follows(cfg, storage, old, new), new in IN_FLIGHT, new in ACTIVE)
 
 
@@ -69,7 +76,7 @@ def is_valid_transition(
 def should_keep_left(
     cfg: Config, s: State, storage: Storage, check_brokers: bool, left: Data | None, right: Data | None
 ) -> Step[State, bool]:
-    """Whether the existing record is kept and the new one rejected (`shouldKeepLeft`). Changes nothing."""
+    """`ServiceUnitStateDataConflictResolver.shouldKeepLeft`: whether the new record is rejected. Changes nothing."""
     kept = keeps_left(cfg, storage, check_brokers, left, right)
     return (s, Failed("null_pointer", "the Owned record has no destination")) if kept is None else (s, kept)
 

@@ -10,7 +10,7 @@ one bundle (service unit); the channel keeps the last accepted record of each. A
     Splitting   the source, still the owner, splits the bundle
     Deleted     the bundle was split
 
-`keeps_left` is `shouldKeepLeft`. Its checks in order: versions, force, transition, brokers.
+`keeps_left` is `shouldKeepLeft`. It checks versions first, then force, the transition, and the brokers.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Config(NamedTuple):
     split_bundle: Annotated[Literal["deleted", "removed"], Rule(Origin.READ, "removed: before apache/pulsar#19546")] = (
         "deleted"
     )
-    #: whether a write to the metadata store is checked against the stored record, or against the writer's view, and
-    #: after BadVersion repeated without a check
+    #: compare_and_set: a write to the metadata store is checked against the stored record. blind_retry: it is checked
+    #: against the writer's view, and is repeated without a check after BadVersion
     metadata_put: Annotated[
         Literal["compare_and_set", "blind_retry"], Rule(Origin.READ, "blind_retry: before apache/pulsar#24186")
     ] = "compare_and_set"
@@ -114,16 +114,18 @@ class Config(NamedTuple):
     ] = "semi_terminal"
     #: whether a clean-up treats an Owned record as an orphan of its source, too
     source_of_owned_is_orphan: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#23064")] = False
-    #: whether a lookup at the source of a transfer waits for the destination
+    #: answered: the source of a transfer answers a lookup at once, with the destination. parked: the lookup waits
     lookup_at_source: Annotated[
         Literal["answered", "parked"], Rule(Origin.READ, "parked: before apache/pulsar#22112")
     ] = "answered"
-    #: whether a broker that is not registered parks lookups, or answers with the destination in its view
+    #: whether a broker that is not registered parks lookups. Otherwise it answers with the destination in its view
     unregistered_broker_parks: Annotated[
         bool, Rule(Origin.READ, "false: ServiceUnitStateChannelImpl.getActiveOwnerAsync")
     ] = True
     #: whether a lookup that timed out is answered from a record that was read before the session was lost
-    stale_view_answers: Annotated[bool, Rule(Origin.INFERRED, "true: reported in apache/pulsar#24478")] = False
+    stale_view_answers: Annotated[
+        bool, Rule(Origin.READ, "true: ServiceUnitStateChannelImpl.deferGetOwner; reported in apache/pulsar#24478")
+    ] = False
     #: whether a broker that reconnects learns that it was elected
     election_is_rechecked: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#23138")] = True
     #: whether a late acknowledgement of the topic's reader moves its cursor
@@ -169,7 +171,7 @@ ASSIGNING_FIRST: dict[str, frozenset[str]] = {
 
 
 def follows(cfg: Config, storage: str, old: str, new: str) -> bool:
-    """Whether a state may follow another (`isValidTransition`)."""
+    """`ServiceUnitState.isValidTransition`: whether a state may follow another."""
     if cfg.transfer_order == "assigning_first" and old in ASSIGNING_FIRST:
         return new in ASSIGNING_FIRST[old]
     return new in TRANSITIONS[storage][old]
@@ -184,7 +186,7 @@ def state_of(data: Data | None) -> ServiceUnitState:
 
 
 def next_version(data: Data | None) -> int:
-    """Returns the version that a writer gives to the record after this one (`getNextVersionId`)."""
+    """`ServiceUnitStateChannelImpl.getNextVersionId`: returns the version of the record that follows this one."""
     return VERSION_ID_INIT if data is None else data.version_id + 1
 
 
@@ -194,7 +196,10 @@ def is_blank(broker: int | None) -> bool:
 
 
 def keeps_left(cfg: Config, storage: str, check_brokers: bool, left: Data | None, right: Data | None) -> bool | None:
-    """Whether the existing record is kept and the new one rejected (`shouldKeepLeft`); None if the check throws."""
+    """`ServiceUnitStateDataConflictResolver.shouldKeepLeft`: whether the new record, `right`, is rejected.
+
+    Returns None if it throws.
+    """
     if right is None:
         return False
     if left is not None and cfg.versions == "checked":
@@ -226,7 +231,7 @@ def is_next_version(old: int, new: int) -> bool:
 
 
 def is_owner_compared(right: Data) -> bool:
-    """Whether the check of a new record dereferences the destination of the existing Owned record."""
+    """Whether `shouldKeepLeft` calls `equals` on the destination of the existing Owned record."""
     if right.state == "Splitting":
         return is_blank(right.dst_broker)
     return right.state == "Releasing" and not is_blank(right.source_broker)

@@ -6,6 +6,10 @@ clean-up    checks the health of a broker, its target; if the check fails, overr
 monitor     the leader schedules clean-ups of brokers that its view names and the registry does not have, overrides
             records that have been in flight for too long, and removes old Free and Deleted records
 shutdown    the channel is disabled; the broker runs a clean-up of itself, then stops
+
+Simplifications, under every profile: a broker that registers stops a clean-up of itself at other brokers, also if it
+runs (`handleBrokerCreationEvent` cancels only one that has not started); the monitor schedules clean-ups of both
+brokers of a record (`monitorOwnerships`: of the source first, of the destination in its next run).
 """
 
 from __future__ import annotations
@@ -37,7 +41,10 @@ from model.ownership_channel.state import (
 
 
 def deregistered(s: State, broker: int) -> State:
-    """Deletes a broker's registry entry. The leader schedules a clean-up of the broker if the leader has a session."""
+    """Deletes a broker's registry entry. The leader, if it has a session, schedules a clean-up of the broker.
+
+    Models `handleBrokerDeletionEvent`.
+    """
     s = with_broker(s, broker, is_registered=False)
     leader = acting_leader(s)
     if leader is None or leader == broker or s.brokers[leader].session == "Unstable":
@@ -46,7 +53,7 @@ def deregistered(s: State, broker: int) -> State:
 
 
 def without_clean_ups_of(s: State, broker: int) -> State:
-    """Cancels the scheduled and running clean-ups of a broker that registered, because it answers the health check."""
+    """`handleBrokerCreationEvent`: cancels the clean-ups of a broker that registered: it answers the health check."""
     for number, other in enumerate(s.brokers):
         if number != broker and clean_up_of(other, broker) is not None:
             s = with_broker(s, number, clean_ups=tuple([job for job in other.clean_ups if job.target != broker]))
@@ -54,7 +61,7 @@ def without_clean_ups_of(s: State, broker: int) -> State:
 
 
 def scheduled(s: State, broker: int, target: int) -> State:
-    """Schedules a clean-up of a target at a broker, unless the broker already has a clean-up of the target."""
+    """`scheduleCleanup`: schedules a clean-up of a target at a broker, unless the broker already has one."""
     at = s.brokers[broker]
     if clean_up_of(at, target) is not None:
         return s
@@ -79,9 +86,9 @@ def crash(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 
 @ownership_channel.action
 def restart(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
-    """Starts a broker. It reads all records and begins a handler for in-flight records (`handleExisting`).
+    """`ServiceUnitStateChannelImpl.handleExisting`: a broker starts, reads all records, and begins handlers.
 
-    `Config.restart_resumes` selects the records. Returns the number of handlers that begin.
+    `Config.restart_resumes` says for which records. Returns the number of handlers that begin.
     """
     if s.brokers[broker].is_up:
         return refused(s, "not_enabled", "the broker is up")
@@ -106,11 +113,10 @@ def expire(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 
 @ownership_channel.fault
 def lose_session(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """The session of a running broker expires: its registry entry is deleted although the broker runs.
+    """`ServiceUnitStateChannelImpl.handleMetadataSessionEvent`, SessionLost: the session of a running broker expires.
 
-    Models `handleMetadataSessionEvent`.
-
-    All records in its view of the metadata store become stale. Under the policy `shutdown` the broker stops.
+    Its registry entry is deleted. In the metadata store, all records in its view become stale. Under the policy
+    `shutdown` the broker stops.
     """
     at = s.brokers[broker]
     if not at.is_up or at.session == "Unstable":
@@ -124,9 +130,9 @@ def lose_session(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, Non
 
 @ownership_channel.action
 def reconnect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """A broker gets a new session, and registers again unless the broker is shutting down.
+    """`ServiceUnitStateChannelImpl.handleMetadataSessionEvent`, SessionReestablished: a broker gets a new session.
 
-    Models `handleMetadataSessionEvent`.
+    It registers again, unless it is shutting down.
     """
     at = s.brokers[broker]
     if not at.is_up or at.session != "Unstable":
@@ -137,7 +143,7 @@ def reconnect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 
 @ownership_channel.action
 def stabilize(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """The new session of a broker has lasted long enough to count as stable."""
+    """`ServiceUnitStateChannelImpl.getMetadataState`: a new session is stable after `maxCleanupDelayTimeInSecs`."""
     if s.brokers[broker].session != "Jittery":
         return refused(s, "not_enabled", "the session is not new")
     return with_broker(s, broker, session="Stable"), None
@@ -158,7 +164,7 @@ def monitoring_leader(s: State) -> int | None:
 
 
 def elected(s: State, broker: int, *, knows: bool) -> Step[State, None]:
-    """Elects a registered broker if no registered broker is the leader. `knows`: whether it learns of its election."""
+    """Elects a registered broker, unless the leader is registered. `knows`: whether it learns of its election."""
     at = s.brokers[broker]
     if s.leader is not None and s.brokers[s.leader].is_registered:
         return refused(s, "not_enabled", "there is a leader")
@@ -169,7 +175,7 @@ def elected(s: State, broker: int, *, knows: bool) -> Step[State, None]:
 
 @ownership_channel.action
 def elect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """A broker is elected leader."""
+    """`LeaderElectionService`: a broker is elected leader."""
     return elected(s, broker, knows=True)
 
 
@@ -189,9 +195,10 @@ def recheck_election(cfg: Config, s: State) -> Step[State, None]:
 
 @ownership_channel.action
 def monitor(cfg: Config, s: State) -> Step[State, int]:
-    """The leader schedules a clean-up of each unregistered broker that a record needs (`monitorOwnerships`).
+    """`ServiceUnitStateChannelImpl.monitorOwnerships`: the leader schedules clean-ups of unregistered brokers.
 
-    Returns the number of scheduled clean-ups.
+    These are the destination of an Owned record, and both brokers of a record in flight. Returns the number of
+    scheduled clean-ups.
     """
     leader = monitoring_leader(s)
     if leader is None:
@@ -215,9 +222,10 @@ def needed_by(cfg: Config, data: Data | None) -> list[int]:
 
 @ownership_channel.action
 def override_stuck(cfg: Config, s: State, bundle: Bundle, dst: BrokerNumber) -> Step[State, int]:
-    """The monitor overrides a record that has been in flight for too long, although its brokers are registered.
+    """`ServiceUnitStateChannelImpl.monitorOwnerships`: overrides a record that has been in flight for too long.
 
-    `dst` may be any registered broker, including those of the record. Returns the version of the override.
+    Its brokers are registered. `dst` may be any registered broker, also one of these. Returns the version of the
+    override.
     """
     leader = monitoring_leader(s)
     data = None if leader is None else s.brokers[leader].view[bundle]
@@ -231,7 +239,7 @@ def override_stuck(cfg: Config, s: State, bundle: Bundle, dst: BrokerNumber) -> 
 
 @ownership_channel.action
 def remove_old(cfg: Config, s: State, bundle: Bundle) -> Step[State, None]:
-    """The monitor removes an old record: a Free or Deleted one, or any (`Config.monitor_removes`)."""
+    """`ServiceUnitStateChannelImpl.monitorOwnerships`: removes an old record, by `Config.monitor_removes`."""
     leader = monitoring_leader(s)
     data = None if leader is None else s.brokers[leader].view[bundle]
     if leader is None or data is None or data.state == "Init":
@@ -245,7 +253,10 @@ def remove_old(cfg: Config, s: State, bundle: Bundle) -> Step[State, None]:
 
 
 def replacement(data: Data, target: int | None, dst: int | None, *, is_graceful: bool) -> Data:
-    """Returns the record that overrides an orphan of a target or a stuck record. Without `dst` it is Free."""
+    """`overrideOwnership`: returns the record that overrides an orphan of a target, or a stuck record.
+
+    Without `dst` it is Free. `is_graceful`: the target overrides its own records, and is asked to release them first.
+    """
     version, source = next_version(data), data.source_broker if data.state in IN_FLIGHT else target
     if dst is None:
         return Data("Free", None, source, version, force=True)
@@ -260,14 +271,15 @@ def replacement(data: Data, target: int | None, dst: int | None, *, is_graceful:
 def start_clean_up(
     cfg: Config, s: State, broker: BrokerNumber, target: BrokerNumber, healthy: bool
 ) -> Step[State, bool]:
-    """A scheduled clean-up checks the health of its target. It begins if the check fails, else it is cancelled.
+    """`ServiceUnitStateChannelImpl.doCleanup`: a scheduled clean-up begins if its target fails the health check.
 
-    The check of a running target may fail. Returns whether the clean-up begins.
+    A target that passes the check is not cleaned up. The check of a running target may fail. Returns whether the
+    clean-up begins.
     """
     at = s.brokers[broker]
     job = clean_up_of(at, target)
     if job is None or job.is_running or (healthy and not s.brokers[target].is_up):
-        return refused(s, "not_enabled", "no clean-up of the target is scheduled, or it cannot answer")
+        return refused(s, "not_enabled", "no clean-up of the target is scheduled, or a target that is down is healthy")
     others = tuple([each for each in at.clean_ups if each is not job])
     if healthy:
         return with_broker(s, broker, clean_ups=others), False
@@ -279,9 +291,10 @@ def start_clean_up(
 def override(
     cfg: Config, s: State, broker: BrokerNumber, target: BrokerNumber, bundle: Bundle, dst: BrokerNumber | None
 ) -> Step[State, int]:
-    """A clean-up overrides the record of an orphan (`overrideOwnership`), ordinary bundles first.
+    """`ServiceUnitStateChannelImpl.overrideOwnership`: a clean-up overrides the record of an orphan.
 
-    `dst` is another registered broker, and None only if there is none. Returns the version of the override.
+    Bundles of the system namespace come last. `dst` is a registered broker other than the target, or None if there is
+    none. Returns the version of the override.
     """
     at = s.brokers[broker]
     job = clean_up_of(at, target)
@@ -306,7 +319,10 @@ def override(
 
 @ownership_channel.action
 def disable(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """A broker begins to shut down: it resigns as leader, disables its channel, and begins a clean-up of itself."""
+    """`ServiceUnitStateChannelImpl.cleanOwnerships`: a broker that shuts down disables its channel.
+
+    It resigns as leader, and begins a clean-up of itself.
+    """
     at = s.brokers[broker]
     if not at.is_up or at.is_disabled:
         return refused(s, "not_enabled", "the broker is down or shuts down")
@@ -317,7 +333,7 @@ def disable(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 
 @ownership_channel.action
 def stop(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """A broker that is shutting down stops when its clean-up has no orphan left."""
+    """`ExtensibleLoadManagerImpl.disableBroker`: the broker stops when its clean-up of itself has no orphan left."""
     at = s.brokers[broker]
     job = clean_up_of(at, broker)
     if job is None or orphans_left(cfg, at, job):

@@ -37,9 +37,10 @@ Index = Annotated[int, AtLeast(0)]
 
 @ownership_channel.action
 def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: BrokerNumber) -> Step[State, int | None]:
-    """Looks up the owner of a bundle at a broker (`getOwnerAsync`). The broker assigns a bundle without owner to `dst`.
+    """`ServiceUnitStateChannelImpl.getOwnerAsync`: looks up the owner of a bundle in a broker's view.
 
-    Returns the broker to which the client is redirected, or None if the lookup is parked (`getOwnerRequests`).
+    If the bundle has no owner, the broker assigns it to `dst` (`publishAssignEventAsync`). Returns the broker to which
+    the client is redirected, or None if the lookup is parked (`getOwnerRequests`).
     """
     at = s.brokers[broker]
     if not at.is_up:
@@ -49,7 +50,7 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
     data = at.view[bundle]
     parked = with_broker(s, broker, lookups=with_item(at.lookups, bundle, True)) if not at.lookups[bundle] else s
     if data is not None and data.state == "Deleted":
-        return s, Failed("illegal_state", "the bundle was split")
+        return s, Failed("illegal_argument", "the bundle was split")
     owner = owner_of(data)
     trusts_view = not at.is_registered and not cfg.unregistered_broker_parks
     if owner is not None:
@@ -68,7 +69,11 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
 
 @ownership_channel.action
 def time_out_lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, int]:
-    """A parked lookup times out. Returns the owner in the view, or fails if there is none or the record is stale."""
+    """`ServiceUnitStateChannelImpl.deferGetOwner`: a parked lookup times out. Returns the owner in the view.
+
+    Fails if the view has no owner, or the record is stale. The caller's check, that this owner is registered, is not
+    part of the model (`getActiveOwnerAsync`).
+    """
     at = s.brokers[broker]
     if not at.lookups[bundle]:
         return refused(s, "not_enabled", "no lookup is parked")
@@ -83,10 +88,10 @@ def time_out_lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle)
 def unload(
     cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: BrokerNumber | None, force: bool
 ) -> Step[State, int]:
-    """Transfers an Owned bundle to `dst`, or frees it (`publishUnloadEventAsync`); the owner need not be this broker.
+    """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: transfers an Owned bundle to `dst`, or frees it.
 
-    With `force`, which is for a deleted bundle, the source removes the record after the release. Returns the version of
-    the record that the broker writes.
+    Any broker may write the record. `force`: the bundle is being deleted, and the source also removes the record. The
+    checks are those of `ExtensibleLoadManagerImpl.unloadNamespaceBundleAsync`. Returns the version of the record.
     """
     at = s.brokers[broker]
     data = at.view[bundle]
@@ -105,15 +110,18 @@ def unload(
 
 @ownership_channel.action
 def time_out_unload(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, None]:
-    """A pending unload times out."""
+    """`UnloadManager.waitAsync`: a pending unload times out."""
     if not s.brokers[broker].unloads[bundle]:
-        return refused(s, "not_enabled", "no unload waits")
+        return refused(s, "not_enabled", "no unload is pending")
     return with_broker(s, broker, unloads=with_item(s.brokers[broker].unloads, bundle, False)), None
 
 
 @ownership_channel.action
 def split(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, int]:
-    """The owner starts to split a bundle (`publishSplitEventAsync`). Returns the version of the Splitting record."""
+    """`ServiceUnitStateChannelImpl.publishSplitEventAsync`: the owner starts to split a bundle.
+
+    Returns the version of the Splitting record.
+    """
     at = s.brokers[broker]
     data = at.view[bundle]
     if not at.is_up or at.is_disabled:
@@ -131,7 +139,7 @@ def split(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[S
 
 @ownership_channel.action
 def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
-    """A broker reads the next message of the topic. Returns whether its view accepts the record."""
+    """`TableViewImpl`: a broker reads the next message of the topic. Returns whether its view accepts the record."""
     at = s.brokers[broker]
     if not at.is_up or at.read == len(s.log):
         return refused(s, "not_enabled", "there is no message to read")
@@ -141,10 +149,10 @@ def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
 
 @ownership_channel.action
 def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
-    """A broker reads the compacted topic: of its unread messages, only the last accepted record of each bundle.
+    """A broker reads the compacted topic: of the unread messages, only the last accepted record of each bundle.
 
-    The compacted topic has no record of a bundle whose last message is a tombstone. Returns the number of records that
-    the view accepts.
+    The compacted topic has no record of a bundle whose last message is a tombstone. Returns how many records the view
+    accepts.
     """
     at = s.brokers[broker]
     if not at.is_up or at.read == len(s.log):
@@ -175,7 +183,10 @@ def late_ack(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
 
 @ownership_channel.action
 def notify(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, bool]:
-    """A broker reads a stored record, when notified or at the periodic refresh. Returns whether its view changes."""
+    """`MetadataStoreTableViewImpl`: a broker reads a stored record, after a notification or at the periodic refresh.
+
+    Returns whether its view changes.
+    """
     at = s.brokers[broker]
     if cfg.storage != "metadata_store" or not at.is_up or at.session == "Unstable":
         return refused(s, "not_enabled", "the broker has no session with the metadata store")
@@ -192,8 +203,9 @@ def notify(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[
 def finish(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[State, str]:
     """A handler ends: it writes the next record of the bundle. Returns the state of that record.
 
-    A handler of Splitting takes two steps. The first needs a session: it splits the bundle in the namespace and writes
-    the halves. The second writes the next record of the split bundle.
+    Models `handleAssignEvent`, `handleReleaseEvent`, `handleSplitEvent`, `handleFreeEvent` and `handleDeleteEvent`. The
+    handler of Splitting takes two steps. The first one writes the halves and splits the bundle in the namespace, which
+    needs a session. The second one writes the next record of the split bundle.
     """
     tasks = s.brokers[broker].tasks
     if task >= len(tasks):

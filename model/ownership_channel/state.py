@@ -1,8 +1,8 @@
 """State of the ownership channel: the stored records, and of each broker its view, handlers, requests and clean-ups.
 
-The system topic is a log that every broker reads at its own pace. The writer appends unconditionally, and each reader
-resolves conflicts itself. In the metadata store the writer resolves conflicts against the stored record, and readers
-are notified; a reader sees the value at the time of its read, so it can miss records between two reads.
+The system topic is a log that every broker reads at its own pace. A writer appends unconditionally, and each reader
+resolves conflicts itself. In the metadata store, the writer resolves a conflict with the stored record, and readers are
+notified. A reader gets the value at the time of its read, so it can miss records between two reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from model.ownership_channel.records import (
 )
 from model.values import record
 
-#: The state of a broker's session with the metadata store (`MetadataState`).
+#: A broker's session with the metadata store (`ServiceUnitStateChannelImpl.MetadataState`).
 Session = Literal["Stable", "Jittery", "Unstable"]
 
 
@@ -42,7 +42,7 @@ class Task(NamedTuple):
 
 @record
 class CleanUp(NamedTuple):
-    """A clean-up of a broker, its target (`doCleanup`): it moves the target's bundles to other brokers."""
+    """`ServiceUnitStateChannelImpl.doCleanup`: moves the bundles of one broker, the target, to other brokers."""
 
     target: int
     is_running: bool  # false until the health check failed
@@ -62,7 +62,7 @@ class Broker(NamedTuple):
     read: int  # number of messages of the log that this broker has read
     tasks: tuple[Task, ...]  # running handlers
     lookups: tuple[bool, ...]  # by bundle: a lookup is parked (`getOwnerRequests`)
-    unloads: tuple[bool, ...]  # by bundle: an unload is pending
+    unloads: tuple[bool, ...]  # by bundle: an unload is pending (`UnloadManager.inFlightUnloadRequest`)
     clean_ups: tuple[CleanUp, ...]
 
 
@@ -72,7 +72,7 @@ class State(NamedTuple):
 
     leader: int | None
     leader_knows: bool  # whether the leader knows that it was elected
-    settled: tuple[Data | None, ...]  # by bundle: the stored record, or that of a reader of the whole log
+    settled: tuple[Data | None, ...]  # by bundle: the stored record; of the topic, the record after the whole log
     log: tuple[Message, ...]  # the messages of the system topic
     is_split: tuple[bool, ...]  # by bundle
     brokers: tuple[Broker, ...]
@@ -146,7 +146,7 @@ def is_candidate(s: State, broker: int) -> bool:
 
 
 def actor_of(data: Data) -> int | None:
-    """Returns the broker that has to act on a record, or None."""
+    """Returns the broker whose handler writes a record or removes this one, or None."""
     if data.state == "Assigning":
         return data.dst_broker
     if data.state in IN_FLIGHT or data.state == "Deleted" or (data.state == "Free" and data.force):
@@ -155,14 +155,14 @@ def actor_of(data: Data) -> int | None:
 
 
 def owner_of(data: Data | None) -> int | None:
-    """Returns the broker that serves a bundle with this record, or None."""
+    """`ServiceUnitStateChannelImpl.getOwnerNow`: returns the broker that serves a bundle with this record, or None."""
     if data is None:
         return None
     return {"Owned": data.dst_broker, "Splitting": data.source_broker}.get(data.state)
 
 
 def is_orphan(cfg: Config, data: Data | None, broker: int) -> bool:
-    """Whether a clean-up of the broker has to override this record."""
+    """`ServiceUnitStateChannelImpl.doCleanup`: whether a clean-up of the broker overrides this record."""
     if data is None or data.state not in ACTIVE:
         return False
     of_source = data.state in IN_FLIGHT or cfg.source_of_owned_is_orphan
@@ -173,10 +173,10 @@ def is_orphan(cfg: Config, data: Data | None, broker: int) -> bool:
 
 
 def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> State:
-    """Writes a record. The writer is not informed of a conflict.
+    """`ServiceUnitStateTableView.put`: writes a record. It completes normally, also if the record conflicts.
 
-    A conflicting message is appended to the system topic, and readers reject it. The metadata store does not store a
-    conflicting record, and stores nothing from a broker without session.
+    The system topic has the conflicting message, and readers reject it. The metadata store does not store a conflicting
+    record, and nothing from a broker without session.
     """
     old = s.settled[bundle]
     if cfg.storage == "system_topic":
@@ -191,7 +191,7 @@ def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> S
 
 
 def notified(cfg: Config, s: State, broker: int, bundle: int) -> State:
-    """A broker reads the stored record. If the record differs from the broker's view, the handler is called."""
+    """A broker reads the stored record. If the record differs from its view, it calls the handler."""
     at, stored = s.brokers[broker], s.settled[bundle]
     s = with_broker(s, broker, is_stale=with_item(at.is_stale, bundle, False)) if at.is_stale[bundle] else s
     old = at.view[bundle]
@@ -209,10 +209,7 @@ def offered(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) 
 
 
 def applied(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> State:
-    """Puts a record into a broker's view and calls the handler (`handleEvent`).
-
-    A clean-up of another broker completes when no record in the view is an orphan of that broker.
-    """
+    """Puts a record into a broker's view and calls the handler. A clean-up without orphans in the view completes."""
     at = s.brokers[broker]._replace(view=with_item(s.brokers[broker].view, bundle, data))
     at = handled(cfg, at, broker, bundle, data)
     at = at._replace(clean_ups=unfinished(cfg, at, broker))
@@ -220,7 +217,7 @@ def applied(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) 
 
 
 def handled(cfg: Config, at: Broker, broker: int, bundle: int, data: Data | None) -> Broker:
-    """Handles a record: completes the requests that the record settles, and begins a task if this broker has to act.
+    """`ServiceUnitStateChannelImpl.handleEvent`: completes requests, and begins a task if this broker has to act.
 
     In a disabled channel, a record that is not forced only fails the parked lookup.
     """
@@ -238,7 +235,10 @@ def handled(cfg: Config, at: Broker, broker: int, bundle: int, data: Data | None
 
 
 def removed(cfg: Config, s: State, broker: int, bundle: int, data: Data) -> State:
-    """Removes a record that the broker has read: by a forced Init record, or by a tombstone, which has no version."""
+    """`ServiceUnitStateChannelImpl.tombstoneAsync`: removes a record that the broker has read.
+
+    The reference writes a forced Init record in place of the tombstone, which has no version.
+    """
     init = Data("Init", None, data.source_broker, next_version(data), force=True)
     return put(cfg, s, broker, bundle, init if cfg.removal == "init_record" else None)
 
@@ -252,7 +252,7 @@ def is_retried(cfg: Config, bundle: int) -> bool:
 
 
 def orphans_left(cfg: Config, at: Broker, job: CleanUp) -> tuple[Task, ...]:
-    """Returns the orphans that a clean-up has still to override, with their records."""
+    """Returns the orphans that a clean-up has not overridden yet, with their records."""
     again = [
         Task(bundle, data)
         for bundle, data in enumerate(at.view)
@@ -262,7 +262,7 @@ def orphans_left(cfg: Config, at: Broker, job: CleanUp) -> tuple[Task, ...]:
 
 
 def unfinished(cfg: Config, at: Broker, broker: int) -> tuple[CleanUp, ...]:
-    """Returns the clean-ups that are not complete. A clean-up of the broker itself completes when the broker stops."""
+    """Returns the clean-ups that are not complete. A broker's clean-up of itself completes when the broker stops."""
     if not at.clean_ups:
         return ()
     return tuple(
