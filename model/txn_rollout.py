@@ -59,7 +59,7 @@ class Config(NamedTuple):
     ] = True
     #: whether records of a batch can be deleted only while the store batches, or with `batch_index_acks`
     batch_index_deletion_needs_batching: Annotated[
-        bool, Rule(Origin.READ, "true: MLTransactionLogImpl.initialize (managed ledger config), master 2026-07")
+        bool, Rule(Origin.READ, "true: constructor of MLTransactionLogImpl (managed ledger config), master 2026-07")
     ] = False
 
 

@@ -304,17 +304,20 @@ def acknowledgement_is_permanent(cfg: Config, before: State, event: Event, after
 
 @always(pending_acks, on=APPENDS)
 def aborted_acks_are_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort redelivers exactly the messages that only its transaction had pending and that are not acknowledged.
+    """An abort redelivers the messages that its transaction acked individually and that are not acknowledged.
 
-    It covers transactions without cumulative acks.
+    It redelivers no other message. It covers transactions without cumulative acks.
     """
     ended = wrongly_redelivered(cfg, before, event, after)
     return ended is None or ended.cumulative is not None
 
 
 @always(pending_acks, on=APPENDS)
-def aborted_cumulative_ack_is_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort redelivers the messages of a cumulative ack that are neither acknowledged nor pending elsewhere."""
+def aborted_cumulative_ack_is_not_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An abort of a transaction with a cumulative ack redelivers only messages that it acked individually.
+
+    Consumers ask for the others, so that all arrive in order (#14371).
+    """
     ended = wrongly_redelivered(cfg, before, event, after)
     return ended is None or ended.cumulative is None
 

@@ -193,10 +193,11 @@ def pending_of(applied: Applied) -> Pending:
 
 
 def released_by(cfg: Config, before: State, abort: Applied) -> Messages:
-    """Returns the messages that only the aborted transaction had pending and that are not acknowledged."""
+    """Returns the messages that only the aborted transaction had acked, individually, and that are not acknowledged."""
     first, stored = before.cursor.first_unacked, cfg._replace(batch_index_acks=True)
     others = [each.messages(stored, first) for txn, each in abort.pending.items() if txn != abort.request.record.txn]
-    left = unacknowledged(cfg, before.cursor, pending_of(abort).messages(stored, first))
+    individual = pending_of(abort)._replace(cumulative=None)
+    left = unacknowledged(cfg, before.cursor, individual.messages(stored, first))
     for messages in (abort.acknowledged, *others):
         left = {n: mask & ~messages.get(n, 0) for n, mask in left.items()}
     return {n: mask for n, mask in left.items() if mask}

@@ -239,9 +239,11 @@ def mark_delete_error(s: State, entry: int | None, requested: int | None) -> str
 
 
 def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, given: int | None) -> Acks:
-    """Shipped rule of `asyncMarkDelete`: the ack set replaces the stored one if its first set bit is later.
+    """Shipped rule (`ackBatchPosition`): the ack set replaces the stored one if its first set bit is later.
 
-    Ack sets before the target are dropped: the target is the previous entry.
+    Ack sets before the target are dropped: the target is the previous entry. Before apache/pulsar#23833, a call of
+    `asyncMarkDelete` without an ack set also dropped those before its position, even if it was then rejected; no
+    profile has this rule.
     """
     if entry is None or given is None:
         return s.acks

@@ -37,7 +37,7 @@ class Config(NamedTuple):
     max_ranges: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
-    #: maximum number of ack sets (`BatchDeletedIndex`) in a record of the cursor; those of the lowest entries are kept
+    #: maximum number of ack sets (`BatchedEntryDeletionIndexInfo`) in a record; those of the lowest entries are kept
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
@@ -157,7 +157,7 @@ class State(NamedTuple):
     #: start when no read and no write is in flight. (`pendingMarkDeleteOps` waits for reads and for the creation of
     #: the cursor ledger, not for writes, of which several may be in flight)
     queued: tuple[Queued, ...]
-    reading: bool  # an `asyncReadEntries` is in flight (`PENDING_READ_OPS`)
+    reading: bool  # an `asyncReadEntries` is in flight (`pendingReadOps`)
     batch_acks: bool  # batch-index acks are enabled
     next_ticket: int
 

@@ -92,7 +92,7 @@ class Config(NamedTuple):
     #: the unit of the time whose lowest `precision_bits` bits are cleared
     precision_unit: Annotated[
         Literal["milliseconds", "clock_units"],
-        Rule(Origin.READ, "clock_units: trimLowerBits on nanoseconds in C++ since apache/pulsar-client-cpp#497"),
+        Rule(Origin.READ, "clock_units: trimLowerBit on nanoseconds in C++ since apache/pulsar-client-cpp#497"),
     ] = "milliseconds"
     #: when the timer fires. first_bucket: at the first bucket time. delay_when_idle, interval_when_idle: a nack arms
     #: an unarmed timer with the nack's delay, or with an interval. interval_on_each_nack: every nack re-arms the timer

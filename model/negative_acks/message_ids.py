@@ -4,7 +4,7 @@ Models the id handling of the Java client's `NegativeAcksTracker` and
 `ConsumerImpl.unAckedChunkedMessageIdSequenceMap`. The tracker (model/negative_acks/machine.py) calls
 `retained_after_nack` for every nack and `ids_to_redeliver` for every redelivery command.
 
-    plain id      ledger and entry; partition and batch index are dropped (`MessageIdAdvUtils.discardBatch`)
+    plain id      ledger and entry; the tracker drops partition and batch index
     retained id   the id of a traced message or of a chunked message; it is redelivered once, in place of the plain id
     chunks        when the last chunk of a chunked message is redelivered, all its chunks are redelivered and removed
                   from the map

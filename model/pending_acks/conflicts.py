@@ -127,9 +127,9 @@ def union_of(acks: list[PositionAck]) -> list[PositionAck]:
 
 
 def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
-    """Returns whether a batch-index ack overlaps a pending ack of its entry (`isAckSetOverlap`).
+    """Returns whether a batch-index ack overlaps a pending ack of its entry (`PositionAckSetUtil.isAckSetOverlap`).
 
-    Trimmed words: the broker fills the new ack set up to the batch size, and compares the words that both have.
+    Trimmed words: the handle sets the bits after the batch in the new ack set; the words that both have are compared.
     """
     if pending.ack_set is None:
         return cfg.batch_index_of_pending_entry_conflicts
@@ -206,7 +206,9 @@ def pending_conflict(cfg: Config, s: State, record: LogRecord) -> str:
 def never_completes(s: State, record: LogRecord) -> bool:
     """Returns whether an ack is a batch-index ack of a pending whole entry, which master 2026-07 never completes.
 
-    `andAckSet` throws when the append completes, and again when that exception is handled.
+    `PositionAckSetUtil.andAckSet` throws in `handleIndividualAck` when the append completes, and again when that
+    exception is handled. Not modelled: it has then added the positions of the list up to that entry to the pending
+    ones, and the replay of the record throws, too, and fails (`replayFailed`).
     """
     entries = [ack.entry for each in s.individual_acks for ack in each.acks if ack.ack_set is None]
     return any(ack.ack_set is not None and ack.entry in entries for ack in record.acks)
@@ -224,15 +226,10 @@ def kept_messages(cfg: Config, s: State, entry: int) -> int:
     return kept
 
 
-def redeliveries(
-    cfg: Config, s: State, acks: tuple[PositionAck, ...], cumulative: CumulativeAck | None
-) -> tuple[Redelivery, ...]:
-    """Returns the messages of aborted acks that are neither acknowledged nor pending in `s`, the state after the abort.
+def redeliveries(cfg: Config, s: State, acks: tuple[PositionAck, ...]) -> tuple[Redelivery, ...]:
+    """Returns the messages of aborted individual acks that are neither acknowledged nor pending after the abort (`s`).
 
-    Models `redeliverUnacknowledgedMessages` in `internalAbortTxn` (#14327, #19581).
+    `PendingAckHandleImpl.internalAbortTxn` passes the positions to `redeliverUnacknowledgedMessages` (#14327, #19581).
     """
-    aborted = {ack.entry: messages_of(cfg, ack) for ack in acks}
-    for entry in range(s.cursor.first_unacked, cumulative.ack.entry + 1 if cumulative is not None else 0):
-        aborted[entry] = aborted.get(entry, 0) | covered_messages(cfg, cumulative, entry)
-    found = [Redelivery(entry, aborted[entry] & ~kept_messages(cfg, s, entry)) for entry in sorted(aborted)]
+    found = [Redelivery(ack.entry, messages_of(cfg, ack) & ~kept_messages(cfg, s, ack.entry)) for ack in acks]
     return tuple([each for each in found if each.batch_indexes])

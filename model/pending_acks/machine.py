@@ -7,8 +7,8 @@ request, or one log entry that is appended or replayed. The subscription's curso
                      `TransactionConflictException`
     cumulative ack   up to a position, optionally inside a batch; at most one transaction has one; it only advances
     commit           applies the transaction's pending acks to the cursor, then removes them
-    abort            removes the transaction's pending acks; redelivers those of its messages that are now neither acked
-                     nor pending
+    abort            removes the transaction's pending acks; redelivers the messages that it acked individually and that
+                     are now neither acked nor pending
 
 A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265).
 
@@ -40,8 +40,12 @@ an argument that the model excludes, the second a step that cannot happen in the
 
 Not modelled: when the buffer is flushed (`model/txn_writer`); that the log cursor's mark-delete position is persisted
 later; ledgers, and so their trimming, and the name of the log (#25727); the delay between failed reads; several
-coordinators; consumers: which one receives a redelivery, and which messages are withheld from a new one;
-`pendingAckHandleCompletableFuture`. An abort is appended also if nothing was ever acked; a shipped broker skips it.
+coordinators; `pendingAckHandleCompletableFuture`; consumers and dispatchers: which consumer receives a redelivery,
+which messages are withheld from a new one, and what else a dispatcher redelivers after an abort. A Shared one also
+redelivers unacknowledged messages of the same entries that no ack is pending for; one with a single active consumer
+rewinds to the mark-delete position. No broker since #14371 redelivers messages because a cumulative ack was aborted:
+consumers ask for them (`redeliverUnacknowledgedMessages`), or they would arrive out of order. An abort is appended also
+if nothing was ever acked; a shipped broker skips it.
 """
 
 from __future__ import annotations
@@ -283,7 +287,7 @@ def applied(cfg: Config, s: State, request: Request, cursor_rejects: bool) -> tu
     after = without_ended_acks(s, record.txn, ended)
     redelivered: tuple[Redelivery, ...] = ()
     if record.op == "abort":
-        redelivered = redeliveries(cfg, after, *ended)
+        redelivered = redeliveries(cfg, after, ended.individual)
     elif not cursor_rejects or ended == Ended((), None):
         after = with_committed_acks(cfg, after, ended)
     elif cfg.rejected_commit != "drop":

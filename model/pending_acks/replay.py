@@ -35,7 +35,7 @@ def ended_acks(cfg: Config, s: State, end: LogRecord, *, replayed: bool) -> Ende
     """Returns the acks that a commit or abort ends: all pending acks of its transaction.
 
     In master 2026-07 the ack type of the record selects individual or cumulative acks, and a replayed commit or abort
-    applies to the cumulative ack of any transaction.
+    of type Cumulative applies to the cumulative ack of any transaction (`handleCommit`, `handleAbort`).
     """
     acks, cumulative = acks_of(s, end.txn), s.cumulative_ack
     any_owner = replayed and end.cumulative and not cfg.replay_checks_cumulative_owner
@@ -90,7 +90,8 @@ def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
 def with_replayed_cumulative(cfg: Config, s: State, record: LogRecord) -> State:
     """Returns the state after a cumulative ack is replayed (`handleCumulativeAckRecover`).
 
-    The record is dropped if its entry is at or before the persisted mark-delete position, or if it was rejected.
+    The record is dropped if its entry is at or before the persisted mark-delete position, or if it was rejected. A
+    shipped `MLPendingAckReplyCallBack` drops its ack set.
     """
     ack = record.acks[0]
     if ack.entry < s.durable_cursor.first_unacked or pending_conflict(cfg, s, record):

@@ -65,7 +65,9 @@ class Config(NamedTuple):
     #: ack becomes pending, and memory differs from the log until the next replay.
     failed_append: Annotated[
         Literal["close_store", "apply"],
-        Rule(Origin.READ, "apply: PendingAckHandleImpl, `modify the in memory state when append fail`, master 2026-07"),
+        Rule(
+            Origin.READ, "apply: PendingAckHandleImpl.internal{Individual,Cumulative}AcknowledgeMessage, master 2026-07"
+        ),
     ] = "close_store"
     #: What a commit does whose acks the cursor rejects. close_store: it fails, and the status is error; the commit
     #: record is durable, so replay applies it. keep_pending: it fails, the handle stays ready, and the acks stay
@@ -86,14 +88,16 @@ class Config(NamedTuple):
     ] = True
     #: Whether a batch-index ack of an entry that is pending as a whole conflicts; otherwise its future never completes.
     batch_index_of_pending_entry_conflicts: Annotated[
-        bool, Rule(Origin.READ, "false: PendingAckHandleImpl.isAckSetOverlap with a null ack set, master 2026-07")
+        bool, Rule(Origin.READ, "false: PositionAckSetUtil.isAckSetOverlap with a null ack set, master 2026-07")
     ] = True
     #: What a batch-index ack is compared with. every_batch_index: every pending batch index of the entry.
     #: trimmed_words: the union of its pending acks as 64-bit words of the ack set, without trailing zero words. A zero
     #: word acks its 64 messages, so an overlap in a dropped word is not detected.
     overlap_check: Annotated[
         Literal["every_batch_index", "trimmed_words"],
-        Rule(Origin.READ, "trimmed_words: AckSetStateUtil.isAckSetOverlap on individualAckPositions, master 2026-07"),
+        Rule(
+            Origin.READ, "trimmed_words: PositionAckSetUtil.isAckSetOverlap on individualAckPositions, master 2026-07"
+        ),
     ] = "every_batch_index"
     #: Whether the cursor takes an empty ack set for the whole entry where it stores no ack sets (#24406, June 2025).
     empty_ack_set_acks_entry: Annotated[
@@ -128,11 +132,11 @@ class Config(NamedTuple):
     ] = "acked_positions"
     #: Whether replay keeps the ack set of a cumulative ack; otherwise it acks the whole entry.
     replay_keeps_cumulative_ack_set: Annotated[
-        bool, Rule(Origin.READ, "false: PendingAckHandleImpl.handleCumulativeAckRecover, since 2021")
+        bool, Rule(Origin.READ, "false: MLPendingAckReplyCallBack.handleMetadataEntry, since 2021")
     ] = True
     #: Whether a replayed commit or abort applies only to the cumulative ack of its own transaction.
     replay_checks_cumulative_owner: Annotated[
-        bool, Rule(Origin.READ, "false: MLPendingAckReplyCallBack.handleMetadataEntry, master 2026-07")
+        bool, Rule(Origin.READ, "false: PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07")
     ] = True
     #: Which records of the log are deleted. acked_prefix (PIP-153): the prefix that the log index finds acked; a commit
     #: is durable in the log only, so its records are needed until the cursor is persisted. ended_transactions
@@ -226,7 +230,7 @@ class State(NamedTuple):
     in_flight: tuple[tuple[Request, ...], ...]  # log entries that are being appended
     individual_acks: tuple[TxnAcks, ...]  # memory: in order of first acks (`individualAckOfTransaction`)
     cumulative_ack: CumulativeAck | None  # memory (`cumulativeAckOfTransaction`)
-    low_watermark: int  # memory: the highest that a commit or abort carried
+    low_watermark: int  # memory: the highest that a commit or abort carried (`lowWaterMarks`)
     next_request: int
 
 

@@ -7,6 +7,7 @@ coordinator 0.
 
 from __future__ import annotations
 
+from model.ack_set import first_of
 from model.batch_acks.state import is_deleted
 from model.pending_acks.conflicts import covered_messages
 from model.pending_acks.state import Config, State, acked_messages, messages_of
@@ -41,17 +42,24 @@ def pending_ack_stats(cfg: Config, s: State) -> dict[str, object]:
 
 
 def transaction_stats(cfg: Config, s: State, txn: int) -> dict[str, object]:
-    """Returns the response of `transaction-in-pending-ack-stats` (`TransactionInPendingAckStats`)."""
+    """Returns the response of `transaction-in-pending-ack-stats` (`TransactionInPendingAckStats`).
+
+    The position has the last acked batch index if the cumulative ack is inside a batch.
+    """
     cumulative = s.cumulative_ack
     if cumulative is None or cumulative.txn != txn:
         return {"cumulativeAckPosition": None}
-    return {"cumulativeAckPosition": f"{LEDGER}:{cumulative.ack.entry}"}
+    ack_set = cumulative.ack.ack_set
+    index = "" if ack_set is None else f":{first_of(ack_set) - 1}"
+    return {"cumulativeAckPosition": f"{LEDGER}:{cumulative.ack.entry}{index}"}
 
 
 def position_stats(cfg: Config, s: State, entry: int, batch_index: int | None) -> dict[str, object]:
     """Returns the response of `position-stats-in-pending-ack` (`PositionInPendingAckStats`, #15682).
 
-    The reference also reports messages that a cumulative ack has pending; a shipped broker looks at individual acks.
+    The reference also reports messages that a cumulative ack has pending; a shipped broker looks at individual acks. It
+    reports `MarkDelete` only up to the persisted mark-delete position, and `InvalidPosition` for an index after the
+    batch.
     """
     if s.status != "ready":
         return {"state": "PendingAckNotReady"}

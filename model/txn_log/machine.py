@@ -29,7 +29,7 @@ owners, modification times, updates whose expected status is not the predecessor
 of cursor writes, the read batches of 100 and the queue of 2000, retries of failed reads, the order of registration and
 recovery, a clean close with entries in flight, a flag that changes before a crash, unloading of a fenced coordinator;
 timeouts below 100 ms, the driving of commit and abort and its retries every 1000 ms, the carrier of the low watermark,
-the missing reply of `ReachMaxActiveTxn`, the client states ERROR and TIME_OUT, and the participants.
+the missing reply of `ReachMaxActiveTxnException`, the client states ERROR and TIME_OUT, and the participants.
 """
 
 from __future__ import annotations

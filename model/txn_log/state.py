@@ -63,7 +63,7 @@ class Config(NamedTuple):
     #: otherwise deletions of single records are ignored and stored ack sets are not recovered
     batch_index_deletion: Annotated[
         Literal["always", "as_configured"],
-        Rule(Origin.READ, "as_configured: MLTransactionLogImpl.initialize (managed ledger config), master 2026-07"),
+        Rule(Origin.READ, "as_configured: constructor of MLTransactionLogImpl (managed ledger config), master 2026-07"),
     ] = "always"
     #: whether a deletion that leaves only ack sets, and no range, marks the cursor dirty
     partial_deletes_are_dirty: Annotated[
@@ -318,8 +318,8 @@ def with_participant(t: Txn, record: Record, position: RecordPosition) -> Txn:
 def deletion_ack_set(size: int, batch_index: int) -> AckSet | None:
     """The ack set that deletes one record of an entry: every bit but its own is set. None deletes a whole entry.
 
-    Models `TransactionUtil`/`MLTransactionLogImpl.deletePosition`; only a batch size above 1 gets an ack set
-    (apache/pulsar#16685).
+    Models `TxnBatchedPositionImpl.setAckSetByIndex`, which `MLTransactionLogImpl.deletePosition` calls; only a batch
+    size above 1 gets an ack set (apache/pulsar#16685).
     """
     return None if size == 1 else words_of(all_of(size) & ~(1 << batch_index))
 
