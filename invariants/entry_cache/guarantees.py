@@ -102,9 +102,7 @@ def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def total_equals_sum_of_cache_sizes(cfg: Config, s: State) -> bool:
-    """The total size is the sum of the sizes of all range caches, including those of removed topics; it is never
-    negative.
-    """
+    """The total size is nonnegative, and the sum of the sizes of all range caches, those of removed topics included."""
     return s.total_bytes == sum(s.ranges.sizes) >= 0
 
 
@@ -215,7 +213,7 @@ def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, even
 
 @always(entry_cache, given=lambda cfg: not tasks_queued(cfg))
 def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Where tasks run at once, no insert leaves the total size above both the trigger and the watermark."""
+    """If tasks run at once, no insert leaves the total size above both the trigger and the watermark."""
     if after.total_bytes <= before.total_bytes or not is_above_trigger(after):
         return True
     return not is_above_watermark(after) or not entries(after)
@@ -254,7 +252,7 @@ def periodic_eviction_below_trigger_keeps_due_entries(cfg: Config, before: State
 
 @always(entry_cache, on=("run_eviction_task",))
 def task_below_trigger_evicts_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task that finds the total size below the trigger clears `evictionInProgress` and evicts nothing."""
+    """A task clears `evictionInProgress`; if the total size is not above the trigger, it evicts nothing."""
     if isinstance(event.outcome, Refused):
         return not before.tasks
     done = after.tasks == before.tasks - 1 and not after.eviction_in_progress
@@ -263,7 +261,7 @@ def task_below_trigger_evicts_nothing(cfg: Config, before: State, event: Event, 
 
 @always(entry_cache, on=("do_cache_eviction",))
 def periodic_eviction_leaves_no_expired_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the periodic eviction, no entry is older than the time to live."""
+    """After the periodic eviction, no entry is older than the TTL."""
     return all(e.timestamp_ns >= after.ranges.now_ns - cfg.ttl_ns for e in entries(after))
 
 
@@ -421,7 +419,7 @@ def total_size_exceeds_maximum(cfg: Config, s: State) -> bool:
 
 @sometimes(entry_cache, on=("run_eviction_task",), given=tasks_queued)
 def task_runs_below_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task finds the total size below the trigger."""
+    """A task finds the total size not above the trigger."""
     return event.outcome == 0 and not is_above_trigger(before)
 
 
@@ -485,10 +483,10 @@ def every_request_completes(cfg: Config, s: State) -> bool:
 
 @eventually(entry_cache, fair=("run_eviction_task",))
 def scheduled_eviction_completes(cfg: Config, s: State) -> bool:
-    """A scheduled eviction completes, with the total size below the trigger unless nothing can be evicted."""
+    """A scheduled eviction completes; then the total size is not above the trigger, unless nothing can be evicted."""
     return not s.tasks and (not is_above_trigger(s) or not tasks_queued(cfg) or not entries(s) or _nothing_to_free(s))
 
 
 def _nothing_to_free(s: State) -> bool:
-    """The watermark is above the total: an eviction would take nothing."""
+    """Whether the total size is not above the watermark, so that a size pass has nothing to free."""
     return not is_above_watermark(s)
