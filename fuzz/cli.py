@@ -25,9 +25,10 @@ from model.machine import BadValue
 
 app = typer.Typer(
     help=(
-        "An executable specification of parts of Apache Pulsar's broker, an optimised implementation, and engines that "
-        "compare the two and check their properties. Exit codes: 0 nothing wrong found, 1 something found, 2 wrong "
-        "usage or input, 3 a defect of brokerproof itself, 130 interrupted."
+        "Finds defects of Apache Pulsar with executable models of parts of it. Engines compare each model with an "
+        "optimised implementation, and check the properties of both. A modelled part is a component, or SUBJECT. Exit "
+        "codes: 0 nothing wrong found, 1 something found, 2 wrong usage or input, 3 a defect of brokerproof "
+        "itself, 130 interrupted."
     ),
     add_completion=False,
     no_args_is_help=True,
@@ -38,18 +39,19 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the first trace; each further trace has the next seed.")]
 Profile = Annotated[
-    str, typer.Option(help="Rules and settings of the model; `brokerproof subjects SUBJECT` lists all.")
+    str, typer.Option(help="Rules and settings of the model; `brokerproof subjects SUBJECT` lists the profiles.")
 ]
 MutantId = Annotated[
     str | None,
-    typer.Option("--mutant", metavar="ID", help="Run the component with this seeded bug; the run should report it."),
+    typer.Option("--mutant", metavar="ID", help="Insert this seeded bug; the run should report it."),
 ]
 Master = Annotated[
-    str | None, typer.Option(help="Spark master URL; implies --spark (default: all cores of this machine).")
+    str | None,
+    typer.Option(help="Run on this Spark master URL (default with --spark: all cores of this machine)."),
 ]
 Subjects = Annotated[list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Components (default: all).")]
 
-_STOPPED = "stopped before its end; of a campaign, the committed rounds are kept"
+_STOPPED = "stopped before its end; the complete rounds of a campaign are kept"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -140,7 +142,7 @@ def options(
 
 @app.command()
 def subjects(names: Subjects = None, as_json: Json = False) -> None:
-    """List the components, or describe the named ones: profiles, rules, settings, actions and properties."""
+    """List the components, or describe some: profiles, rules, settings, actions and properties."""
     from fuzz.commands import subjects as command
 
     result = command.run(names or [])
@@ -157,7 +159,7 @@ def fuzz(
     ] = None,
     property_name: Annotated[
         str | None,
-        typer.Option("--property", metavar="NAME", help="Check only this safety property, without the implementation."),
+        typer.Option("--property", metavar="NAME", help="Check only this safety property, on the model."),
     ] = None,
     seed: Seed = 0,
     traces: Annotated[int | None, typer.Option(min=1, help="Stop after this number of traces.")] = None,
@@ -178,12 +180,12 @@ def fuzz(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write traces of findings and a corpus to this folder (default: build/fuzz, without a corpus).",
+            help="Folder for traces of findings, and of new coverage (default: build/fuzz, without the latter).",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run random traces of one component, and compare its model with its implementation at every step."""
+    """Run random traces of one component: compare its model with its implementation, and check its properties."""
     from fuzz.campaign.local import Request
     from fuzz.campaign.worker import Spec
     from fuzz.commands import fuzz as command
@@ -215,7 +217,7 @@ def campaign(
         float | None,
         typer.Option(
             min=0.01,
-            help="Time limit of this call, without start-up; a round that has begun is completed "
+            help="Time limit of this run, without start-up; the last round is completed "
             "(default: 60 without --traces).",
         ),
     ] = None,
@@ -234,7 +236,7 @@ def campaign(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Fuzz on Spark and write a report; resumable, with the same findings at any number of partitions."""
+    """Fuzz components on Spark, and write an HTML report. The same command resumes a campaign."""
     from fuzz.commands import campaign as command
 
     if seconds is None and traces is None:
@@ -249,7 +251,7 @@ def replay(
         list[str],
         typer.Argument(
             metavar="URI...",
-            help="Files or folders: findings, recordings, histories of threads, ownership records; plain or gzip.",
+            help="Files or folders with findings, recordings, calls of threads, or ownership records; plain or gzip.",
         ),
     ],
     profile: Annotated[
@@ -265,7 +267,7 @@ def replay(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Replay findings, check recordings of Pulsar against the model, or check histories of threads."""
+    """Replay findings, or check recorded traces against the model: of Pulsar, of a cluster, of several threads."""
     from fuzz.commands import replay as command
 
     chosen = command.Options(files, profile, master, out)
@@ -295,7 +297,7 @@ def sut(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Test your own program (system under test) in lockstep with the model, over JSON lines (see fuzz/README.md)."""
+    """Test your own program: compare it with the model, over lines of JSON (see fuzz/README.md)."""
     from fuzz.campaign.worker import Spec
     from fuzz.commands import sut as command
     from fuzz.sut.link import Limits
@@ -324,7 +326,7 @@ def client(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Drive a real Pulsar client against loopback brokers that answer as the models do (see fuzz/README.md)."""
+    """Test a real Pulsar client against brokers that answer as the models do (see fuzz/README.md)."""
     from fuzz.commands import client as command
 
     if seconds is None and traces is None and trace is None:
@@ -349,13 +351,13 @@ def explore(
         bool,
         typer.Option(
             "--cover",
-            help="Also take every transition on the implementation by calls from the initial state, without `load`.",
+            help="Also run traces that together take every transition on the implementation, without `load`.",
         ),
     ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for traces of violations.")] = Path("build/explore"),
     as_json: Json = False,
 ) -> None:
-    """Visit every state of a scope, check every transition on the implementation, print shortest counterexamples."""
+    """Visit every state within bounds (a scope), and check every transition; prints shortest counterexamples."""
     from fuzz.commands import explore as command
 
     chosen = command.Options(subject, scope, profile, mutant, spark or master is not None, master, cover, out)
@@ -366,11 +368,12 @@ def explore(
 def prove(
     names: Subjects = None,
     ledger: Annotated[
-        bool, typer.Option("--ledger", help="Show the strongest verdict on each safety property instead.")
+        bool,
+        typer.Option("--ledger", help="Show the strongest verdict on each safety property, not the claims."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Prove claims with Z3 and CrossHair. Each claim has a broken variant, its control, which must be refuted."""
+    """Prove claims with Z3 and CrossHair. Each claim has a control, a broken variant, which must be refuted."""
     from fuzz.commands import prove as command
 
     _end(as_json, command.run(names or [], _err(), ledger=ledger), command.show)
@@ -389,7 +392,7 @@ def tla(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run TLC on the TLA+ twins, and compare their states and transitions with the model's (logs: build/tla)."""
+    """Run TLC on the TLA+ twins, and compare their states and transitions with the models' (logs: build/tla)."""
     from fuzz.commands import tla as command
 
     _end(as_json, command.run(modules or [], scope, _err()), command.show)
@@ -438,7 +441,10 @@ def evidence(
     most_steps: Annotated[int, typer.Option(min=1, help="Maximum steps of random traces for each defect.")] = 2_000_000,
     write: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Add missing results to the table between the marks of this Markdown file."),
+        typer.Option(
+            metavar="FILE",
+            help="Add missing results to the generated table in this Markdown file.",
+        ),
     ] = None,
     defect: Annotated[
         str | None,
@@ -446,7 +452,7 @@ def evidence(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find and shrink every known defect (fuzz/defects), and print how many steps that takes."""
+    """Find every known defect (fuzz/defects) by fuzzing, and print how many steps that takes."""
     from fuzz.commands import evidence as command
 
     _end(as_json, command.run(names or [], most_steps, write, _err(), defect), command.show)
@@ -476,7 +482,7 @@ def bench(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an HTML page with plots.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the implementations and engines, each against a baseline in the same run."""
+    """Measure the speed and memory of our code, each value beside a baseline from the same run."""
     from fuzz.commands import bench as command
 
     _end(as_json, command.run(names or [], out, _err()), command.show)
@@ -501,7 +507,7 @@ def compare(
             "--cache-bytes",
             "--size",
             min=1,
-            help="Bytes of a broker's cache, for `transfer` the number of topics (--size); may be repeated.",
+            help="Size of a broker's cache in bytes; for `transfer`, --size is the number of topics; may be repeated.",
         ),
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(min=0, help="Seed; may be repeated (default: 0).")] = None,
@@ -521,7 +527,7 @@ def compare(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run one workload under each policy, and count what it costs."""
+    """Run a workload under each policy or protocol variant, and print what each costs."""
     from fuzz.commands import compare as command
 
     chosen = command.Options(workload, policy or [], size or [], seed or [], settings or [], spark, master, out)
@@ -549,7 +555,7 @@ def check(
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JUnit XML.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Run all checks of a tier, for continuous integration. Passed checks are cached in build/check."""
+    """Run all checks of a tier, for continuous integration. A passed check is cached in build/check."""
     from fuzz.commands import check as command
 
     if tier not in list(command.Tier):

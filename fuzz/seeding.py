@@ -77,7 +77,7 @@ def _module_of(subject: str, mutant_id: str, table: dict[str, str]) -> str:
     modules = modules_of("model" if mutant_id.startswith("spec-") else "impl", subject)
     found = [m for m in modules if table["find"] in source_of(m)]
     if len(found) > 1:
-        raise BadValue(f"the passage of mutant {mutant_id} occurs in {' and '.join(found)}; add its `module`")
+        raise BadValue(f"the text `find` of mutant {mutant_id} occurs in {' and '.join(found)}; add its `module`")
     return (found or modules)[0]
 
 
@@ -107,7 +107,7 @@ def equivalents_of(subject: str) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for row in _read_file(subject).get("equivalent", []):
         if set(row) != {"module", "mutants", "reason"} or not row["reason"]:
-            raise BadValue(f"fuzz/mutants/{subject}.toml: an equivalent has module, mutants and reason, got {row}")
+            raise BadValue(f"fuzz/mutants/{subject}.toml: [[equivalent]] needs module, mutants and reason, got {row}")
         for each in row["mutants"]:
             if found.setdefault((row["module"], each), row["reason"]) != row["reason"]:
                 raise BadValue(f"fuzz/mutants/{subject}.toml: two reasons for {each} of {row['module']}")

@@ -191,8 +191,8 @@ def show(console: Console, result: CampaignResult) -> None:
     for line in result.never:
         console.print(f"[red]failed[/] {escape(line)}")
     speed = result.steps / result.seconds if result.seconds else 0.0
-    time = f"{result.seconds:,.0f} s by the clock in {result.rounds:,} complete rounds"
-    work = f"{result.shrinking_share:.0%} of the workers' time was replaying and shrinking findings"
-    console.print(f"{', '.join(result.subjects)}: {speed:,.0f} steps/s of all workers; {time}; {work}")
+    time = f"{result.seconds:,.0f} s in {result.rounds:,} complete {'round' if result.rounds == 1 else 'rounds'}"
+    work = f"workers replayed and shrank findings in {result.shrinking_share:.0%} of their time"
+    console.print(f"{', '.join(result.subjects)}: {speed:,.0f} steps/s of all workers together; {time}; {work}")
     show_verdict(console, result.findings, result.steps, result.traces, result.seed)
     console.print(f"report: {escape(result.report)}")

@@ -176,6 +176,6 @@ def show(console: Console, result: ClientResult) -> None:
     ran = f"{result.traces:,} schedules (seed {result.seed})"
     new = sum(each.defect is None for each in result.findings)
     if new:
-        console.print(f"[bold red]{new} {'finding' if new == 1 else 'findings'}[/] in {ran}")
+        console.print(f"[bold red]{new} unknown {'finding' if new == 1 else 'findings'}[/] in {ran}")
     else:
-        console.print(f"no difference from the profile in {ran}")
+        console.print(f"no unknown finding in {ran}")

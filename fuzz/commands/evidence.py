@@ -36,7 +36,7 @@ MOST_STEPS = 2_000_000
 LONG = 10
 #: How many findings of one defect are shrunk at most, and the budget of each in steps.
 _MOST_SHRUNK, _SHRINK_STEPS = 6, 60_000
-_HEAD = """| defect | severity | versions | upstream | breaks | steps | length |
+_HEAD = """| symptom | severity | versions | upstream | violates | steps | length |
 |---|---|---|---|---|---|---|"""
 _NOT_SHOWN = "not shown |"
 

@@ -184,13 +184,16 @@ def show(console: Console, result: MutantsResult) -> None:
             console.print(f"{row.subject} {row.place} {escape(row.id)}\n      {verdict}")
     for subject, properties in result.properties.items():
         for name, kills in properties.items():
-            only = ", ".join(kills.only_killer_of) or kills.stays or "[red]nothing[/]"
-            console.print(f"killed only by {subject}.{name}: {only}", style="dim")
+            only = f"alone kills {', '.join(kills.only_killer_of)}"
+            kept = f"alone kills no mutant; kept because: {kills.stays}" if kills.stays else ""
+            verdict = only if kills.only_killer_of else kept or "[red]alone kills no mutant[/]"
+            console.print(f"{subject}.{name} {verdict}", style="dim")
     for score in result.scores:
         by = ", ".join(f"{count:,} by {check}" for check, count in score.killed_by.items())
         console.print(
             f"{score.subject}: {score.percent} % of {score.mutants - score.equivalent:,} mutants killed"
-            f" ({by}; {score.equivalent:,} more are equivalent), {score.percent_guarded} % without examples and twin"
+            f" ({by}; {score.equivalent:,} more are equivalent),"
+            f" {score.percent_guarded} % without worked examples and twin"
         )
     fast = sum(1 for row in rows if row.killed and row.seconds_to_kill is not None and row.seconds_to_kill <= 1.0)
     killed = f"{result.killed:,} of {len(rows):,} mutants killed, {fast:,} of them within a second"

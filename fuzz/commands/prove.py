@@ -115,7 +115,7 @@ def _show_claim(console: Console, row: ClaimRow) -> None:
     tool = row.tool.title
     words = {
         Verdict.PROVED: f"proved by {tool}",
-        Verdict.CONFIRMED: f"confirmed over all paths by {tool}, {row.paths} of them",
+        Verdict.CONFIRMED: f"confirmed over all paths by {tool} ({row.paths} paths)",
         Verdict.NO_COUNTEREXAMPLE: f"no counterexample in {row.paths} paths, by {tool}",
     }
     verdict = words.get(row.verdict, row.verdict.value)

@@ -244,7 +244,9 @@ def _show_difference(console: Console, row: DifferenceRow) -> None:
         arguments = ", ".join(f"{k}={text_of(v)}" for k, v in each.args.items())
         console.print(f"  line {each.line:<6} {escape(f'{each.op}({arguments})')}")
         console.print(f"              recorded {escape(text_of(each.result))}", style="dim")
-    console.print(f"  expected    {escape(text_of(row.expected))}")
-    console.print(f"  actual      {escape(text_of(row.actual))}")
+    is_recorded = all(field == "result" or field.startswith("observe") for field in row.fields)
+    names = ("recorded", "model") if is_recorded else ("expected", "actual")
+    for name, value in zip(names, (row.expected, row.actual), strict=True):
+        console.print(f"  {name:11} {escape(text_of(value))}")
     if row.message:
         console.print(f"  {escape(row.message)}")

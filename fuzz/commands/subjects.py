@@ -152,7 +152,7 @@ def _claims_of(subject: str) -> list[str]:
 def show(console: Console, result: SubjectsResult, *, in_full: bool) -> None:
     """Prints a summary of each component, or everything about it."""
     for row in result.subjects:
-        mark = "  [dim]wrong on purpose: every engine must report it[/]" if row.canary else ""
+        mark = "  [dim]wrong on purpose; every engine must report it[/]" if row.canary else ""
         console.print(f"[bold]{row.name}[/] ({escape(row.source)}){mark}")
         if in_full:
             _show_in_full(console, row)
@@ -193,7 +193,7 @@ def _show_in_full(console: Console, row: SubjectRow) -> None:
     width = max((len(rule.name) for rule in row.rules), default=0)
     for rule in row.rules:
         _show_line(console, rule.name, f"{rule.kind}; reference: {text_of(rule.reference)}", width)
-        console.print(f"      {escape(f'{rule.origin}: {rule.source}')}", style="dim")
+        console.print(f"      {escape(f'{rule.source} ({rule.origin})')}", style="dim")
     console.print("\n  [bold]settings[/]")
     width = max((len(setting.name) for setting in row.settings), default=0)
     for setting in row.settings:

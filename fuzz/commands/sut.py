@@ -167,7 +167,7 @@ def show(console: Console, result: SutResult) -> None:
         hello = result.protocol
         lists = {"actions": hello.actions, "settings": hello.settings, "observes": hello.observes}
         parts = [f"{key} {', '.join(names) or 'none'}" for key, names in lists.items() if names is not None]
-        console.print(escape(f"{hello.name}: {'; '.join(parts) or 'all abilities'}"))
+        console.print(escape(f"{hello.name}: {'; '.join(parts) or 'all actions, settings and observations'}"))
     speed = f"{result.fuzzing_seconds:.1f} s of fuzzing ({result.operations_per_second:,.0f} operations/s)"
     console.print(f"{result.subject}, profile {result.profile}: {speed}, {result.seconds:.1f} s in all")
     show_verdict(console, result.findings, result.steps, result.traces, result.seed)

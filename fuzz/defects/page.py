@@ -108,7 +108,7 @@ def _around(path: Path) -> tuple[str, str, str]:
     except OSError as problem:
         raise BadValue(f"{path}: cannot be read: {problem.strerror}") from None
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise BadValue(f"{path}: needs the lines {BEGIN} and {END}, once each, for the table to stand between")
+        raise BadValue(f"{path}: needs the lines {BEGIN} and {END} in this order, once each")
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     return text[:begin], text[begin:end].strip(), text[end:]
 
