@@ -1,10 +1,10 @@
 """The strongest verdict on each safety property of a component under the reference rules.
 
-proved      a claim implies the property (`Claim.proves`), holds, and its control is refuted
-exhausted   the explorer checked the property on every state and step of a scope; the scopes are those of
-            `fuzz/explore/counts.toml`, which tests and `brokerproof explore` search again
-sampled     only random traces checked it: no scope has its actions, it takes a history variable, or it applies
-            under other rules only
+proved      a claim implies the property (`Claim.proves`) and holds, and the claim's control is refuted
+exhausted   the explorer checked the property on every state and step of a scope that is recorded in
+            `fuzz/explore/counts.toml`; tests and `brokerproof explore` search these scopes again
+sampled     only random traces checked the property: no recorded scope has its actions, it takes a history variable, or
+            it does not apply under the config of a recorded scope
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from model.machine import BadValue
 def run_ledger(names: list[str], console: Console) -> list[dict[str, Any]]:
     """Checks the claims that prove properties of the named components, by default of all but canaries.
 
-    Returns a row for each safety property. Raises BadValue for an unknown component or a canary. Cost: seconds for each
-    claim; scopes are not searched.
+    Returns a row for each safety property: the keys of `brokerproof prove --ledger`. Raises BadValue for an unknown
+    component or a canary. Cost: seconds for each claim; scopes are not searched.
     """
     subjects = [find_subject(name) for name in names or subject_names(without_canaries=True)]
     for subject in subjects:
@@ -48,12 +48,12 @@ def run_ledger(names: list[str], console: Console) -> list[dict[str, Any]]:
 
 
 def lemmas_of(subject: Subject, proved: Property) -> list[Claim]:
-    """Returns the claims that imply a property."""
+    """Returns the claims that imply a property of the subject."""
     return [claim for claim in claims_about(subject.name) if proved.name in claim.proves]
 
 
 def ledger_row(subject: Subject, judged: Property, claims: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns a property's row; `claims` are the checked claims that imply it."""
+    """Returns a property's row; `claims` are the rows of the claims that imply it."""
     scopes = scopes_of(subject, judged)
     proofs = [claim["id"] for claim in claims if holds(claim)]
     failed = "".join(f"; claim {claim['id']}: {_failure(claim)}" for claim in claims if not holds(claim))

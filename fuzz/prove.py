@@ -1,8 +1,9 @@
 """Checks the claims about the components, and refutes each claim's control.
 
-Each check runs in two processes: in one on the unchanged source, in the other with the control's change in one module.
-A process that exceeds its time limit is killed; the verdict is `unknown`. The first process also scrutinises a proof
-(`invariants/proofs/scrutiny.py`), with states that random traces of the model reach.
+The check of a claim runs in two processes: in one on the unchanged source, in the other with the control's change in
+one module. A process that exceeds its time limit is killed; the verdict is `unknown`. If the first process proves the
+claim, it also scrutinises the proof (`invariants/proofs/scrutiny.py`), with states that random traces of the model
+reach.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from invariants.proofs.claim import POSTCONDITION, Answer, Claim, Control, answe
 from invariants.proofs.scrutiny import Sample, listed, objection
 from model.machine import BadValue
 
-#: Seconds that one check may take before it is stopped.
+#: Seconds that one check may take before its process is killed.
 LIMIT = 240.0
 
 #: Number of random traces from which states are sampled, their length, and the interval between samples, in steps.
@@ -39,7 +40,7 @@ HOLDS = ("proved", "confirmed_over_all_paths", "no_counterexample")
 
 
 def claims_about(subject: str) -> tuple[Claim, ...]:
-    """Returns the claims about a component, in the order of its file; empty if it has no file."""
+    """Returns the claims about a component, in the order of its file in `invariants/proofs/`; empty without a file."""
     module = f"invariants.proofs.{subject}"
     if importlib.util.find_spec(module) is None:
         return ()
@@ -48,9 +49,10 @@ def claims_about(subject: str) -> tuple[Claim, ...]:
 
 
 def run_prove(names: list[str], console: Console) -> dict[str, Any]:
-    """Checks all claims about the named components, by default about all. Returns a row for each claim.
+    """Checks all claims about the named components, by default about all. Returns {"claims": a row for each claim}.
 
-    Raises BadValue for an unknown component, or one without claims. Cost: seconds for each claim.
+    Raises BadValue for an unknown component, or one without claims, and RuntimeError as `ask`. Cost: seconds for each
+    claim.
     """
     chosen = _chosen(names)
     rows: list[dict[str, Any]] = []
@@ -71,7 +73,7 @@ def _chosen(names: list[str]) -> list[tuple[str, Claim]]:
 
 
 def row_of(subject: str, claim: Claim) -> dict[str, Any]:
-    """Returns the row of a claim: its verdict, and whether its control was refuted."""
+    """Checks a claim and its control. Returns the claim's row. Raises RuntimeError as `ask`."""
     started = time.perf_counter()
     found = ask(subject, claim.id)
     seconds = time.perf_counter() - started
@@ -100,26 +102,27 @@ def row_of(subject: str, claim: Claim) -> dict[str, Any]:
 
 
 def refutes(claim: Claim) -> str:
-    """Returns the statement that must fail under the control of a claim."""
+    """Returns the name of the statement that must fail under the control of a claim."""
     return claim.control.refutes or (POSTCONDITION if claim.tool == "crosshair" else "")
 
 
 def _not_refuted(claim: Claim, broken: Answer) -> str:
+    """Returns why a control counts as not refuted."""
     if broken.verdict != "refuted":
         return f"{broken.verdict}: {broken.detail}"
     return f"refuted by {', '.join(broken.failed)}, not by {refutes(claim)!r}: {broken.detail}"
 
 
 def holds(row: dict[str, Any]) -> bool:
-    """Returns whether a claim holds and its control was refuted."""
+    """Returns whether, by its row, a claim holds and its control was refuted."""
     return row["verdict"] in HOLDS and bool(row["control_refuted"])
 
 
 def ask(subject: str, claim: str, change: Control | None = None, limit: float = LIMIT) -> Answer:
-    """Runs a claim's check in a process of its own, on the unchanged source or with a change. Returns its answer.
+    """Runs the check of the claim with this id in a process of its own, on the unchanged source or with a change.
 
-    Raises BadValue if the change does not apply, and RuntimeError if the check raises on the unchanged source.
-    Cost: little more than `limit` seconds at most.
+    Returns the check's answer; `unknown` after `limit` seconds, or if the check fails on the changed source. Raises
+    BadValue if the change does not apply, and RuntimeError if the check fails on the unchanged source.
     """
     if change is None:
         return _ask(subject, claim, None, limit)
@@ -157,7 +160,7 @@ def _ask(subject: str, claim: str, over: tuple[str, str] | None, limit: float) -
 
 
 def _answer_to(subject: str, claim: str, over: tuple[str, str] | None, pipe: Connection) -> None:
-    """Runs in the process: sends the check's answer as a tuple, or a traceback as text."""
+    """Runs a check in the child process. Sends the check's answer as a tuple, or a traceback as text."""
     try:
         if over is not None:
             use_source(*over)

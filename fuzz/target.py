@@ -11,7 +11,7 @@ from fuzz.subject import Subject, find_profile
 
 
 class Second(StrEnum):
-    """What the model is compared with."""
+    """What the model is compared with: the second side."""
 
     IMPLEMENTATION = "implementation"
     PROFILE = "profile"  # the model under another profile
@@ -23,9 +23,9 @@ class Second(StrEnum):
 class Target:
     """A subject under a config, and what the model is compared with.
 
-    `config` is a profile's config, or that of one trace. `against` is the config of the other profile, if one model is
-    compared with another. An implementation has the reference's rules, so a config with other rules runs the model
-    alone; `model_only` does so for any config.
+    `config` is a profile's config, or that of one trace. `against` is the config of the other profile, if the model is
+    compared with itself under another profile. An implementation has the reference's rules, so the model runs alone
+    under a config with other rules. With `model_only`, the model runs without the implementation under any config.
     """
 
     subject: Subject
@@ -59,7 +59,7 @@ class Target:
 
 
 def resolve(subject: str, profile: str = "reference", against: str | None = None, mutant: str | None = None) -> Target:
-    """Returns the target of these names. Raises BadValue, naming the known ones, for a name that does not exist."""
+    """Returns the target of these names. Raises BadValue for a name that does not exist."""
     found = subject_or_mutant(subject, mutant)
     other = find_profile(found, against) if against is not None else None
     return Target(found, find_profile(found, profile), other)

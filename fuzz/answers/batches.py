@@ -1,7 +1,8 @@
-"""What an application's acknowledgements leave of batches, by the model of the cursor.
+"""Which messages of batches an application's acknowledgements leave, by the model of the cursor.
 
-With index acks, an acknowledgement reaches the cursor at once. Without, the client waits for the acknowledgements of
-all messages of an entry that it has delivered; a cumulative one acknowledges the entries before, at least.
+With index acks, each acknowledgement reaches the cursor. Without, an entry is acknowledged at the cursor when the
+application has acknowledged all messages of the entry that it got; a cumulative acknowledgement of other messages
+acknowledges the entries before.
 """
 
 from __future__ import annotations
@@ -11,26 +12,27 @@ from collections.abc import Iterable
 from fuzz.answers.cursor import Cursor
 from model.ack_set import mask_of, words_of
 
-#: An entry by its number, and a batch index.
+#: The number of an entry, and a batch index.
 Message = tuple[int, int]
+#: The ledger of all entries.
 LEDGER = 1
 
 
 class Batches:
-    """The entries of one ledger, and the cursor that a faithful client makes."""
+    """The entries of one ledger, and the cursor of a subscription whose client loses no acknowledgement."""
 
     def __init__(self) -> None:
         self.cursor = Cursor([0], [])
         self.sizes: list[int] = []
-        self._waiting: dict[int, set[int]] = {}  # batch indexes that were delivered and are not acknowledged
+        self._waiting: dict[int, set[int]] = {}  # entry -> batch indexes that were delivered and are not acknowledged
 
     def add(self, size: int) -> None:
-        """Adds an entry."""
+        """Adds an entry with `size` messages."""
         self.cursor.add_entry(len(self.sizes), size)
         self.sizes.append(size)
 
     def deliver(self, messages: Iterable[Message]) -> None:
-        """Delivers entries. Of an entry that is delivered again, the client waits for acks of these messages only."""
+        """Notes delivered messages. Of an entry that is delivered again, only these messages are to be acknowledged."""
         found: dict[int, set[int]] = {}
         for entry, index in messages:
             found.setdefault(entry, set()).add(index)
@@ -46,7 +48,7 @@ class Batches:
         return [index for index in range(size) if mask >> index & 1]
 
     def acknowledge(self, message: Message, *, cumulative: bool, index_acks: bool) -> None:
-        """The application acknowledges a message."""
+        """The application acknowledges a message, or all up to it; `index_acks`: whether its client has index acks."""
         entry, index = message
         size, gone = self.sizes[entry], range(index + 1) if cumulative else (index,)
         waiting = self._waiting.setdefault(entry, set(range(size)))

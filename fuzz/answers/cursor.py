@@ -1,4 +1,4 @@
-"""The cursor of a subscription, by the model of the cursor."""
+"""The cursor of a subscription, by the model `batch_acks`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from model.batch_acks.state import Config, entry_number, is_deleted, position_of
 from model.machine import Failed, Refused
 from model.positions import Position
 
-#: Ledger, entry, and the words of an ack set or None.
+#: Ledger, entry, and the words of an ack set; None without an ack set.
 Id = tuple[int, int, tuple[int, ...] | None]
 
 
 class Cursor:
-    """A cursor that reads from entry `first` on. Entries are numbered from 0; every change is a step of the machine."""
+    """A cursor. Entries are numbered from 0 across ledgers. Every change is a step of the machine."""
 
     def __init__(self, ledgers: Sequence[int], sizes: Sequence[int], first: int = 0) -> None:
+        """Creates a cursor that reads from entry `first` on.
+
+        `ledgers` has the number of entries of each ledger, `sizes` the number of messages of each entry.
+        """
         self.config: Config = reference.config._replace(batch_sizes=(1,), entries=0)
         self.state: Any = batch_acks.start(self.config)._replace(ledgers=tuple(ledgers))
         for number, size in enumerate(sizes):
@@ -32,20 +36,23 @@ class Cursor:
         return outcome
 
     def _learn(self, number: int, size: int) -> None:
-        """Notes the batch size of an entry; the config repeats its sizes, and most entries have one message."""
+        """Puts the batch size of an entry into the config.
+
+        Entry n has the n-th size of the config, which starts again at its end. Later entries get the size 1.
+        """
         sizes = self.config.batch_sizes
         if sizes[number % len(sizes)] != size:
             known = [sizes[n % len(sizes)] for n in range(number)]
             self.config = self.config._replace(batch_sizes=(*known, size, *[1] * (number + 1)))
 
     def add_entry(self, number: int, size: int) -> Position:
-        """Adds an entry with that many messages. Returns its position."""
+        """Adds the entry `number`, the next one, with `size` messages. Returns its position."""
         self._learn(number, size)
         position: Position = self.step("add_entry")
         return position
 
     def read(self) -> int | None:
-        """Reads the next entry that is not deleted. Returns its number, or None."""
+        """Reads the next entry that is not deleted. Returns its number, or None if there is none."""
         self.step("begin_read")
         delivered = self.step("end_read")
         return None if delivered is None else self.state.read_position - 1
@@ -58,7 +65,7 @@ class Cursor:
         return None if mask is None else words_of(mask)
 
     def left(self, number: int, size: int) -> int:
-        """How many messages of an entry are not acknowledged."""
+        """How many messages of an entry of `size` messages are not acknowledged."""
         mask = remaining_of(self.state.acks, number)
         return 0 if is_deleted(self.state.acks, number) else size if mask is None else mask.bit_count()
 
@@ -68,11 +75,11 @@ class Cursor:
         return [number for number in range(acks.first_unacked, acks.deleted.bit_length()) if acks.deleted >> number & 1]
 
     def number_of(self, ledger: int, entry: int) -> int | None:
-        """The number of the entry at a position, or None."""
+        """The number of the entry at a position; None if there is no entry."""
         return entry_number(self.state.ledgers, Position(ledger, entry))
 
     def acknowledge(self, ids: Iterable[Id], *, cumulative: bool) -> bool:
-        """Acknowledges entries or parts of them. Returns whether the cursor accepts that."""
+        """Acknowledges entries, or messages of them by ack sets. Returns whether the cursor accepts them all."""
         acks = tuple([Ack(Position(ledger, entry), ack_set) for ledger, entry, ack_set in ids])
         if cumulative:
             outcomes = [self.step("ack_cumulative", *each) for each in acks]
@@ -81,14 +88,14 @@ class Cursor:
         return not any(isinstance(each, Refused | Failed) for each in outcomes)
 
     def move(self, *, crashed: bool) -> None:
-        """Another broker opens the cursor: after a clean close, or with what the last write stored."""
+        """Another broker opens the cursor: after a crash with what the last write stored, otherwise after a close."""
         if crashed:
             self.step("crash", False)
         else:
             self.step("reopen", self.state.batch_acks)
 
     def reset(self, number: int) -> None:
-        """Resets the cursor (a seek): it reads from an entry on, or after the last one."""
+        """Resets the cursor (a seek) to the entry `number`; the number after the last entry is allowed."""
         self.step("reset", position_of(self.state.ledgers, number), None)
         self.step("written")
 

@@ -1,10 +1,11 @@
 """The dispatcher of a subscription, by the models: what is delivered next, to whom, and for how many permits.
 
-`managed_ledger` decides what waits for replay, which entry is read next, and which consumer gets it. `client_session`
-decides what a delivery costs. Which consumer of a Shared subscription is next has no model: it may be any that has
-permits. Redelivery counts have no model either.
+`managed_ledger` decides which entries are in the replay queue, which entry is read next, and which consumer gets that
+entry. `client_session` decides how many permits a delivery costs. Which consumer of a Shared subscription is next has
+no model: it may be any that has permits. Redelivery counts have no model either.
 
 Entries are numbered from 0 and lie in one ledger here: which ledger has an entry does not matter to a dispatcher.
+Methods that return a text return an empty one if the models agree, and otherwise what the models do.
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ _SHARED = 1
 
 
 class Dispatcher:
-    """A dispatcher whose cursor reads from entry `first` on. It reads one entry at a time, always from storage."""
+    """A dispatcher. It reads one entry at a time, always from storage."""
 
     def __init__(self, kind: int, entries: int, first: int) -> None:
+        """Creates the dispatcher of a subscription of a type (as on the wire; 1 is Shared) of a topic with `entries`.
+
+        Its cursor reads from entry `first` on.
+        """
         self.is_shared = kind == _SHARED
         types = ("shared",) if self.is_shared else ("failover",)
         self.config = reference.config._replace(subscriptions=1, types=types, max_bytes=0, read_batch=1)
@@ -69,7 +74,10 @@ class Dispatcher:
         return _refusal(self.step("flow", 0, consumer, permits))
 
     def redeliver(self, consumer: int, numbers: set[int | None]) -> str:
-        """A consumer asks for entries again: of a Shared subscription for some of those that it holds, or for all."""
+        """A consumer asks for redelivery: of a Shared subscription of those of its pending entries, otherwise of all.
+
+        Without numbers it asks for all, too. A None among the numbers is an entry that does not exist.
+        """
         asking = next((each for each in self._sub.consumers if each.consumer == consumer), None)
         if asking is None or not numbers or not self.is_shared:
             return _refusal(self.step("redeliver", 0, consumer))
@@ -79,7 +87,7 @@ class Dispatcher:
         return ""
 
     def acknowledged(self, numbers: Iterable[int], first_unacked: int) -> None:
-        """Entries are deleted, and so are all before the first one that is not acknowledged."""
+        """Deletes entries: these, and all before `first_unacked`."""
         for position in [Position(0, number) for number in numbers]:
             deleted = is_acknowledged(self._sub, position)
             if not deleted and isinstance(self.step("acknowledge", 0, position), Refused):  # nobody holds it
@@ -87,7 +95,7 @@ class Dispatcher:
         self.step("mark_delete", 0, Position(0, first_unacked - 1))
 
     def reset(self, first_unacked: int, deleted: Iterable[int]) -> None:
-        """Another broker opens the cursor, or a seek moves it: nothing is pending, and nothing waits for replay."""
+        """Sets the cursor, as when another broker opens it or after a seek, and clears pending entries and replays."""
         acked = tuple([Position(0, number) for number in deleted])
         idle = tuple([each._replace(pending=()) for each in self._sub.consumers])
         mark = Position(0, first_unacked - 1)
@@ -97,7 +105,7 @@ class Dispatcher:
     # ---- deliveries
 
     def deliver(self, consumer: int, number: int, size: int, ack_set: tuple[int, ...] | None) -> str:
-        """The broker delivers an entry of that many messages. Returns what the models do otherwise."""
+        """The broker delivers an entry of `size` messages to a consumer, with the words of an ack set or None."""
         permits = {each.consumer: each.permits for each in self._sub.consumers}
         after = _permits_after(permits.get(consumer, 0), size, ack_set)
         if after is None:
@@ -110,14 +118,14 @@ class Dispatcher:
         return ""
 
     def overdue(self) -> str:
-        """Which entry the broker should have delivered, if it should."""
+        """The delivery that the models would make now; empty if they make none."""
         before = self.state
         sent = self._deliver_next()
         self.state = before
         return "" if sent is None else f"entry {sent[0]} is not delivered to {sent[1]}"
 
     def view(self) -> list[list[Any]]:
-        """The consumers: each with its permits, and the entries that it holds."""
+        """The consumers, each with its number, its permits and the numbers of its pending entries."""
         return [[each.consumer, each.permits, _numbers(each.pending)] for each in self._sub.consumers]
 
     def _set_permits(self, permits: dict[int, int]) -> None:

@@ -1,8 +1,8 @@
-"""Whether the brokers answered as the models do: their journal, run on the models in this process.
+"""Whether the loopback brokers answered as the models do: runs the brokers' journal on the models in this process.
 
-The journal has every decision in order: lookups, admissions of clients, what became of each send and each ack, each
-delivery, and what deliveries depend on. The models repeat the decisions. What a schedule ordered (to ignore sends, to
-refuse a client) is taken as an action of the environment.
+The journal has every decision in order: lookups, admissions of clients, the outcome of each send and each ack, each
+delivery, and what deliveries depend on. Each decision is compared with the models'. Decisions that a schedule ordered
+(to ignore sends, to refuse a client) are not compared; the models take them as given.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from fuzz.answers.cursor import Cursor, Id
 from fuzz.answers.dispatcher import Dispatcher
 from fuzz.answers.ownership import Ownership
 
-#: What becomes of a send that a schedule orders to ignore.
+#: The outcome of a send that a schedule orders to ignore.
 _BY_ORDER = "ignored by order"
 #: Before these decisions, and at the end, the brokers have delivered all that they can.
 _QUIET = ("send", "flow", "redeliver", "ack", "attach", "end")
 
 
 class _Topic:
-    """A topic: its entries as the report has them, and what the models know of it so far."""
+    """A topic: its entries as in the report, and the models of its subscriptions up to the present decision."""
 
     def __init__(self, entries: list[list[Any]]) -> None:
         self.entries = entries
@@ -31,11 +31,11 @@ class _Topic:
 
     @property
     def stored(self) -> int:
-        """The number of entries so far."""
+        """The number of entries stored up to the present decision."""
         return sum(self.ledgers)
 
     def add_entry(self) -> None:
-        """Adds the next entry."""
+        """Adds the next entry of the report to the models."""
         for cursor, dispatcher in self.subscriptions.values():
             cursor.add_entry(self.stored, self.sizes[self.stored])
             dispatcher.add_entry()
@@ -43,9 +43,14 @@ class _Topic:
 
 
 class Judge:
-    """The models, and where the brokers differ from them."""
+    """Compares the brokers' decisions with the models'.
+
+    For each kind of decision there is a method `_KIND`, whose arguments are those of the journal. It returns how the
+    models decide otherwise, or an empty text.
+    """
 
     def __init__(self, report: dict[str, Any], *, deduplication: bool) -> None:
+        """`report` is that of `Ordered.report` (`fuzz/client/orders.py`)."""
         self.report = report
         sessions = [about for kind, *about in report["journal"] if kind == "session"]
         topic_of = {session: topic for topic, _, session, _ in sessions}
@@ -60,7 +65,7 @@ class Judge:
         }
 
     def differences(self) -> Iterator[str]:
-        """What the models do otherwise."""
+        """Yields a message for each decision, log, cursor and dispatcher that differs from the models'."""
         for number, (kind, *about) in enumerate([*self.report["journal"], ("end",)]):
             late = self._overdue() if kind in _QUIET else ""
             wrong = late or getattr(self, f"_{kind}")(*about)
@@ -208,5 +213,5 @@ class Judge:
 
 
 def differences(report: dict[str, Any], *, deduplication: bool) -> list[str]:
-    """Where the brokers of a run differ from the models."""
+    """A message for each difference between the brokers and the models; `report` is that of `Ordered.report`."""
     return list(Judge(report, deduplication=deduplication).differences())

@@ -1,7 +1,7 @@
-"""When a client asks for the redelivery of negatively acknowledged entries, by the model of the tracker.
+"""When a client asks for the redelivery of negatively acknowledged entries, by the model `negative_acks`.
 
-The profile `cpp` is the timing law of the C++ client. Only the lateness of its timer is unknown: every run may be late,
-and the next run comes an interval after the late one.
+The profile `cpp` is the timing law of the C++ client. Only the lateness of its timer is unknown: every run of the timer
+may be late, and the next run is due an interval after the late one. A run asks for the redelivery of all due entries.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from model.negative_acks.message_ids import NackedId
 from model.positions import Position
 
 MS = 1_000_000
-#: Nanoseconds by which a run of the timer is late: on an idle machine, and beside other work.
+#: Nanoseconds by which a run of the timer is late, to be tried: on an idle machine, and on a busy one.
 _LAGS = (MS // 20, MS * 5 // 2)
-#: Nanoseconds by which the model's run may be after the command: the sum of the assumed lags may be too large.
+#: Nanoseconds by which the model's run may be later than the command, because the assumed lags may add up to too much.
 _SLACK = MS
 _NEVER = 10**18
 
@@ -36,12 +36,12 @@ class Command(NamedTuple):
 
 
 def delay(delay_ms: int) -> int:
-    """The delay of a nack in nanoseconds, by the reference."""
+    """The delay of a nack in nanoseconds, by the model's reference, for a delay in milliseconds."""
     return delay_of(reference.config._replace(redelivery_delay_ms=delay_ms, clock_unit="ns"), None) or 0
 
 
 def interval(delay_ms: int) -> int:
-    """The interval of the client's timer in nanoseconds."""
+    """The interval of the C++ client's timer in nanoseconds, for a delay in milliseconds."""
     return timer_interval(cpp.config._replace(redelivery_delay_ms=delay_ms))
 
 
@@ -54,10 +54,10 @@ class _Node(NamedTuple):
 
 
 def obeys_timing_law(delay_ms: int, calls: Sequence[Call], commands: Sequence[Command], bound: int) -> bool:
-    """Whether the model gives these commands after these calls, with runs that are late by up to `bound`.
+    """Whether the model makes these commands after these calls, if each run of the timer is late by at most `bound` ns.
 
-    A depth-first search over the lateness of each run. Calls and commands are in the order of their times. States whose
-    timers differ by less than a millisecond count as one, so the search may miss an explanation, and invents none.
+    Calls and commands are in the order of their times. The search is depth-first over the lateness of each run. It
+    takes states whose timers differ by less than a millisecond as one, so it may return False where True is right.
     """
     cfg = cpp.config._replace(redelivery_delay_ms=delay_ms, initial_time=calls[0].at if calls else 0)
     stack, seen = [_Node(negative_acks.start(cfg), 0, 0)], set()
@@ -83,7 +83,7 @@ def obeys_timing_law(delay_ms: int, calls: Sequence[Call], commands: Sequence[Co
 
 
 def _lags(s: State, node: _Node, commands: Sequence[Command], bound: int) -> list[int]:
-    """How late the next run may be: little, by as much as the next command shows, or by the bound."""
+    """Nanoseconds by which the next run may be late, the last to be tried first."""
     if s.timer is None:
         return []
     shown = [command.at - s.timer for command in commands[node.commands : node.commands + 1]]
@@ -91,7 +91,7 @@ def _lags(s: State, node: _Node, commands: Sequence[Command], bound: int) -> lis
 
 
 def _called(cfg: Config, s: State, call: Call) -> State:
-    """The state after a call, before which the timer has not run."""
+    """The state after a call. The timer has not run since the state before."""
     s, _ = negative_acks.step(cfg, s, "advance_time", (max(0, call.at - s.now), _NEVER))
     if call.entry is None:
         return negative_acks.step(cfg, s, "close", ())[0]
@@ -99,7 +99,7 @@ def _called(cfg: Config, s: State, call: Call) -> State:
 
 
 def _run(cfg: Config, node: _Node, lag: int, commands: Sequence[Command], bound: int) -> _Node | None:
-    """The point after the next run of the timer, if the commands agree."""
+    """The point after the next run of the timer, late by `lag`; None if the run's command is not the next command."""
     s = node.state
     assert s.timer is not None, "the timer is armed"
     at = max(s.timer + lag, s.now)

@@ -1,6 +1,7 @@
-"""Which broker serves the topics, by the model of a bundle's transfer.
+"""Which broker serves the topics, by the model `bundle_transfer`.
 
-The model's clients are placeholders: before a step about a client, one of them is put into the phase of that client.
+The clients of the model are not those of the run: before a step about a client of the run, a client of the model is put
+into the same phase.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _NOBODY = Client("lookup", None, False, 0, 0, (), ())
 
 
 class Ownership:
-    """The bundle of all topics, and the brokers."""
+    """The bundle of all topics (one topic of the model), and the brokers."""
 
     def __init__(self, brokers: int, producers: int = 1, *, deduplication: bool = False) -> None:
         self.config: Config = reference.config._replace(
@@ -30,19 +31,23 @@ class Ownership:
         return outcome
 
     def _must(self, action: str, *arguments: Any) -> Any:
+        """Takes a step. Returns its outcome. Raises ValueError if the model refuses the step."""
         outcome = self.step(action, *arguments)
         if isinstance(outcome, Refused | Failed):
             raise ValueError(f"{action}{arguments}: {outcome.why}")
         return outcome
 
     def with_client(self, client: Client, number: int = 0) -> None:
-        """Puts a client of the model into a state."""
+        """Replaces the client of the model with this number."""
         [topic] = self.state.topics
         clients = (*topic.clients[:number], client, *topic.clients[number + 1 :])
         self.state = self.state._replace(topics=(topic._replace(clients=clients),))
 
     def process(self, broker: int, producer: int, sequence: int) -> str:
-        """What becomes of a send of an attached producer: added (and confirmed), duplicate or ignored."""
+        """The outcome of a send of a producer attached at a broker: added (and confirmed), duplicate or ignored.
+
+        A text that begins with `refused` says why the model has no such send.
+        """
         ready = _NOBODY._replace(phase="ready", peer=broker, begun=sequence + 1, done=sequence, up=(sequence,))
         self.with_client(ready, producer)
         outcome = self.step("process", 0, producer)
@@ -52,25 +57,28 @@ class Ownership:
         return outcome if isinstance(outcome, str) else f"refused: {outcome.why}"
 
     def log(self) -> list[tuple[int, int]]:
-        """The stored messages: producer and sequence id."""
+        """The stored messages of all topics in order, each with its producer and sequence id."""
         return [(entry.producer, entry.sequence) for entry in self.state.topics[0].log]
 
     @property
     def owner(self) -> int:
-        """The broker in the newest record."""
+        """The destination in the channel's newest record."""
         return self.state.records[-1].dst
 
     def phase(self, broker: int) -> str:
-        """The phase of the topic at a broker; empty if it is not in its cache."""
+        """The phase of the topic at a broker; empty if the broker has no topic object."""
         instance = self.state.topics[0].objects[broker]
         return "" if instance is None else instance.phase
 
     def answer(self, broker: int) -> int | None:
-        """Which broker a lookup is answered with; None: the lookup is parked."""
+        """The broker that this broker names in answer to a lookup; None: the lookup waits for an owner."""
         return answer_of(self.config, self.state, broker)
 
     def admit(self, broker: int) -> bool | None:
-        """How PRODUCER or SUBSCRIBE is answered: with success, with an error, or not yet (None)."""
+        """Whether PRODUCER or SUBSCRIBE is answered with success; False: with an error; None: not yet.
+
+        The broker loads the topic first, if it may.
+        """
         self.with_client(_NOBODY._replace(phase="waiting", peer=broker))
         if self.phase(broker) == "disconnected":
             self.step("clean_up", 0, broker)
@@ -87,7 +95,7 @@ class Ownership:
         return self.state.brokers[broker].alive
 
     def begin_transfer(self, destination: int) -> bool:
-        """Phase 1: the owner ignores sends and acks from now on. Returns whether the transfer is possible."""
+        """Phase 1 of a transfer: the owner ignores sends and acks from now on. Returns whether the model allows it."""
         if isinstance(self.step("transfer", destination), Refused):
             return False
         for broker in range(self.config.brokers):
@@ -95,7 +103,10 @@ class Ownership:
         return True
 
     def finish_transfer(self) -> tuple[int, int]:
-        """The destination becomes the owner, and the source closes its topics (phase 2). Returns both brokers."""
+        """Phase 2 of a transfer: the destination becomes the owner, and the source closes its topics.
+
+        Returns source and destination.
+        """
         record = self.state.records[-1]
         source, destination = record.source, record.dst
         assert source is not None, "a transfer has a source"
@@ -110,7 +121,7 @@ class Ownership:
         return source, destination
 
     def crash(self, broker: int, heir: int) -> None:
-        """A broker stops, and the leader makes another one the owner of what it had."""
+        """A broker stops. If it was the bundle's owner or the source of a transfer, `heir` becomes the owner."""
         self._must("crash", broker)
         if self.owner == broker or self.state.records[-1].source == broker:
             self._must("override", heir)

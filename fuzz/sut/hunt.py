@@ -1,8 +1,8 @@
 """Traces of a foreign program: the model runs a seed, the program gets the whole trace in one request.
 
-While the program works on a trace, the model runs the following ones. The replies are compared all at once. If they
-are not as expected, the same trace runs again in single steps with everything checked, on the same `Pair` as every
-other engine. That replay says what is wrong. It is confirmed and shrunk in a new process.
+While the program works on a trace, the model runs the following ones. The reply to a trace is compared as a whole. If
+it is not as expected, the trace runs again in single steps with everything checked, on the same `Pair` as in every
+other engine. That replay says what is wrong. The finding is confirmed and shrunk in a new process.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from fuzz.run.replay import replay
 from fuzz.sut.program import HELLO, Program, RecordedSide, Reply, agrees, reply_text, wire
 from fuzz.target import Target
 
-#: Requests that are sent ahead of the reply that is awaited.
+#: Number of requests that are sent after the one whose reply is awaited.
 _AHEAD = 3
-#: While a hang is replayed and shrunk, a reply may take this share of its limit.
+#: While a hang is replayed and shrunk, the time limit of a reply is this share of the usual one.
 _HANG_SHARE = 0.1
 
 
@@ -37,7 +37,7 @@ class Window(NamedTuple):
     seed: int
     config: Any
     taken: list[Taken]
-    sent: list[bytes]
+    sent: list[bytes]  # the encoded calls
     expected: Reply
     text: bytes  # the expected reply, from its outcomes on
 
@@ -48,13 +48,13 @@ class Window(NamedTuple):
 
 
 class Hunted(NamedTuple):
-    """What a run of seeds did. `findings` are in the order in which they were found, one for each cause."""
+    """What a run of seeds did."""
 
     traces: int
     steps: int
     seconds: float
-    coverage: tuple[Row, ...]
-    findings: list[Finding]
+    coverage: tuple[Row, ...]  # of the model
+    findings: list[Finding]  # the first of each cause, in the order in which they were found
 
 
 class Hunter:
@@ -77,7 +77,12 @@ class Hunter:
         until: float | None,
         progress: Callable[[int, int, int], None] = lambda traces, steps, findings: None,
     ) -> Hunted:
-        """Runs seeds until the number of traces or the monotonic time is reached, or there are enough findings."""
+        """Runs seeds from `seed` on: `traces` of them, until `until` (of `time.monotonic()`), or to ENOUGH findings.
+
+        A hang, a broken protocol and a failing start end the run at once. `progress` is called after each trace with
+        traces, steps and causes so far. Raises BadValue if the program cannot be started, RuntimeError if the model
+        fails.
+        """
         started, done, steps, found = time.monotonic(), 0, 0, dict[Cause, Finding]()
         wrong, last, finding = 0, None if traces is None else seed + traces, None
         while True:
@@ -118,7 +123,7 @@ class Hunter:
         return window
 
     def _request(self, window: Window) -> None:
-        """Sends a trace. That the program cannot be started is raised when its reply is awaited."""
+        """Sends a trace. If the program misbehaves at its start, `_receive` reports that."""
         try:
             if self._unreachable is None:
                 self.program.send(window.sent, window.config)
@@ -126,7 +131,7 @@ class Hunter:
             self._unreachable = problem
 
     def _receive(self, window: Window) -> Finding | None:
-        """Compares the replies to a trace. Returns what is wrong in it."""
+        """Receives the reply to a trace and compares it. Returns the finding, or None if nothing is wrong."""
         try:
             if self._unreachable is not None:
                 raise self._unreachable
@@ -146,7 +151,7 @@ class Hunter:
         return self._explain(window, difference)
 
     def _walk(self, window: Window, reply: Reply) -> Difference | None:
-        """What is wrong in a reply, where other steps than the model's own are allowed. None: nothing."""
+        """What is wrong in a reply; None if nothing is, because the model allows the reply's outcomes, too."""
         pair = Pair(replace(self.target, config=window.config, program=None, model_only=True), self.skipped)
         side = RecordedSide(self.program, self.subject, window.config, reply)
         pair.side = side
@@ -157,7 +162,7 @@ class Hunter:
         return side.difference(pair.state)
 
     def _explain(self, window: Window, seen: Difference) -> Finding:
-        """A trace again in single steps; if that shows nothing, what was seen in the window."""
+        """Runs a trace again in single steps. Returns the finding; if it shows nothing, an unstable one with `seen`."""
         if _is_hello(seen.cause):
             return Finding(window.config, tuple(window.calls[:1]), seen, window.seed)
         target = self.target.drawn(window.config)
@@ -171,7 +176,7 @@ class Hunter:
 
 
 def shrunk(target: Target, spec: Spec, finding: Finding, seconds: float) -> Found:
-    """A finding, replayed twice in a new process and shrunk, for so many seconds at most."""
+    """Replays a finding twice in a new process and shrinks it, for `seconds` at most. Returns it as a row."""
     program: Program = target.program
     program.close()
     with quick(program, finding.cause):
@@ -184,9 +189,9 @@ def shrunk(target: Target, spec: Spec, finding: Finding, seconds: float) -> Foun
 
 @contextmanager
 def quick(program: Program, cause: Cause) -> Iterator[None]:
-    """Inside, a reply has less time if the cause is a hang, because each candidate that hangs costs as much.
+    """In the `with` body, the time limit of a reply is shorter if the cause is a hang: each candidate may hang again.
 
-    A start has the time of before, unless it is what hangs.
+    The time limit of the hello stays, unless the hello is what hangs.
     """
     limits = program.limits
     if cause.kind is Kind.HANG:
@@ -207,5 +212,5 @@ def _is_hello(cause: Cause) -> bool:
 
 
 def _is_hopeless(cause: Cause) -> bool:
-    """Whether other traces are not worth running: each would cost its time limit, or fail in the same way."""
+    """Whether no further trace is run: each would reach its time limit, or fail in the same way."""
     return cause.kind in (Kind.HANG, Kind.PROTOCOL, Kind.UNSTABLE) or _is_hello(cause)

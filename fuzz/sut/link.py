@@ -27,21 +27,22 @@ _END_SECONDS = 0.5
 
 
 class Limits(NamedTuple):
-    """What a reply may cost: seconds of wall clock, and bytes."""
+    """The most that a reply may take: seconds by the clock, and bytes."""
 
     seconds: float = 10.0
     size: int = 1 << 24
 
 
 def misbehaved(kind: Kind, what: str, message: str) -> Misbehaved:
-    """The exception for a process that failed; `what` names the failure in one or two words."""
+    """Returns the exception for a process that failed; `what` names the failure in one or two words."""
     return Misbehaved(Difference(Cause(kind, what), message, None, message))
 
 
 class Link:
-    """A running process. Raises BadValue if it cannot be started."""
+    """A running process."""
 
     def __init__(self, command: Sequence[str], limits: Limits) -> None:
+        """Starts the process. Raises BadValue if it cannot be started."""
         self.limits = limits
         try:
             self._process = subprocess.Popen(  # noqa: S603
@@ -70,12 +71,15 @@ class Link:
         self._closed = False  # standard output
 
     def send(self, line: bytes) -> None:
-        """Sends a line, or as much of it as the process takes now; the rest goes while replies are awaited."""
+        """Sends a line, which ends with a line feed. What the process does not take now is sent during `receive`."""
         self._unsent += line
         self._write()
 
     def receive(self) -> bytes:
-        """The next line. Raises Misbehaved when it is late or too long, or the process has ended."""
+        """The next line that the process writes, without its line feed.
+
+        Raises Misbehaved if the line is late or too long, or if the process has ended or closed its output.
+        """
         limits, process = self.limits, self._process
         until = time.monotonic() + limits.seconds
         while (end := self._unread.find(b"\n", self._scanned)) < 0:
@@ -113,7 +117,7 @@ class Link:
             self._process.wait(1.0)
 
     def _exchange(self, seconds: float) -> bool:
-        """Waits for the process to read or write, and moves bytes. Returns whether the process may have more to say."""
+        """Waits at most `seconds` for the process to read or write, and moves bytes. Returns whether any moved."""
         if self._unsent:
             self._poll.register(self._input, select.POLLOUT)
         moved = False
@@ -148,7 +152,7 @@ class Link:
         return taken > 0
 
     def _last_words(self) -> str:
-        """The last line of standard error, for a message."""
+        """The last line of standard error as the end of a message; empty if there is none."""
         lines = self._said.decode(errors="replace").strip().splitlines()
         return f"; it said: {lines[-1][:200]}" if lines else ""
 

@@ -1,7 +1,12 @@
-"""A foreign program as second side of the model: the protocol's requests and replies.
+"""A foreign program as second side of the model: the protocol's requests and replies, each a line of JSON.
 
-A request with a config resets the program. Its calls are taken in order; a single step is a request with one call. The
-program may leave out actions, settings and observed fields: its hello lists those that it has.
+introduction   {"brokerproof": 1, "component": ..., "settings": ..., "actions": ...}; the first line
+hello          {"brokerproof": 1, "name": ..., "actions": [...], "settings": [...], "observes": [...]}; the reply to
+               the introduction. The lists name what the program has; without a list, it has everything
+request        {"id": n, "config": {...}, "calls": [[action, argument, ...], ...]}. A config resets the program to
+               its first state before the calls. The calls are taken in order
+reply          {"id": n, "outcomes": [...], "observed": ...}: the outcome of each call, and what the program shows
+               of its state after the last; or {"id": n, "error": ...}
 """
 
 from __future__ import annotations
@@ -23,9 +28,9 @@ from model.values import describe
 
 #: The version of the protocol.
 VERSION = 1
-#: Causes of failures before the first call begin with this.
+#: `Cause.what` of a failure before the first call begins with this.
 HELLO = "hello "
-#: Encoded calls that are kept: arguments mostly come from fixed domains.
+#: The largest number of encoded calls that are kept. Most arguments come from fixed domains, so calls repeat.
 _MOST_KEPT = 100_000
 
 
@@ -40,7 +45,7 @@ class Hello(NamedTuple):
     def restricted(self, subject: Subject) -> Subject:
         """The subject with the program's actions and settings alone.
 
-        Raises BadValue for unknown names, or if nothing is left.
+        Raises BadValue for an action, setting or field that the subject does not have, or if no action is left.
         """
         machine: Machine[Any, Any] = copy.copy(subject.machine)
         cfg = machine.configure({})
@@ -69,19 +74,19 @@ class Hello(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The outcomes of a request's calls, and what the program shows of its state afterwards."""
+    """The outcomes of a request's calls, and what the program shows of its state after the last call."""
 
     outcomes: list[Any]
     observed: Any
 
 
 def reply_text(reply: Reply) -> bytes:
-    """A reply as our adapter in Python writes it, from its outcomes on."""
+    """The text of a reply, after its id, as the adapter `fuzz/sut/serve.py` writes it."""
     return b'"outcomes":%b,"observed":%b}' % (to_json(reply.outcomes), to_json(reply.observed))
 
 
 def wire(outcome: Any) -> Any:
-    """An outcome of the model as the protocol has it. The sentence of a refusal is for people, and is left out."""
+    """An outcome of the model as the protocol has it: of a refusal or failure only the kind, not the sentence."""
     kind = outcome.__class__
     if kind is int or kind is bool or outcome is None:
         return outcome
@@ -93,7 +98,10 @@ def wire(outcome: Any) -> Any:
 
 
 def agrees(expected: Any, theirs: Any) -> bool:
-    """Whether a reply's value is the expected one. JSON has one kind of number, so 1.0 is 1, but true is not."""
+    """Whether a value of a reply is the expected one. 1.0 equals 1, because JSON has one kind of number; true does not.
+
+    A refusal or failure of the program may have further keys.
+    """
     if same(expected, theirs):
         return True
     if isinstance(expected, dict) and isinstance(theirs, dict):
@@ -110,6 +118,7 @@ class Program:
     """A program that is driven as second side. It is started when it is first needed, and again after it failed."""
 
     def __init__(self, command: Sequence[str], subject: Subject, limits: Limits | None = None) -> None:
+        """Starts nothing. Raises BadValue if the command is empty."""
         if not command:
             raise BadValue("name the program after --, for example: brokerproof sut SUBJECT -- python my_adapter.py")
         self.command = tuple(command)
@@ -123,11 +132,14 @@ class Program:
         self._kept: dict[tuple[str, Arguments], bytes] = {}
 
     def side(self, subject: Subject, cfg: Any) -> ProgramSide:
-        """A second side in its first state."""
+        """Resets the program to the first state under a config. Returns it as a second side. Raises as `reset`."""
         return ProgramSide(self, subject, cfg)
 
     def start(self) -> Hello:
-        """Starts the program, unless it runs. Returns its hello. Raises Misbehaved, and BadValue if there is none."""
+        """Starts the program, unless it runs. Returns its hello.
+
+        Raises BadValue if the program cannot be started, and Misbehaved if its hello is missing or wrong.
+        """
         if self._link is None or self.hello is None:
             self.close()
             self._link = Link(self.command, self.limits._replace(seconds=self.start_seconds))
@@ -148,7 +160,10 @@ class Program:
         self._link, self._awaited = None, 0
 
     def send(self, calls: Iterable[bytes], cfg: Any = None) -> None:
-        """Sends a request without waiting for the reply. A config resets the program. Raises Misbehaved."""
+        """Sends a request with encoded calls, without waiting for the reply. A config resets the program.
+
+        With a config the program is started if it does not run, as by `start`; without, Misbehaved is raised then.
+        """
         if cfg is not None and self._link is None:
             self.start()
         if self._link is None:
@@ -159,13 +174,16 @@ class Program:
         self._link.send(b'{"id":%d,%b"calls":[%b]}\n' % (self._last, config, b",".join(calls)))
 
     def receive(self, count: int) -> Reply:
-        """The reply to the oldest request without one, which had so many calls. Raises Misbehaved."""
+        """The reply to the oldest request that has none; the request had `count` calls.
+
+        Raises Misbehaved if the reply breaks the protocol or a limit. The program has been ended then.
+        """
         reply = self.receive_unless(b"", count)
         assert reply is not None
         return reply
 
     def receive_unless(self, expected: bytes, count: int) -> Reply | None:
-        """As `receive`. None if the reply is byte for byte the expected one, which begins after its id."""
+        """As `receive`, but returns None if the text of the reply after its id is `expected`."""
         number, line = self._last - self._awaited + 1, self._receive()
         if expected and line == b'{"id":%d,%b' % (number, expected):
             return None
@@ -176,7 +194,7 @@ class Program:
             raise
 
     def _receive(self) -> bytes:
-        """The next line. After Misbehaved the program has ended."""
+        """The next line of the program. Ends the program if that raises Misbehaved."""
         try:
             if self._link is None:
                 raise misbehaved(Kind.PROTOCOL, "not running", "the program does not run")
@@ -188,8 +206,8 @@ class Program:
         return line
 
     def reset(self, cfg: Any) -> None:
-        """Puts the program into its first state. Raises Misbehaved."""
-        with suppress(Misbehaved):  # replies that nobody wants; a program that fails here is started again
+        """Puts the program into its first state under a config. Raises as `send` and `receive`."""
+        with suppress(Misbehaved):  # drops replies to earlier requests; a program that fails here is started again
             while self._link is not None and self._awaited:
                 self._receive()
         self.send((), cfg)
@@ -211,14 +229,14 @@ class Program:
         return [kept((action, arguments)) or encoded(action, arguments) for action, arguments, _ in taken]
 
     def seen(self, observation: Any) -> Any:
-        """The part of an observation that the program shows; None if it shows nothing."""
+        """The fields of an observation that the program shows; None if it shows none."""
         observes = self.hello.observes if self.hello is not None else None
         if observes is None or not isinstance(observation, dict):
             return observation if observes is None else None
         return {k: v for k, v in observation.items() if k in observes} or None
 
     def difference(self, expected: Any, reply: Reply) -> Difference | None:
-        """How what the program shows differs from the model's observation."""
+        """How a reply differs from the model's observation `expected`; None if it does not, or shows nothing of it."""
         expected = self.seen(expected)
         if expected is None or agrees(expected, reply.observed):
             return None
@@ -264,7 +282,7 @@ class ProgramSide:
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
-        """A program has no methods: a trace is sent in one request instead."""
+        """Not there: the fast loop, which calls methods, does not run programs. Raises NotImplementedError."""
         raise NotImplementedError
 
     def agrees(self, outcome: Any, theirs: Any) -> bool:
@@ -272,7 +290,7 @@ class ProgramSide:
         return agrees(wire(outcome), theirs)
 
     def act(self, name: str, arguments: Arguments) -> Any:
-        """Takes one action. Returns its outcome as it came. Raises Misbehaved."""
+        """Sends one call. Returns its outcome as in the reply. Raises Misbehaved; its cause names the action."""
         try:
             self.program.send([self.program.encoded(name, arguments)])
             self._reply = self.program.receive(1)
@@ -282,16 +300,16 @@ class ProgramSide:
         return self._reply.outcomes[0]
 
     def difference(self, state: Any, exactly: bool = False) -> Difference | None:  # noqa: ARG002
-        """How what the program shows is not the model's observation."""
+        """How the program's last reply differs from the model's observation of `state`; None if it does not."""
         return self.program.difference(self.observe(state), self._reply)
 
     def broken_structure(self) -> Difference | None:
-        """None: a program has no check that is known."""
+        """None: the protocol has no structural check."""
         return None
 
 
 class RecordedSide(ProgramSide):
-    """The replies that a program gave to a request, step by step; what it showed is compared after the last one."""
+    """A program's reply to a whole trace, taken step by step. `difference` is valid after the last step only."""
 
     def __init__(self, program: Program, subject: Subject, cfg: Any, reply: Reply) -> None:
         self.program = program
@@ -300,7 +318,7 @@ class RecordedSide(ProgramSide):
         self._outcomes = iter(reply.outcomes)
 
     def act(self, name: str, arguments: Arguments) -> Any:  # noqa: ARG002
-        """The outcome that the program gave."""
+        """The next outcome of the reply."""
         return next(self._outcomes)
 
 

@@ -2,8 +2,8 @@
 
     brokerproof sut SUBJECT -- python -m fuzz.sut.serve SUBJECT [MUTANT]
 
-The component's class in `impl/` names the class of Pulsar that it stands for. With a mutant the adapter has a seeded
-bug, which `sut` must find. An adapter around other code replaces `machine` by its own table of functions.
+With a mutant the implementation has a seeded bug, which `brokerproof sut` must find. An adapter around other code needs
+only standard input and output; `fuzz/sut/program.py` describes the protocol.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from fuzz.sut.program import VERSION, wire
 
 
 def main(name: str, mutant: str | None = None) -> None:
-    """Answers each line of standard input with one line of standard output, until the input ends."""
+    """Answers each line of standard input with one line of standard output, until the input ends.
+
+    Raises BadValue for an unknown component or mutant.
+    """
     subject = subject_or_mutant(name, mutant)
-    machine, body = subject.machine, subject.implementation(subject.machine.configure({}))
+    machine = subject.machine
     for line in sys.stdin.buffer:
         request = from_json(line)
-        if "brokerproof" in request:  # the first line: what we drive. We have all actions, settings and fields
+        if "brokerproof" in request:  # the first line. The reply leaves nothing out: the adapter has every action
             reply = {"brokerproof": VERSION, "name": f"brokerproof's {name} in Python"}
         else:
             if "config" in request:  # a reset
                 cfg = machine.configure(request["config"])
-                body = subject.implementation(cfg)
+                implementation = subject.implementation(cfg)
                 methods = {
-                    action.name: (getattr(body, action.name), [fit for _, fit, _ in action.fitters])
+                    action.name: (getattr(implementation, action.name), [fit for _, fit, _ in action.fitters])
                     for action in machine.actions.values()
                 }
             outcomes = []
@@ -36,7 +39,7 @@ def main(name: str, mutant: str | None = None) -> None:
                 method, fitters = methods[action]
                 fitted = [fit(value, action, cfg) for fit, value in zip(fitters, arguments, strict=True)]
                 outcomes.append(wire(method(*fitted)))
-            reply = {"id": request["id"], "outcomes": outcomes, "observed": machine.observe(cfg, body.view())}
+            reply = {"id": request["id"], "outcomes": outcomes, "observed": machine.observe(cfg, implementation.view())}
         sys.stdout.buffer.write(to_json(reply) + b"\n")
         sys.stdout.buffer.flush()
 
