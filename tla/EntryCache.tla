@@ -81,7 +81,7 @@ Read == \E topic \in cache, l \in ledger, low \in first, high \in last, n \in re
 ReadOne == \E topic \in cache, p \in position : Become(AfterRead(topic, p[1], p[2], p[2], 0))
 
 \* The limiter's timer fails requests that have waited for permits as long as the timeout.  Requests queued after them
-\* are then granted permits if enough are free; in one version they wait for the next release.
+\* are then granted permits if enough are free; without `timer_grants_next` they wait for the next release.
 AfterExpiry ==
   LET expired == Expired(Contents, {})
       left == FailTimedOut(expired.c, expired.failed)

@@ -21,9 +21,9 @@ copies held for a pending request from -1 down.
 
 Not modelled: cursors and positions (`expected_reads` is given, where the broker asks the active cursors when the
 storage read completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read;
-values deallocated while cached (see `model/range_cache.py`); threads; what shipped versions do with a joined range of
-which storage returns too few entries (`PendingReadsManager.readEntries` concatenates the parts; here the request fails
-or is never answered).
+values deallocated while cached (see `model/range_cache.py`); threads; what shipped versions deliver after an odd answer
+to a read that is no partial cache hit: `PendingReadsManager` passes all returned entries on, also those that were not
+requested, and the parts of a joined range with gaps between them.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def _size_is_sum(n: Names) -> Any:
     ),
 )
 def size_accounting() -> Answer:
-    """Violated by apache/pulsar#10016, #17908, and by `removeEntry` from 4.1 to master 2026-07.
+    """Violated by apache/pulsar#10016, #17908, and by `RangeCache.removeEntry`, 4.1 to master 2026-09.
 
     The proof shows that a removal by position subtracts the bytes of the entries that it removes. Other engines check
     that it removes these entries from the queue.
