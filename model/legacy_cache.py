@@ -123,7 +123,7 @@ def size(entries: tuple[Entry, ...]) -> int:
 
 
 def expired_front(entries: tuple[Entry, ...], threshold_ns: int) -> int:
-    """Number of lowest positions that a time pass removes (`RangeCache.evictLEntriesBeforeTimestamp`).
+    """`RangeCache.evictLEntriesBeforeTimestamp`: number of lowest positions that a time pass removes.
 
     It stops at the first unexpired entry, so expired entries behind it stay (PIP-430, "Motivation"). An entry
     exactly at the threshold is expired.
@@ -133,7 +133,7 @@ def expired_front(entries: tuple[Entry, ...], threshold_ns: int) -> int:
 
 
 def front_of_size(entries: tuple[Entry, ...], bytes_to_free: int) -> int:
-    """Number of lowest positions that a size pass removes (`RangeCache.evictLeastAccessedEntries`)."""
+    """`RangeCache.evictLeastAccessedEntries`: number of lowest positions that a size pass removes."""
     freed = 0
     for i, e in enumerate(entries):
         if freed >= bytes_to_free:
@@ -153,7 +153,7 @@ def whole_part(bytes_to_free: int, part: int, whole: int, arithmetic: str) -> in
 
 
 def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) -> list[tuple[int, int]]:
-    """The policy's request to each cache (`EntryCacheDefaultEvictionPolicy.doEviction`); equal sizes keep their order.
+    """`EntryCacheDefaultEvictionPolicy.doEviction`: the policy's request to each cache; equal sizes keep their order.
 
     The largest caches are chosen until they hold half of all bytes. Each frees its truncated share; a share of zero
     is skipped.
@@ -180,7 +180,7 @@ def with_cache(s: State, cache: int, entries: tuple[Entry, ...]) -> State:
 
 @legacy_cache.action
 def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, timestamp_ns: int) -> Step[State, bool]:
-    """Stores an entry unless its position is cached (`RangeCache.put`); returns whether it was stored."""
+    """`RangeCache.put`: stores an entry unless its position is cached; returns whether it was stored."""
     if lookup(s.caches[cache], position) is not None:
         return s, False
     return with_cache(s, cache, added(s.caches[cache], Entry(position, bytes, timestamp_ns))), True
@@ -190,7 +190,7 @@ def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, t
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes
 ) -> Step[State, bool]:
-    """Puts a value under a key (`RangeCache.put`); IllegalArgumentException if the value's position is not the key."""
+    """`RangeCache.put`: puts a value under a key; IllegalArgumentException if the value's position is not the key."""
     if position != value_position:
         return refused(s, "illegal_argument", "the value's position is not the key")
     return put(cfg, s, cache, position, bytes, s.now_ns)
@@ -198,14 +198,14 @@ def put_mismatched(
 
 @legacy_cache.action
 def get(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Hit | None]:
-    """Looks one position up (`RangeCache.get`)."""
+    """`RangeCache.get`: looks one position up."""
     found = lookup(s.caches[cache], position)
     return s, None if found is None else Hit(found.position, found.bytes)
 
 
 @legacy_cache.action
 def get_range(cfg: Config, s: State, cache: Cache, first: Position, last: Position) -> Step[State, tuple[Hit, ...]]:
-    """Looks up every entry from first to last, both inclusive (`RangeCache.getRange`)."""
+    """`RangeCache.getRange`: looks up every entry from first to last, both inclusive."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return s, tuple(Hit(e.position, e.bytes) for e in s.caches[cache] if is_in_range(e.position, first, last, True))
@@ -213,7 +213,7 @@ def get_range(cfg: Config, s: State, cache: Cache, first: Position, last: Positi
 
 @legacy_cache.action
 def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, bool]:
-    """Whether the position is cached (`RangeCache.exists`)."""
+    """`RangeCache.exists`: whether the position is cached."""
     return s, lookup(s.caches[cache], position) is not None
 
 
@@ -224,7 +224,7 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
 def remove_range(
     cfg: Config, s: State, cache: Cache, first: Position, last: Position, last_inclusive: bool
 ) -> Step[State, Removed]:
-    """Removes the entries of a cache from first to last (`RangeCache.removeRange`)."""
+    """`RangeCache.removeRange`: removes the entries of a cache from first to last."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return remove_where(s, cache, lambda e: is_in_range(e.position, first, last, last_inclusive))
@@ -232,13 +232,13 @@ def remove_range(
 
 @legacy_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, Removed]:
-    """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`)."""
+    """`RangeEntryCacheImpl.invalidateAllEntries`: removes the entries of one ledger."""
     return remove_where(s, cache, lambda e: is_in_range(e.position, start_of(ledger), start_of(ledger + 1), False))
 
 
 @legacy_cache.action
 def clear(cfg: Config, s: State, cache: Cache) -> Step[State, Removed]:
-    """Removes all entries of a cache (`RangeCache.clear`)."""
+    """`RangeCache.clear`: removes all entries of a cache."""
     return remove_where(s, cache, lambda e: True)
 
 
@@ -278,7 +278,7 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
 def evict_proportionally(
     cfg: Config, s: State, caches: tuple[Cache, ...], bytes_to_free: int
 ) -> Step[State, tuple[Eviction, ...]]:
-    """One round of the policy over several caches (`EntryCacheDefaultEvictionPolicy.doEviction`)."""
+    """`EntryCacheDefaultEvictionPolicy.doEviction`: one round of the policy over several caches."""
     if bytes_to_free <= 0 or not caches:
         return refused(s, "illegal_argument", "the policy needs bytes to free and at least one cache")
     if len(set(caches)) < len(caches):

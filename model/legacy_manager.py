@@ -155,7 +155,7 @@ def total_bytes(s: State) -> int:
 
 
 def get_entry_cache(s: State, cache: int) -> State:
-    """The state with the topic's cache, which is created if it is absent (`getEntryCache`)."""
+    """`getEntryCache`: the state with the topic's cache, which is created if it is absent."""
     return with_cache(s, cache, created(s.max_bytes)) if s.caches[cache] == "absent" else s
 
 
@@ -226,7 +226,7 @@ def evict(cfg: Config, s: State, size_at_scheduling: int) -> tuple[State, int | 
 
 @legacy_manager.action
 def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
-    """Runs the oldest queued task (`doEviction`); returns the number of evicted entries."""
+    """`doEviction`: runs the oldest queued task; returns the number of evicted entries."""
     if not s.tasks:
         return refused(s, "illegal_state", "no eviction task is waiting")
     return evict(cfg, s._replace(tasks=s.tasks[1:]), s.tasks[0])
@@ -310,13 +310,13 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
 
 @legacy_manager.action
 def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
-    """Removes the entries of a cache before a position (`RangeEntryCacheImpl.invalidateEntries`)."""
+    """`RangeEntryCacheImpl.invalidateEntries`: removes the entries of a cache before a position."""
     return remove_between(s, cache, FIRST_POSITION, position)
 
 
 @legacy_manager.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, None]:
-    """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`)."""
+    """`RangeEntryCacheImpl.invalidateAllEntries`: removes the entries of one ledger."""
     return remove_between(s, cache, start_of(ledger), start_of(ledger + 1))
 
 
@@ -332,7 +332,7 @@ def remove_between(s: State, cache: int, first: Position, end: Position) -> tupl
 
 @legacy_manager.action
 def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
-    """Removes all entries of a cache (`RangeEntryCacheImpl.clear`)."""
+    """`RangeEntryCacheImpl.clear`: removes all entries of a cache."""
     s = get_entry_cache(s, cache)
     s, _ = remove_front(s, cache, len(entries_of(s.caches[cache])))
     return s, None
@@ -340,7 +340,7 @@ def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
 
 @legacy_manager.action
 def clear_all(cfg: Config, s: State) -> Step[State, None]:
-    """Removes all entries of every cache (`RangeEntryCacheManagerImpl.clear`)."""
+    """`RangeEntryCacheManagerImpl.clear`: removes all entries of every cache."""
     for cache in range(len(s.caches)):
         s, _ = remove_front(s, cache, len(entries_of(s.caches[cache])))
     return s, None
@@ -348,7 +348,7 @@ def clear_all(cfg: Config, s: State) -> Step[State, None]:
 
 @legacy_manager.action
 def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
-    """Clears and removes the cache of a topic (`removeEntryCache`); its next use creates an empty one."""
+    """`removeEntryCache`: clears and removes the cache of a topic; its next use creates an empty one."""
     s, _ = remove_front(s, cache, len(entries_of(s.caches[cache])))
     return with_cache(s, cache, "absent"), None
 
@@ -364,13 +364,13 @@ def advance(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
 
 @legacy_manager.action
 def set_max_bytes(cfg: Config, s: State, value: Bytes) -> Step[State, None]:
-    """Changes the dynamic maximum; evicts nothing (`updateCacheSizeAndThreshold`)."""
+    """`updateCacheSizeAndThreshold`: changes the dynamic maximum; evicts nothing."""
     return s._replace(max_bytes=value), None
 
 
 @legacy_manager.action
 def set_watermark(cfg: Config, s: State, value: Annotated[float, Between(0, 1)]) -> Step[State, None]:
-    """Changes the dynamic watermark; evicts nothing (`updateCacheEvictionWatermark`)."""
+    """`updateCacheEvictionWatermark`: changes the dynamic watermark; evicts nothing."""
     return s._replace(watermark=value), None
 
 

@@ -185,22 +185,22 @@ Nanos = Annotated[int, AtLeast(0)]
 
 
 def initial_count(cfg: Config, expected_reads: int) -> int | None:
-    """The read count of a new handler; None for zero or less (`EntryReadCountHandlerImpl.maybeCreate`)."""
+    """`EntryReadCountHandlerImpl.maybeCreate`: the read count of a new handler; None for zero or less."""
     return expected_reads if cfg.counts_reads and expected_reads > 0 else None
 
 
 def marked_read(count: int | None) -> int | None:
-    """Decrements, also below 0 (`EntryReadCountHandlerImpl.markRead`); without a handler nothing changes."""
+    """`EntryReadCountHandlerImpl.markRead`: decrements, also below 0; without a handler nothing changes."""
     return None if count is None else count - 1
 
 
 def replayed(count: int | None) -> int | None:
-    """Increments (`EntryReadCountHandlerImpl.incrementExpectedReadCount`); without a handler nothing changes."""
+    """`EntryReadCountHandlerImpl.incrementExpectedReadCount`: increments; without a handler nothing changes."""
     return None if count is None else count + 1
 
 
 def has_expected_reads(count: int | None) -> bool:
-    """Whether there is a handler and its count is at least 1 (`EntryReadCountHandlerImpl.hasExpectedReads`)."""
+    """`EntryReadCountHandlerImpl.hasExpectedReads`: whether there is a handler and its count is at least 1."""
     return count is not None and count >= 1
 
 
@@ -208,7 +208,7 @@ def has_expected_reads(count: int | None) -> bool:
 
 
 def should_requeue(s: State, e: Entry) -> bool:
-    """Whether an entry is due for requeue (`shouldRequeue`); the maximum does not limit requeues for recent access."""
+    """`shouldRequeue`: whether an entry is due for requeue; the maximum does not limit requeues for recent access."""
     return (s.extend_ttl_of_recently_accessed and e.accessed) or (
         has_expected_reads(e.expected_reads) and e.requeue_count < s.max_requeue_times
     )
@@ -290,7 +290,7 @@ def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[S
 def put(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """Inserts an entry (`RangeCache.put`), or returns false; a duplicate may replace the handler (`updateIfCached`)."""
+    """`RangeCache.put`: inserts an entry, or returns false; a duplicate may replace the handler (`updateIfCached`)."""
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
     if present is None:
@@ -308,7 +308,7 @@ def put(
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """Puts a value under a key (`RangeCache.put`); IllegalArgumentException if the value's position is not the key."""
+    """`RangeCache.put`: puts a value under a key; IllegalArgumentException if the value's position is not the key."""
     if position != value_position:
         return refused(s, "illegal_argument", "the value's position is not the key")
     return put(cfg, s, cache, position, bytes, expected_reads)
@@ -316,7 +316,7 @@ def put_mismatched(
 
 @range_cache.action
 def get(cfg: Config, s: State, cache: Cache, position: Position, hold: bool) -> Step[State, Hit | None]:
-    """Looks an entry up (`RangeCache.get`); sets `accessed` even if the value is deallocated, which is a miss."""
+    """`RangeCache.get`: looks an entry up; sets `accessed` even if the value is deallocated, which is a miss."""
     present = find(s, cache, position)
     if present is None:
         return s, None
@@ -328,7 +328,7 @@ def get(cfg: Config, s: State, cache: Cache, position: Position, hold: bool) -> 
 def get_range(
     cfg: Config, s: State, cache: Cache, first: Position, last: Position, hold: bool
 ) -> Step[State, tuple[Hit, ...]]:
-    """Looks up every entry from first to last, both inclusive (`RangeCache.getRange`); gaps are skipped."""
+    """`RangeCache.getRange`: looks up every entry from first to last, both inclusive; gaps are skipped."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return look_up(s, entries_in_range(s, cache, first, last, True), hold)
@@ -351,7 +351,7 @@ def look_up(s: State, found: Iterable[Entry], hold: bool) -> tuple[State, tuple[
 
 @range_cache.action
 def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, bool]:
-    """Whether the position is cached; does not set `accessed` (`RangeCache.exists`)."""
+    """`RangeCache.exists`: whether the position is cached; does not set `accessed`."""
     return s, find(s, cache, position) is not None
 
 
@@ -360,7 +360,7 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
 
 @range_cache.action
 def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Count]:
-    """Releases a copy (`EntryImpl.release`); if delivered, decrements its read count. Returns the read count."""
+    """`EntryImpl.release`: releases a copy; if delivered, decrements its read count. Returns the read count."""
     counts = delivered or cfg.undelivered_release_marks_read
     return change_read_count(s, copy, marked_read if counts else unchanged, keep_copy=False)
 
@@ -373,7 +373,7 @@ def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
 
 @range_cache.action
 def mark_read(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Count | None]:
-    """Decrements the read count of a cached entry without a lookup (`EntryReadCountHandlerImpl.markRead`)."""
+    """`EntryReadCountHandlerImpl.markRead`: decrements the read count of a cached entry without a lookup."""
     present = find(s, cache, position)
     if present is None:
         return s, None
@@ -411,7 +411,7 @@ def change_read_count(
 def remove_range(
     cfg: Config, s: State, cache: Cache, first: Position, last: Position, last_inclusive: bool
 ) -> Step[State, Removed]:
-    """Removes the entries of a cache from first to last (`RangeCache.removeRange`)."""
+    """`RangeCache.removeRange`: removes the entries of a cache from first to last."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return remove_entries(cfg, s, entries_in_range(s, cache, first, last, last_inclusive))
@@ -419,19 +419,19 @@ def remove_range(
 
 @range_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, Removed]:
-    """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`)."""
+    """`RangeEntryCacheImpl.invalidateAllEntries`: removes the entries of one ledger."""
     cached = [e for e in s.queue + s.stash if e and e.cache == cache]
     return remove_entries(cfg, s, [e for e in cached if e.position.ledger == ledger])
 
 
 @range_cache.action
 def clear(cfg: Config, s: State, cache: Cache) -> Step[State, Removed]:
-    """Removes all entries of a cache (`RangeCache.clear`)."""
+    """`RangeCache.clear`: removes all entries of a cache."""
     return remove_entries(cfg, s, [e for e in s.queue + s.stash if e is not None and e.cache == cache])
 
 
 def remove_entries(cfg: Config, s: State, gone: list[Entry]) -> tuple[State, Removed]:
-    """Removes entries; their wrappers stay in the queue, detached (`RangeCacheEntryWrapper.markRemoved`)."""
+    """`RangeCacheEntryWrapper.markRemoved`: removes entries; their wrappers stay in the queue, detached."""
     if not gone:
         return s, NOTHING
     queue = tuple(None if e in gone else e for e in s.queue)
@@ -476,7 +476,7 @@ Predicate = Callable[[Config, State, Entry | None, int, int], EvictionResult]
 
 
 def evict_entries(cfg: Config, s: State, predicate: Predicate, limit: int) -> tuple[State, Removed]:
-    """One pass over the queue, from the head to the first STOP (`RangeCacheRemovalQueue.evictEntries`).
+    """`RangeCacheRemovalQueue.evictEntries`: one pass over the queue, from the head to the first STOP.
 
     REQUEUE sets the timestamp to now, clears `accessed` and sets `requeueCount` (`markRequeued`). The same pass can
     visit the requeued entry again.
@@ -504,7 +504,7 @@ def evict_entries(cfg: Config, s: State, predicate: Predicate, limit: int) -> tu
 
 @range_cache.action
 def time_pass(cfg: Config, s: State, threshold_ns: int) -> Step[State, Removed]:
-    """Evicts expired entries that are not due for requeue (`RangeCacheRemovalQueue.evictLEntriesBeforeTimestamp`)."""
+    """`RangeCacheRemovalQueue.evictLEntriesBeforeTimestamp`: evicts expired entries that are not due for requeue."""
     if cfg.retention == "stash":
         return stash_time_pass(cfg, s, threshold_ns)
     return evict_entries(cfg, s, time_pass_predicate, threshold_ns)
@@ -512,7 +512,7 @@ def time_pass(cfg: Config, s: State, threshold_ns: int) -> Step[State, Removed]:
 
 @range_cache.action
 def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]:
-    """Evicts from the head until enough bytes are freed (`RangeCacheRemovalQueue.evictLeastAccessedEntries`)."""
+    """`RangeCacheRemovalQueue.evictLeastAccessedEntries`: evicts from the head until enough bytes are freed."""
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
     if cfg.retention == "stash":
@@ -522,7 +522,7 @@ def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]
 
 @range_cache.action
 def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
-    """Above 98 % of the maximum, runs a size pass to the watermark (`doEvictToWatermarkWhenOverThreshold`)."""
+    """`doEvictToWatermarkWhenOverThreshold`: above 98 % of the maximum, runs a size pass to the watermark."""
     total = sum(s.sizes)
     wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)
     if not watermark.is_over_threshold(total, cfg.max_bytes) or wanted <= 0:
@@ -532,7 +532,7 @@ def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
 
 @range_cache.action
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
-    """Counts entries without handler or with expected reads; drops detached wrappers (`getNonEvictableSize`)."""
+    """`getNonEvictableSize`: counts entries without handler or with expected reads; drops detached wrappers."""
     live = tuple(e for e in s.queue if e is not None)
     kept = [e.bytes for e in live + s.stash if e.expected_reads is None or has_expected_reads(e.expected_reads)]
     return s._replace(queue=live), Removed(len(kept), sum(kept))
@@ -591,13 +591,13 @@ def advance(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
 
 @range_cache.action
 def set_max_requeue_times(cfg: Config, s: State, value: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """Changes the dynamic setting (`setMaxRequeueCountWhenHasExpectedReads`), and no `requeueCount`."""
+    """`setMaxRequeueCountWhenHasExpectedReads`: changes the dynamic setting; entries keep their `requeueCount`."""
     return s._replace(max_requeue_times=value), None
 
 
 @range_cache.action
 def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
-    """Changes the dynamic setting (`setExtendTTLOfRecentlyAccessed`), and no `accessed`."""
+    """`setExtendTTLOfRecentlyAccessed`: changes the dynamic setting; entries keep `accessed`."""
     return s._replace(extend_ttl_of_recently_accessed=value), None
 
 

@@ -115,7 +115,7 @@ def comes_later(a: Node, b: Node) -> bool:
 
 
 def offered(queue: tuple[int, ...], object: int, nodes: Mapping[int, Node]) -> tuple[int, ...]:
-    """Returns the queue with another element (`PriorityQueue.offer`)."""
+    """`PriorityQueue.offer`: returns the queue with another element."""
     heap, at = [*queue, object], len(queue)
     while at > 0 and comes_first(nodes[object], nodes[heap[(at - 1) // 2]]):
         heap[at], at = heap[(at - 1) // 2], (at - 1) // 2
@@ -124,7 +124,7 @@ def offered(queue: tuple[int, ...], object: int, nodes: Mapping[int, Node]) -> t
 
 
 def sift_down(heap: list[int], at: int, object: int, nodes: Mapping[int, Node]) -> None:
-    """Moves an element down from an index until no child comes first (`PriorityQueue.siftDown`)."""
+    """`PriorityQueue.siftDown`: moves an element down from an index until no child comes first."""
     while at < len(heap) // 2:
         child = 2 * at + 1
         if child + 1 < len(heap) and comes_later(nodes[heap[child]], nodes[heap[child + 1]]):
@@ -136,7 +136,7 @@ def sift_down(heap: list[int], at: int, object: int, nodes: Mapping[int, Node]) 
 
 
 def polled(queue: list[int], nodes: Mapping[int, Node]) -> int:
-    """Removes the first element and returns it (`PriorityQueue.poll`)."""
+    """`PriorityQueue.poll`: removes the first element and returns it."""
     first, last = queue[0], queue.pop()
     if queue:
         sift_down(queue, 0, last, nodes)
@@ -161,7 +161,7 @@ def by_identity(nodes: Iterable[Node]) -> dict[int, Node]:
 
 
 def update_queued(s: CursorList, node: Node, position: Position) -> CursorList:
-    """Records a pending position; a node is in the queue at most once (`queuePositionUpdate`)."""
+    """`queuePositionUpdate`: records a pending position; a node is in the queue at most once."""
     s = with_node(s, node, node._replace(pending=position))
     if node.object in s.updates:
         return s
@@ -303,7 +303,7 @@ class Flush:
             self.counts[counter - 1] += by
 
     def change_groups(self, start: int, by: int) -> None:
-        """Changes the counter of every group from an index of the list on (`updateCounters`)."""
+        """`updateCounters`: changes the counter of every group from an index of the list on."""
         last = None
         for node in self.linked[start:]:
             if node.position != last:

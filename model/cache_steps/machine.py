@@ -99,7 +99,7 @@ def insert(
     position: PositionIndex,
     wrapper: Annotated[int, Below("pool")],
 ) -> Step[State, bool]:
-    """Fills a pooled wrapper under its lock and maps it (`RangeCache.put`); returns whether the position was free.
+    """`RangeCache.put`: fills a pooled wrapper under its lock and maps it; returns whether the position was free.
 
     Otherwise the wrapper returns to the pool. `accessed`, which a late lookup may have set, is not cleared here.
     """
@@ -159,7 +159,7 @@ def count_in_cache(cfg: Config, s: State, inserter: Inserter) -> Step[State, int
 
 @cache_steps.action
 def count_in_total(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """The total adds the bytes (`entryAdded`); returns whether the thread must schedule an eviction."""
+    """`entryAdded`: the total adds the bytes; returns whether the thread must schedule an eviction."""
     i = s.inserts[inserter]
     if i.at != "total" or i.key is None:
         return s, ELSEWHERE
@@ -170,7 +170,7 @@ def count_in_total(cfg: Config, s: State, inserter: Inserter) -> Step[State, boo
 
 @cache_steps.action
 def schedule(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """Sets `evictionInProgress` and schedules a task, unless another thread has set it (`triggerEvictionWhenNeeded`).
+    """`triggerEvictionWhenNeeded`: sets `evictionInProgress` and schedules a task, unless another thread has set it.
 
     A thread that erased the future of another thread is at `retry`, and reads `evictionInProgress` again. Returns
     whether it scheduled a task.
@@ -249,7 +249,7 @@ def unmap(cfg: Config, s: State, remover: Remover) -> Step[State, None]:
 
 @cache_steps.action
 def mark_removed(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """Marks the wrapper as removed (`markRemoved`) and unlocks it; its slot stays in the removal queue.
+    """`markRemoved`: marks the wrapper as removed and unlocks it; its slot stays in the removal queue.
 
     Adds its bytes to those that `subtract` subtracts, and returns them.
     """
@@ -281,7 +281,7 @@ def subtract(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
 
 @cache_steps.action
 def report(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """Subtracts the removed bytes from the total (`entriesRemoved`); returns the total."""
+    """`entriesRemoved`: subtracts the removed bytes from the total; returns the total."""
     r = s.removals[remover]
     if r.at != "report":
         return s, ELSEWHERE
@@ -308,7 +308,7 @@ def begin_eviction(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def begin_periodic_eviction(cfg: Config, s: State) -> Step[State, None]:
-    """The evicting thread begins its periodic task: a time pass, then the size check (`doCacheEviction`)."""
+    """`doCacheEviction`: the evicting thread begins its periodic task: a time pass, then the size check."""
     if s.eviction.at != "idle":
         return s, ELSEWHERE
     is_set = s.eviction_in_progress or cfg.periodic_task_overwrites_future
@@ -407,7 +407,7 @@ def unmap_evicted(cfg: Config, s: State) -> Step[State, bool]:
 
 @cache_steps.action
 def mark_evicted_removed(cfg: Config, s: State) -> Step[State, bool]:
-    """Marks the wrapper as removed (`markRemoved`) under its lock."""
+    """`markRemoved`: marks the wrapper as removed under its lock."""
     e = s.eviction
     if e.at != "mark_removed" or e.wrapper is None:
         return s, ELSEWHERE
@@ -452,7 +452,7 @@ def recycle(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def report_evicted(cfg: Config, s: State) -> Step[State, int]:
-    """Subtracts the freed bytes from the total (`entriesRemoved`); returns the total."""
+    """`entriesRemoved`: subtracts the freed bytes from the total; returns the total."""
     e = s.eviction
     if e.at != "report":
         return s, ELSEWHERE

@@ -253,12 +253,12 @@ def with_bytes(cfg: Config, s: State, key: int, more: int) -> tuple[int, ...]:
 
 
 def recycled(cfg: Config, w: Wrapper) -> Wrapper:
-    """The recycled wrapper: every field is reset (`RangeCacheEntryWrapper.recycle`)."""
+    """`RangeCacheEntryWrapper.recycle`: the recycled wrapper, with every field reset."""
     return FREE if cfg.recycling_clears_accessed else FREE._replace(accessed=w.accessed)
 
 
 def marked_removed(w: Wrapper) -> Wrapper:
-    """The wrapper of a removed entry; `accessed` stays (`RangeCacheEntryWrapper.markRemoved`)."""
+    """`RangeCacheEntryWrapper.markRemoved`: the wrapper of a removed entry; `accessed` stays."""
     return w._replace(key=None, released=False)
 
 

@@ -109,7 +109,7 @@ def with_topic_cache(s: State, cache: int, store: int) -> tuple[int, ...]:
 
 @entry_cache.action
 def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
-    """Runs a scheduled eviction task (`doEvictToWatermarkWhenOverThreshold`); returns the number of entries evicted."""
+    """`doEvictToWatermarkWhenOverThreshold`: runs a scheduled eviction task; returns the number of entries evicted."""
     if not s.tasks:
         return refused(s, "illegal_state", "no eviction task is queued")
     s, evicted = size_check(cfg, s)
@@ -379,7 +379,7 @@ def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]
 
 @entry_cache.action
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
-    """Returns the entries with expected reads, or without a count, and their bytes (`getNonEvictableSize`)."""
+    """`getNonEvictableSize`: returns the entries with expected reads, or without a count, and their bytes."""
     after, held = ranges.non_evictable_size(derived(cfg).ranges, s.ranges)
     assert isinstance(held, Removed)
     return s._replace(ranges=after), held
@@ -408,13 +408,13 @@ def set_eviction_watermark(cfg: Config, s: State, value: Annotated[float, Betwee
 
 @entry_cache.action
 def set_max_requeue_times(cfg: Config, s: State, value: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """Changes the dynamic setting (`setMaxRequeueCountWhenHasExpectedReads`), and no `requeueCount`."""
+    """`setMaxRequeueCountWhenHasExpectedReads`: changes the dynamic setting; entries keep their `requeueCount`."""
     return s._replace(ranges=s.ranges._replace(max_requeue_times=value)), None
 
 
 @entry_cache.action
 def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
-    """Changes the dynamic setting (`setExtendTTLOfRecentlyAccessed`), and no `accessed`."""
+    """`setExtendTTLOfRecentlyAccessed`: changes the dynamic setting; entries keep `accessed`."""
     return s._replace(ranges=s.ranges._replace(extend_ttl_of_recently_accessed=value)), None
 
 
