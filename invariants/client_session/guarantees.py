@@ -47,7 +47,7 @@ def stored_messages(s: State) -> list[int]:
 
 
 def reused(cfg: Config) -> int:
-    """How many messages get sequence ids that an earlier session has stored: `initialSequenceId` says so."""
+    """Returns how many messages get sequence ids, after `initialSequenceId`, that an earlier session has stored."""
     return cfg.stored - cfg.initial_sequence_id - 1 if cfg.deduplication and cfg.initial_sequence_id >= 0 else 0
 
 
@@ -63,7 +63,7 @@ def entry_of(cfg: Config, message: int) -> int:
 def reported_message_is_stored(cfg: Config, s: State) -> bool:
     """Every message that was reported stored is in the log, unless the application reused an earlier sequence id.
 
-    An application that sets `initialSequenceId` says which messages an earlier session has stored.
+    By `initialSequenceId`, an application states which messages an earlier session has stored.
     """
     stored = set(stored_messages(s))
     return all(m in stored for m, is_stored in enumerate(s.producer.results) if is_stored and m >= reused(cfg))
@@ -78,7 +78,7 @@ def log_keeps_send_order(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def stored_message_leaves_no_gap(cfg: Config, s: State) -> bool:
-    """No message is stored while an earlier one is pending that is not stored."""
+    """No message is stored before an earlier message that is pending."""
     stored = stored_messages(s)
     missing = next((m for m in pending_messages(s) if m not in stored and m >= reused(cfg)), None)
     return missing is None or max(stored, default=-1) < missing
@@ -232,7 +232,7 @@ def queued_message_is_not_sent_again(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def hidden_message_has_its_ack(cfg: Config, s: State) -> bool:
-    """A message that the client would drop when it arrives is acknowledged at the broker, or its ack is grouped."""
+    """A message that the client would drop on arrival is acknowledged at the broker, or its ack is grouped."""
     c = s.consumer
     kept = {*s.acked, *c.grouped, *range(c.cumulative + 1)}
     return all(m in kept for m in range(c.covered + 1))
@@ -257,7 +257,7 @@ def fresh_message_is_queued(cfg: Config, before: State, event: Event, after: Sta
     on=("acknowledge", "acknowledge_cumulative", "acknowledge_elsewhere", "handle"),
 )
 def processed(cfg: Config, value: frozenset[int], before: State, event: Event, after: State) -> frozenset[int]:
-    """The messages that an application has acknowledged, or the client has discarded as corrupt."""
+    """The messages that an application has acknowledged, or that the client has discarded as corrupt."""
     if not happened(event):
         return value
     if event.name == "handle":
@@ -281,7 +281,7 @@ Excluded = tuple[tuple[int, frozenset[int]], ...]
 
 @history(client_session, initial=lambda cfg: (), on=("handle",))
 def excluded(cfg: Config, value: Excluded, before: State, event: Event, after: State) -> Excluded:
-    """Which messages of each entry its last delivery excluded by its ack set."""
+    """The messages of each entry that the ack set of its last delivery excluded."""
     if handled(before, event) != "message" or event.outcome != "queued":
         return value
     reply = before.consumer.link.down[0]
@@ -291,7 +291,7 @@ def excluded(cfg: Config, value: Excluded, before: State, event: Event, after: S
 
 @always(client_session, on=("acknowledge",), given=lambda cfg: not cfg.index_acks, history=(excluded,))
 def completed_batch_is_acknowledged(cfg: Config, before: State, event: Event, after: State, values: Excluded) -> bool:
-    """An entry is acknowledged once the application has acknowledged all messages of it that were delivered last."""
+    """The ack of an entry is grouped once the application has acknowledged all messages of its last delivery."""
     if not happened(event):
         return True
     message = event.arguments["message"]
@@ -303,13 +303,13 @@ def completed_batch_is_acknowledged(cfg: Config, before: State, event: Event, af
 
 @always(client_session, on=("flush",))
 def flush_waits_until_consumer_is_ready(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Grouped acks are sent only by a consumer that is ready: without a session no broker would take them."""
+    """Only a ready consumer sends its grouped acks: a broker without its session would ignore them."""
     return not happened(event) or before.consumer.link.phase == "ready"
 
 
 @always(client_session, on=("negative_acknowledge",))
 def rejected_message_is_delivered_again(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The broker of a connected consumer delivers a rejected message again, unless it is acknowledged."""
+    """The broker of a connected consumer delivers a rejected message again, unless the message is acknowledged."""
     c = after.consumer
     if not happened(event) or c.link.phase != "ready" or c.link.served != "open":
         return True
@@ -335,7 +335,7 @@ def resent_message_is_duplicate(cfg: Config, before: State, event: Event, after:
 
 @sometimes(client_session, on=("time_out",))
 def timed_out_message_is_on_its_way(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A message times out while the broker has yet to store it."""
+    """A message times out while a send is in flight."""
     return happened(event) and bool(after.producer.up)
 
 
@@ -353,7 +353,7 @@ def ack_is_lost(cfg: Config, before: State, event: Event, after: State) -> bool:
 
 @sometimes(client_session, on=("handle",))
 def close_meets_request(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`CLOSE` arrives while a request waits for its answer."""
+    """CLOSE arrives while a request is not answered."""
     phases = [link.phase for link in links(before)]
     return handled(before, event) == "close" and phases[HANDLERS.index(event.arguments["handler"])] == "waiting"
 

@@ -41,7 +41,7 @@ def handler_of(event: Event) -> Handler:
 
 
 def reply_to(before: State, event: Event) -> Reply | None:
-    """The reply that a step handles, if it was not refused; a stray one, too."""
+    """The reply that a step handles, also a stray one; None if the step was refused or handles none."""
     if not happened(event):
         return None
     if event.name == "stray_reply":
@@ -50,7 +50,7 @@ def reply_to(before: State, event: Event) -> Reply | None:
 
 
 def handled(before: State, event: Event) -> str:
-    """The kind of the reply that a handler handled, if any; stray replies do not count."""
+    """The kind of the reply that `handle` handled, else an empty string."""
     reply = reply_to(before, event)
     return reply.kind if reply is not None and event.name == "handle" else ""
 
@@ -67,13 +67,13 @@ def left_in(cfg: Config, s: State, entry: int) -> tuple[int, ...]:
 
 
 def next_to_deliver(cfg: Config, s: State) -> int | None:
-    """The first unacknowledged entry: of those to deliver again, else from the read position on."""
+    """The first unacknowledged entry of those to redeliver, else the first one from the read position on."""
     c = s.consumer
     return next((e for e in (*c.replay, *range(c.read, len(s.log))) if left_in(cfg, s, e)), None)
 
 
 def last_stored(cfg: Config, s: State) -> int:
-    """The highest sequence id that the broker has stored, which it knows with deduplication only; else -1."""
+    """The highest sequence id that the broker has stored; -1 without deduplication."""
     return max((e.sequence for e in s.log if cfg.deduplication), default=-1)
 
 
@@ -280,10 +280,10 @@ def _sent(cfg: Config, before: State, event: Event) -> tuple[Reply, ...]:
 
 @always(client_session, given=client_session.is_reference)
 def producer_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A send takes the next sequence id; a result completes the oldest message, a timeout or final refusal all of them.
+    """A send takes the next sequence id. A receipt or ChecksumError completes the oldest pending message.
 
-    The first session starts the sequence ids; every session sends all pending messages again. The broker stores or
-    rejects the oldest send in flight, which is lost with the connection.
+    A timeout or final refusal fails all. The first session starts the sequence ids; every session sends all pending
+    messages again. The broker stores or rejects the oldest send in flight. A lost connection loses those in flight.
     """
     p, log, reply = before.producer, before.log, reply_to(before, event)
     following, pending, results, up = p.next_sequence_id, p.pending, p.results, p.up
@@ -316,7 +316,7 @@ def producer_changes_only_by_its_steps(cfg: Config, before: State, event: Event,
 
 @always(client_session, given=client_session.is_reference)
 def subscription_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that has the session takes the acks of a flush and of a corrupt entry, and delivers entries in order.
+    """A broker with the session accepts the acks of a flush and of a corrupt entry, and delivers entries in order.
 
     A redelivery rewinds an exclusive consumer, and repeats one entry of a shared one. Acknowledged entries are not
     delivered again.
@@ -348,10 +348,10 @@ def subscription_changes_only_by_its_steps(cfg: Config, before: State, event: Ev
 
 @always(client_session, given=client_session.is_reference)
 def consumer_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The application gets the queued messages in order, and is done with each that it acknowledges or rejects.
+    """The application receives the queued messages in order, and acknowledges or rejects each of them once.
 
     An ack is tracked until its batch is complete, then grouped until the next flush; with index acks it is grouped at
-    once. A cumulative ack replaces the acks that it covers. A redelivered batch is tracked from its ack set on.
+    once. A cumulative ack replaces the acks that it covers. The tracker of a redelivered batch starts with its ack set.
     """
     c, name, reply = before.consumer, event.name, reply_to(before, event)
     queue, cumulative = c.queue, c.cumulative

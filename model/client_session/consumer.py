@@ -26,13 +26,13 @@ Message = Annotated[int, AtLeast(0)]
 
 
 def subscribed(cfg: Config, s: State) -> State:
-    """The state after SUCCESS: the consumer sends FLOW for its whole receiver queue."""
+    """`ConsumerImpl.connectionOpened`, SUCCESS: the consumer sends FLOW for its whole receiver queue."""
     c = s.consumer
     return s._replace(consumer=c._replace(permits=cfg.receiver_queue_size if c.link.served == "open" else 0))
 
 
 def with_returned(cfg: Config, s: State, permits: int) -> State:
-    """The state after permits were returned: FLOW is sent once they are half of the receiver queue."""
+    """`ConsumerImpl.increaseAvailablePermits`: sends FLOW once permits for half of the receiver queue are returned."""
     c = s.consumer
     returned = c.returned + permits
     if c.link.phase != "ready" or returned < max(1, cfg.receiver_queue_size // 2):
@@ -45,7 +45,7 @@ def with_returned(cfg: Config, s: State, permits: int) -> State:
 
 
 def next_entry(cfg: Config, s: State) -> int | None:
-    """The entry that the broker delivers next, with a session and a permit."""
+    """The entry that the broker delivers next; None without one, a session or a permit."""
     c = s.consumer
     if c.link.served != "open" or c.permits <= 0:
         return None
@@ -58,7 +58,7 @@ def first_unacked(cfg: Config, s: State) -> int | None:
 
 
 def delivered(cfg: Config, s: State, entry: int, *, corrupt: bool) -> State:
-    """The state after the broker sent an entry: it charges the messages that are not acknowledged."""
+    """`Consumer.sendMessages`: the broker sends an entry, and charges a permit for each unacknowledged message."""
     c, messages = s.consumer, unacked(cfg, s, entry)
     replay = tuple([e for e in c.replay if e != entry])
     c = c._replace(permits=c.permits - len(messages), replay=replay, read=max(c.read, entry + 1))
@@ -67,7 +67,7 @@ def delivered(cfg: Config, s: State, entry: int, *, corrupt: bool) -> State:
 
 @client_session.action
 def dispatch(cfg: Config, s: State) -> Step[State, int]:
-    """The broker delivers the next entry that is not acknowledged, with its ack set. Returns the entry."""
+    """The broker delivers the next entry that has unacknowledged messages, with its ack set. Returns the entry."""
     entry = next_entry(cfg, s)
     return (s, NOTHING) if entry is None else (delivered(cfg, s, entry, corrupt=False), entry)
 
@@ -88,7 +88,7 @@ def acknowledge_elsewhere(cfg: Config, s: State, message: Message) -> Step[State
 
 
 def acked_at_broker(cfg: Config, s: State, messages: tuple[int, ...]) -> State:
-    """The state after an ack arrived: a broker without session ignores it."""
+    """`ServerCnx.handleAck`: the state after an ack arrived; a broker without session ignores it."""
     if s.consumer.link.served != "open":
         return s
     s = s._replace(acked=merged(s.acked, messages))
@@ -100,7 +100,7 @@ def acked_at_broker(cfg: Config, s: State, messages: tuple[int, ...]) -> State:
 
 
 def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
-    """The state after MESSAGE: messages with a grouped ack are dropped, and their permits returned."""
+    """`ConsumerImpl.messageReceived`: messages whose ack is grouped are dropped, and their permits returned."""
     c, entry = s.consumer, reply.value
     fresh = tuple([m for m in reply.messages if m not in c.grouped and m > max(c.cumulative, c.covered)])
     tracked = c.tracked
@@ -115,14 +115,14 @@ def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
 
 
 def corrupt_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
-    """The state after MESSAGE with a wrong checksum: an ack with validation error is sent, and permits are returned."""
+    """`ConsumerImpl.discardCorruptedMessage`: an ack with validation error is sent, and permits are returned."""
     s = acked_at_broker(cfg, s, reply.messages)
     return with_returned(cfg, s, len(reply.messages) if cfg.corrupt_batch_returns_all_permits else 1), "discarded"
 
 
 @client_session.action
 def receive(cfg: Config, s: State) -> Step[State, int]:
-    """The application takes the next message out of the receiver queue. Returns the message."""
+    """`ConsumerImpl.receive`: the application takes the next message of the receiver queue. Returns the message."""
     c = s.consumer
     if not c.queue or c.link.phase == "crashed":
         return refused(s, "not_enabled", "the receiver queue is empty")
@@ -140,11 +140,10 @@ def covers(acks: tuple[int, ...], batch: range) -> bool:
 
 @client_session.action
 def acknowledge(cfg: Config, s: State, message: Message) -> Step[State, bool]:
-    """The application acknowledges a message: the ack is grouped until the next flush.
+    """`ConsumerImpl.acknowledgeAsync`: the application acknowledges a message; the ack is grouped until the next flush.
 
-    Models `acknowledgeAsync`.
-
-    Without index acks, an entry is acknowledged once all its messages are. Returns whether an ack is grouped.
+    Without index acks, the ack of an entry is grouped once all its messages are acknowledged. Returns whether an ack is
+    grouped.
     """
     c = s.consumer
     if message not in c.taken:
@@ -164,12 +163,10 @@ def acknowledge(cfg: Config, s: State, message: Message) -> Step[State, bool]:
 
 @client_session.action
 def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[State, int]:
-    """The application acknowledges everything up to a message; only the highest such ack is grouped.
+    """`ConsumerImpl.acknowledgeCumulativeAsync`: the application acknowledges all messages up to one.
 
-    Models `acknowledgeCumulativeAsync`.
-
-    Without index acks, it covers the message's entry only if all messages of the entry are acknowledged.
-    Returns the last message covered, -1 for none.
+    Only the highest such ack is grouped. Without index acks, it covers the message's entry only if all messages of the
+    entry are acknowledged. Returns the last message that it covers, -1 if it covers none.
     """
     c = s.consumer
     if cfg.shared:
@@ -190,9 +187,9 @@ def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[Stat
 
 @client_session.action
 def flush(cfg: Config, s: State) -> Step[State, None]:
-    """The grouped acks are sent: the cumulative one, then the individual ones.
+    """`PersistentAcknowledgmentsGroupingTracker.flush`: sends the cumulative ack, then the individual ones.
 
-    Until the consumer is ready they stay grouped; without `flush_waits_for_session` they are lost then.
+    While the consumer is not ready, they stay grouped; without `flush_waits_for_session` they are sent and lost.
     """
     c = s.consumer
     waits = c.link.phase != "ready" and (cfg.flush_waits_for_session or c.link.phase in ("failed", "crashed"))
@@ -205,12 +202,10 @@ def flush(cfg: Config, s: State) -> Step[State, None]:
 
 @client_session.action
 def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State, None]:
-    """The application rejects a message, and the client requests its redelivery; `model/negative_acks` has the delay.
+    """`ConsumerImpl.negativeAcknowledge`: the application rejects a message, and the client requests its redelivery.
 
-    Models `negativeAcknowledge`.
-
-    Shared: REDELIVER of its entry. Exclusive: REDELIVER without ids, of all unacknowledged messages. The client drops
-    its receiver queue and the messages in flight with an older consumer epoch, and returns their permits.
+    Shared: REDELIVER of its entry. Exclusive: REDELIVER without ids, which redelivers all unacknowledged messages; the
+    client drops its receiver queue and the messages of an older consumer epoch, and returns their permits.
     """
     c = s.consumer
     if message not in c.taken:
@@ -227,7 +222,7 @@ def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State,
 
 
 def redelivering(cfg: Config, s: State, entry: int) -> State:
-    """The state after REDELIVER of an entry, if the broker has a session and the entry is not acknowledged."""
+    """The state after REDELIVER of an entry; a broker without session ignores it."""
     c = s.consumer
     if c.link.served != "open" or entry >= c.read or not unacked(cfg, s, entry):
         return s
@@ -235,7 +230,7 @@ def redelivering(cfg: Config, s: State, entry: int) -> State:
 
 
 def emptied(cfg: Config, s: State) -> State:
-    """The state after a consumer dropped its receiver queue and the messages in flight to it."""
+    """`ConsumerImpl.clearReceiverQueue`: drops the receiver queue and the messages in flight."""
     c = s.consumer
     permits = len(c.queue) + sum([len(reply.messages) for reply in c.link.down])
     kept = tuple([reply for reply in c.link.down if reply.kind not in ("message", "corrupt")])

@@ -24,9 +24,10 @@ NO_SESSION = Refused("not_enabled", "the broker has no such session of the handl
 
 @client_session.action
 def connect(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
-    """A handler connects to the URL of its redirect, or to the broker that a lookup returns, and sends its request.
+    """`ConnectionHandler.grabCnx`: a handler connects to a broker and sends PRODUCER or SUBSCRIBE.
 
-    Models `grabCnx`. A consumer drops its receiver queue first. Returns "redirect" or "lookup".
+    The broker is that of its redirect, or that of a lookup. A consumer drops its receiver queue first. Returns
+    "redirect" or "lookup".
     """
     link = link_of(s, handler)
     if link.phase not in ("lookup", "redirected"):
@@ -39,7 +40,7 @@ def connect(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
 
 @client_session.fault
 def fail_redirect(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """The broker at the URL of a redirect does not accept the connection: the handler looks the topic up."""
+    """`ConnectionHandler.handleConnectionError`: no connection to the URL of a redirect; a lookup is next."""
     link = link_of(s, handler)
     if link.phase != "redirected":
         return s, NOT_NOW
@@ -48,9 +49,9 @@ def fail_redirect(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
 
 @client_session.action
 def accept(cfg: Config, s: State, handler: Handler) -> Step[State, int]:
-    """The broker answers PRODUCER_SUCCESS with the last sequence id, or SUCCESS to a SUBSCRIBE. Returns the id.
+    """`ServerCnx.handleProducer`, `ServerCnx.handleSubscribe`: the broker answers PRODUCER_SUCCESS or SUCCESS.
 
-    Models `handleProducer` and `handleSubscribe`.
+    PRODUCER_SUCCESS has the last sequence id. Returns that id, and 0 for a consumer.
     """
     if link_of(s, handler).served != "requested":
         return s, NO_SESSION
@@ -60,7 +61,10 @@ def accept(cfg: Config, s: State, handler: Handler) -> Step[State, int]:
 
 @client_session.action
 def refuse(cfg: Config, s: State, handler: Handler, retryable: bool) -> Step[State, None]:
-    """The broker refuses `PRODUCER` or `SUBSCRIBE`: a ServiceNotReady is retryable, a TopicTerminated is not."""
+    """The broker refuses PRODUCER or SUBSCRIBE.
+
+    ServiceNotReady is retryable. TopicTerminated ends a producer, and TopicNotFound a consumer.
+    """
     if link_of(s, handler).served != "requested":
         return s, NO_SESSION
     return with_reply(s, handler, Reply("refused", int(retryable)), "none"), None
@@ -77,7 +81,7 @@ def close(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State
 
 @client_session.action
 def finish_transfer(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State, None]:
-    """A broker closes a session whose sends it ignores: phase 2 of PIP-307, or the end of a fenced session."""
+    """The broker closes a session whose sends it ignores: phase 2 of PIP-307, or after it rejected a send."""
     if link_of(s, handler).served != "ignoring":
         return s, NO_SESSION
     return with_reply(s, handler, Reply("close", int(redirect)), "none"), None
@@ -85,7 +89,7 @@ def finish_transfer(cfg: Config, s: State, handler: Handler, redirect: bool) -> 
 
 @client_session.fault
 def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """The broker answers success to a request that it has closed; it opens no session."""
+    """The broker answers success to a request that it has closed. It opens no session."""
     if link_of(s, handler).served != "closed":
         return s, NO_SESSION
     last = last_sequence_id(cfg, s) if handler == "producer" else 0
@@ -94,7 +98,7 @@ def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
 
 @client_session.fault
 def break_connection(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """The connection of a handler breaks: what is in flight is lost, and the handler looks the topic up."""
+    """`ConnectionHandler.connectionClosed`: a connection breaks; commands in flight are lost, and a lookup is next."""
     if link_of(s, handler).phase not in ("waiting", "ready"):
         return s, NOT_NOW
     return disconnected(s, handler), None
@@ -102,7 +106,7 @@ def break_connection(cfg: Config, s: State, handler: Handler) -> Step[State, Non
 
 @client_session.action
 def end_of_topic(cfg: Config, s: State) -> Step[State, str]:
-    """The broker sends the consumer REACHED_END_OF_TOPIC, which needs no answer. Returns what the client does."""
+    """The broker sends the consumer REACHED_END_OF_TOPIC. Returns what the client does."""
     if s.consumer.link.phase != "ready" or s.consumer.link.served != "open":
         return s, NO_SESSION
     if not cfg.unknown_command_disconnects:
@@ -115,15 +119,14 @@ def end_of_topic(cfg: Config, s: State) -> Step[State, str]:
 
 @client_session.action
 def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
-    """A handler handles the next command of its broker. Returns its effect in a word.
+    """A handler handles the next command of its broker. Returns the effect.
 
     success     a producer sends all pending messages again, oldest first; a consumer sends FLOW for its receiver queue
-    refused     a retryable request is sent again; otherwise the handler fails, and so do its pending messages
-    close       the handler connects to the URL; without URL it looks the topic up
-    receipt     completes the oldest pending message; one of an earlier message is ignored, one of a later message ends
-                the connection
+    refused     if it is retryable, the request is sent again; otherwise the handler and its pending messages fail
+    close       the handler connects to the URL, or looks the topic up if there is none
+    receipt     of the oldest pending message, completes it; of a later message, ends the connection; else ignored
     send_error  ends the connection, and all pending messages are sent again; ChecksumError fails the oldest message
-    message     is queued, except messages whose ack is grouped; a corrupt one is acknowledged and dropped
+    message     its messages are queued, except those whose ack is grouped; a corrupt one is acknowledged and dropped
     """
     link = link_of(s, handler)
     if not link.down or link.phase in ("failed", "crashed"):

@@ -1,29 +1,33 @@
 """A client with one producer and one consumer, and every answer that their broker may give.
 
-Models `ProducerImpl`, `ConsumerImpl`, `HandlerBase` and the ack grouping tracker, from the binary protocol and PIP-307.
+Models `ProducerImpl`, `ConsumerImpl`, `ConnectionHandler` (in C++ `HandlerBase`) and
+`PersistentAcknowledgmentsGroupingTracker` (in C++ `AckGroupingTrackerEnabled`), from the binary protocol and PIP-307.
 One step is a call of the application, a command handled by the client, or a command processed by the broker. The broker
-is nondeterministic: it may accept, refuse, ignore, close or break at any time. Guarantees are those of the client.
+is nondeterministic: at any time it may accept, refuse or ignore a command, close a session, or lose the connection. The
+guarantees are those of the client.
 
-    producer      messages are pending until they have a result: a receipt, ChecksumError, a timeout. Sequence ids start
-                  after `last_sequence_id`, or after `initialSequenceId`; a message keeps its sequence id. Every
-                  reconnection sends all pending messages again, in order
-    receipts      in order; one out of order closes the connection, one that names no pending message is ignored
-    permits       FLOW for the whole receiver queue at SUBSCRIBE, then whenever half of it was received; a batch costs a
-                  permit for each of its unacknowledged messages
-    acks          grouped until a flush, which needs a session; individual acks of a batch wait until it is complete,
-                  unless index acks are enabled; a message whose ack is grouped is dropped when it arrives again
-    redelivery    Shared: of single entries. Exclusive: of all messages; the receiver queue is dropped, and so are
-                  messages of the older consumer epoch
+    producer      a message is pending until it has a result: a receipt, a ChecksumError, a timeout or a final refusal.
+                  Sequence ids start after `last_sequence_id`, or after `initialSequenceId`; a message keeps its
+                  sequence id. Every reconnection sends all pending messages again, in order
+    receipts      the receipt of the oldest pending message completes it; one of a later message closes the connection,
+                  any other is ignored
+    permits       FLOW for the whole receiver queue after SUBSCRIBE, then whenever half of it was received; a batch
+                  costs a permit for each of its unacknowledged messages
+    acks          grouped until a flush, which needs a session; individual acks of a batch are tracked until all its
+                  messages are acknowledged, unless index acks are enabled; a message whose ack is grouped is dropped
+                  when it arrives again
+    redelivery    Shared: of single entries. Exclusive: of all unacknowledged messages; the client drops its receiver
+                  queue and the messages of an older consumer epoch
     CLOSE         with URL: one attempt at that broker without lookup. Without URL, or if the attempt fails: a lookup
-    refusal       the request is sent again if the refusal is retryable, also the first request
+    refusal       a request is sent again after a retryable refusal, also the first request
 
-The reference differs from shipped versions in the rules of `Config` (see `fuzz/defects/`). Commands to the client
-are a FIFO queue for each handler, sends are another; FLOW, ACK and REDELIVER reach the broker at once. A broker without
-a session ignores these commands.
+The reference differs from shipped versions in the rules of `Config` (see `fuzz/defects/`). Commands to a handler are
+in a FIFO queue, and sends are in another one; FLOW, ACK and REDELIVER reach the broker at once. A broker without a
+session of the handler ignores these commands.
 
-Not modelled: time (each delay ends at any step), lookups and their redirects, operation timeouts, several brokers by
-name (the log is shared, and fencing is `model/bundle_transfer`), the delay of negative acks (`model/negative_acks`),
-chunks, transactions, dead letters, seek, several consumers but for their acks, ids that an application deserializes.
+Not modelled: time (a delay may end at any step), lookups and their redirects, operation timeouts, names of brokers (the
+log is shared; `model/bundle_transfer` has fencing), the delay of negative acks (`model/negative_acks`), chunks,
+transactions, dead letters, seek, other consumers (only their acks), ids that an application deserializes.
 """
 
 from __future__ import annotations

@@ -32,7 +32,10 @@ def oldest(p: Producer) -> int:
 
 
 def created(cfg: Config, s: State, reply: Reply, again: bool) -> State:
-    """The state after PRODUCER_SUCCESS: the first one starts the sequence ids, each one sends all pending messages."""
+    """`ProducerImpl.connectionOpened`, PRODUCER_SUCCESS: the first one starts the sequence ids.
+
+    Each one sends all pending messages.
+    """
     p, is_set = s.producer, cfg.initial_sequence_id >= 0
     if not again and is_set:
         p = p._replace(published=cfg.initial_sequence_id, next_sequence_id=cfg.initial_sequence_id + 1)
@@ -44,9 +47,9 @@ def created(cfg: Config, s: State, reply: Reply, again: bool) -> State:
 
 @client_session.action
 def send(cfg: Config, s: State) -> Step[State, int]:
-    """The application sends a message: it gets the next sequence id and is pending until it has a result.
+    """`ProducerImpl.sendAsync`: a message gets the next sequence id, and is pending until it has a result.
 
-    Models `sendAsync`. Without a connection the message waits for the next one. Returns the sequence id.
+    Without a session, the message is sent at the next reconnection. Returns the sequence id.
     """
     p = s.producer
     if not p.link.created or p.link.phase in ("failed", "crashed"):
@@ -61,9 +64,9 @@ def send(cfg: Config, s: State) -> Step[State, int]:
 
 @client_session.action
 def time_out(cfg: Config, s: State) -> Step[State, int]:
-    """The oldest pending message has waited for `sendTimeoutMs`: all pending messages fail. Returns their number.
+    """`ProducerImpl.run`: the oldest pending message is older than `sendTimeoutMs`, so all pending messages fail.
 
-    The broker may still store those that are in flight.
+    The broker may still store those in flight. Returns how many failed.
     """
     if not s.producer.pending or s.producer.link.phase == "crashed":
         return refused(s, "not_enabled", "no message is pending")
@@ -78,7 +81,7 @@ def failed_pending(s: State) -> State:
 
 
 def receipted(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
-    """The state after a receipt, and its effect in a word."""
+    """`ProducerImpl.ackReceived`: the state after a receipt, and its effect."""
     p = s.producer
     if p.damaged:
         s = with_link(s, "consumer", s.consumer.link._replace(phase="crashed"))
@@ -92,7 +95,10 @@ def receipted(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
 
 
 def checksum_error(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
-    """The state after SEND_ERROR ChecksumError: the oldest pending message fails if it has this sequence id."""
+    """`ProducerImpl.recoverChecksumError`: the oldest pending message fails if it has this sequence id.
+
+    In C++ `ProducerImpl::removeCorruptMessage`. Returns the state, and the effect.
+    """
     p = s.producer
     if p.pending and sequence == p.pending[0]:
         s = s._replace(producer=p._replace(pending=p.pending[1:], results=(*p.results, False)))
@@ -114,9 +120,9 @@ def is_processing(s: State) -> bool:
 
 @client_session.action
 def store(cfg: Config, s: State) -> Step[State, str]:
-    """The broker stores the next send and answers with a receipt (`handleSend`).
+    """`ServerCnx.handleSend`: the broker stores the next send and answers with a receipt.
 
-    With deduplication, a sequence id up to the highest stored one gets its receipt without being stored.
+    With deduplication, a send is not stored if its sequence id is at most the highest stored one.
     """
     if not is_processing(s):
         return s, NO_SEND
@@ -129,9 +135,10 @@ def store(cfg: Config, s: State) -> Step[State, str]:
 
 @client_session.action
 def send_error(cfg: Config, s: State, checksum: bool) -> Step[State, int]:
-    """The broker does not store the next send and answers SEND_ERROR: its checksum is wrong, or storing it fails.
+    """`ServerCnx.handleSend`: the broker answers the next send with SEND_ERROR and does not store it.
 
-    It ignores later sends of the session, so that none is stored before the rejected one. Returns the sequence id.
+    Its checksum is wrong, or storing it fails. The broker ignores later sends of the session: none is stored before the
+    rejected one (after a wrong checksum only with `checksum_error_ends_session`). Returns the sequence id.
     """
     if not is_processing(s):
         return s, NO_SEND
@@ -156,7 +163,7 @@ def stray_reply(
 ) -> Step[State, str]:
     """The client receives a receipt or ChecksumError that does not name the oldest pending message.
 
-    It is late, repeated, out of order, or names no pending message. Returns what the client does.
+    The reply is late, repeated or out of order, or no message is pending. Returns what the client does.
     """
     p = s.producer
     if p.link.phase != "ready" or (p.pending and sequence == p.pending[0]):

@@ -17,13 +17,13 @@ from model.machine import Machine, Setting
 from model.values import AtLeast, Between, Origin, Rule, record
 
 Handler = Literal["producer", "consumer"]
-#: A state of the client's handler (`HandlerState.State` in parentheses).
+#: The phase of a handler (in parentheses, `HandlerState.State` of Java).
 #: lookup      the next step is a lookup of the topic (Connecting)
 #: redirected  the next step is a connection to the URL of a CLOSE command (Connecting)
 #: waiting     PRODUCER or SUBSCRIBE is sent and not answered (Connecting)
 #: ready       it has received success (Ready)
 #: failed      its request was refused with an error that is not retryable (Failed)
-#: crashed     the client's process is dead; only by the bug of `checksum_error_takes_oldest`
+#: crashed     the client's process is dead; only with `checksum_error_takes_oldest`
 Phase = Literal["lookup", "redirected", "waiting", "ready", "failed", "crashed"]
 #: The session of a handler at the broker.
 #: none       no session
@@ -55,35 +55,55 @@ class Config(NamedTuple):
     shared: Annotated[bool, Setting("subscriptionType", "Exclusive")] = False
 
     #: whether a reconnection before the first receipt takes the sequence ids from the broker's last sequence id again
-    reconnection_restarts_sequence_ids: Annotated[bool, Rule(_OBSERVED, f"true: {_CPP}")] = False
+    reconnection_restarts_sequence_ids: Annotated[
+        bool, Rule(_OBSERVED, f"true: {_CPP}, ProducerImpl::handleCreateProducer")
+    ] = False
     #: whether a ChecksumError that does not name the oldest pending message removes that message from the queue
-    checksum_error_takes_oldest: Annotated[bool, Rule(_OBSERVED, f"true: {_CPP}")] = False
-    #: whether a send that fails its checksum ends the session, at the broker and at the client: a decision of this
-    #: specification, so that no later message is stored before the rejected one is sent again
+    checksum_error_takes_oldest: Annotated[
+        bool, Rule(_OBSERVED, f"true: {_CPP}, ProducerImpl::removeCorruptMessage")
+    ] = False
+    #: whether a send with a wrong checksum ends the session, at the broker and at the client. The reference decides so:
+    #: no later message is stored before the rejected one is sent again
     checksum_error_ends_session: Annotated[
         bool, Rule(Origin.READ, "false: Producer.publishMessage; Pulsar-CPP 4.2.0")
     ] = True
-    #: whether a command that the client does not know, REACHED_END_OF_TOPIC for one, closes the connection
-    unknown_command_disconnects: Annotated[bool, Rule(_OBSERVED, f"true: {_CPP}")] = False
+    #: whether a command that the client does not know, such as REACHED_END_OF_TOPIC, closes the connection
+    unknown_command_disconnects: Annotated[
+        bool, Rule(_OBSERVED, f"true: {_CPP}, ClientConnection::handleIncomingCommand")
+    ] = False
     #: whether the consumer filters messages up to its last cumulative ack for ever, also after a redelivery
-    cumulative_ack_hides_for_ever: Annotated[bool, Rule(_OBSERVED, f"true: {_CPP}")] = False
-    #: whether the batch ack tracker of a redelivered batch starts from the ack set of the MESSAGE command
-    tracker_uses_ack_set: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
+    cumulative_ack_hides_for_ever: Annotated[
+        bool, Rule(_OBSERVED, f"true: {_CPP}, AckGroupingTrackerEnabled::isDuplicate")
+    ] = False
+    #: whether the tracker of a redelivered batch has the messages that the ack set of MESSAGE excludes as acknowledged
+    tracker_uses_ack_set: Annotated[
+        bool, Rule(_OBSERVED, f"false: {_CPP}, ConsumerImpl::receiveIndividualMessagesFromBatch")
+    ] = True
     #: whether the client returns a permit for each message that the ack set excludes, although the broker charged none
     filtered_messages_return_permits: Annotated[
-        bool, Rule(_OBSERVED, f"true: {_CPP}; charge: Consumer.sendMessages")
+        bool,
+        Rule(
+            _OBSERVED,
+            f"true: {_CPP}, ConsumerImpl::receiveIndividualMessagesFromBatch; charge: Consumer.sendMessages",
+        ),
     ] = False
-    #: whether a flush waits until the consumer is ready. Otherwise its acks are dropped without a connection, and
-    #: ignored by a broker that has not answered the SUBSCRIBE
-    flush_waits_for_session: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
+    #: whether a flush waits until the consumer is ready. Otherwise its acks are lost: without a connection the client
+    #: drops them, and a broker that has not answered the SUBSCRIBE ignores them
+    flush_waits_for_session: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}, AckGroupingTrackerEnabled::flush")] = True
     #: whether a CLOSE from the broker cancels the unanswered PRODUCER or SUBSCRIBE of a reconnection
-    close_cancels_request: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
+    close_cancels_request: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}, HandlerBase::grabCnx")] = True
     #: whether the client returns a permit for each message of a batch with a wrong checksum; otherwise one permit
-    corrupt_batch_returns_all_permits: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
+    corrupt_batch_returns_all_permits: Annotated[
+        bool, Rule(_OBSERVED, f"false: {_CPP}, ConsumerImpl::discardCorruptedMessage")
+    ] = True
     #: whether the first SUBSCRIBE is sent again after a retryable refusal
-    first_subscribe_is_retried: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
+    first_subscribe_is_retried: Annotated[
+        bool, Rule(_OBSERVED, f"false: {_CPP}, ConsumerImpl::handleCreateConsumer, HandlerBase::grabCnx")
+    ] = True
     #: whether a request to redeliver all messages empties the receiver queue
-    redelivery_of_all_clears_queue: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
+    redelivery_of_all_clears_queue: Annotated[
+        bool, Rule(_OBSERVED, f"false: {_CPP}, ConsumerImpl::redeliverUnacknowledgedMessages")
+    ] = True
 
 
 class Entry(NamedTuple):
@@ -112,7 +132,7 @@ class Reply(NamedTuple):
 
 @record
 class Link(NamedTuple):
-    """A handler and its connection (`HandlerBase`)."""
+    """A handler and its connection (`ConnectionHandler`; in C++ `HandlerBase`)."""
 
     phase: Phase
     created: bool  # it has been ready at least once
@@ -130,7 +150,7 @@ class Producer(NamedTuple):
     pending: tuple[int, ...]  # sequence ids of the messages without result, oldest first
     results: tuple[bool, ...]  # for each message that has a result, oldest first: whether its callback got success
     up: tuple[Entry, ...]  # sends in flight to the broker, oldest first
-    damaged: bool  # a ChecksumError removed the oldest pending message; only under `checksum_error_takes_oldest`
+    damaged: bool  # the first place of the queue is null; only with `checksum_error_takes_oldest`
 
 
 @record
@@ -147,7 +167,7 @@ class Consumer(NamedTuple):
     tracked: tuple[int, ...]  # only without index acks: acknowledged messages of partly acknowledged batches
     grouped: tuple[int, ...]  # individual acks that the next flush sends
     cumulative: int  # cumulative ack that the next flush sends; -1: none
-    covered: int  # the highest cumulative ack sent; only under `cumulative_ack_hides_for_ever`, else -1
+    covered: int  # the highest cumulative ack that was sent; -1 unless `cumulative_ack_hides_for_ever`
 
 
 @record
@@ -176,11 +196,11 @@ client_session = Machine(
     java={
         "ProducerImpl": "sendAsync",
         "ConsumerImpl": "acknowledgeAsync acknowledgeCumulativeAsync negativeAcknowledge",
-        "HandlerBase": "grabCnx",
+        "ConnectionHandler": "grabCnx",
         "ServerCnx": "handleSend handleProducer handleSubscribe",
     },
 )
-#: Without `crashed`, which only a rule other than the reference reaches.
+#: Without `crashed`, which the reference does not reach.
 client_session.diagrams["handler"] = {
     "lookup": ("waiting",),
     "redirected": ("waiting", "lookup"),
@@ -191,10 +211,10 @@ client_session.diagrams["handler"] = {
 
 @client_session.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """The state with everything reset that no later step reads.
+    """The state with every value reset that no later step reads.
 
-    The broker delivers no acknowledged entries, so the read position of a ready consumer is past them; without a
-    session there is neither position nor permit. The last published sequence id matters to one rule only.
+    The read position of a ready consumer is moved past acknowledged entries, which the broker does not deliver. Without
+    a session, read position and permits are reset. The last published sequence id is kept only if a rule reads it.
     """
     if not cfg.reconnection_restarts_sequence_ids and s.producer.published != -1:
         s = s._replace(producer=s.producer._replace(published=-1))
@@ -228,7 +248,7 @@ def with_reply(s: State, handler: Handler, reply: Reply, served: Served | None =
 
 
 def disconnected(s: State, handler: Handler, phase: Phase = "lookup") -> State:
-    """The state after a handler lost or gave up its connection: what is in flight in either direction is lost."""
+    """The state after a handler lost or gave up its connection: the commands in flight in both directions are lost."""
     link = link_of(s, handler)._replace(phase=phase, served="none", down=())
     s = with_link(s, handler, link)
     if handler == "producer":
@@ -237,9 +257,10 @@ def disconnected(s: State, handler: Handler, phase: Phase = "lookup") -> State:
 
 
 def last_sequence_id(cfg: Config, s: State) -> int:
-    """The highest persisted sequence id of the producer (`MessageDeduplication.getLastPublishedSequenceId`).
+    """`MessageDeduplication.getLastPublishedSequenceId`: the highest sequence id of the producer; -1: none.
 
-    Without deduplication the broker has none.
+    It is the highest one that the broker received. In the model a received send is stored in the same step, or fails.
+    Without deduplication it is -1.
     """
     return max([entry.sequence for entry in s.log], default=-1) if cfg.deduplication else -1
 
