@@ -24,18 +24,17 @@ WORST = 12
 
 _HEAD = """# Known defects
 
-Defects of shipped versions of Apache Pulsar and of proposals, the most severe first. Each has symptom, mechanism and
-consequence, then
+These are defects of Apache Pulsar and of proposals, the most severe first. The heading of a defect is the modelled
+component and an id. The text says the symptom, the mechanism and the consequence. Then follow
 
-- **versions**: the affected releases, and the origin of this knowledge: `recorded` (traces of the real class),
-  `observed` (in a real client or broker), `read` (in the source) or `inferred` (from other rules); "master 2026-07"
-  is master at that date;
+- **versions**: the affected versions; "master 2026-07" is Pulsar's master branch in July 2026. In parentheses, how we
+  know of the defect: `recorded` (traces of the real class show it), `observed` (a real client or broker did it),
+  `read` (in the source) or `inferred` (from other rules). Then a profile that has the defect;
 - **upstream**: the issue or pull request, if we know one;
-- **violates**: the property that fails if `reference` gets the profile's values of the named rules.
+- **violates**: the property that fails, and the rules of the profile that cause it.
 
-`brokerproof evidence COMPONENT` finds and shrinks the defects of a component, `brokerproof fuzz COMPONENT --profile
-PROFILE --property PROPERTY` finds one. This page is generated from the tables beside it:
-`python -m fuzz.defects.page > fuzz/defects/README.md`.
+`brokerproof evidence COMPONENT --defect ID` finds a defect by fuzzing, and prints a shrunk trace. This page is
+generated from the tables beside it: `python -m fuzz.defects.page > fuzz/defects/README.md`.
 """
 #: An issue or pull request: repository and number.
 ISSUE = re.compile(r"(apache/[\w-]+)#(\d+)")
@@ -61,18 +60,18 @@ def page_of(defects: Sequence[Defect]) -> str:
                 f"- violates `{row.property}`, because of {rules}\n",
             ]
     lines.append("## Suspected defects\n")
-    lines.append("What reading the code or a report made us suspect, the decision, and the commands that show it.\n")
+    lines.append("Each item has a suspicion from a report or the source, the decision, and commands that show it.\n")
     for case in [case for name in subject_names() for case in suspected(name)]:
         shown_by = "\n".join(f"      {command}" for command in case.commands())
         lines.append(f"- {case.component}: {linked(case.suspicion)} **{linked(case.decision)}**\n\n{shown_by}\n")
     lines.append("## Upstream reports\n")
-    lines.append("Each report that a model shows, with the defect, the seeded bug (*) or the test that shows it.\n")
+    lines.append("These reports to Pulsar are shown by a defect above, by a seeded bug (*), or by a test.\n")
     for name in subject_names():
         shown = shown_reports(name)
         each = ", ".join(f"{linked(report)} {', '.join(ids)}" for report, ids in shown.items())
         lines += [f"- {name}, {len(shown)} of them: {each}"] if shown else []
     lines.append("\n## Reports outside the models\n")
-    lines.append("Each report has the reason why the component's model cannot show it.\n")
+    lines.append("The model of the component cannot show these reports, for the given reasons.\n")
     for name in subject_names():
         lines += [f"- {name}: {linked(report)}. {why}" for report, why in not_expressible(name).items()]
     return "\n".join(lines).rstrip("\n")
