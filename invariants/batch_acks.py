@@ -142,8 +142,9 @@ def individual_ack_intersects_remaining_messages(cfg: Config, before: State, eve
 
 @always(batch_acks, on=("ack_cumulative",))
 def cumulative_ack_acknowledges_up_to_its_message(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a cumulative ack, no message before its entry is left, and of the entry those left before and in the ack
-    set.
+    """After a cumulative ack, all messages before its entry are acknowledged.
+
+    Of its entry, those messages remain that remained before and that the ack set leaves.
     """
     if is_error(event):
         return True
@@ -313,7 +314,7 @@ def mark_delete_position_is_before_first_undeleted_entry(cfg: Config, s: State) 
 def mark_delete_position_moves_back_only_by_reset(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The mark-delete position moves back only by a reset or a recovery.
 
-    It takes along the read position, which is never before it. Otherwise only reads, resets and recoveries move the
+    The read position is always after it, and advances with it. Otherwise only reads, resets and recoveries move the
     read position.
     """
     if may_undo_acks(before, event) or event.name == "end_read":
@@ -352,7 +353,7 @@ def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event:
 
 @always(batch_acks, on=RESTARTS)
 def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a recovery, each acknowledged message was acknowledged before, or is by the reset that a crash survives."""
+    """After a recovery, every acknowledged message was acknowledged before, or by a reset whose record survives."""
     if is_error(event):
         return True
     known, found = unacked_messages(cfg, before), unacked_messages(cfg, after)
@@ -415,10 +416,7 @@ def record_respects_configured_limits(cfg: Config, s: State) -> bool:
 
 @always(batch_acks)
 def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record of memory, written or stored by a clean close, has the lowest ranges and ack sets up to the limits:
-
-    those next to the mark-delete position.
-    """
+    """A write of memory, and a clean close, keep the lowest ranges and the lowest ack sets, up to the limits."""
     write, is_close = after.writing, event.name == "reopen" and not is_error(event)
     if not is_close and (write is None or write is before.writing or write.to_apply is not None):
         return True
@@ -494,7 +492,7 @@ def open_tickets(s: State) -> list[int]:
 
 @sometimes(batch_acks, on=("ack_individual",))
 def last_message_of_batch_is_acked(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry with an ack set is deleted by an ack set that leaves other messages."""
+    """An ack set deletes an entry although it leaves messages: earlier acks have acknowledged those."""
     if is_error(event):
         return False
     ack_sets = {p.entry: p.remaining for p in before.acks.partial}

@@ -299,7 +299,7 @@ def timer_runs_only_to_redeliver(cfg: Config, before: State, event: Event, after
 def consumer_failure_keeps_later_nacks(cfg: Config, before: State, event: Event, after: State) -> bool:
     """If the consumer throws, nacks that are not due stay pending, and the timer is armed for them.
 
-    It throws whenever nacks are removed.
+    `fail_redelivery` throws whenever it removes nacks.
     """
     if before.status != "open":
         return True

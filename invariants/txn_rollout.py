@@ -222,9 +222,10 @@ def ended_transaction_is_not_reopened(cfg: Config, before: State, event: Event, 
 
 @always(txn_rollout, on=("end_transaction", "end_transactions"))
 def ending_deletes_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A transaction that ends is no longer open; its record is deleted if it can be, and an entry with its last one.
+    """A transaction that ends is no longer open. Its record is deleted if it can be.
 
-    Other entries and the ledgers stay. The outcome of one is the number of records that its entry keeps.
+    An entry is deleted with its last record; other entries and the ledgers stay. The outcome of
+    `end_transaction` is the number of records that its entry keeps.
     """
     if isinstance(event.outcome, Refused):
         return True

@@ -45,10 +45,10 @@ def deleted_entries(acks: Acks) -> int:
 
 @always(txn_log)
 def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected exactly if the store or its replay is not at that point, the transaction is not ongoing or one
-    too many, the ledger or the cursor does not work, or there is nothing to complete.
+    """A call is rejected exactly if the status of the store does not allow it, its transaction is not ongoing,
+    `max_active` transactions are, the ledger or the cursor does not work, or there is nothing to complete.
 
-    Transactions whose NEW record is not durable yet do not count. Too many are reported in any status.
+    Transactions whose NEW record is not durable yet do not count. `too_many` is the answer in any status.
     """
     s, wrong = before, False
     match event.name:
@@ -160,7 +160,7 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 
 @always(txn_log, on=("fail_write", "fail_ledger_creation", "fence", "reopen", "crash"))
 def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A failed append completes all entries in flight with one result, and as many as survive are in the log.
+    """A failed append completes all entries in flight with one result; those that are durable are in the log.
 
     A store that is opened has exactly the persisted deletions; without batch index deletion, only those of whole
     entries. It reads from the mark-delete position on, with deletions that succeed and an empty ledger, and continues

@@ -72,7 +72,10 @@ batch_acks = Machine(
     start,
     source="PIP-54",
     java={
-        "ManagedCursorImpl": "asyncDelete asyncMarkDelete isCursorDataFullyPersistable asyncResetCursor",
+        "ManagedCursorImpl": (
+            "asyncDelete asyncMarkDelete asyncReadEntries flush persistPositionToLedger persistPositionToMetaStore "
+            "isCursorDataFullyPersistable asyncResetCursor asyncClose"
+        ),
         "OpAddEntry": "",
     },
 )
@@ -260,7 +263,7 @@ def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, g
 
 @batch_acks.action
 def begin_read(cfg: Config, s: State) -> Step[State, None]:
-    """Starts a read; writes and resets are queued until it ends."""
+    """`asyncReadEntries`: starts a read; writes and resets are queued until it ends."""
     if s.reading:
         return refused(s, "illegal_state", "a read is in flight")
     return s._replace(reading=True), None
@@ -268,7 +271,10 @@ def begin_read(cfg: Config, s: State) -> Step[State, None]:
 
 @batch_acks.action
 def end_read(cfg: Config, s: State) -> Step[State, Delivered | None]:
-    """Delivers the next entry that is not deleted, with its ack set; None if there is none. Queued operations start."""
+    """`asyncReadEntries` completes: delivers the next entry that is not deleted, with its ack set.
+
+    Returns None if there is no such entry. Queued operations start.
+    """
     if not s.reading:
         return refused(s, "illegal_state", "no read is in flight")
     s = s._replace(reading=False)
@@ -309,7 +315,7 @@ def with_queue_started(cfg: Config, s: State) -> State:
 
 @batch_acks.action
 def flush(cfg: Config, s: State) -> Step[State, bool]:
-    """Starts a write of memory, or queues it behind the read or write in flight; returns whether it started."""
+    """`flush`: starts a write of memory, or queues it behind what is in flight; returns whether it started."""
     if not s.dirty:
         return s, False
     if not is_busy(s):
@@ -321,7 +327,7 @@ def flush(cfg: Config, s: State) -> Step[State, bool]:
 
 @batch_acks.action
 def written(cfg: Config, s: State) -> Step[State, Written]:
-    """Completes the write: a recovery finds its record. The write of a reset changes memory to the state after it."""
+    """`persistPositionToLedger` completes: a recovery finds the record. After the write of a reset, memory changes."""
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     return stored(cfg, s, s.writing, s.writing.record)
@@ -342,7 +348,7 @@ def tickets(write: Write) -> tuple[int, ...]:
 
 @batch_acks.fault
 def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, Written]:
-    """The cursor ledger rejects the record; the metadata store takes it, or everything stays dirty."""
+    """`persistPositionToLedger` fails; `persistPositionToMetaStore` stores the record, or everything stays dirty."""
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     write = s.writing
@@ -405,7 +411,7 @@ def crash(cfg: Config, s: State, write_survives: bool) -> Step[State, None]:
 
 @batch_acks.action
 def reopen(cfg: Config, s: State, batch_acks: bool) -> Step[State, None]:
-    """Clean close and reopen, with or without batch-index acks: memory is written and recovered.
+    """`asyncClose` and a reopening, with or without batch-index acks: memory is written and recovered.
 
     With at most `max_ranges_in_metadata` ranges the record goes to the metadata store, otherwise to the cursor ledger.
     """

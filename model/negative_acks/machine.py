@@ -223,7 +223,7 @@ negative_acks = Machine(
     Config,
     start,
     source="PIP-393",
-    java={"NegativeAcksTracker": "add triggerRedelivery", "ConsumerImpl": "unAckedChunkedMessageIdSequenceMap"},
+    java={"NegativeAcksTracker": "add triggerRedelivery close", "ConsumerImpl": "unAckedChunkedMessageIdSequenceMap"},
 )
 
 Duration = Annotated[int, AtLeast(0), InUnit("clock_unit")]
@@ -260,7 +260,7 @@ def timer_interval(cfg: Config) -> int:
 
 
 def bucket_time(cfg: Config, due: int) -> int:
-    """Returns the bucket time of a due time (`trimLowerBit`)."""
+    """`trimLowerBit`: returns the bucket time of a due time."""
     unit = 1 if cfg.precision_unit == "clock_units" else UNITS_PER_MS[cfg.clock_unit]
     return trim_lower_bits(due, cfg.precision_bits, unit)
 
@@ -374,7 +374,7 @@ def trigger_redelivery(cfg: Config, s: State) -> tuple[State, tuple[MessageId, .
 def nack(
     cfg: Config, s: State, entry: Position, redelivery_count: RedeliveryCount | None, message_id: NackedId
 ) -> Step[State, Nacked]:
-    """Adds an entry to the bucket of its due time and arms the timer (`NegativeAcksTracker.add`).
+    """`NegativeAcksTracker.add`: adds an entry to the bucket of its due time and arms the timer.
 
     `negativeAcknowledge(Message)` passes a redelivery count, `negativeAcknowledge(MessageId)` passes None; `message_id`
     is the rest of the message id in both cases. With the default rules, earlier nacks of the entry stay pending, and a
@@ -410,7 +410,7 @@ def nack(
 def receive_chunks(
     cfg: Config, s: State, last_chunk: Position, partition: Annotated[int, AtLeast(-1)], chunks: tuple[Position, ...]
 ) -> Step[State, None]:
-    """Stores the positions of a received message's chunks (`unAckedChunkedMessageIdSequenceMap`)."""
+    """`unAckedChunkedMessageIdSequenceMap`: stores the positions of a received message's chunks."""
     if len(chunks) < 2:
         return refused(s, "illegal_argument", f"a chunked message has at least 2 chunks, got {len(chunks)}")
     message = ChunkedMessage(MessageId(last_chunk, partition, "chunk", chunks[0]), chunks)
@@ -425,7 +425,7 @@ def ack(cfg: Config, s: State, entry: Position) -> Step[State, None]:
 
 @negative_acks.action
 def close(cfg: Config, s: State) -> Step[State, None]:
-    """Closes the tracker: removes pending nacks and cancels the timer. Idempotent.
+    """`NegativeAcksTracker.close`: removes pending nacks and cancels the timer. Idempotent.
 
     The consumer is closed too; the broker redelivers its unacknowledged messages.
     """
@@ -442,7 +442,7 @@ def close(cfg: Config, s: State) -> Step[State, None]:
 
 @negative_acks.action
 def advance_time(cfg: Config, s: State, by: Duration, timer_lag: Duration) -> Step[State, Elapsed]:
-    """Advances the clock. The timer task runs `timer_lag` after each deadline.
+    """Advances the clock. The timer task (`triggerRedelivery`) runs `timer_lag` after each deadline.
 
     A run that is due after the end of the step belongs to a later step.
     """
@@ -463,7 +463,7 @@ def advance_time(cfg: Config, s: State, by: Duration, timer_lag: Duration) -> St
 
 @negative_acks.action
 def run_timer_task(cfg: Config, s: State) -> Step[State, Redelivery | None]:
-    """Runs a timer task that had already started when its timer was re-armed or cancelled (`triggerRedelivery`).
+    """`triggerRedelivery`: runs a timer task that had already started when its timer was re-armed or cancelled.
 
     All other runs are part of `advance_time`.
     """
@@ -479,7 +479,7 @@ def run_timer_task(cfg: Config, s: State) -> Step[State, Redelivery | None]:
 
 @negative_acks.fault
 def fail_redelivery(cfg: Config, s: State) -> Step[State, Redelivery | None]:
-    """Runs the timer task; the consumer throws. Due nacks are lost; the timer is re-armed for other pending nacks."""
+    """`triggerRedelivery`, and the consumer throws: due nacks are lost; the timer is re-armed for other nacks."""
     before = s
     s, outcome = run_timer_task(cfg, before)
     if isinstance(outcome, Redelivery):

@@ -42,7 +42,7 @@ class LogIndex(NamedTuple):
 
 
 def next_lag(lag: Lag, keys: int) -> int:
-    """Returns the number of records that add the next key (`LogIndexLagBackoff.next`): `minimum * keys ** exponent`."""
+    """`LogIndexLagBackoff.next`: returns the number of records that add the next key, `minimum * keys ** exponent`."""
     if keys == 0:
         return lag.minimum
     records = lag.minimum * int(keys**lag.exponent)
@@ -55,7 +55,7 @@ def empty_index(lag: Lag) -> LogIndex:
 
 
 def with_entry(lag: Lag, index: LogIndex, records: int, ack_position: int, log_position: int) -> LogIndex:
-    """Returns the index with one more log entry (`MLPendingAckStore.handleMetadataEntry`).
+    """`MLPendingAckStore.handleMetadataEntry`: returns the index with one more log entry.
 
     `ack_position` is the last entry that its records acknowledge. It is -1 if the entry has only commits and aborts;
     then no key is added. A key with the same position of the topic is overwritten.
@@ -71,9 +71,9 @@ def with_entry(lag: Lag, index: LogIndex, records: int, ack_position: int, log_p
 
 
 def without_acked(lag: Lag, index: LogIndex, first_unacked: int) -> tuple[LogIndex, int]:
-    """Returns the index without keys below the persisted `first_unacked`, and the number of log entries to mark-delete.
+    """`MLPendingAckStore.clearUselessLogData`: removes the keys up to the persisted mark-delete position of the topic.
 
-    Models `MLPendingAckStore.clearUselessLogData`: the log is mark-deleted at the last removed key.
+    The log is mark-deleted at the last removed key. Returns the index and the number of log entries to mark-delete.
     """
     removed = sum([key.ack_position < first_unacked for key in index.keys])
     if not removed:

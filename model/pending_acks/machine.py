@@ -104,8 +104,10 @@ pending_acks = Machine(
             "commitTxn abortTxn initPendingAckStore completeHandleFuture "
             "closeAsync"
         ),
-        "MLPendingAckStore": "",
+        "MLPendingAckStore": "appendCommon",
         "PendingAckReplay": "",
+        "FillEntryQueueCallback": "",
+        "PersistentSubscription": "acknowledgeMessage",
         "LogIndexLagBackoff": "",
         "TxnLogBufferedWriter": "",
         "ManagedCursorImpl": "persistPositionToLedger",
@@ -151,7 +153,10 @@ def with_append(cfg: Config, s: State, request: Request) -> State:
 
 
 def accepted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
-    """Returns the state after a ready handle takes a request, its reply, and the reason if it conflicts, else ''."""
+    """`internal{Individual,Cumulative}AcknowledgeMessage`, `internalCommitTxn`, `internalAbortTxn`: a ready handle.
+
+    Returns the state after it takes the request, its reply, and the reason if the request conflicts, else ''.
+    """
     record = request.record
     if record.op == "ack":
         why = conflict(cfg, s, record) if cfg.conflict_check == "before_append" else ""
@@ -197,7 +202,7 @@ def invalid_ack_set(cfg: Config, entry: int, ack_set: int | None) -> str:
 
 @pending_acks.action
 def ack_individual(cfg: Config, s: State, txn: Txn, acks: tuple[AckArgument, ...]) -> Step[State, Reply]:
-    """A transaction acks positions individually (`individualAcknowledgeMessage`).
+    """`PendingAckHandleImpl.individualAcknowledgeMessage`: a transaction acks positions individually.
 
     The request fails with `TransactionConflictException` if one of its messages is acknowledged in the subscription,
     pending individually in any transaction, its own included, or pending cumulatively in another one. A whole entry
@@ -216,7 +221,7 @@ def ack_individual(cfg: Config, s: State, txn: Txn, acks: tuple[AckArgument, ...
 
 @pending_acks.action
 def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Number | None) -> Step[State, Reply]:
-    """A transaction acks everything up to a position cumulatively (`cumulativeAcknowledgeMessage`).
+    """`PendingAckHandleImpl.cumulativeAcknowledgeMessage`: a transaction acks everything up to a position.
 
     The request fails with `TransactionConflictException` if the position is at or before the mark-delete position, if
     another transaction has a cumulative ack, if its own cumulative ack is already at or after the position, or if
@@ -234,13 +239,13 @@ def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Numb
 
 @pending_acks.action
 def commit(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State, Reply]:
-    """The coordinator commits a transaction and reports its low watermark (`commitTxn`)."""
+    """`PendingAckHandleImpl.commitTxn`: the coordinator commits a transaction and reports its low watermark."""
     return received(cfg, s, LogRecord("commit", False, txn, ()), low_watermark)
 
 
 @pending_acks.action
 def abort(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State, Reply]:
-    """The coordinator aborts a transaction and reports its low watermark (`abortTxn`)."""
+    """`PendingAckHandleImpl.abortTxn`: the coordinator aborts a transaction and reports its low watermark."""
     return received(cfg, s, LogRecord("abort", False, txn, ()), low_watermark)
 
 
@@ -249,7 +254,10 @@ def abort(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State,
 
 @pending_acks.action
 def acknowledge(cfg: Config, s: State, entry: Number, ack_set: Number | None) -> Step[State, None]:
-    """A consumer acks an entry, or batch indexes of it, outside of transactions; pending acks are not checked."""
+    """`PersistentSubscription.acknowledgeMessage`: a consumer acks an entry or batch indexes, without transaction.
+
+    Pending acks are not checked.
+    """
     invalid = invalid_ack_set(cfg, entry, ack_set)
     if invalid:
         return refused(s, "illegal_argument", invalid)
@@ -259,7 +267,7 @@ def acknowledge(cfg: Config, s: State, entry: Number, ack_set: Number | None) ->
 
 @pending_acks.action
 def persist(cfg: Config, s: State) -> Step[State, bool]:
-    """The cursor is persisted (`ManagedCursorImpl.persistPositionToLedger`); returns whether it had changed."""
+    """`ManagedCursorImpl.persistPositionToLedger`: persists the cursor; returns whether it had changed."""
     return (s, False) if s.durable_cursor == s.cursor else (s._replace(durable_cursor=s.cursor), True)
 
 
@@ -268,7 +276,7 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 
 @pending_acks.action
 def flush(cfg: Config, s: State) -> Step[State, int]:
-    """The buffered records are sent as one log entry (`TxnLogBufferedWriter`); returns their number."""
+    """`TxnLogBufferedWriter`: the buffered records are sent as one log entry; returns their number."""
     if not s.buffer:
         return refused(s, "not_enabled", "the buffer is empty")
     return s._replace(buffer=(), in_flight=(*s.in_flight, s.buffer)), len(s.buffer)
@@ -316,7 +324,7 @@ def with_pending_ack(s: State, record: LogRecord) -> State:
 
 
 def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual_acks: bool) -> State:
-    """Returns the state after a commit or abort applied its low watermark (`handleLowWaterMark`, #15530, #15592)."""
+    """`handleLowWaterMark`: returns the state after a commit or abort applied its low watermark (#15530, #15592)."""
     if cfg.low_watermark_aborts == "from_first" and not had_individual_acks:
         return s
     if low_watermark > s.low_watermark:
@@ -400,22 +408,23 @@ def reply_to(request: Request, result: str) -> list[Reply]:
 
 @pending_acks.action
 def written(cfg: Config, s: State) -> Step[State, Effects]:
-    """The append of the first entry in flight succeeds: its records are applied, and their futures complete in order.
+    """`MLPendingAckStore.appendCommon`: the first entry in flight is durable; its records are applied in order.
 
-    If the handle is not ready, the futures fail. The records are durable all the same, and replay applies them.
+    Their futures complete in order. If the handle is not ready, the futures fail. The records are durable all the same,
+    and replay applies them.
     """
     return completed(cfg, s, False)
 
 
 @pending_acks.fault
 def cursor_refuses(cfg: Config, s: State) -> Step[State, Effects]:
-    """The append of the first entry in flight succeeds, and the cursor rejects the acks that its records commit."""
+    """`MLPendingAckStore.appendCommon` succeeds, and the cursor rejects the acks that the records commit."""
     return completed(cfg, s, True)
 
 
 @pending_acks.fault
 def write_fails(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
-    """The append of the first entry in flight fails, and the entry may be durable: the futures of its requests fail.
+    """`MLPendingAckStore.appendCommon` fails for the first entry in flight, which may be durable: its futures fail.
 
     The status of the handle becomes error, and the buffered requests fail, too.
     """
@@ -463,7 +472,7 @@ def initializing(cfg: Config, s: State) -> State:
 
 @pending_acks.action
 def open_store(cfg: Config, s: State) -> Step[State, None]:
-    """The handle is opened or reopened, and its replay starts (`initPendingAckStore`); no entry may be in flight."""
+    """`initPendingAckStore`: the handle is opened or reopened, and its replay starts; no entry may be in flight."""
     if s.status in ("initializing", "ready"):
         return refused(s, "not_enabled", "the handle is open")
     if s.in_flight:
@@ -478,7 +487,7 @@ def replay_is_complete(s: State) -> bool:
 
 @pending_acks.action
 def read_entry(cfg: Config, s: State) -> Step[State, int]:
-    """The replay processes the next log entry (`PendingAckReplay`); returns the number of log entries mark-deleted.
+    """`PendingAckReplay`: the replay processes the next log entry; returns the number of log entries mark-deleted.
 
     In a broker before #26369 that has kept the log's cursor, nothing is left to read, and the replay waits for the LAC
     forever (#16240).
@@ -495,7 +504,7 @@ def read_entry(cfg: Config, s: State) -> Step[State, int]:
 
 
 def ready(cfg: Config, s: State) -> tuple[State, Effects]:
-    """Returns the ready handle, which has taken the queued requests in order (`handleCacheRequest`, #13481)."""
+    """`handleCacheRequest`: returns the ready handle, which has taken the queued requests in order (#13481)."""
     queue = s.accept_queue
     s = s._replace(status="ready", replayed=0, failed_reads=0, accept_queue=())
     if cfg.replay_rewinds:
@@ -512,7 +521,7 @@ def ready(cfg: Config, s: State) -> tuple[State, Effects]:
 
 @pending_acks.action
 def end_replay(cfg: Config, s: State) -> Step[State, Effects]:
-    """The whole log is replayed: the handle is ready and takes the queued requests (`completeHandleFuture`)."""
+    """`completeHandleFuture`: the whole log is replayed; the handle is ready and takes the queued requests."""
     if s.status != "initializing" or not replay_is_complete(s):
         return refused(s, "not_enabled", "no replay is complete")
     return ready(cfg, s)
@@ -520,7 +529,7 @@ def end_replay(cfg: Config, s: State) -> Step[State, Effects]:
 
 @pending_acks.fault
 def read_fails(cfg: Config, s: State, stops: bool) -> Step[State, Effects]:
-    """A read of the replay fails; a read that fails for good (`stops`) is not retried.
+    """`FillEntryQueueCallback`: a read of the replay fails; one that fails for good (`stops`) is not retried.
 
     Any other failed read is retried. The replay fails at a read that stops it, or at the `max_failed_reads`-th failure
     in a row; the queued requests fail with it.
@@ -539,7 +548,7 @@ def read_fails(cfg: Config, s: State, stops: bool) -> Step[State, Effects]:
 
 @pending_acks.action
 def close(cfg: Config, s: State) -> Step[State, Effects]:
-    """The handle is closed (`PendingAckHandleImpl.closeAsync`): queued and buffered requests fail.
+    """`PendingAckHandleImpl.closeAsync`: the handle is closed; queued and buffered requests fail.
 
     Appends in flight still complete.
     """

@@ -63,7 +63,7 @@ def with_committed_acks(cfg: Config, s: State, ended: Ended) -> State:
 
 
 def with_replayed(cfg: Config, s: State, record: LogRecord) -> State:
-    """Returns the state after one record is replayed (`MLPendingAckReplyCallBack.handleMetadataEntry`)."""
+    """`MLPendingAckReplyCallBack.handleMetadataEntry`: returns the state after one record is replayed."""
     if record.op == "ack":
         return with_replayed_cumulative(cfg, s, record) if record.cumulative else with_replayed_acks(cfg, s, record)
     ended = ended_acks(cfg, s, record, replayed=True)
@@ -72,7 +72,7 @@ def with_replayed(cfg: Config, s: State, record: LogRecord) -> State:
 
 
 def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
-    """Returns the state after an individual ack is replayed (`handleIndividualAckRecover`).
+    """`handleIndividualAckRecover`: returns the state after an individual ack is replayed.
 
     A record that conflicts with pending acks is dropped: it was rejected, by a broker that appends before it checks.
     """
@@ -88,7 +88,7 @@ def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
 
 
 def with_replayed_cumulative(cfg: Config, s: State, record: LogRecord) -> State:
-    """Returns the state after a cumulative ack is replayed (`handleCumulativeAckRecover`).
+    """`handleCumulativeAckRecover`: returns the state after a cumulative ack is replayed.
 
     The record is dropped if its entry is at or before the persisted mark-delete position, or if it was rejected. A
     shipped `MLPendingAckReplyCallBack` drops its ack set.

@@ -85,7 +85,10 @@ txn_log = Machine(
             "addAckedPartitionToTxn updateTxnStatus getLowWaterMark "
             "replayComplete"
         ),
-        "MLTransactionLogImpl": "",
+        "MLTransactionLogImpl": "append initialize closeAsync",
+        "TxnLogBufferedWriter": "",
+        "ManagedLedgerImpl": "trimConsumedLedgersInBackground",
+        "ManagedCursorImpl": "persistPositionToLedger",
         "TransactionTimeoutTrackerImpl": "",
         "TransactionRecoverTracker": "",
     },
@@ -113,11 +116,11 @@ def not_found(s: State, txn: int) -> tuple[State, Refused]:
 
 @txn_log.action
 def new_transaction(cfg: Config, s: State, timeout_ms: Annotated[int, AtLeast(0)]) -> Step[State, Completions]:
-    """Begins a transaction with the next id (`MLTransactionMetadataStore.newTransaction`).
+    """`MLTransactionMetadataStore.newTransaction`: begins a transaction with the next id.
 
-    The request is rejected at `max_active` ongoing transactions, whatever the status of the store. Transactions whose
-    NEW record is not durable yet do not count. The transaction exists once its NEW record is durable. An id whose
-    record fails is not reused before a restart.
+    The request is rejected at `max_active` ongoing transactions, whatever the status of the store
+    (`ReachMaxActiveTxnException`). Transactions whose NEW record is not durable yet do not count. The transaction
+    exists once its NEW record is durable. An id whose record fails is not reused before a restart.
     """
     if 0 < cfg.max_active <= len(s.txns):
         return refused(s, "too_many", f"{len(s.txns)} transactions are ongoing")
@@ -136,7 +139,7 @@ def add_participant(
     op: Literal["ADD_PARTITION", "ADD_SUBSCRIPTION"],
     name: Annotated[int, AtLeast(0)],
 ) -> Step[State, Completions]:
-    """Adds a partition or subscription to a transaction (`addProducedPartitionToTxn`, `addAckedPartitionToTxn`).
+    """`addProducedPartitionToTxn`, `addAckedPartitionToTxn`: adds a partition or subscription to a transaction.
 
     The transaction must be OPEN when the record is durable; the status is not checked before the append.
     """
@@ -149,7 +152,7 @@ def add_participant(
 
 @txn_log.action
 def update_status(cfg: Config, s: State, txn: Annotated[int, AtLeast(0)], to: Target) -> Step[State, Completions]:
-    """Updates the status of a transaction (`updateTxnStatus`).
+    """`updateTxnStatus`: updates the status of a transaction.
 
     The expected status is compared when the record is durable. If the transaction already has the new status, the
     request succeeds without an append.
@@ -166,7 +169,7 @@ def update_status(cfg: Config, s: State, txn: Annotated[int, AtLeast(0)], to: Ta
 
 @txn_log.action
 def low_watermark(cfg: Config, s: State) -> Step[State, int]:
-    """Returns the low watermark: every transaction up to it has ended (`getLowWaterMark`)."""
+    """`getLowWaterMark`: returns the low watermark; every transaction up to it has ended."""
     if s.status != "ready":
         return not_ready(s)
     watermark = low_watermark_of(cfg, s)
@@ -174,10 +177,10 @@ def low_watermark(cfg: Config, s: State) -> Step[State, int]:
 
 
 def low_watermark_of(cfg: Config, s: State) -> int:
-    """The id before the first ongoing transaction.
+    """Returns the id before the first ongoing transaction.
 
-    Without one, it is the last id in the log, or the id before the first pending NEW if that is lower: an id that is
-    not in the log may be assigned again after a crash. Master of 2026-07 returns 0.
+    If no transaction is ongoing, it is the last id in the log, or the id before the first pending NEW if that is lower:
+    an id that is not in the log may be assigned again after a crash. Master of 2026-07 returns 0.
     """
     if s.txns:
         return s.txns[0].id - 1
@@ -189,7 +192,7 @@ def low_watermark_of(cfg: Config, s: State) -> int:
 
 @txn_log.action
 def expired(cfg: Config, s: State) -> Step[State, tuple[int, ...]]:
-    """Returns the OPEN transactions past their deadline, earliest first (`TransactionTimeoutTrackerImpl`)."""
+    """`TransactionTimeoutTrackerImpl`: returns the OPEN transactions past their deadline, earliest first."""
     if s.status != "ready":
         return not_ready(s)
     late = [(t.deadline_ms, t.id) for t in s.txns if t.status == "OPEN" and t.deadline_ms < s.now_ms]
@@ -206,7 +209,10 @@ def advance_time(cfg: Config, s: State, by_ms: Annotated[int, AtLeast(0)]) -> St
 
 
 def append(cfg: Config, s: State, record: Record) -> tuple[State, Completions]:
-    """Adds a record to the batch and flushes a full batch; without batching the record is an entry of its own."""
+    """`MLTransactionLogImpl.append`: adds a record to the batch and flushes a full batch.
+
+    Without batching the record is an entry of its own.
+    """
     if not batching_enabled(cfg, s):
         return submit(s, (record,))
     s = s._replace(buffer=(*s.buffer, record))
@@ -219,7 +225,7 @@ def flush_buffer(s: State) -> tuple[State, Completions]:
 
 
 def submit(s: State, entry: Entry) -> tuple[State, Completions]:
-    """Submits an entry to the managed ledger, which creates a ledger if the last one is closed.
+    """`ManagedLedgerImpl.asyncAddEntry`: submits an entry, and creates a ledger if the last one is closed.
 
     A fenced ledger, or one in `WriteFailed`, fails the entry at once; it is not in the log. `WriteFailed` becomes
     `ClosedLedger` (`readyToCreateNewLedger`), so the next append creates a ledger (apache/pulsar#10711, #14738).
@@ -246,13 +252,16 @@ def with_new_ledger(s: State) -> State:
 
 @txn_log.action
 def flush(cfg: Config, s: State) -> Step[State, Completions]:
-    """Submits the current batch, whatever its size (the writer's size and delay triggers)."""
+    """`TxnLogBufferedWriter`: submits the current batch, whatever its size (the size and delay triggers)."""
     return flush_buffer(s) if s.buffer else (s, ())
 
 
 @txn_log.action
 def complete_write(cfg: Config, s: State) -> Step[State, Completions]:
-    """The first entry in flight is durable: its records take effect in order and their futures complete."""
+    """`MLTransactionLogImpl.append`: the first entry in flight is durable; its records take effect in order.
+
+    Their futures complete.
+    """
     if not s.in_flight:
         return refused(s, "illegal_state", "no entry is in flight")
     entry, number = s.in_flight[0], next_entry_number(s)
@@ -270,7 +279,7 @@ def append_to_log(s: State, entry: Entry) -> State:
 
 
 def with_effect(cfg: Config, s: State, record: Record, position: RecordPosition) -> tuple[State, Completion]:
-    """Applies a record that just became durable. The deadline of a new transaction is now plus its timeout."""
+    """Applies a record that has just become durable. The deadline of a new transaction is now plus its timeout."""
     effect = apply_record(s.txns, record, position, s.now_ms + record.timeout_ms)
     if effect.result == "success":
         before, after = find_txn(s.txns, record.txn), find_txn(effect.txns, record.txn)
@@ -288,7 +297,7 @@ def with_effect(cfg: Config, s: State, record: Record, position: RecordPosition)
 
 @txn_log.fault
 def fail_write(cfg: Config, s: State, durable: Durable) -> Step[State, Completions]:
-    """All entries in flight fail with unknown outcome, and the ledger takes no more appends (`WriteFailed`).
+    """`MLTransactionLogImpl.append` fails for all entries in flight, with unknown outcome; the ledger is `WriteFailed`.
 
     The first `durable` entries are in the log. No record takes effect, and the store stops.
     """
@@ -324,7 +333,7 @@ def fail_ledger_creation(cfg: Config, s: State) -> Step[State, Completions]:
 
 @txn_log.fault
 def fence(cfg: Config, s: State, durable: Durable) -> Step[State, Completions]:
-    """Another broker takes the log: later appends and cursor writes fail (`ManagedLedgerFencedException`).
+    """`ManagedLedgerFencedException`: another broker has taken the log; later appends and cursor writes fail.
 
     Entries in flight fail with unknown outcome; the first `durable` of them are in the log.
     """
@@ -356,9 +365,10 @@ def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_log.action
 def trim(cfg: Config, s: State) -> Step[State, int]:
-    """Trims whole ledgers below the persisted mark-delete position, never the last one. Returns the number trimmed.
+    """`trimConsumedLedgersInBackground`: trims ledgers before the persisted mark-delete position; returns their number.
 
-    Trimming rewrites the ledger list, and with it the last assigned id in the ledger properties.
+    Only whole ledgers are trimmed, and never the last one. Trimming rewrites the ledger list, and with it the last
+    assigned id in the ledger properties.
     """
     count, first = 0, s.first_entry
     while count < len(s.ledgers) - 1 and first + s.ledgers[count] <= s.durable.first_unacked:
@@ -375,7 +385,10 @@ def trim(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_log.action
 def persist(cfg: Config, s: State) -> Step[State, bool]:
-    """Persists the cursor's deletions, as far as one `PositionInfo` holds them. Returns false if none was dirty."""
+    """`ManagedCursorImpl.persistPositionToLedger`: persists the cursor's deletions; returns false if none was dirty.
+
+    A `PositionInfo` may hold only a part of them.
+    """
     if s.ledger == "fenced" or not s.deletions_succeed:
         return refused(s, "illegal_state", "the cursor cannot be persisted")
     if not s.dirty:
@@ -388,9 +401,9 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 
 @txn_log.action
 def reopen(cfg: Config, s: State, batching: bool) -> Step[State, Completions]:
-    """Closes the store cleanly, persisting its deletions, and opens it again with the given flag.
+    """`closeAsync`, then `MLTransactionLogImpl.initialize`: closes the store cleanly and opens it with the given flag.
 
-    Buffered records are not written; their requests fail as `closed`.
+    The deletions are persisted. Buffered records are not written; their requests fail as `closed`.
     """
     if s.in_flight:
         return refused(s, "illegal_state", "entries are in flight")
@@ -409,7 +422,9 @@ def crash(cfg: Config, s: State, durable: Durable) -> Step[State, None]:
 
 @txn_log.action
 def replay_entry(cfg: Config, s: State) -> Step[State, int]:
-    """Replays the next entry that is not deleted. Returns the number of records applied.
+    """`MLTransactionLogImpl.TransactionLogReplayer`: replays the next entry that is not deleted.
+
+    Returns the number of records applied.
 
     A record of an unknown transaction is an orphan of one that has ended, and is deleted.
     """
@@ -423,7 +438,7 @@ def replay_entry(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_log.action
 def complete_replay(cfg: Config, s: State) -> Step[State, Recovered]:
-    """The replay reached the end of the log: the store is ready (`replayComplete`).
+    """`replayComplete`: the replay reached the end of the log, and the store is ready.
 
     `TransactionRecoverTracker` gets the COMMITTING and ABORTING transactions, to end them, and the OPEN ones, for the
     timeout tracker.
@@ -437,7 +452,7 @@ def complete_replay(cfg: Config, s: State) -> Step[State, Recovered]:
 
 @txn_log.fault
 def fail_read(cfg: Config, s: State) -> Step[State, Recovered | Failed]:
-    """Reading stops for good before the end of the log; the store does not open."""
+    """`MLTransactionLogImpl.FillEntryQueueCallback`: reading stops for good before the end; the store does not open."""
     if s.status != "replaying":
         return refused(s, "illegal_state", f"the store is {s.status}, not replaying")
     return replay_interrupted(cfg, s)

@@ -53,7 +53,7 @@ class Recovered(NamedTuple):
 
 
 def recovered_id(s: State) -> int:
-    """The last assigned id as opening the log recovers it (`MLTransactionSequenceIdGenerator`).
+    """`MLTransactionSequenceIdGenerator`: returns the last assigned id as opening the log recovers it.
 
     It is `max_local_txn_id` of the last record of the last ledger, or the managed ledger's property of that name if the
     ledger is empty.
@@ -110,7 +110,7 @@ def replayed(cfg: Config, s: State, entry: int) -> tuple[State, int]:
 
 
 def with_replayed(cfg: Config, s: State, record: Record, position: RecordPosition) -> State:
-    """Applies one record at replay (`TransactionLogReplayCallback.handleMetadataEntry`).
+    """`TransactionLogReplayCallback.handleMetadataEntry`, in `MLTransactionMetadataStore.init`: applies one record.
 
     The deadline is start time plus timeout. A transaction that ends is removed from `txnMetaMap` at once; in master of
     2026-07 it stays there until its records are deleted.
@@ -129,7 +129,7 @@ def with_replayed(cfg: Config, s: State, record: Record, position: RecordPositio
 
 
 def completed(s: State) -> tuple[State, Recovered]:
-    """The replay completes: the store is ready. Returns what `TransactionRecoverTracker` holds (`replayComplete`)."""
+    """`replayComplete`: the store is ready. Returns what `TransactionRecoverTracker` holds."""
     outcome = Recovered(
         tuple([t.id for t in s.txns if t.status == "COMMITTING"]),
         tuple([t.id for t in s.txns if t.status == "ABORTING"]),

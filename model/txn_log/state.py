@@ -280,7 +280,7 @@ class Effect(NamedTuple):
 
 
 def apply_record(txns: tuple[Txn, ...], record: Record, position: RecordPosition, deadline_ms: int) -> Effect:
-    """Applies a durable record to the map, live and at replay (`MLTransactionMetadataStore`).
+    """`MLTransactionMetadataStore`, `TxnMetaImpl`: applies a durable record to the map, live and at replay.
 
     A record that ends its transaction removes it from the map and deletes all its positions. A record of an unknown
     transaction, or of one in another status than required, has no effect and is deleted. A second NEW of an ongoing
@@ -316,10 +316,9 @@ def with_participant(t: Txn, record: Record, position: RecordPosition) -> Txn:
 
 @lru_cache(maxsize=4096)
 def deletion_ack_set(size: int, batch_index: int) -> AckSet | None:
-    """The ack set that deletes one record of an entry: every bit but its own is set. None deletes a whole entry.
+    """`TxnBatchedPositionImpl.setAckSetByIndex`: returns the ack set that deletes one record: all bits but its own.
 
-    Models `TxnBatchedPositionImpl.setAckSetByIndex`, which `MLTransactionLogImpl.deletePosition` calls; only a batch
-    size above 1 gets an ack set (apache/pulsar#16685).
+    None deletes the whole entry; only a batch size above 1 gets an ack set (apache/pulsar#16685).
     """
     return None if size == 1 else words_of(all_of(size) & ~(1 << batch_index))
 
@@ -343,9 +342,9 @@ def deletes_batch_indexes(cfg: Config, batching: bool) -> bool:
 
 
 def delete_positions(cfg: Config, s: State, positions: tuple[RecordPosition, ...]) -> State:
-    """Deletes records in memory (`ManagedCursorImpl.asyncDelete`); an entry is deleted with its last record.
+    """`MLTransactionLogImpl.deletePosition`: deletes records in memory; an entry is deleted with its last record.
 
-    If deletions fail nothing changes.
+    If deletions fail, nothing changes.
     """
     if not positions or not s.deletions_succeed:
         return s
@@ -395,7 +394,7 @@ def prefix_of(acks: Acks, kept: Acks) -> Acks:
 
 
 def closed_cursor(cfg: Config, s: State) -> Acks:
-    """The persisted deletions after a clean close (`ManagedCursorImpl.asyncClose`).
+    """`ManagedCursorImpl.asyncClose`: returns the persisted deletions after a clean close.
 
     With at most `max_ranges_in_metadata` ranges in memory they go to the metadata store. If the log is fenced
     or deletions fail, those that were persisted before stay.

@@ -52,7 +52,7 @@ from model.txn_writer.state import (
 )
 from model.values import AtLeast
 
-txn_writer = Machine("txn_writer", Config, start, source="PIP-160", java={"TxnLogBufferedWriter": "asyncAddData"})
+txn_writer = Machine("txn_writer", Config, start, source="PIP-160", java={"TxnLogBufferedWriter": "asyncAddData close"})
 
 Size = Annotated[int, AtLeast(0)]
 Span = Annotated[int, AtLeast(0)]
@@ -90,7 +90,7 @@ class EffectCollector:
 
 
 def submitted(cfg: Config, s: State, batched: bool, records: tuple[int, ...], size: int, out: EffectCollector) -> State:
-    """Submits an entry to the managed ledger (`asyncAddEntry`). A fenced ledger fails the write at once."""
+    """`ManagedLedger.asyncAddEntry`: submits an entry. A fenced ledger fails the write at once."""
     if s.fenced:
         out.fail(records, "fenced")
         return s
@@ -119,7 +119,7 @@ def completed(s: State, write: Write, out: EffectCollector) -> State:
 
 
 def flushed(cfg: Config, s: State, reason: Reason, out: EffectCollector) -> tuple[State, bool]:
-    """Flushes the buffer as one batch (`doFlush`).
+    """`TxnLogBufferedWriter.doFlush`: flushes the buffer as one batch.
 
     Returns the state, and false if an exception escaped and left the buffer unchanged.
     """
@@ -148,7 +148,7 @@ def alone(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
 
 
 def taken(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
-    """Adds a record to the buffer; a large record flushes the buffer and is written alone (`internalAsyncAddData`).
+    """`internalAsyncAddData`: adds a record to the buffer; a large one flushes the buffer and is written alone.
 
     A closing writer fails the record.
     """
@@ -180,7 +180,7 @@ def buffered(cfg: Config, s: State, record: Record, out: EffectCollector) -> Sta
 
 
 def ticked(cfg: Config, s: State, out: EffectCollector) -> State:
-    """Flushes the buffer by max delay, and re-arms the timer unless the writer is closing (`trigFlushByTimingTask`)."""
+    """`trigFlushByTimingTask`: flushes the buffer by max delay, and re-arms the timer unless the writer is closing."""
     if s.buffer and s.status != "closed":
         s, _ = flushed(cfg, s, "delay", out)
     if s.status == "open" and (cfg.delay_from == "tick" or s.buffer):
@@ -189,7 +189,7 @@ def ticked(cfg: Config, s: State, out: EffectCollector) -> State:
 
 
 def ended(cfg: Config, s: State, out: EffectCollector) -> State:
-    """Completes a close: fails (or flushes) buffered records, cancels the timer, completes the close futures."""
+    """The task of `close`: fails (or flushes) buffered records, cancels the timer, completes the close futures."""
     went = bool(s.buffer) and cfg.close_buffered == "flushes"
     if went:
         s, went = flushed(cfg, s, "close", out)
@@ -219,7 +219,7 @@ def given(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
 
 @txn_writer.action
 def add(cfg: Config, s: State, size: Size, fails_on: FailsOn) -> Step[State, Effects]:
-    """Adds a record (`asyncAddData`).
+    """`TxnLogBufferedWriter.asyncAddData`: adds a record.
 
     Returns the record's number. Its callback completes in this call or in a later step. `fails_on` is where the
     serialisation of the record fails.
@@ -239,7 +239,10 @@ def add(cfg: Config, s: State, size: Size, fails_on: FailsOn) -> Step[State, Eff
 
 @txn_writer.action
 def close(cfg: Config, s: State) -> Step[State, Effects]:
-    """Starts to close the writer. Returns 1 if the close is complete on return, as always without batching, else 0."""
+    """`TxnLogBufferedWriter.close`: starts to close the writer.
+
+    Returns 1 if the close is complete on return, as always without batching, else 0.
+    """
     out = EffectCollector()
     if s.status == "closed" or (s.status == "closing" and cfg.second_close == "returns"):
         return out.step(s, 1)
