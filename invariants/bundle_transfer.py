@@ -409,17 +409,29 @@ def disturbances(cfg: Config, value: int, before: State, event: Event, after: St
     return value + 1 if event.name == "transfer" else 2
 
 
-@always(
-    bundle_transfer,
-    on=("lookup",),
-    given=lambda cfg: cfg.variant != "V3",
-    history=(disturbances,),
-)
+def parks_redirected_clients(cfg: Config) -> bool:
+    """Whether a client with the destination's address arrives after the destination has read of the transfer.
+
+    In V3 clients have no address; in V1a and V4 a destination that has read nothing rejects them.
+    """
+    return cfg.variant in ("V0", "V1b", "V2")
+
+
+@always(bundle_transfer, on=("lookup",), given=parks_redirected_clients, history=(disturbances,))
 def undisturbed_transfer_needs_no_lookup(
     cfg: Config, before: State, event: Event, after: State, disturbed: int
 ) -> bool:
     """In a single transfer without faults no client looks its topic up."""
     return disturbed > 1 or isinstance(event.outcome, Refused)
+
+
+@always(bundle_transfer, on=("receive",), given=parks_redirected_clients, history=(disturbances,))
+def undisturbed_transfer_reconnects_client_once(
+    cfg: Config, before: State, event: Event, after: State, disturbed: int
+) -> bool:
+    """In a single transfer without faults only the source, broker 0, closes the session of a client."""
+    c = before.topics[event.arguments["topic"]].clients[event.arguments["client"]] if happened(event) else None
+    return disturbed > 1 or c is None or c.down[0].kind != "close" or c.peer == 0
 
 
 @always(bundle_transfer, on=("confirm", "open_topic"), history=(disturbances,))

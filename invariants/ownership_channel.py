@@ -77,6 +77,19 @@ def caught_up_view_has_accepted_records(cfg: Config, s: State) -> bool:
     )
 
 
+@always(ownership_channel)
+def owners_in_two_views_have_two_versions(cfg: Config, s: State) -> bool:
+    """If two running brokers own a bundle in their views, the versions of the two records differ: one is outdated."""
+    for bundle in range(cfg.bundles):
+        records = [(number, at.view[bundle]) for number, at in enumerate(s.brokers) if at.is_up]
+        owned = [
+            r.version_id for number, r in records if r is not None and r.state == "Owned" and r.dst_broker == number
+        ]
+        if len(set(owned)) < len(owned):
+            return False
+    return True
+
+
 @always(ownership_channel, on=("notify",))
 def notified_view_has_stored_record(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a broker reads the metadata store, its view has the stored record, and the record is not stale."""
