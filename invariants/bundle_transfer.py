@@ -158,7 +158,7 @@ def topic_is_opened_by_its_owner(cfg: Config, before: State, event: Event, after
 
 @always(bundle_transfer, on=("open_topic",))
 def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that opens a topic fences the newest record's owner only if it has not applied an override yet."""
+    """A broker that opens a topic fences the owner of the newest record only if it has an override to apply."""
     r, broker = newest(before), event.arguments["broker"]
     others = [b for b in writers(before.topics[event.arguments["topic"]]) if b != broker]
     may_lag = any(unread.forced for unread in before.records[before.brokers[broker].view + 1 :])
@@ -167,7 +167,7 @@ def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State)
 
 @always(bundle_transfer, on=("publish", "close_timeout"))
 def source_releases_after_ledgers_are_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The source appends what follows Releasing only after it has closed the ledger of every topic."""
+    """The source appends the record after Releasing only after it has closed the ledger of every topic."""
     broker = event.arguments["broker"]
     if not happened(event) or before.brokers[broker].duty != "release" or after.brokers[broker].duty == "release":
         return True
@@ -185,7 +185,7 @@ def owned_is_appended_by_destination(cfg: Config, before: State, event: Event, a
 
 @always(bundle_transfer, on=("override",))
 def override_spares_registered_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The leader replaces the owner of a bundle only if the owner is not registered."""
+    """A clean-up replaces the owner of a bundle only if the owner is not registered."""
     r = newest(before)
     return not happened(event) or r.state != "owned" or not before.brokers[r.dst].registered
 
@@ -219,7 +219,7 @@ def topic_in_transfer_stays_closed(cfg: Config, before: State, event: Event, aft
 
 @always(bundle_transfer, on=("process", "confirm", "fail_add", "close_ledger"), given=lambda cfg: cfg.variant != "V3")
 def topic_in_transfer_sends_no_error(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Between phase 1 and phase 2 no send, write or close ends a client's session."""
+    """Between phase 1 and phase 2, no send, failed write or close of a ledger ends a client's session."""
     topic = event.arguments["topic"]
     old, new = before.topics[topic], after.topics[topic]
     in_transfer = {b for b, o in enumerate(old.objects) if o is not None and o.phase in ("closing", "closed")}
@@ -244,7 +244,7 @@ def failed_address_is_dropped(cfg: Config, before: State, event: Event, after: S
 
 @always(bundle_transfer)
 def no_pending_write_is_leaked(cfg: Config, s: State) -> bool:
-    """Every write completes, also a failed one: no pending counter of a connection stays above 0."""
+    """Every write completes, also a failed one: it no longer counts as pending on its connection."""
     return all(b.leaked == 0 for b in s.brokers)
 
 
@@ -263,7 +263,7 @@ def stale_topic_can_be_closed(cfg: Config, before: State, event: Event, after: S
 
 @always(bundle_transfer, on=("publish",))
 def release_waits_for_ledgers_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The source can append what follows Releasing as soon as it has closed every ledger."""
+    """The source can append the record after Releasing as soon as it has closed every ledger."""
     broker = event.arguments["broker"]
     closing = any(o is not None and o.phase == "closing" for t in before.topics for o in (t.objects[broker],))
     return happened(event) or closing or before.brokers[broker].duty != "release"
@@ -303,7 +303,7 @@ def only_topic_in_transfer_ignores_sends(cfg: Config, before: State, event: Even
 
 @always(bundle_transfer, on=("restart",))
 def restarted_broker_resumes_its_duty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that starts while a record waits for it acts on that record."""
+    """A broker that starts has a duty if the newest record is Assigning to it, or Releasing from it."""
     r, broker = newest(before), event.arguments["broker"]
     waits = (r.state == "assigning" and r.dst == broker) or (r.state == "releasing" and r.source == broker)
     return not happened(event) or not waits or after.brokers[broker].duty != ""
@@ -382,7 +382,7 @@ Registrations = tuple[tuple[int, ...], bool]
     on=("register", "restart", "open_topic"),
 )
 def registrations(cfg: Config, value: Registrations, before: State, event: Event, after: State) -> Registrations:
-    """What each broker must have read before it opens a topic, and whether one opened a topic without."""
+    """The newest record of each broker's registration, and whether a broker opened a topic with an older view."""
     records, has_failed = value
     broker = event.arguments["broker"]
     if not happened(event):

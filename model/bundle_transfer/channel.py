@@ -1,7 +1,8 @@
 """The channel: commands, overrides, what a broker does on a record, and crashes of brokers.
 
-A transfer or an override that is computed from a stale view has no effect: every reader skips it. So only those of a
-broker whose view is the newest record are steps. The append of a duty may be stale: readers skip it, and the duty ends.
+Every reader skips a record that was computed from a stale view, so transfers and overrides are steps only of a broker
+that has applied the newest record. A duty is a record that a broker still has to append. If the broker's view is stale
+by then, readers skip the record, and the duty ends.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def appended(s: State, r: Record) -> State:
 
 @bundle_transfer.action
 def transfer(cfg: Config, s: State, dst: BrokerName) -> Step[State, None]:
-    """The leader or an operator's broker moves the bundle to a registered broker: it appends Releasing.
+    """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: a broker appends Releasing to a registered broker.
 
-    Models `publishUnloadEventAsync`. V1b and V2 append Acquiring.
+    It is the leader, or a broker that an operator calls. V1b and V2 append Acquiring.
     """
     r = s.records[-1]
     if r.state != "owned" or dst == r.dst:
@@ -55,7 +56,10 @@ def transfer(cfg: Config, s: State, dst: BrokerName) -> Step[State, None]:
 
 @bundle_transfer.action
 def deliver(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
-    """A broker applies the next record of the channel and acts on it (`handleEvent`). Returns the record's state."""
+    """`ServiceUnitStateChannelImpl.handleEvent`: a broker applies the next record of the channel and acts on it.
+
+    Returns the record's state.
+    """
     b = s.brokers[broker]
     if not b.alive:
         return s, DOWN
@@ -66,7 +70,7 @@ def deliver(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
 
 @bundle_transfer.fault
 def jump(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
-    """A slow broker misses records and applies the newest one: compaction, or coalesced notifications."""
+    """A slow broker skips records and applies the newest one, after a compaction or a coalesced notification."""
     b = s.brokers[broker]
     if not b.alive:
         return s, DOWN
@@ -76,9 +80,9 @@ def jump(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
 
 
 def applied(cfg: Config, s: State, broker: int, view: int) -> State:
-    """The state after a broker applied a record: its new duty, and what happens to its topics at once.
+    """The state after a broker applied a record, with its new duty.
 
-    The source of Releasing fences its topics (phase 1): clients stay connected, sends and acks are ignored.
+    The source of Releasing fences its topics (phase 1): clients stay connected, and their sends and acks are ignored.
     """
     r, b = s.records[view], s.brokers[broker]
     duty: Duty = ""
@@ -97,7 +101,7 @@ def applied(cfg: Config, s: State, broker: int, view: int) -> State:
 
 
 def fenced(cfg: Config, t: Topic, broker: int) -> Topic:
-    """The topic after its broker fenced it for a transfer; a load in progress is given up."""
+    """The topic after its broker fenced it for a transfer, and gave up a load in progress."""
     o = t.objects[broker]
     if o is None or o.phase not in ("open", "failed", "loading"):
         return t
@@ -114,11 +118,13 @@ def sent_to_all(s: State, broker: int, command: Command) -> State:
 
 @bundle_transfer.action
 def publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
-    """A broker appends what its last record asks for. Returns whether readers accept it; the broker does not know.
+    """`handleReleaseEvent`, `handleAssignEvent`: a broker appends the record of its duty.
 
-    prepare   the destination has prepared every topic: Releasing
-    release   the source has closed the ledger of every topic: Assigning (V4: Owned)
-    own       the destination of Assigning: Owned. No topic is loaded
+    Returns whether readers accept the record; the broker does not learn this.
+
+    prepare   the destination appends Releasing, once it has prepared every topic (V1b, V2)
+    release   the source appends Assigning (V4: Owned), once it has closed the ledger of every topic
+    own       the destination of Assigning appends Owned. It loads no topic before
     """
     b = s.brokers[broker]
     if not b.duty:
@@ -174,7 +180,10 @@ def fail_publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]
 
 @bundle_transfer.fault
 def close_timeout(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
-    """Closing the ledgers times out (`namespaceBundleUnloadingTimeoutMs`). The source keeps waiting for them."""
+    """`BrokerService.unloadServiceUnit`: closing the topics exceeds `namespaceBundleUnloadingTimeoutMs`.
+
+    The source keeps waiting for them. With `close_timeout_releases` it appends the record of its duty.
+    """
     if s.brokers[broker].duty != "release":
         return refused(s, "not_enabled", "the broker closes no ledgers")
     return published(cfg, s, broker) if cfg.close_timeout_releases else (s, False)
@@ -192,7 +201,10 @@ def overridden(s: State, dst: int) -> State:
 
 @bundle_transfer.action
 def override(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
-    """The leader replaces an owner, or a side of a transfer, that is not registered any more (`doCleanup`)."""
+    """`ServiceUnitStateChannelImpl.doCleanup`: the leader replaces a broker of the record that is not registered.
+
+    This is the owner, or either broker of a transfer.
+    """
     r = s.records[-1]
     sides = [r.dst] if r.state == "owned" and not cfg.dead_source_is_orphan else [r.dst, r.source]
     if all(side is None or s.brokers[side].registered for side in sides):
@@ -204,9 +216,9 @@ def override(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
 
 @bundle_transfer.fault
 def override_stuck(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
-    """The monitor assigns a bundle whose transfer takes longer than 30 s, although both brokers are registered.
+    """`ServiceUnitStateChannelImpl.monitorOwnerships`: assigns a bundle whose transfer takes longer than 30 s.
 
-    It excludes no broker: the source or the destination may be chosen (`monitorOwnerships`).
+    Both brokers are registered, and may be chosen, too.
     """
     r = s.records[-1]
     if r.state not in IN_FLIGHT or r.source is None:
@@ -221,7 +233,7 @@ def override_stuck(cfg: Config, s: State, owner: BrokerName) -> Step[State, None
 
 @bundle_transfer.fault
 def crash(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
-    """A broker stops: its registration, topic objects and connections are gone. Unconfirmed entries stay stored."""
+    """A broker stops: its registration, topic objects and connections are lost. Unconfirmed entries stay stored."""
     if not s.brokers[broker].alive:
         return s, DOWN
     return crashed(s, broker), None
@@ -244,7 +256,7 @@ def without_broker(t: Topic, broker: int) -> Topic:
 
 @bundle_transfer.action
 def restart(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
-    """A broker starts: it registers, reads the newest record and acts on it."""
+    """`ServiceUnitStateChannelImpl.handleExisting`: a broker starts, registers, and acts on the newest record."""
     if s.brokers[broker].alive:
         return refused(s, "illegal_state", "the broker is running")
     s = with_broker(s, broker, Broker(True, True, len(s.records) - 1, "", False, 0))
@@ -253,7 +265,7 @@ def restart(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
 
 @bundle_transfer.fault
 def suspect(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
-    """A running broker loses its metadata session and so its registration."""
+    """A running broker loses its metadata session, and with it its registration."""
     b = s.brokers[broker]
     if not b.registered:
         return refused(s, "illegal_state", "the broker is not registered")
@@ -264,7 +276,7 @@ def suspect(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
 
 @bundle_transfer.action
 def register(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
-    """A running broker registers again; before it answers a request it applies the newest record."""
+    """A running broker registers again. Unless `session_loss` is "stale", it first applies the newest record."""
     b = s.brokers[broker]
     if not b.alive or b.registered:
         return refused(s, "illegal_state", "the broker is down or registered")

@@ -60,9 +60,9 @@ def answer_of(cfg: Config, s: State, broker: int) -> int | None:
 
 @bundle_transfer.action
 def lookup(cfg: Config, s: State, topic: TopicName, client: ClientName, broker: BrokerName) -> Step[State, str]:
-    """A client without address looks its topic up at a broker: it is answered from the broker's view, or parked.
+    """`ServerCnx.handleLookup`: a client without address looks its topic up at a broker.
 
-    Models `handleLookup`.
+    The broker answers from its view, or parks the request. Returns which.
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "lookup":
@@ -98,9 +98,9 @@ def answer(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[
 
 @bundle_transfer.action
 def connect(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, None]:
-    """A client connects to its address and sends `PRODUCER` or `SUBSCRIBE`. An address is used once.
+    """`ConnectionHandler.grabCnx`: a client connects to its address and sends `PRODUCER` or `SUBSCRIBE`.
 
-    Models `ConnectionHandler`.
+    An address is used once.
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "directed" or c.peer is None:
@@ -115,11 +115,10 @@ def connect(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 
 @bundle_transfer.action
 def admit(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
-    """A broker answers `PRODUCER` or `SUBSCRIBE` by its view: success once it has loaded the topic, or an error.
+    """`ServerCnx.handleProducer`, `handleSubscribe`: a broker answers `PRODUCER` or `SUBSCRIBE` from its view.
 
-    Models `handleProducer` and `handleSubscribe`.
-
-    The destination of a transfer parks the request until it owns the bundle.
+    The owner answers success once it has loaded the topic. The destination of a transfer parks the request until it
+    owns the bundle. Any other broker answers an error.
     """
     t, c = found(s, topic, client)
     if c is None or c.phase != "waiting" or c.peer is None or c.down:
@@ -161,9 +160,9 @@ def pending(cfg: Config, c: Client, client: int) -> tuple[int, ...]:
 
 @bundle_transfer.action
 def send(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
-    """The application sends a message, if the window permits. Returns its sequence id.
+    """`ProducerImpl.sendAsync`: the application sends a message, unless the window is full. Returns its sequence id.
 
-    A producer that is not ready keeps it until it is attached again.
+    A producer that is not ready keeps the message until it is attached again.
     """
     _, c = found(s, topic, client)
     if c is None or not is_producer(cfg, client):
@@ -176,9 +175,9 @@ def send(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[St
 
 @bundle_transfer.action
 def process(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
-    """A broker processes the next send or ack of an attached client (`handleSend`).
+    """`ServerCnx.handleSend`, `ServerCnx.handleAck`: a broker processes the next send or ack of an attached client.
 
-    A topic in transfer ignores it: no receipt, no error. Returns its effect in a word.
+    A topic in transfer ignores it, without receipt or error. Returns the effect.
     """
     t, c = found(s, topic, client)
     if c is None:
@@ -218,10 +217,11 @@ def dispatch(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Ste
 
 @bundle_transfer.action
 def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
-    """A client handles the next command of its broker. Returns how many of its own commands were dropped unprocessed.
+    """A client handles the next command of its broker. Returns how many of its commands in flight are lost.
 
     success   a producer writes all pending messages again, oldest first
-    receipt   completes the oldest pending message; an older one is ignored, and a younger one ends the connection
+    receipt   of the oldest pending message, completes it; of an older one, is ignored; of a younger one, ends the
+              connection
     message   the consumer processes it and acknowledges
     close     the client connects to the address, or looks up without one; a prepared client is connected already
     prepare   the client stops writing and connects to the destination in advance
@@ -252,7 +252,7 @@ def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 
 @bundle_transfer.fault
 def break_connection(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, None]:
-    """A connection breaks: what is in flight is lost, and the client looks the topic up again."""
+    """A connection breaks: commands in flight are lost, and the client looks the topic up again."""
     _, c = found(s, topic, client)
     if c is None or c.phase not in ("waiting", "ready"):
         return s, NO_CLIENT if c is None else ELSEWHERE
@@ -260,7 +260,7 @@ def break_connection(cfg: Config, s: State, topic: TopicName, client: ClientName
 
 
 def broken(s: State, topic: int, client: int) -> State:
-    """The state after a connection ended: adds of its session get no receipt any more."""
+    """The state after a connection ended: later confirmations of its session's adds send no receipt."""
     t = s.topics[topic]
     c = t.clients[client]
     return with_topic(s, topic, with_client(without_session(t, client), client, without_connection(c, "lookup")))

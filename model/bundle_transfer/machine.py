@@ -15,13 +15,13 @@ applied, one command sent, processed or received, one add confirmed, one ledger 
 Fencing protects the log: opening a ledger ends the write access of every other broker, whatever its view.
 
 Differences of the reference from the merged protocol, each a rule of `Config` (see `fuzz/defects/`):
-  * any Owned record lets a broker close its stale topics, also one that returns the bundle to it or does not name it;
-  * closing a ledger is retried; neither a failure nor a timeout lets the source append Assigning;
+  * a broker closes its stale topics at any Owned record, also at one that returns the bundle to it or does not name it;
+  * closing a topic is retried; after a failure or a timeout the source does not append Assigning;
   * an unregistered broker answers no request; when it registers again, it first applies the newest record;
-  * a restarted broker acts on the record that it finds, also on Releasing and Assigning.
+  * a restarted broker acts on the newest record, also on Releasing and Assigning.
 
-In V2 the paused client's connection to the destination is not a connection of the model: the source's close command
-makes the client wait there. The destination learns of the topic by `begin_load`.
+In V2 a paused client is also connected to the destination. The model has no such connection: the source's close command
+makes the client wait there, and the destination learns of the topic by `begin_load`.
 
 Not modelled: storage of the channel (see the ownership channel), splits, unloads without destination, timers, send
 timeouts, several ledgers of a topic, quorums of bookies, replicators, transactions, several topics on one connection.

@@ -1,9 +1,8 @@
 """Settings, rules and state of a bundle transfer, and the machine that the modules beside this one add actions to.
 
-    records   the channel (PIP-192): one totally ordered log of the accepted ownership records of the bundle. Every
-              reader skips a record whose writer had a stale view, although the append succeeds: the log has no such
-              record
-    brokers   alive, registered with the metadata store, how far each has read the channel, what it has still to append
+    records   the channel (PIP-192): the ownership records of the bundle, in one order. A record of a writer with a
+              stale view is left out: its append succeeds, but every reader skips it
+    brokers   alive, registered with the metadata store, how far each has read the channel, what it still has to append
     topics    what the bookies store; a topic object in the cache of each broker; the clients
 
 A client is a producer or the consumer of the topic's subscription, with one connection at a time: a FIFO queue of
@@ -55,11 +54,13 @@ class Config(NamedTuple):
         Literal["any_owner", "owner_names_source"],
         Rule(Origin.READ, "owner_names_source: ServiceUnitStateChannelImpl.handleOwnEvent"),
     ] = "any_owner"
-    #: whether the source appends Assigning when closing the ledgers has timed out
-    close_timeout_releases: Annotated[bool, Rule(Origin.READ, "true: NamespaceService.unloadNamespaceBundle")] = False
-    #: whether a topic whose first close failed leaves the cache, although its clients stay
-    failed_close_evicts: Annotated[bool, Rule(Origin.READ, "true: PersistentTopic.close")] = False
-    #: whether a broker without registration takes its view for the truth and does not park requests
+    #: whether the source appends Assigning when closing the topics has timed out
+    close_timeout_releases: Annotated[bool, Rule(Origin.READ, "true: BrokerService.unloadServiceUnit")] = False
+    #: whether a topic is removed from the cache if its first close failed, although its clients stay attached
+    failed_close_evicts: Annotated[
+        bool, Rule(Origin.READ, "true: PersistentTopic.close, BrokerService.cleanUnloadedTopicFromCache")
+    ] = False
+    #: whether a broker without registration relies on its view and parks no request
     unregistered_uses_view: Annotated[
         bool, Rule(Origin.READ, "true: ServiceUnitStateChannelImpl.getActiveOwnerAsync")
     ] = False
@@ -76,7 +77,7 @@ class Config(NamedTuple):
     failed_write_disconnects: Annotated[bool, Rule(Origin.READ, "true: apache/pulsar#21408, before #21668")] = False
     #: whether a write that fails during the transfer completes, which lets the connection's pending counter drop
     failed_write_completes: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#25554")] = True
-    #: whether a client that cannot use its address looks the topic up again
+    #: whether a client that cannot connect to its address looks the topic up again
     address_is_used_once: Annotated[bool, Rule(Origin.READ, "false: apache/pulsar#25929, before #26009")] = True
     #: whether the leader also replaces the owner of a bundle whose previous owner is gone
     dead_source_is_orphan: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#23064")] = False
@@ -84,17 +85,17 @@ class Config(NamedTuple):
     restart_acts_on_record: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#25379")] = True
     #: whether the clean-up of a closed topic compares the instance, and not only the name
     removal_compares_instance: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#26145")] = True
-    #: whether the last completed write reopens a topic that is closing
+    #: whether a topic that is closing opens again when its last pending write completes
     drained_topic_reopens: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#7735")] = False
-    #: whether the source parks requests during the transfer, which its close waits for
+    #: whether the source parks requests during the transfer; its close waits for them
     source_parks: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#22112")] = False
     #: whether closing a cursor waits until the bundle has an owner
     cursor_close_checks_ownership: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#21332")] = False
     #: whether a broker answers a client that connects while the topic is closing
     closing_topic_answers: Annotated[bool, Rule(Origin.INFERRED, "false: reported in apache/pulsar#6872, #9792")] = True
-    #: whether a load that lost the ownership is given up
+    #: whether a broker gives up a load if it no longer owns the bundle
     load_checks_ownership_again: Annotated[bool, Rule(Origin.READ, "false: reported in apache/pulsar#20540")] = True
-    #: whether ledger recovery excludes later confirmations of entries that it did not find
+    #: whether an entry that ledger recovery did not find cannot be confirmed later
     recovery_seals_ledger: Annotated[bool, Rule(Origin.INFERRED, "false: before apache/pulsar#24722")] = True
 
 
@@ -117,7 +118,7 @@ class Broker(NamedTuple):
 
     alive: bool
     registered: bool
-    view: int  # the index among the records of the last one that it applied; 0 if it is down
+    view: int  # the index of the last record that it applied; 0 if it is down
     duty: Duty
     named_source: bool  # it applied an Owned record that names it as source; only under `owner_names_source`
     leaked: int  # failed writes that still count as pending on its connections

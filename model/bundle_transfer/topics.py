@@ -1,4 +1,4 @@
-"""Topic objects and their ledgers: loading, adding entries, both phases of closing, and failures of these."""
+"""Topic objects and their ledgers: loading, adding entries, both phases of closing, and their failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ NO_OBJECT = Refused("not_enabled", "the broker has no topic object in this phase
 
 
 def may_load(cfg: Config, s: State, broker: int) -> bool:
-    """Whether the broker's view says that it owns the bundle; without registration it must not rely on its view."""
+    """Whether the broker may load topics: it is registered, and owns the bundle in its view.
+
+    With `unregistered_uses_view` an unregistered broker may, also during the transfer to it.
+    """
     r = view_of(s, broker)
     if not s.brokers[broker].registered:
         return cfg.unregistered_uses_view and r.dst == broker
@@ -58,10 +61,7 @@ def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
 
 @bundle_transfer.action
 def begin_load(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, None]:
-    """A broker begins to load a topic; it fences no other broker yet.
-
-    Models `loadOrCreatePersistentTopic`.
-    """
+    """`BrokerService.loadOrCreatePersistentTopic`: a broker begins to load a topic. It fences no other broker yet."""
     t = s.topics[topic]
     o = t.objects[broker]
     if not s.brokers[broker].alive or not is_wanted(cfg, s, topic, broker):
@@ -76,10 +76,10 @@ def begin_load(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
 def open_topic(
     cfg: Config, s: State, topic: TopicName, broker: BrokerName, kept: Annotated[int, AtLeast(0)]
 ) -> Step[State, int]:
-    """The broker opens the topic: ledger recovery fences the last ledger, and a new one takes writes.
+    """The broker opens the managed ledger: recovery fences the last ledger, and a new one accepts writes.
 
-    Recovery keeps the first `kept` unconfirmed entries of the fenced ledger. Returns the length of the log. A broker
-    that does not own the bundle any more gives the load up.
+    Recovery keeps the first `kept` unconfirmed entries of the fenced ledger. A broker that no longer owns the bundle
+    gives up the load. Returns the length of the log.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -111,9 +111,9 @@ def unconfirmed_in(t: Topic) -> tuple[Entry, ...]:
 
 @bundle_transfer.action
 def confirm(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int]:
-    """The bookies confirm the oldest unconfirmed entry, and the producer receives a receipt. Returns the sequence id.
+    """`OpAddEntry.addComplete`: the bookies confirm the oldest unconfirmed entry, and the producer receives a receipt.
 
-    Models `OpAddEntry`. If another broker has fenced the ledger, the add fails instead, and with it the topic.
+    If another broker has fenced the ledger, the add fails instead, and the topic is closed. Returns the sequence id.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -135,7 +135,7 @@ def confirm(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step
 
 @bundle_transfer.fault
 def fail_add(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, None]:
-    """The oldest add in flight fails at the bookies, and with it those that follow."""
+    """`OpAddEntry.addComplete`: the oldest add in flight fails at the bookies, and so do all later ones."""
     o = s.topics[topic].objects[broker]
     if o is None or not o.adds:
         return refused(s, "not_enabled", "no add is in flight")
@@ -143,9 +143,9 @@ def fail_add(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Ste
 
 
 def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[State, Failed]:
-    """The state after an add failed: silently dropped during the transfer, otherwise the topic is closed.
+    """The state after an add failed. During a transfer it gets no answer; otherwise the topic is closed.
 
-    A topic that is closed after a failed write disconnects its clients without an address.
+    A topic that is closed after a failed write sends its clients a close command without address.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -167,7 +167,7 @@ def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[St
 
 
 def abandoned(t: Topic, o: Instance) -> Topic:
-    """The topic after a topic object left without closing its ledger: its unconfirmed entries stay stored."""
+    """The topic after a topic object was removed without a close of its ledger: unconfirmed entries stay stored."""
     return t._replace(abandoned=tuple([add.entry for add in o.adds])) if o.writable else t
 
 
@@ -176,9 +176,9 @@ def abandoned(t: Topic, o: Instance) -> Topic:
 
 @bundle_transfer.action
 def close_ledger(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int]:
-    """Phase 1 ends: the ledger is closed at its last confirmed entry, and the cursor is persisted.
+    """`PersistentTopic.close`: phase 1 ends; the ledger is closed at its last confirmed entry, the cursor is persisted.
 
-    Models `PersistentTopic.close`. Adds in flight are dropped without an answer. Returns their number.
+    Adds in flight get no answer. Returns their number.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -198,13 +198,18 @@ def closed(t: Topic, o: Instance) -> Topic:
 
 
 def shut(o: Instance, phase: str) -> Instance:
-    """A topic object that writes no more."""
+    """The topic object in a phase in which it cannot write."""
     return o._replace(phase=phase, writable=False, adds=())  # type: ignore[arg-type]
 
 
 @bundle_transfer.fault
 def fail_close(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, str]:
-    """Closing the ledger fails. The source retries it, and keeps the topic in its cache until it succeeds."""
+    """`PersistentTopic.close`: fails before the ledger is closed, for instance because a replicator does not stop.
+
+    The source keeps the topic in its cache and closes it again. With `failed_close_evicts` the topic is removed
+    (`BrokerService.cleanUnloadedTopicFromCache`), and the source appends nothing. A failure of the ledger's own close
+    is ignored in Pulsar.
+    """
     t = s.topics[topic]
     o = t.objects[broker]
     if o is None or o.phase != "closing":
@@ -217,10 +222,10 @@ def fail_close(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
 
 @bundle_transfer.action
 def disconnect(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int | None]:
-    """Phase 2: a broker that has seen the new owner closes its stale topic and sends every client the owner's address.
+    """`ServiceUnitStateChannelImpl.handleOwnEvent`: phase 2; a broker that knows the new owner closes its stale topic.
 
-    A stale topic is one of a broker that does not own the bundle, or that is closing or closed. Returns the address. In
-    V1a, V1b and V2 the address is sent as soon as the ledger is closed; V3 sends none.
+    It sends every client the owner's address. A topic is stale if its broker does not own the bundle, or if it is
+    fenced. In V1a, V1b and V2 the address is sent as soon as the ledger is closed; V3 sends none. Returns the address.
     """
     t, r = s.topics[topic], view_of(s, broker)
     o = t.objects[broker]
@@ -239,9 +244,9 @@ def disconnect(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
 
 @bundle_transfer.action
 def clean_up(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, bool]:
-    """The clean-up of a closed instance: it removes that instance from the cache, and no younger one.
+    """`BrokerService.removeTopicFromCache`: the clean-up of a closed instance removes it from the cache.
 
-    Returns whether it removed anything.
+    It removes no younger instance. Returns whether it removed one.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -253,9 +258,10 @@ def clean_up(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Ste
 
 
 def added(cfg: Config, t: Topic, broker: int, client: int, sequence: int) -> tuple[Topic, str]:
-    """The topic after its object received a send: added, a duplicate that is answered at once, or in doubt.
+    """`MessageDeduplication.isDuplicate`: the topic after a send, which is added, a duplicate, or in doubt.
 
-    A sequence id up to the highest one received is a duplicate if it is also persisted; else its result is not known.
+    A send is a duplicate if its sequence id is at most the highest persisted one. It is in doubt if its sequence id is
+    only at most the highest received one.
     """
     o = t.objects[broker]
     assert o is not None, "a send is added by a topic object"
