@@ -248,7 +248,10 @@ def with_entry_deleted(acks: Acks, entry: int) -> Acks:
 
 
 def with_mark_delete_at(acks: Acks, first_unacked: int) -> Acks:
-    """Deletes every entry before `first_unacked`; then the mark-delete position advances over deleted entries."""
+    """`setAcknowledgedPosition`: deletes every entry before `first_unacked`.
+
+    The mark-delete position then advances over deleted entries.
+    """
     first_unacked += first_of(~(acks.deleted >> first_unacked))
     deleted, partial = acks.deleted >> first_unacked << first_unacked, acks.partial
     if partial and partial[0].entry < first_unacked:
@@ -275,7 +278,7 @@ def requested_mask(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int
 
 
 def with_ack_set(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
-    """Returns the acknowledgements with an ack set intersected with the stored one of the entry.
+    """`asyncDelete`: returns the acknowledgements with an ack set intersected with the stored one of the entry.
 
     An entry without remaining messages is deleted.
     """
@@ -314,16 +317,19 @@ def lowest_ranges(ledgers: tuple[int, ...], deleted: int, limit: int) -> int:
 
 
 def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
-    """Returns the acknowledgements in a record: the lowest ranges, and the lowest ack sets, within their limits."""
+    """Returns the acknowledgements in a record: the lowest ranges, and the lowest ack sets, within their limits.
+
+    Models `buildIndividualDeletedMessageRanges` and `buildBatchEntryDeletionIndexInfoList`.
+    """
     ranges = cfg.max_ranges + (not cfg.range_cap_is_exact)
     deleted = lowest_ranges(ledgers, acks.deleted, ranges) if acks.deleted else 0
     return Acks(acks.first_unacked, deleted, acks.partial[: cfg.max_batch_records])
 
 
 def fits_metadata(cfg: Config, starts: int) -> bool:
-    """Whether a closed cursor is stored in the metadata store, not in the cursor ledger.
+    """The negation of `shouldPersistUnackRangesToLedger`: whether a closed cursor is stored in the metadata store.
 
-    The negation of `ManagedCursorImpl.shouldPersistUnackRangesToLedger`, for a cursor ledger that is open for writes.
+    Otherwise it is stored in the cursor ledger, which is open for writes.
     `starts` is the mask of the first entries of the ranges.
     """
     return cfg.max_ranges == 0 or starts.bit_count() <= cfg.max_ranges_in_metadata
@@ -335,7 +341,7 @@ def in_metadata(cfg: Config, acks: Acks) -> Acks:
 
 
 def after_reset(reset: Reset) -> Acks:
-    """Returns the acknowledgements after a reset.
+    """`internalResetCursor`: returns the acknowledgements after a reset.
 
     Acknowledged are the entries before its entry, and the messages of its entry that its ack set acknowledges.
     """

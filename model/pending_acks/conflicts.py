@@ -34,7 +34,7 @@ def acks_of(s: State, txn: int) -> tuple[PositionAck, ...]:
 
 
 def merged(acks: tuple[PositionAck, ...], new: PositionAck) -> tuple[PositionAck, ...]:
-    """Returns the acks with one more; ack sets of the same entry are intersected (`andAckSet`)."""
+    """`PositionAckSetUtil.andAckSet`: returns the acks with one more; ack sets of the same entry are intersected."""
     for i, old in enumerate(acks):
         if old.entry == new.entry:
             both = None if old.ack_set is None or new.ack_set is None else old.ack_set & new.ack_set
@@ -52,7 +52,7 @@ def merged_all(acks: tuple[PositionAck, ...], new: tuple[PositionAck, ...]) -> t
 
 
 def with_pending(pending: tuple[TxnAcks, ...], txn: int, acks: tuple[PositionAck, ...]) -> tuple[TxnAcks, ...]:
-    """Returns the pending acks with more of one transaction (`handleIndividualAck`)."""
+    """`handleIndividualAck`: returns the pending acks with more of one transaction."""
     for i, each in enumerate(pending):
         if each.txn == txn:
             return (*pending[:i], TxnAcks(txn, merged_all(each.acks, acks)), *pending[i + 1 :])
@@ -103,9 +103,9 @@ def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
 
 
 def first_position_after(ack: PositionAck) -> tuple[int, int]:
-    """Returns the first message after a cumulative ack: entry and batch index.
+    """`PositionAckSetUtil.compareToWithAckSet`: returns the first message after a cumulative ack, for comparisons.
 
-    After a whole entry it is (next entry, -1), which is less than every ack set of that entry (`compareToWithAckSet`).
+    It is (entry, batch index). After a whole entry it is (next entry, -1), before every message of the next entry.
     """
     first = first_of(ack.ack_set or 0)
     return (ack.entry, first) if first >= 0 else (ack.entry + 1, -1)
@@ -127,7 +127,7 @@ def union_of(acks: list[PositionAck]) -> list[PositionAck]:
 
 
 def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
-    """Returns whether a batch-index ack overlaps a pending ack of its entry (`PositionAckSetUtil.isAckSetOverlap`).
+    """`PositionAckSetUtil.isAckSetOverlap`: returns whether a batch-index ack overlaps a pending ack of its entry.
 
     Trimmed words: the handle sets the bits after the batch in the new ack set; the words that both have are compared.
     """
@@ -162,7 +162,7 @@ def cumulative_overlap(cfg: Config, s: State, txn: int, ack: PositionAck) -> str
 
 
 def ack_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
-    """Returns why a transaction cannot ack a position individually, '' if it can."""
+    """`internalIndividualAcknowledgeMessage`: returns why a transaction cannot ack a position, '' if it can."""
     if is_deleted(s.cursor, ack.entry):
         return f"entry {ack.entry} is acknowledged"
     if ack.ack_set is not None and messages_of(cfg, ack) & acked_messages(cfg, s.cursor, ack.entry):
@@ -171,7 +171,7 @@ def ack_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
 
 
 def cumulative_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
-    """Returns why a transaction cannot ack cumulatively because of pending acks, '' if it can."""
+    """`internalCumulativeAcknowledgeMessage`: returns which pending ack keeps a transaction from acking, '' if none."""
     other = pending_cumulative_ack(cfg, s)
     if other is not None and other.txn != txn:
         return f"transaction {other.txn} has a cumulative ack"

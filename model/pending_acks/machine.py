@@ -45,7 +45,8 @@ which messages are withheld from a new one, and what else a dispatcher redeliver
 redelivers unacknowledged messages of the same entries that no ack is pending for; one with a single active consumer
 rewinds to the mark-delete position. No broker since #14371 redelivers messages because a cumulative ack was aborted:
 consumers ask for them (`redeliverUnacknowledgedMessages`), or they would arrive out of order. An abort is appended also
-if nothing was ever acked; a shipped broker skips it.
+if nothing was ever acked; a shipped broker skips it. Where the cursor stores no ack sets, a shipped handle keeps
+committed batch indexes in `individualAckPositions`, and rejects further acks of them until it is reopened.
 """
 
 from __future__ import annotations
@@ -335,7 +336,10 @@ def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual
 
 
 def stale_txns(cfg: Config, s: State) -> list[int]:
-    """Returns transactions at or below the low watermark with pending acks and without abort buffered or in flight."""
+    """`handleLowWaterMark`: returns the pending transactions to abort, at or below the low watermark.
+
+    Those with an abort that is buffered or in flight are left out.
+    """
     txns = [each.txn for each in s.individual_acks]
     aborts = [request for request in buffered_or_in_flight(s) if request.record.op == "abort"]
     if cfg.low_watermark_aborts == "from_first":

@@ -32,7 +32,7 @@ class Ended(NamedTuple):
 
 
 def ended_acks(cfg: Config, s: State, end: LogRecord, *, replayed: bool) -> Ended:
-    """Returns the acks that a commit or abort ends: all pending acks of its transaction.
+    """`internalCommitTxn`, `internalAbortTxn`: returns the acks that end, all pending ones of the transaction.
 
     In master 2026-07 the ack type of the record selects individual or cumulative acks, and a replayed commit or abort
     of type Cumulative applies to the cumulative ack of any transaction (`handleCommit`, `handleAbort`).
@@ -55,7 +55,7 @@ def without_ended_acks(s: State, txn: int, ended: Ended) -> State:
 
 
 def with_committed_acks(cfg: Config, s: State, ended: Ended) -> State:
-    """Returns the state in which the ended acks are applied to the subscription's cursor."""
+    """`individualAckCommitCommon`: returns the state in which the cursor of the subscription has the ended acks."""
     after = with_individual_acks(cfg, s.cursor, ended.individual)
     if ended.cumulative is not None:
         after = with_cumulative_ack(cfg, after, ended.cumulative.ack)

@@ -86,7 +86,8 @@ def is_batching(cfg: Config) -> bool:
 FailsOn = Literal["nothing", "size", "single", "batch"]
 #: The trigger of a flush: max records, max size, a large record, max delay, or close.
 Reason = Literal["records", "size", "large", "delay", "close"]
-#: The result of a callback: success, writer closed, ledger fenced, write failed, or serialisation failed.
+#: The result of a callback: success, writer closed, ledger fenced (both are `ManagedLedgerFencedException`), write
+#: failed, or serialisation failed (`ManagedLedgerInterceptException`).
 Outcome = Literal["ok", "closed", "fenced", "write_failed", "serialization"]
 
 
