@@ -37,7 +37,7 @@ _FIFO = Settings(_OLD, counts="none", max_requeue_times=0)
 
 POLICIES: dict[str, Policy] = {
     "4.0": Policy(
-        "branch 4.0: entries below the slowest read position are removed, a full cache rejects",
+        "branch 4.0: entries below the slowest read position are removed; a full cache rejects new entries",
         lambda env: Legacy(env, _OLD),
     ),
     "4.0-mark-delete": Policy(
@@ -46,11 +46,11 @@ POLICIES: dict[str, Policy] = {
     "fifo": _central("4.1 and later with cacheEvictionByExpectedReadCount=false: one global queue alone", _FIFO),
     "fifo-mark-delete": _central("fifo with cacheEvictionByMarkDeletedPosition", _FIFO._replace(rules=_OLD_BY_MARK)),
     "fifo-backlog": _central(
-        "fifo, by read position, and reads of backlogs are cached, too (apache/pulsar#12258)",
+        "fifo, and entries that are read from a backlog are cached, too (apache/pulsar#12258)",
         _FIFO._replace(rules=Rules(grace_ttl=0, invalidates=True), caches_storage_reads=True),
     ),
     "stash": _central(
-        "first draft of PIP-430: expected reads protect from size passes until the TTL", Settings(queue=Stash)
+        "first draft of PIP-430: a size pass keeps entries with expected reads until their TTL", Settings(queue=Stash)
     ),
     "4.1": _central(
         "release 4.1: one global queue, expected read counts, 5 requeues, also for recent access", _SHIPPED
@@ -58,7 +58,7 @@ POLICIES: dict[str, Policy] = {
     "4.2": _central("settings of 4.1", _SHIPPED),
     "access-only": _central("4.1 without requeues for expected reads", _SHIPPED._replace(max_requeue_times=0)),
     "no-extension": _central(
-        "4.1 as it starts if the factory's settings are 0 and false (before apache/pulsar#26627)",
+        "4.1 as it starts with the factory's settings: 0 requeues, no access extension (before apache/pulsar#26627)",
         Settings(max_requeue_times=0),
     ),
     "5.0": _central("release 5.0: as 4.1, but requeued for expected reads only", _REFERENCE),
@@ -68,24 +68,24 @@ POLICIES: dict[str, Policy] = {
     "ttl-250": _central("5.0 with a TTL of 250 ms", _REFERENCE._replace(ttl_us=250_000)),
     "ttl-4000": _central("5.0 with a TTL of 4 s", _REFERENCE._replace(ttl_us=4_000_000)),
     "near": _central(
-        "5.0, and a cursor counts only if the entries between it and the entry fit the cache",
+        "5.0, and a cursor counts only if the entries between the cursor and the entry fit into the cache",
         _REFERENCE._replace(counts="near"),
     ),
     "near-1000": _central(
         "5.0, and a cursor counts only within 1000 entries (times scale)", _REFERENCE._replace(counts="near_1000")
     ),
     "others": _central(
-        "5.0, and an entry read from storage is cached only if another cursor than the reader counts",
+        "5.0, and an entry read from storage is cached only if a cursor other than the reader counts",
         _REFERENCE._replace(least_of_read=2),
     ),
     "drop-read": _central(
-        "5.0, and an entry is removed with its last expected read", _REFERENCE._replace(spent="removed")
+        "5.0, and the last expected read of an entry removes the entry", _REFERENCE._replace(spent="removed")
     ),
     "spent-first": _central(
         "5.0, and a size pass first removes entries whose last expected read is done",
         _REFERENCE._replace(spent="first"),
     ),
-    "others-near": _central("others and near", _REFERENCE._replace(least_of_read=2, counts="near")),
+    "others-near": _central("others and near together", _REFERENCE._replace(least_of_read=2, counts="near")),
     "separate": _central(
         "4.1, and requeues for recent access do not count towards the 5", _SHIPPED._replace(queue=SeparateCounters)
     ),
@@ -96,11 +96,11 @@ POLICIES: dict[str, Policy] = {
         "5.0, and also requeued while an active cursor is at the entry or before it", Settings(queue=Known)
     ),
     "known-first": _central(
-        "known, and a size pass first removes entries whose last expected read is done, unless a cursor is behind",
+        "known, and a size pass first removes entries whose last expected read is done and that no cursor will read",
         Settings(queue=Known, spent="first"),
     ),
     "next-reader": _central(
-        "evicts entries without reader first, then by the time to the next reader; TTL as readers, unlimited",
+        "readers without a maximum; a size pass first removes entries that no cursor will read, then those read last",
         Settings(queue=NextReader, max_requeue_times=1 << 30),
     ),
     "lru": Policy("evicts the least recently used entry; no TTL, no cursors", LRU),
@@ -112,10 +112,10 @@ POLICIES: dict[str, Policy] = {
         "offline, feasible: a lower bound on the optimum's hits", lambda env: Optimum(env, lower=True), offline=True
     ),
     "optimum-90": Policy(
-        "optimum with 90 % of the bytes: the price of the watermark", lambda env: Optimum(env, 0.9), offline=True
+        "optimum in a cache of 90 % of the size: what the watermark costs", lambda env: Optimum(env, 0.9), offline=True
     ),
     "optimum-ttl": Policy(
-        "optimum that keeps an entry for 6 TTL at most between uses",
+        "optimum that keeps an entry for at most 6 TTL without a read",
         lambda env: Optimum(env, ttl_us=6 * env.ttl_us),
         offline=True,
     ),

@@ -22,11 +22,11 @@ from fuzz.platform.version import code_version
 from fuzz.workloads import Cell, find_workload
 
 INTRODUCTION = """\
-Written by `python -m fuzz.workloads.caches.predictions FOLDER` from `caches/predictions.toml`. A row predicts a
-policy's measure, or its difference from another's (a quotient where it says `/`), for the default cache sizes or for
-one of them. `measured` is empty before the run. While the simulation was written, `tailing` had been run once, at
-another scale; the other workloads had not. One published figure was known: with the access extension off,
-apache/pulsar#26627 measured about 45 % fewer cached entries."""
+`python -m fuzz.workloads.caches.predictions FOLDER` writes this page from `caches/predictions.toml`. A row predicts a
+figure for one cache size: a measure of a policy, its difference from that of another policy (`-`), or the quotient of
+both (`/`). Policies and terms are explained in the README beside this page. The predictions were made before the runs.
+Only `tailing` had been run once, at another scale, and one published figure was known: apache/pulsar#26627 measured
+about 45 % fewer cached entries without the access extension."""
 
 
 class Prediction(msgspec.Struct, forbid_unknown_fields=True):
