@@ -31,7 +31,7 @@ from fuzz.prove import claims_about
 from fuzz.report.campaign import diagrams_of, page
 from fuzz.report.text import text_of
 from fuzz.subject import Subject, find_subject, subject_names
-from model.machine import Action
+from model.machine import Action, BadValue
 from model.values import RELEASES, describe
 
 _FORMAT = HtmlFormatter(nowrap=True)
@@ -58,10 +58,15 @@ class ScopeShown(NamedTuple):
 
 
 def write(folder: Path) -> Path:
-    """Writes the site; deletes what was in the folder. Returns the first page. Cost: some seconds."""
+    """Writes the site, in place of an earlier one. Returns the path of the first page. Cost: some seconds.
+
+    Raises BadValue for a folder that has other files: they would be deleted.
+    """
     import pdoc
     import pdoc.render
 
+    if folder.exists() and any(folder.iterdir()) and not (folder / "settings.html").is_file():
+        raise BadValue(f"{folder} has files that are no site; name a new or empty folder")
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
@@ -162,4 +167,7 @@ def _scope(subject: Subject, name: str) -> ScopeShown:
 
 
 if __name__ == "__main__":
-    print(write(Path(sys.argv[1] if len(sys.argv) > 1 else "build/spec")))
+    try:
+        print(write(Path(sys.argv[1] if len(sys.argv) > 1 else "build/spec")))
+    except BadValue as problem:
+        sys.exit(f"brokerproof: {problem}")

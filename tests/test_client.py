@@ -102,8 +102,13 @@ def test_a_frame_that_is_too_long_is_refused() -> None:
         lambda: wire.parts_of(b"\x0e"),
         lambda: wire.parts_of(b"\0\0\0\3\xff\xff\xff"),
         lambda: wire.payloads_of(wire.Parts(True, wire.Metadata(num_messages_in_batch=2), b"")),
+        lambda: wire.parts_of(b"\0\0\0\3"),
+        lambda: wire.payloads_of(wire.Parts(True, wire.Metadata(num_messages_in_batch=1), b"\0\0\0\2\x18\x05ab")),
+        lambda: wire.payloads_of(
+            wire.Parts(True, wire.Metadata(num_messages_in_batch=1), b"\0\0\0\x0b\x18" + b"\xff" * 9 + b"\x01ab")
+        ),
     ],
-    ids=["command", "length", "metadata", "batch"],
+    ids=["command", "length", "metadata", "batch", "no metadata", "long payload", "negative payload"],
 )
 def test_garbage_of_a_client_is_a_bad_frame(read: Any) -> None:
     with pytest.raises(wire.BadFrame, match="cannot be read"):

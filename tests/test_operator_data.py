@@ -147,6 +147,8 @@ BAD = {
     "broker": ([message("Owned", 5, None, 1)], "data.jsonl:1: topic of the service unit state channel: dstBroker must be a text"),  # type: ignore[arg-type]
     "log": ([event(TRANSFER[0], Attributes={})], "data.jsonl: log of a broker: no event has the attributes serviceUnit and data"),
     "data": ([event(TRANSFER[0], Attributes={"serviceUnit": BUNDLE, "data": "x"})], "data.jsonl:1: log of a broker: data must be"),
+    "attributes": ([event(TRANSFER[0], Attributes=["serviceUnit", "data"])], "data.jsonl:1: log of a broker: Attributes must be"),
+    "version": ([event(TRANSFER[0], Attributes={"serviceUnit": BUNDLE, "data": "X[state=Free, force=false, versionId=x]"})], "data.jsonl:1: log of a broker: versionId must be a number, got x"),
 }  # fmt: skip
 
 

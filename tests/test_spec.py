@@ -11,6 +11,7 @@ import pytest
 from fuzz.report.campaign import prose
 from fuzz.spec import pages, write
 from fuzz.subject import find_subject, subject_names
+from model.machine import BadValue
 
 
 class Anchors(HTMLParser):
@@ -79,3 +80,10 @@ def test_the_whole_site_has_no_broken_link(tmp_path: Path) -> None:
     assert set(made) == {"index.html", "settings.html", *(f"{name}.html" for name in subject_names())}
     assert broken_links(made, first.parent) == []
     assert (first.parent / "modules" / "model" / "range_cache.html").is_file()
+
+
+def test_a_folder_with_other_files_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(BadValue, match="name a new or empty folder"):
+        write(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"

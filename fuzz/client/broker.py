@@ -1,8 +1,9 @@
 """Loopback brokers in a process of their own: `python -m fuzz.client.broker`.
 
 The process listens on 127.0.0.1, one port for each broker of a cluster. It is driven over standard input and output: a
-request is a line of JSON, an object with the key `do`; each request has one line of reply. The first line that the
-process writes has the brokers' addresses.
+request is a line of JSON, an object whose key `do` names a method (`Server.answer`), and whose other keys are the
+method's arguments; each request has one line of reply. The first line that the process writes has the brokers'
+addresses.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from fuzz.client.orders import Ordered
 from fuzz.client.wire import BadFrame, frame, frames
 from fuzz.platform.json import from_json, to_json
 
-#: Brokers of a process.
+#: Number of brokers of a process.
 BROKERS = 2
-#: Connections of one cluster: a client that reconnects for ever is stopped there.
+#: The most connections to one cluster. Later ones are refused: a client may reconnect forever.
 _MOST_CONNECTIONS = 2_000
 
 
@@ -42,7 +43,7 @@ class Link(asyncio.Protocol):
         self.number = self.server.accepted(self)
 
     def data_received(self, data: bytes) -> None:
-        """Answers what has arrived in full; all replies go in one write."""
+        """Answers the commands that have arrived in full. All replies are sent in one write."""
         self.buffer += data
         try:
             for command, message in frames(self.buffer):
@@ -57,7 +58,7 @@ class Link(asyncio.Protocol):
         self.server.flush()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """The connection has ended, whoever ended it."""
+        """The connection has ended, by either side."""
         if self.cluster is self.server.cluster and self.cluster is not None:
             self.cluster.forget(self)
         self.server.links.pop(self.number, None)
@@ -80,10 +81,10 @@ class Server:
     """The ports, and the cluster of the present schedule."""
 
     def __init__(self) -> None:
-        self.cluster: Ordered | None = None
-        self.links: dict[int, Link] = {}
-        self.dirty: list[Link] = []
-        self.problems: list[str] = []
+        self.cluster: Ordered | None = None  # None before the first reset
+        self.links: dict[int, Link] = {}  # by number
+        self.dirty: list[Link] = []  # with commands to be written
+        self.problems: list[str] = []  # how clients broke the protocol
         self.failures: list[str] = []  # exceptions in this process since the last report
         self.listeners: list[Any] = []
         self.ports: list[int] = []
@@ -104,7 +105,7 @@ class Server:
         return [f"pulsar://127.0.0.1:{port}" for port in self.ports]
 
     def accepted(self, link: Link) -> int:
-        """Numbers a connection; refuses it when there were too many."""
+        """Registers a connection and returns its number. Ends it if there is no cluster, or after too many."""
         self._count += 1
         self.links[self._count] = link
         if self.cluster is None or self._count > _MOST_CONNECTIONS:
@@ -116,7 +117,7 @@ class Server:
         self.problems.append(problem)
 
     def flush(self) -> None:
-        """Writes all replies, and wakes up the requests whose condition holds now."""
+        """Writes all replies, and completes the `wait` requests whose condition holds now."""
         dirty, self.dirty = self.dirty, []
         for link in dirty:
             link.flush()
@@ -128,7 +129,7 @@ class Server:
     # ---- requests
 
     async def answer(self, request: dict[str, Any]) -> Any:
-        """Carries out a request: a method of this class named `do_...`, or else one of the cluster."""
+        """Returns the result of a request: of the method `do_...` of this class, or else of that of the cluster."""
         name = request.pop("do")
         method = getattr(self, f"do_{name}", None) or getattr(self.cluster, name)
         result = method(**request)
@@ -138,7 +139,7 @@ class Server:
         return result
 
     async def do_reset(self, **settings: Any) -> list[str]:
-        """Starts a new cluster; connections of the previous one are dropped."""
+        """Starts a new cluster with these settings of `Cluster`, and drops all connections. Returns the addresses."""
         self.cluster = None
         for link in list(self.links.values()):
             link.transport.abort()
@@ -152,7 +153,7 @@ class Server:
         return self.urls
 
     async def do_wait(self, what: str, value: Any, seconds: float) -> bool:
-        """Waits for a condition of the cluster. Returns whether it held in time."""
+        """Waits for a condition of the cluster (`Ordered.holds`). Returns whether it held within the seconds."""
         assert self.cluster is not None, "reset comes first"
         if self.cluster.holds(what, value):
             return True
@@ -166,7 +167,7 @@ class Server:
             self._waiting.remove(waiting)
 
     def do_drop(self, broker: int | None = None) -> int:
-        """Ends the connections to a broker, or all; what was not written yet is lost. Returns their number."""
+        """Ends the connections to a broker, or all, without writing pending commands. Returns how many it ended."""
         assert self.cluster is not None, "reset comes first"
         gone = [link for link in self.links.values() if broker in (None, link.broker)]
         for link in gone:
@@ -178,7 +179,7 @@ class Server:
         return len(gone)
 
     def do_crash(self) -> None:
-        """The owner stops, if the other broker runs: its connections end, and its port refuses others."""
+        """Stops the owner, if the other broker runs: the owner's connections end, and its port refuses others."""
         assert self.cluster is not None, "reset comes first"
         broker = self.cluster.crash()
         if broker is not None:
@@ -187,20 +188,23 @@ class Server:
             self.do_drop(broker)
 
     async def do_restart(self) -> None:
-        """Brokers that have stopped start again."""
+        """Starts the brokers again that have stopped."""
         assert self.cluster is not None, "reset comes first"
         for broker in self.cluster.restart():
             await self.do_open(broker)
 
     async def do_open(self, broker: int) -> None:
-        """A broker's port accepts connections again."""
+        """Opens a broker's port, if it is closed."""
         if self.listeners[broker] is None:
             loop = asyncio.get_running_loop()
             port = self.ports[broker]
             self.listeners[broker] = await loop.create_server(lambda: Link(self, broker), "127.0.0.1", port)
 
     def do_report(self) -> dict[str, Any]:
-        """What happened since the reset. An exception is reported once, by the first report after it."""
+        """`Ordered.report` with `problems` and `failures`: how clients broke the protocol, and exceptions in here.
+
+        A failure is reported once.
+        """
         assert self.cluster is not None, "reset comes first"
         failures, self.failures = self.failures, []
         return {**self.cluster.report(), "problems": self.problems, "failures": failures}

@@ -1,8 +1,9 @@
-"""Brokers over one shared log: what commands about connections, look-ups and producers are answered with.
+"""Loopback brokers over one shared log: how they answer commands about connections, look-ups and producers.
 
-No I/O: `broker.py` has the sockets. Who serves a topic is decided by the model behind `fuzz/answers/ownership.py`. A
-broker without orders is faithful: a session whose send it has ignored never stores again. `consumers.py` answers the
-commands of consumers. The orders of a schedule are in `orders.py`.
+No I/O: `broker.py` has the sockets. The model behind `fuzz/answers/ownership.py` decides which broker serves the
+topics. A session whose send a broker has ignored is fenced: it never stores again. `consumers.py` answers the commands
+of consumers. `orders.py` describes the orders, by which a schedule changes answers. A broker without orders is
+faithful. A method `_kind` answers the command KIND.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _REFUSALS = ("refuse", "fail", "silent", "error")
 
 
 class Cluster:
-    """The brokers, their topics, and a record of what happened, without the commands of consumers."""
+    """The brokers, their topics, and a record of what happened."""
 
     def __init__(
         self,
@@ -33,21 +34,24 @@ class Cluster:
         check: bool = True,
         max_message_sizes: tuple[int, ...] = (_MAX_MESSAGE, _MAX_MESSAGE),
     ) -> None:
+        """`check`: whether checksums of sends are checked. `max_message_sizes`: what each broker tells its clients."""
         self.urls = urls
         self.deduplication = deduplication
         self.checks_checksums = check
-        self.max_message_sizes = max_message_sizes  # that each broker tells its clients
+        self.max_message_sizes = max_message_sizes
         self.ownership = Ownership(len(urls))
         self.open_at: int | None = 0  # the broker that stores sends; None between the two phases of a transfer
         self.loaded_at = 0  # the broker that has loaded the topics, each with a new ledger
         self.topics: dict[str, Topic] = {}
-        self.of_producer: dict[tuple[int, int], tuple[Topic, Producer]] = {}
+        self.of_producer: dict[tuple[int, int], tuple[Topic, Producer]] = {}  # by connection and id
+        # the orders, as in `orders.py`
         self.sends = self.acks = "store"
         self.holds_receipts = False
-        self.answers: dict[str, deque[str]] = defaultdict(deque)
-        self.sessions = 0
+        self.answers: dict[str, deque[str]] = defaultdict(deque)  # by kind of command
+        self.sessions = 0  # the number of the newest session
         self.started = time.monotonic()
-        #: commands received: milliseconds, connection, type, and what the command is about
+        #: commands received, orders that were used, and ended connections: milliseconds since the start, connection,
+        #: kind, and details
         self.commands: list[tuple[float, int, str, Any]] = []
         self.counts: Counter[str] = Counter()
         #: decisions, as `fuzz/answers/judge.py` reads them
@@ -56,18 +60,18 @@ class Cluster:
         self.parked: list[tuple[Connection, Any]] = []
         #: replies that are sent just before the next command is answered, oldest first
         self.late: list[tuple[Connection, Any]] = []
-        #: replies to SEEK that are sent before or after the next SUCCESS of a SUBSCRIBE, by order
+        #: replies to SEEK that are sent before or after the next SUCCESS of a SUBSCRIBE: order, connection, reply
         self.sought: list[tuple[str, Connection, Any]] = []
-        #: connections that a broker ended, or that the client may end because of a reply
+        #: numbers of the connections that a broker ended, or that the client may end because of a reply
         self.ended: set[int] = set()
-        #: messages that were answered with SEND_ERROR
+        #: messages whose sends were answered with SEND_ERROR
         self.refused: list[int] = []
         self._handlers: dict[int, Callable[[Connection, Any, bytes], None]] = {
             kind: getattr(self, f"_{kind.name.lower()}") for kind in Type if hasattr(self, f"_{kind.name.lower()}")
         }
 
     def handle(self, connection: Connection, command: Any, message: bytes) -> None:
-        """Answers a command."""
+        """Answers a command, after sending the replies that were to be late."""
         late, self.late = self.late, []
         for waiting, reply in late:
             waiting.send(reply)
@@ -76,10 +80,11 @@ class Cluster:
         self._handlers[kind](connection, getattr(command, kind.name), message)
 
     def _note(self, connection: Connection, kind: str, about: Any) -> None:
+        """Records a command, or what happened to a connection."""
         self.commands.append(((time.monotonic() - self.started) * 1000, connection.number, kind, about))
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name."""
+        """The topic of that name, which is created if there is none."""
         if name not in self.topics:
             self.topics[name] = Topic(name, self.journal, deduplication=self.deduplication)
         return self.topics[name]
@@ -104,7 +109,7 @@ class Cluster:
         connection.send(command_of(Type.PONG))
 
     def _pong(self, connection: Connection, _: Any, __: bytes) -> None:
-        """The client answers a ping."""
+        """Nothing is to be done: `counts` counts the answers to pings."""
 
     def _partitioned_metadata(self, connection: Connection, body: Any, _: bytes) -> None:
         connection.send(
@@ -138,7 +143,7 @@ class Cluster:
         return self.answers[kind][0] if self.answers[kind] else ""
 
     def _order(self, connection: Connection, kind: str) -> str:
-        """Takes the order for a command of a kind off the queue, and notes it after the command."""
+        """Takes the order for a command of a kind off the queue, and records it. Returns it, or an empty text."""
         if not self.answers[kind]:
             return ""
         order = self.answers[kind].popleft()
@@ -146,7 +151,7 @@ class Cluster:
         return order
 
     def _admitted(self, connection: Connection, kind: str, body: Any) -> bool:
-        """Whether a PRODUCER or SUBSCRIBE is served here and now; parks it, or answers it with an error, if not."""
+        """Whether a PRODUCER or SUBSCRIBE is served. If not, it has been parked, answered with an error, or ignored."""
         served = self.ownership.admit(connection.broker)
         self.journal.append(("admit", connection.broker, served))
         if served is None:
@@ -174,6 +179,7 @@ class Cluster:
         connection.send(command_of(Type.ERROR, request_id=body.request_id, error=error, message=error.name))
 
     def _load(self, broker: int) -> None:
+        """Notes that a broker has loaded the topics, each with a new ledger."""
         self.loaded_at = self.open_at = broker
         for topic in self.topics.values():
             topic.roll_ledger()
@@ -213,7 +219,7 @@ class Cluster:
         self._welcome(order, producer, reply)
 
     def _welcome(self, order: str, session: Producer | Consumer, reply: Any) -> None:
-        """Sends SUCCESS; if it is ordered, twice or behind a CLOSE."""
+        """Sends SUCCESS (`reply`) to a new session; by order twice, behind a CLOSE, or late."""
         connection = session.connection
         if order == "twice":
             connection.send(reply)
@@ -253,7 +259,7 @@ class Cluster:
             self.refuse_send(producer, Send(first, highest, payloads, message))
 
     def take(self, topic: Topic, producer: Producer, send: Send) -> None:
-        """Stores a send and answers it; defers or ignores it by order; ignores it if its session is fenced."""
+        """Stores a send and answers it; ignores it if its session is fenced; by order defers or ignores it."""
         if producer.is_fenced or self.open_at != producer.connection.broker or self.sends == "ignore":
             ordered = not producer.is_fenced and self.sends == "ignore"
             producer.is_fenced = True
@@ -292,7 +298,7 @@ class Cluster:
         connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
 
     def forget(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Ends all sessions of a connection that has ended."""
         how = "ENDED" if connection.number in self.ended else "LOST"
         self.counts[how] += 1
         self._note(connection, how, connection.broker)

@@ -1,6 +1,6 @@
-"""What commands of consumers are answered with.
+"""How the loopback brokers answer commands of consumers. A method `_kind` answers the command KIND.
 
-A broker without orders is faithful: it ignores FLOW and ACK of a consumer that is not attached.
+A broker without orders ignores FLOW and ACK of a consumer that is not attached.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class Consumers(Cluster):
         self._welcome(order, consumer, command_of(Type.SUCCESS, request_id=body.request_id))
 
     def _consumer(self, connection: Connection, number: int) -> tuple[Topic, Subscription, Consumer] | None:
-        """An attached consumer of a broker that serves, with its topic and subscription."""
+        """The consumer that a connection has under a number, with its topic and subscription.
+
+        None if no consumer is attached, or the connection's broker does not serve.
+        """
         if self.open_at != connection.broker:
             return None
         for topic in self.topics.values():
@@ -106,7 +109,7 @@ class Consumers(Cluster):
                 subscription.dispatch(topic.log)
 
     def _seek(self, connection: Connection, body: Any, _: bytes) -> None:
-        """Resets the cursor. A faithful broker sends CLOSE to the consumers of the subscription, and then SUCCESS."""
+        """Resets the cursor. Without an order, sends CLOSE to the consumers of the subscription, and then SUCCESS."""
         self._note(connection, "SEEK", [body.consumer_id, body.message_id.ledger, body.message_id.entry])
         found, order = self._consumer(connection, body.consumer_id), self._order(connection, "SEEK")
         if found is None or order == "fail":

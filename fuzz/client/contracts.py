@@ -1,7 +1,7 @@
 """Contracts: what a client owes its user, judged from what a run observed.
 
-A contract is a function of the observation. It returns how it is violated, or an empty string; its docstring is the
-guarantee, and its name is the claim. Traces are not compared: a client is free in when it does what.
+A contract is a function of the observation, which returns how the observation violates the contract, or an empty
+string. Its docstring is the guarantee. Traces are not compared, because the order of a client's actions is not fixed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Contract(NamedTuple):
 
 
 def contract(check: Callable[[Observed], str]) -> Contract:
-    """Makes a contract of a function."""
+    """Decorator: makes a contract of a function, with its name and docstring."""
     return Contract(check.__name__, " ".join((check.__doc__ or "").split()), check)
 
 
 def _some(numbers: list[int]) -> str:
-    """The first five messages, and the number of the others."""
+    """The first five of some messages, and the number of the others, as text."""
     shown = ", ".join(str(each) for each in numbers[:5])
     return f"{shown} and {len(numbers) - 5} more" if len(numbers) > 5 else shown
 
@@ -140,8 +140,8 @@ def stored_message_is_delivered(seen: Observed) -> str:
 @contract
 def first_deliveries_have_order_of_log(seen: Observed) -> str:
     """A single consumer receives the first copies of messages in the order of the log."""
-    places = [(ledger, entry, index) for _, ledger, entry, index, _ in seen.received]
-    firsts = list(dict.fromkeys(places))
+    positions = [(ledger, entry, index) for _, ledger, entry, index, _ in seen.received]
+    firsts = list(dict.fromkeys(positions))
     wrong = [b for a, b in pairwise(firsts) if a > b]
     return f"{wrong[0]} was received behind a later message" if wrong and seen.consumers == 1 else ""
 

@@ -1,7 +1,8 @@
 """The real client in a process of its own: `python -m fuzz.client.driver`.
 
-A request is a line of JSON on standard input, an object with the key `do`; each request has one line of reply. What the
-client itself prints is discarded. The process ends by `os._exit`: a thread of the client may still be blocked.
+A request is a line of JSON on standard input: an object whose key `do` names a method of `Driver`, and whose other keys
+are its arguments. Each request has one line of reply. What the client itself prints is discarded. The process ends by
+`os._exit`, because a thread of the client may still be blocked.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from fuzz.platform.json import from_json, to_json
 
 
 class Driver:
-    """A client, its producer and its consumers."""
+    """A client, its producer and its consumers. Consumers are numbered from 0 in the order of their creation."""
 
     def __init__(self) -> None:
         self.pulsar: Any = None
         self.client: Any = None
         self.producer: Any = None
         self.consumers: list[Any] = []
-        self.received: list[list[Any]] = []
+        self.received: list[list[Any]] = []  # the messages that each consumer has received
         self.late = 0.0  # seconds by which this process was late at most
         self._done = threading.Condition()
         #: payload, result and message id of each callback, in order
         self._results: list[tuple[str, str, str]] = []
 
     def hello(self) -> str:
-        """The client's name and version. Loads the client, which takes a while."""
+        """Loads the client, which may take a second. Returns its name and version."""
         self.pulsar = importlib.import_module("pulsar")
         return f"pulsar-client {importlib.metadata.version('pulsar-client')}"
 
@@ -44,7 +45,7 @@ class Driver:
         self.client = self.pulsar.Client(url, operation_timeout_seconds=operation_timeout_seconds, logger=logger)
 
     def create_producer(self, topic: str, **options: Any) -> str:
-        """Creates the producer. Returns its name, or the error."""
+        """Creates the producer. Returns its name, or a text that begins with `failed`."""
         try:
             self.producer = self.client.create_producer(topic, **options)
         except self.pulsar.PulsarException as problem:
@@ -52,7 +53,10 @@ class Driver:
         return str(self.producer.producer_name())
 
     def send(self, first: int, count: int, size: int = 0) -> list[str]:
-        """Sends messages with their numbers as payloads, padded to `size`. Returns those that were refused at once."""
+        """Sends `count` messages whose payloads are their numbers, from `first` on, padded with zeros to `size` bytes.
+
+        Returns the number and error of each message that the client does not accept.
+        """
         refused = []
         for number in range(first, first + count):
             payload = str(number)
@@ -72,7 +76,7 @@ class Driver:
             self._done.notify_all()
 
     def results(self, count: int, seconds: float) -> list[tuple[str, str, str]]:
-        """Waits for that many callbacks in all. Returns those that came in time."""
+        """Waits until `count` callbacks have come in all, or for `seconds`. Returns all callbacks so far, in order."""
         with self._done:
             self._done.wait_for(lambda: len(self._results) >= count, seconds)
             return list(self._results)
@@ -129,9 +133,9 @@ class Driver:
         return ""
 
     def receive(self, count: int, seconds: float, consumer: int = 0) -> list[list[Any]]:
-        """Receives up to that many messages, each within that time.
+        """Receives up to `count` messages, each within `seconds`.
 
-        Each is its payload, ledger, entry, batch index and redelivery count.
+        Returns payload, ledger, entry, batch index and redelivery count of each.
         """
         found = []
         for _ in range(count):
@@ -140,13 +144,13 @@ class Driver:
             except (self.pulsar.Timeout, queue.Empty):
                 break
             self.received[consumer].append(message)
-            place = message.message_id()
-            where = [place.ledger_id(), place.entry_id(), place.batch_index(), message.redelivery_count()]
-            found.append([message.data().decode("latin1").strip(), *where])
+            of = message.message_id()
+            numbers = [of.ledger_id(), of.entry_id(), of.batch_index(), message.redelivery_count()]
+            found.append([message.data().decode("latin1").strip(), *numbers])
         return found
 
     def produce(self, count: int, one_by_one: bool) -> float:
-        """Sends messages and waits for their receipts: of each before the next, or of all. Returns the seconds."""
+        """Sends `count` messages and waits for all receipts, or for each before the next send. Returns the seconds."""
         started, before, payload = time.perf_counter(), len(self._results), b"x" * 16
         if one_by_one:
             for _ in range(count):
@@ -176,28 +180,29 @@ class Driver:
         return ""
 
     def call(self, kind: str, indexes: list[int], consumer: int = 0, gap: float = 0.0) -> list[list[Any]]:
-        """Calls a method of the consumer, `kind`, for received messages, one after the other every `gap` seconds.
+        """Calls the method `kind` of a consumer for each of the received messages `indexes`, one every `gap` seconds.
 
-        A kind that ends with `_id` acknowledges by a message id that was serialized in between. Returns for each call
-        its kind, the monotonic times before and after it, ledger, entry, batch index, and the error or an empty string.
+        A kind METHOD_id calls METHOD with the message's id, serialized and deserialized, instead of the message.
+        Returns for each call its kind, the monotonic times before and after it, ledger, entry, batch index, and the
+        error or an empty string.
         """
         method = getattr(self.consumers[consumer], kind.removesuffix("_id"))
         made, start = [], time.monotonic()
         for number, index in enumerate(indexes):
             self.late = max(self.late, _sleep_until(start + number * gap))
             message = self.received[consumer][index]
-            place, before, said = message.message_id(), time.monotonic(), ""
+            of, before, said = message.message_id(), time.monotonic(), ""
             try:
-                method(self.pulsar.MessageId.deserialize(place.serialize()) if kind.endswith("_id") else message)
+                method(self.pulsar.MessageId.deserialize(of.serialize()) if kind.endswith("_id") else message)
             except self.pulsar.PulsarException as problem:
                 said = type(problem).__name__
-            where = [place.ledger_id(), place.entry_id(), place.batch_index()]
-            made.append([kind, before, time.monotonic(), *where, said])
+            numbers = [of.ledger_id(), of.entry_id(), of.batch_index()]
+            made.append([kind, before, time.monotonic(), *numbers, said])
             self.late = max(self.late, made[-1][2] - before)
         return made
 
     def pause(self, seconds: float) -> None:
-        """Lets time pass, in short sleeps: a long one would hide that the process was late."""
+        """Sleeps in short intervals, and records by how much a sleep was too long at most."""
         until = time.monotonic() + seconds
         while (now := time.monotonic()) < until:
             self.late = max(self.late, _sleep_until(min(until, now + 0.005)))
@@ -227,7 +232,7 @@ class Driver:
         return ""
 
     def forget(self) -> None:
-        """Starts afresh for the next schedule."""
+        """Forgets client, producer and consumers, for the next schedule."""
         self.client = self.producer = None
         self.consumers, self.received, self._results = [], [], []
         self.late = 0.0
@@ -258,7 +263,7 @@ def _sleep_until(moment: float) -> float:
 
 
 def serve(driver: object, lines: BinaryIO, replies: BinaryIO) -> None:
-    """Answers requests until the input ends."""
+    """Answers requests by methods of `driver` until the input ends. An exception is the reply `driver_failed`."""
     for line in lines:
         request = from_json(line)
         try:
@@ -270,7 +275,7 @@ def serve(driver: object, lines: BinaryIO, replies: BinaryIO) -> None:
 
 
 def main(driver: object) -> None:
-    """Keeps standard output for replies, and serves."""
+    """Serves requests on standard input and output, discards other output, and ends the process."""
     replies = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

@@ -21,14 +21,14 @@ _ROOT = Path(__file__).parents[2]
 BROKER = (sys.executable, "-m", "fuzz.client.broker")
 DRIVER = (sys.executable, "-m", "fuzz.client.driver")
 RUST_DRIVER = (sys.executable, "-m", "fuzz.client.rust_driver")
-#: Seconds that a process may take to start; it loads no more than it needs.
+#: Seconds that a process may take to start.
 _START_SECONDS = 20.0
-#: Seconds for a request to the brokers beyond its own, and for the end of a process: long, for busy machines.
+#: Seconds that a request to the brokers may take beyond those that it asks for, and the end of a process.
 _GRACE_SECONDS = 60.0
 
 
 def is_installed() -> bool:
-    """Whether the client's package is there."""
+    """Whether the package of the C++ client is installed."""
     return importlib.util.find_spec("pulsar") is not None
 
 
@@ -45,7 +45,7 @@ class BrokerFailed(RuntimeError):
 
 
 class Process:
-    """A child that answers lines of JSON."""
+    """A child process that answers each line of JSON with a line of JSON."""
 
     def __init__(self, command: Sequence[str]) -> None:
         paths = os.pathsep.join(each for each in (str(_ROOT), os.environ.get("PYTHONPATH")) if each)
@@ -60,7 +60,7 @@ class Process:
         self._selector.register(self._child.stdout, selectors.EVENT_READ)
 
     def ask(self, limit: float, do: str, **arguments: Any) -> Any:
-        """Sends a request. Returns the reply. Raises TimeoutError, or EOFError when the process has ended."""
+        """Sends a request. Returns the reply. Raises TimeoutError after `limit` seconds, EOFError if it has ended."""
         assert self._child.stdin is not None, "it is a pipe"
         try:
             self._child.stdin.write(to_json({"do": do, **arguments}) + b"\n")
@@ -70,7 +70,7 @@ class Process:
         return self.reply(limit)
 
     def reply(self, seconds: float) -> Any:
-        """The next line of the process."""
+        """The next reply. Raises as `ask`."""
         assert self._child.stdout is not None, "it is a pipe"
         until = time.monotonic() + seconds
         while b"\n" not in self._buffer:
@@ -86,7 +86,7 @@ class Process:
         return from_json(line)
 
     def why_ended(self) -> str:
-        """How the process ended, for a person."""
+        """How the process ended, for a message. Waits for the end."""
         try:
             code = self._child.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -105,7 +105,7 @@ class Process:
 
 
 class Harness:
-    """Brokers and a client. Both processes are reused by later schedules, a client until it has crashed or hung."""
+    """The brokers' process and the client's. Both run many schedules, the client's until it crashes or hangs."""
 
     def __init__(self, broker: Sequence[str] = BROKER, driver: Sequence[str] = DRIVER) -> None:
         self._driver_command = driver
@@ -132,7 +132,7 @@ class Harness:
             self._driver = None
 
     def broker(self, do: str, **arguments: Any) -> Any:
-        """A request to the brokers."""
+        """Sends a request to the brokers. Returns the reply. Raises BrokerFailed."""
         try:
             reply = self._broker.ask(_GRACE_SECONDS + float(arguments.get("seconds", 0.0)), do, **arguments)
         except (TimeoutError, EOFError) as problem:
@@ -142,7 +142,11 @@ class Harness:
         return reply
 
     def client(self, do: str, *, limit: float = 5.0, **arguments: Any) -> Any:
-        """A request to the client, which must answer within `limit` seconds. Raises ClientDied or ClientHangs."""
+        """Sends a request to the client. Returns the reply.
+
+        The client has `limit` seconds beyond the argument `seconds` of the request. Raises ClientDied, ClientHangs, or
+        BrokerFailed if the driver fails.
+        """
         driver = self._driver or self._started()
         seconds = limit + float(arguments.get("seconds", 0.0))
         try:
@@ -159,7 +163,7 @@ class Harness:
         return reply
 
     def _started(self) -> Process:
-        """Starts the client's process."""
+        """Starts the client's process and returns it. Raises BrokerFailed."""
         self._driver = Process(self._driver_command)
         try:
             self.version = self._driver.ask(_START_SECONDS, "hello")

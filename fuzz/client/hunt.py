@@ -1,8 +1,9 @@
-"""Runs the schedules of a scenario, and shrinks, replays and names what they find.
+"""Runs the schedules of a scenario, and shrinks and replays what they find.
 
-A finding is a contract that a schedule violates, and the known deviation that explains it, if one does. The first
-schedule of each such pair is shrunk: steps are removed in chunks, then arguments and settings are simplified, as long
-as the same pair is found. Runs of a real client are not all alike, so a finding says how often it replays.
+A finding is a contract that a schedule violates, and the known deviation that explains the violation, if one does. The
+first schedule of each such pair is shrunk: steps are removed in chunks, then arguments and settings are simplified, as
+long as the same pair is found. Runs of a real client need not be alike, so a finding says how many of its replays
+showed it.
 """
 
 from __future__ import annotations
@@ -16,54 +17,54 @@ from fuzz.client.known import Known
 from fuzz.client.run import PATIENCE, Observed
 from fuzz.client.schedule import Scenario, Schedule, Violation, execute, generate, violations
 
-#: Replays of a finding, if there is time; and the least number.
+#: The largest and the smallest number of replays of a finding; time decides between them.
 REPLAYS, _FEWEST = 20, 3
-#: The patience while shrinking: most candidates that fail cost it twice.
+#: The patience while shrinking, in seconds: most candidates that show nothing cost twice as much.
 _SHRINK_PATIENCE = 1.2
 
 
 class Effort(NamedTuple):
-    """What is done about a finding."""
+    """How long a finding is shrunk and replayed, and which are shrunk."""
 
     shrink_seconds: float = 40.0
     replay_seconds: float = 15.0
-    of_known: bool = True  # findings that a known deviation explains are shrunk, too
+    of_known: bool = True  # whether findings that a known deviation explains are shrunk, too
 
 
 _EFFORT = Effort()
 
 
 class Found(NamedTuple):
-    """A finding: its schedule as generated and shrunk, and in how many of how many replays it showed."""
+    """A finding."""
 
     scenario: str
     violation: Violation
     seed: int
-    schedule: Schedule
+    schedule: Schedule  # as generated
     shrunk: Schedule
-    replays: tuple[int, int]
-    known: Known | None
+    replays: tuple[int, int]  # how many showed the finding, and how many there were
+    known: Known | None  # the deviation that explains it
 
 
 class Hunted(NamedTuple):
-    """What a run of schedules did."""
+    """The result of running schedules."""
 
     schedules: int
-    messages: int  # sent and received
+    messages: int  # number of callbacks and of received messages
     seconds: float
     findings: list[Found]
 
 
 class Sought(NamedTuple):
-    """What shrinking and replays look for: a contract violated again, with the same explanation."""
+    """What shrinking and replays look for: a violation of a contract with the same explanation."""
 
     scenario: Scenario
     contract: str
-    known: tuple[Known, ...]
-    row: Known | None
+    known: tuple[Known, ...]  # all known deviations
+    row: Known | None  # the explanation
 
     def violation(self, harness: Harness, schedule: Schedule, patience: float = PATIENCE) -> Violation | None:
-        """Runs a schedule. Returns the violation, if it is seen."""
+        """Runs a schedule. Returns the violation, or None if the run does not show it."""
         observed = execute(harness, self.scenario, schedule, patience)
         found = [each for each in violations(self.scenario, observed) if each.contract.name == self.contract]
         if not found:
@@ -77,7 +78,7 @@ def _id(row: Known | None) -> str:
 
 
 def explanation(known: Iterable[Known], scenario: str, contract: str, observed: Observed) -> Known | None:
-    """The known deviation that explains how a run violates a contract, if any."""
+    """The first known deviation that explains how a run violates a contract; None if none does."""
     return next((row for row in known if row.explains(scenario, contract, observed)), None)
 
 
@@ -90,7 +91,10 @@ def hunt(
     progress: Callable[[int, int], None] = lambda schedules, findings: None,
     effort: Effort = _EFFORT,
 ) -> Hunted:
-    """Runs the schedules of seeds until a monotonic time. Shrinking of what is found then may take longer."""
+    """Runs the schedules of seeds until `until` (of `time.monotonic()`), then shrinks and replays the findings.
+
+    `progress` is called after each schedule, with the numbers of schedules and findings. Raises as `execute`.
+    """
     known, started = tuple(known), time.monotonic()
     firsts: dict[tuple[str, str], tuple[int, Schedule, Violation, Known | None]] = {}
     schedules = messages = 0
@@ -120,7 +124,10 @@ def hunt(
 def replayed(
     harness: Harness, scenario: Scenario, known: Iterable[Known], schedule: Schedule, seconds: float | None
 ) -> Hunted:
-    """Replays one schedule, until a run violates a contract, and a few times at most. That run's violations count."""
+    """Runs one schedule until a run violates a contract, at most `_FEWEST` times. Replays that run's violations.
+
+    The replays of a violation take `seconds`, or the default if None. Raises as `execute`.
+    """
     started, known = time.monotonic(), tuple(known)
     observed, runs = execute(harness, scenario, schedule), 1
     while not violations(scenario, observed) and runs < _FEWEST:
@@ -140,7 +147,10 @@ def replayed(
 def replays(
     harness: Harness, sought: Sought, schedule: Schedule, count: int, seconds: float
 ) -> tuple[int, int, Violation | None]:
-    """Replays a schedule. Returns in how many of how many runs the violation is seen, and the last one."""
+    """Replays a schedule up to `count` times in `seconds`, and at least `_FEWEST` times.
+
+    Returns the number of replays that show the violation, the number of replays, and the last violation.
+    """
     shown, done, last = 0, 0, None
     until = time.monotonic() + seconds
     while done < count and (done < _FEWEST or time.monotonic() < until):
@@ -155,9 +165,10 @@ def replays(
 
 
 def shrink(harness: Harness, sought: Sought, schedule: Schedule, seconds: float) -> Schedule:
-    """A schedule in which the same violation is seen, and from which no step can be left out, or the time is over.
+    """A smaller schedule that shows the same violation. No step can be left out, unless the time was over before.
 
-    The first runs are impatient. If the violation of their result is only a late effect, patient runs start again.
+    Runs have little patience at first. If their result does not show the violation with the usual patience, because an
+    effect was only late, shrinking starts again with the usual patience.
     """
     found = _shrunk(harness, sought, schedule, _SHRINK_PATIENCE, seconds)
     if sought.violation(harness, found) is None:

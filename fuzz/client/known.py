@@ -1,12 +1,13 @@
-"""Known deviations of real clients: how each row of a defect table shows on the wire.
+"""Known deviations of the real client: how each shows on the wire. They are the rows of `fuzz/scenarios/known.toml`.
 
-Symptom, mechanism and consequence are in the defect table of the `component` that `fuzz/scenarios/known.toml` names.
-Its table `not_expressible` has those of deviations that no model can show: rows without profile and rules.
+A deviation is a row of a defect table, which has symptom, mechanism and consequence. The key `component` of the file
+names the component of that table. The file's own table `not_expressible` has the rows of deviations that no model can
+show; they have no profile and no rules. A row of the file has
 
-    defect      the id of a row of the defect table
-    scenario    where its schedule runs
-    component   where its row is, if in another component's table
-    contract    the contract that it breaks
+    defect      the id of the row of the defect table, or of `not_expressible`
+    scenario    the scenario of the schedule
+    component   the component of the defect table, if not the file's
+    contract    the contract that the deviation violates
     evidence    a function of `fuzz/scenarios/evidence.py`: whether the deviation explains all of a violation
     settings, steps    the shrunk schedule
 """
@@ -36,7 +37,7 @@ _NOT_EXPRESSIBLE = {"profile": CLIENT, "rules": (), "origin": Origin.OBSERVED}
 
 
 class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A known deviation."""
+    """A known deviation. The module describes the fields."""
 
     defect: Defect
     scenario: str
@@ -53,7 +54,7 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return Schedule(dict(self.settings), self.steps)
 
     def explains(self, scenario: str, contract: str, observed: Observed) -> bool:
-        """Whether this deviation explains how a run violates a contract: all of it, with its evidence."""
+        """Whether this deviation explains all of a run's violation of a contract in a scenario, by its evidence."""
         if (scenario, contract) != (self.scenario, self.contract):
             return False
         evidence = getattr(importlib.import_module("fuzz.scenarios.evidence"), self.evidence)
@@ -66,13 +67,13 @@ def profiles() -> list[str]:
 
 
 def known_of(profile: str) -> tuple[Known, ...]:
-    """The deviations that a profile has."""
+    """The deviations that a profile, one of `profiles`, has."""
     return () if profile == REFERENCE else known_deviations()
 
 
 @functools.cache
 def known_deviations() -> tuple[Known, ...]:
-    """All rows. Raises BadValue for an invalid one."""
+    """All deviations, in the order of the file. Raises BadValue if the file has an invalid row."""
     try:
         tables = tomllib.loads((files("fuzz") / "scenarios" / "known.toml").read_text(encoding="utf-8"))
         component = tables.pop("component")

@@ -1,6 +1,6 @@
-"""What a schedule orders the brokers to do, and what the harness sees of them.
+"""Orders, by which a schedule changes what the brokers do, and what the harness sees of the brokers.
 
-Orders, each until it is changed or used up:
+Orders of `Ordered.order`, each until it is changed or used up:
 
     sends      store them; defer them, unprocessed, until they are released; or ignore them, which fences the session
     acks       store them; or ignore them, as if they were lost
@@ -41,7 +41,7 @@ class Ordered(Consumers):
     def order(
         self, *, sends: str | None = None, receipts: str | None = None, acks: str | None = None, **answers: list[str]
     ) -> None:
-        """Changes the orders; see the module."""
+        """Changes the orders that are given; the module describes them. `answers` are lists by kind of command."""
         self.acks = acks or self.acks
         self.sends = sends or self.sends
         self.holds_receipts = receipts == "hold" if receipts else self.holds_receipts
@@ -49,9 +49,9 @@ class Ordered(Consumers):
             self.answers[kind].extend(values)
 
     def release(self, how: str = "in_order") -> None:
-        """From now on sends are stored and receipts are sent. Deferred sends are stored, held receipts sent.
+        """Stores deferred sends and sends held receipts; from now on, sends are stored and receipts sent at once.
 
-        how    the order of the held receipts of each session: in_order; reverse; skip (the oldest is not sent); twice
+        how    the held receipts of each session are sent in_order, in reverse, each twice, or all but the oldest (skip)
         """
         self.sends, self.holds_receipts = "store", False
         for key, (topic, producer) in list(self.of_producer.items()):
@@ -71,7 +71,7 @@ class Ordered(Consumers):
                 producer.last_receipt = receipt
 
     def end_orders(self) -> None:
-        """The brokers are faithful from now on."""
+        """Ends all orders: the brokers are faithful from now on. What was held back or deferred is released."""
         self.answers.clear()
         self.acks = "store"
         self.corrupt_next(0)
@@ -80,19 +80,22 @@ class Ordered(Consumers):
         self.release()
 
     def corrupt_next(self, count: int) -> None:
-        """The next deliveries have a wrong checksum."""
+        """Gives the next `count` deliveries of each subscription a wrong checksum."""
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 each.corrupt = count
 
     def hold_messages(self) -> None:
-        """MESSAGE commands are held back from now on."""
+        """Holds MESSAGE commands back from now on."""
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 each.held = each.held or []
 
     def release_messages(self, count: int | None = None) -> None:
-        """Sends so many of the MESSAGE commands that are held back, or all, the newest first."""
+        """Sends the `count` newest MESSAGE commands that each subscription holds back, or all, the newest first.
+
+        Others stay held back. Raises AssertionError if fewer are.
+        """
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 for _ in range(len(each.held or ()) if count is None else count):
@@ -102,7 +105,7 @@ class Ordered(Consumers):
                 each.held = each.held or None
 
     def force_ack_set(self, words: list[int]) -> None:
-        """The next delivery has this ack set."""
+        """Gives the next delivery of each subscription this ack set."""
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 each.ack_words = words
@@ -114,7 +117,7 @@ class Ordered(Consumers):
                 producer.connection.send(producer.last_receipt)
 
     def refuse_deferred(self, rank: int) -> None:
-        """Answers one deferred send of every session with ChecksumError: the one of that rank, or the newest."""
+        """Answers one deferred send of every session with ChecksumError: that of index `rank`, or else the newest."""
         for _, producer in self.of_producer.values():
             if producer.deferred:
                 self.refuse_send(producer, producer.deferred.pop(min(rank, len(producer.deferred) - 1)))
@@ -131,7 +134,10 @@ class Ordered(Consumers):
         return True
 
     def finish_transfer(self, *, url: bool = True) -> None:
-        """Phase 2: the destination owns the topics, and clients get its address; without `url`, only the close."""
+        """Phase 2: the destination owns the topics, and clients get CLOSE with its address; without `url` no address.
+
+        Nothing happens if no transfer has begun.
+        """
         if self.open_at is not None:
             return
         source, destination = self.ownership.finish_transfer()
@@ -141,23 +147,28 @@ class Ordered(Consumers):
         self._unpark()
 
     def _unpark(self) -> None:
+        """Answers the requests that waited until the topics have an owner."""
         parked, self.parked = self.parked, []
         for connection, body in parked:
             self._handlers[Type[type(body).__name__]](connection, body, b"")
 
     def _moved(self, owner: int, *, crashed: bool) -> None:
+        """Makes a broker the owner: it opens all subscriptions."""
         self.open_at = owner
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 each.move(crashed=crashed)
 
     def close_owner_sessions(self, url: str) -> None:
-        """Sends CLOSE with some address to all that are attached at the owner, which keeps the topics."""
+        """Sends CLOSE with an address to all that are attached at the owner. The owner keeps the topics."""
         if self.open_at is not None:
             self.close_sessions(self.open_at, url)
 
     def close_twice(self) -> None:
-        """Sends CLOSE with the other broker's address to the owner's producers, and CLOSE with its own behind it."""
+        """Sends CLOSE with the other broker's address to all at the owner, then CLOSE with the owner's to producers.
+
+        Raises AssertionError during a transfer.
+        """
         assert self.open_at is not None, "no transfer is going on"
         producers = [producer for _, producer in self.of_producer.values()]
         self.close_owner_sessions(self.urls[1 - self.open_at])
@@ -170,7 +181,7 @@ class Ordered(Consumers):
             producer.connection.send(command_of(Type.SEND_RECEIPT, producer_id=99, sequence_id=0))
 
     def age(self, count: int) -> None:
-        """What is not acknowledged has been redelivered that many times."""
+        """Sets the redelivery count of all pending entries."""
         for topic in self.topics.values():
             for subscription, consumer in topic.consumers.values():
                 subscription.redeliveries.update(dict.fromkeys(consumer.pending, count))
@@ -190,7 +201,8 @@ class Ordered(Consumers):
     def terminate(self) -> int:
         """Tells every consumer that the topic has ended (REACHED_END_OF_TOPIC), and pings its client.
 
-        Returns how many answers and lost connections there will be in all: each client answers, or goes.
+        Returns the number that `holds("pings", number)` is to be called with: each client answers its ping, or ends its
+        connection.
         """
         expected = self.counts["PONG"] + self.counts["LOST"]
         for topic in self.topics.values():
@@ -203,9 +215,9 @@ class Ordered(Consumers):
         return expected
 
     def crash(self) -> int | None:
-        """The owner stops: acknowledgements since the last write are forgotten, and the other broker is the owner.
+        """The owner stops: acks since the cursor's last write are lost, and the other broker becomes the owner.
 
-        Returns the broker that stopped; None if the other one is down.
+        A transfer is finished first. Returns the broker that stopped; None if the other broker is down: nothing stops.
         """
         self.finish_transfer()
         broker = self.open_at
@@ -218,7 +230,7 @@ class Ordered(Consumers):
         return broker
 
     def restart(self) -> list[int]:
-        """Brokers that have stopped start again. Returns them."""
+        """Starts the brokers again that have stopped. Returns their numbers."""
         down = [broker for broker in range(len(self.urls)) if not self.ownership.is_up(broker)]
         for broker in down:
             self.ownership.restart(broker)
@@ -228,7 +240,7 @@ class Ordered(Consumers):
     # ---- what the harness sees
 
     def holds(self, what: str, value: Any) -> bool:
-        """Whether a condition holds that the harness waits for."""
+        """Whether the condition `what` holds; `value` is its parameter."""
         if what == "received":  # by an attached producer's session, as its newest message
             return any(p.last_payload == str(value).encode() for _, p in self.of_producer.values())
         if what == "producers":
@@ -255,19 +267,31 @@ class Ordered(Consumers):
         return self.counts[str(kind)] >= int(count)
 
     def has_answers(self) -> bool:
-        """Whether answers are ordered that no command has used up."""
+        """Whether an ordered answer is left that no command has used."""
         return any(self.answers.values())
 
     def attached(self) -> list[int]:
-        """How many producers and consumers are attached."""
+        """The number of attached producers, and that of attached consumers."""
         return [len(self.of_producer), sum(len(topic.consumers) for topic in self.topics.values())]
 
     def count(self, kind: str) -> int:
-        """How many commands of a kind have come."""
+        """How many commands of a kind have been received since the reset."""
         return self.counts[kind]
 
     def report(self) -> dict[str, Any]:
-        """What happened, as plain data."""
+        """What happened since the reset, as plain data.
+
+        commands     as `Cluster.commands`; `counts`: their numbers by kind
+        journal      the decisions, as `fuzz/answers/judge.py` reads them
+        log          the entries of all topics: broker, producer, session, sequence id, payloads, ledger, entry
+        refused      messages whose sends were answered with SEND_ERROR
+        corrupted    messages that were delivered with a wrong checksum
+        attached     as `attached`
+        cursors      by subscription: what the cursor shows
+        dispatchers  by subscription: session, permits and pending entries of each consumer
+        permits      of each consumer: its name, and permits granted, charged and left
+        started      the `time.monotonic()` of the reset; `milliseconds`: the time since then
+        """
         subscriptions = [each for topic in self.topics.values() for each in topic.subscriptions.values()]
         return {
             "started": self.started,

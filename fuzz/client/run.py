@@ -13,36 +13,37 @@ from fuzz.client.harness import ClientDied, ClientHangs, Harness
 #: What every schedule uses: one topic and one subscription.
 TOPIC = "persistent://public/default/topic"
 SUBSCRIPTION = "subscription"
-#: Seconds for an effect that the client owes. Its first retries come after 0.1, 0.2 and 0.4 s.
+#: Seconds for which an effect that the client owes is waited for. The client's first retries come after 0.1, 0.2 and
+#: 0.4 s.
 PATIENCE = 2.5
-#: Seconds in which grouped acknowledgements are sent.
+#: Seconds within which the client sends grouped acknowledgements.
 GROUPED = 0.12
 
 
 class Observed(msgspec.Struct):
-    """What a run observed. Messages are numbered in the order of sending; their payloads are their numbers."""
+    """What a run observed. Messages are numbered from 0 in the order of sending; their payloads are their numbers."""
 
     settings: dict[str, Any]
-    begun: int = 0  # messages that the application has sent
-    refused: list[str] = []  # messages that the client did not accept
+    begun: int = 0  # number of messages that the application has sent
+    refused: list[str] = []  # number and error of each message that the client did not accept
     results: list[list[str]] = []  # payload, result and message id of each callback, in order
-    consumers: int = 0
+    consumers: int = 0  # number of consumers that have subscribed
     received: list[list[Any]] = []  # payload, ledger, entry, batch index, redelivery count
     #: calls about received messages: kind, monotonic times before and after, ledger, entry, batch index, error
     calls: list[list[Any]] = []
     left: list[Any] = []  # messages, by entry and batch index, that a faithful client leaves unacknowledged
-    redelivered: list[list[Any]] = []  # after a reconnection: the messages left, and those received
+    redelivered: list[list[Any]] = []  # for each reconnection: the messages that were left, and those received
     queued: list[int] = []  # messages that the application had not received when the last step ended
     lateness: float = 0.0  # seconds by which the client's process was late at most
     failed: list[str] = []  # operations of the client that failed
     ended: str = ""  # how the client's process ended, if it did
     hangs: str = ""  # the call that did not return, if one did not
     redirect_lookups: int = 0  # look-ups after a redirect to a broker that serves
-    report: dict[str, Any] = {}  # the brokers'
+    report: dict[str, Any] = {}  # `Ordered.report` of the brokers
 
     @property
     def log(self) -> list[int]:
-        """The messages in the log."""
+        """The messages in the log, in its order."""
         return [int(payload) for entry in self.report.get("log", ()) for payload in entry[4]]
 
     def acknowledged(self) -> list[int]:
@@ -51,21 +52,24 @@ class Observed(msgspec.Struct):
 
 
 class Run:
-    """The brokers and a client in the course of a schedule. Steps wait for their effects, and not longer."""
+    """The brokers and a client in the course of a schedule. A step waits until its effect is there.
+
+    All methods raise as `Harness.broker` and `Harness.client`.
+    """
 
     def __init__(self, harness: Harness, settings: dict[str, Any], patience: float = PATIENCE) -> None:
         self.harness = harness
         self.settings = settings
         self.patience = patience
         self.observed = Observed(dict(settings))
-        #: why brokers do not answer every send: `sends` or `receipts` are ordered otherwise, or the topic has a `fence`
+        #: why brokers do not answer every send: an order about `sends` or `receipts`, or a transfer (`fence`)
         self.withheld: set[str] = set()
-        self.is_patient = True  # no effect has been missing yet
-        self.taken: dict[int, int] = {}  # messages that each consumer has received
-        self.producers = 0
-        self.consumers = 0
-        self.newest = 0  # the consumer that `take` and `call` are about
-        self.application: Any = None  # of a scenario
+        self.is_patient = True  # whether every effect came so far; later effects are not waited for otherwise
+        self.taken: dict[int, int] = {}  # consumer -> number of messages that it has received
+        self.producers = 0  # 0 or 1
+        self.consumers = 0  # number of consumers that are not closed
+        self.newest = 0  # the consumer of `take` and `call`
+        self.application: Any = None  # a scenario's own state
 
     @property
     def is_fenced(self) -> bool:
@@ -73,17 +77,18 @@ class Run:
         return "fence" in self.withheld
 
     def broker(self, do: str, **arguments: Any) -> Any:
-        """A request to the brokers."""
+        """Sends a request to the brokers. Returns the reply."""
         return self.harness.broker(do, **arguments)
 
     def client(self, do: str, *, limit: float = 5.0, **arguments: Any) -> Any:
-        """A request to the client."""
+        """Sends a request to the client. Returns the reply."""
         return self.harness.client(do, limit=limit, **arguments)
 
     def start(self, operation_timeout_seconds: int = 30, **settings: Any) -> None:
-        """Starts brokers with these settings, and a client.
+        """Starts brokers with these settings of `Cluster`, and a client.
 
-        In an experiment the setting `brokers` changes them, and `producer` and `consumer` change options of the client.
+        In an experiment the schedule's setting `brokers` changes these settings, and its settings `producer` and
+        `consumer` change the options of `produce` and `subscribe`.
         """
         settings |= self.settings.get("brokers", {})
         urls = self.broker("reset", **settings)
@@ -91,7 +96,7 @@ class Run:
         self.client("open", url=url, operation_timeout_seconds=operation_timeout_seconds)
 
     def produce(self, **options: Any) -> None:
-        """Creates the producer."""
+        """Creates the producer with these options of the client. A failure is observed."""
         options |= self.settings.get("producer", {})
         said = self.client("create_producer", topic=TOPIC, limit=self.patience + 5.0, **options)
         if said.startswith("failed"):
@@ -100,7 +105,7 @@ class Run:
             self.producers = 1
 
     def subscribe(self, **options: Any) -> None:
-        """Subscribes a consumer."""
+        """Subscribes a consumer with these arguments of `Driver.subscribe`. A failure is observed."""
         options |= self.settings.get("consumer", {})
         said = self.client("subscribe", topic=TOPIC, subscription=SUBSCRIPTION, limit=self.patience + 5.0, **options)
         if said:
@@ -110,7 +115,7 @@ class Run:
             self.observed.consumers += 1
 
     def send(self, count: int) -> None:
-        """Sends messages."""
+        """Sends `count` messages, if there is a producer, and waits as `sync`."""
         if not self.producers:
             return
         refused = self.client("send", first=self.observed.begun, count=count)
@@ -119,7 +124,10 @@ class Run:
         self.sync()
 
     def wait(self, what: str, value: Any, patience: float | None = None) -> bool:
-        """Waits for a condition of the brokers. Once one has not come, later ones are not waited for."""
+        """Waits for a condition of the brokers (`Ordered.holds`). Returns whether it came.
+
+        Once a condition has not come in time, later ones are not waited for, and the result is False.
+        """
         if not self.is_patient:
             return False
         seconds = self.patience if patience is None else patience
@@ -127,12 +135,15 @@ class Run:
         return self.is_patient
 
     def pending(self) -> int:
-        """Messages without a callback."""
+        """The number of messages that have no callback yet."""
         self.observed.results = self.client("results", count=0, seconds=0.0)
         return self.observed.begun - len(self.observed.refused) - len(self.observed.results)
 
     def sync(self) -> None:
-        """Waits until the client is attached again, and the brokers have all messages that have no callback."""
+        """Waits until the client is attached and all callbacks have come.
+
+        If the brokers do not answer every send, waits until the newest message has arrived, instead of the callbacks.
+        """
         if self.is_fenced and not self.broker("attached")[0]:
             return  # until the transfer ends
         if self.producers and self.wait("producers", self.producers) and self.pending():
@@ -144,13 +155,13 @@ class Run:
             self.wait("consumers", self.consumers)
 
     def settle(self, seconds: float) -> None:
-        """Waits for the callbacks of all messages."""
+        """Waits for the callbacks of all messages, for `seconds` at most."""
         count = self.observed.begun - len(self.observed.refused)
         self.observed.results = self.client("results", count=count, seconds=seconds if self.is_patient else 0.0)
         self.is_patient = self.is_patient and len(self.observed.results) >= count
 
     def receive(self, count: int, seconds: float = 0.2) -> None:
-        """Every consumer receives up to that many messages and acknowledges them one by one."""
+        """Every consumer receives up to `count` messages, each within `seconds`, and acknowledges them one by one."""
         for consumer in range(self.consumers):
             known = self.taken.get(consumer, 0)
             found = self.client("receive", count=count, seconds=seconds, consumer=consumer, limit=seconds * count + 5.0)
@@ -160,7 +171,10 @@ class Run:
             self.observed.received += found
 
     def take(self, count: int, seconds: float = 0.5) -> list[int]:
-        """The newest consumer receives up to that many messages. Returns their indexes."""
+        """The newest consumer receives up to `count` messages, each within `seconds`.
+
+        Returns their indexes among the messages that this consumer has received.
+        """
         known = self.taken.get(self.newest, 0)
         found = self.client("receive", count=count, seconds=seconds, limit=seconds * count + 5.0, consumer=self.newest)
         self.taken[self.newest] = known + len(found)
@@ -168,16 +182,16 @@ class Run:
         return list(range(known, known + len(found)))
 
     def call(self, kind: str, indexes: list[int], gap: float = 0.0) -> None:
-        """The application calls a method of the newest consumer for received messages."""
+        """Calls a method of the newest consumer for received messages, as `Driver.call`."""
         about = {"kind": kind, "indexes": indexes, "gap": gap, "consumer": self.newest}
         self.observed.calls += self.client("call", limit=gap * len(indexes) + 5.0, **about)
 
     def pause(self, seconds: float) -> None:
-        """Lets time pass, for scenarios whose subject is a clock."""
+        """Lets the client's process sleep, for scenarios about the client's clock."""
         self.client("pause", limit=seconds + 5.0, seconds=max(0.0, seconds))
 
     def receive_all(self) -> None:
-        """Receives until every message of the log has been received, for as long as the patience lasts."""
+        """Receives until every intact message of the log has been received, or the patience is over."""
         until = time.monotonic() + self.patience
         while self.consumers and time.monotonic() < until:
             report = self.broker("report")
@@ -187,7 +201,7 @@ class Run:
             self.receive(100, 0.05)
 
     def finish(self) -> None:
-        """Lets faithful brokers finish what is pending, collects what was observed, and closes the client."""
+        """Ends all orders, waits for pending sends and deliveries, collects the report, and closes the client."""
         self.is_patient = True
         self.withheld.clear()
         self.broker("restart")
@@ -204,7 +218,10 @@ class Run:
 def observe(
     harness: Harness, settings: dict[str, Any], steps: Iterable[Callable[[Run], None]], patience: float = PATIENCE
 ) -> Observed:
-    """Runs steps, functions of a run, on fresh brokers and a fresh client. Returns what was observed."""
+    """Takes steps, each a function of the run. Returns what was observed.
+
+    A crash or hang of the client ends the run. Raises BrokerFailed.
+    """
     run = Run(harness, settings, patience)
     try:
         for step in steps:

@@ -1,8 +1,8 @@
 """A second real client in a process of its own, to cross-check the brokers: `python -m fuzz.client.rust_driver`.
 
 The Rust client `pulsar-rs` is in the package `mq-bridge-pulsar`, behind an interface that sends, receives and
-acknowledges. It has one service address and Shared subscriptions, waits for each receipt, and gives up a producer whose
-connection ends. No scenario uses it.
+acknowledges. This client has one service address and Shared subscriptions only, waits for each receipt, and gives up a
+producer whose connection ends. No scenario uses it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fuzz.client.driver import main
 
 
 class RustDriver:
-    """The methods of the C++ client's driver, as far as this client has them."""
+    """Those methods of `fuzz.client.driver.Driver` that this client has."""
 
     def __init__(self) -> None:
         self._bridge: Any = None
@@ -30,30 +30,30 @@ class RustDriver:
         return f"mq-bridge-pulsar {importlib.metadata.version('mq-bridge-pulsar')}"
 
     def open(self, url: str) -> None:
-        """Remembers the address."""
+        """Keeps the address for `create_producer` and `subscribe`."""
         self._url = url
 
     def _endpoint(self, topic: str, **options: Any) -> dict[str, Any]:
         return {"custom": {"name": "pulsar", "config": {"url": self._url, "topic": topic, **options}}}
 
     def create_producer(self, topic: str) -> str:
-        """Creates the producer."""
+        """Creates the producer. Returns an empty string."""
         self._producer = self._bridge.Publisher.from_config(self._endpoint(topic))
         return ""
 
     def send(self, first: int, count: int) -> list[str]:
-        """Sends messages whose payloads are their numbers, one by one."""
+        """Sends messages whose payloads are their numbers, from `first` on, one by one. Returns an empty list."""
         for number in range(first, first + count):
             self._producer.send(str(number).encode())
         return []
 
     def subscribe(self, topic: str, subscription: str) -> str:
-        """Subscribes."""
+        """Subscribes. Returns an empty string."""
         self._consumer = self._bridge.Consumer.from_config(self._endpoint(topic, subscription=subscription))
         return ""
 
     def receive(self, count: int, seconds: float) -> list[list[Any]]:
-        """Receives and acknowledges messages. Only their payloads are known."""
+        """Receives and acknowledges up to `count` messages within `seconds`. Returns lists, each with one payload."""
         messages = self._consumer.poll(count, int(seconds * 1000))
         self._consumer.commit()
         return [[message.payload.decode()] for message in messages]

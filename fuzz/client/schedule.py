@@ -1,7 +1,7 @@
 """Schedules: generated from a seed, run on the real client, judged by contracts.
 
-A scenario says which steps a schedule may have, and which contracts it must keep. It is a module of `fuzz/scenarios/`
-with a `scenario`; nothing else registers it.
+A schedule is a list of steps that brokers and client take. A scenario says which steps its schedules may have, and
+which contracts the client must keep. It is the `scenario` of a module of `fuzz/scenarios/`, found by the file name.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from model.machine import BadValue
 
 
 class StepKind(NamedTuple):
-    """A step that a schedule may have: what it does, and the domain of each argument, the simplest value first."""
+    """A kind of step that a schedule may have."""
 
-    run: Callable[..., None]  # (run, *arguments)
-    domains: tuple[tuple[Any, ...], ...] = ()
-    weight: int = 1
+    run: Callable[..., None]  # takes the step: (run, *arguments)
+    domains: tuple[tuple[Any, ...], ...] = ()  # of each argument, the simplest value first
+    weight: int = 1  # relative frequency
 
 
 class Scenario(NamedTuple):
@@ -38,53 +38,53 @@ class Scenario(NamedTuple):
     name: str
     settings: Mapping[str, tuple[Any, ...]]  # the domain of each, the simplest value first
     steps: Mapping[str, StepKind]
-    begin: Callable[[Run], None]
-    end: Callable[[Run], None]
-    contracts: tuple[Contract, ...]
-    length: int = 12  # of a schedule, at most
+    begin: Callable[[Run], None]  # before the first step
+    end: Callable[[Run], None]  # after the last step
+    contracts: tuple[Contract, ...]  # the most severe first
+    length: int = 12  # the most steps of a schedule
 
     @property
     def about(self) -> str:
-        """The first line of its module."""
+        """The first line of the scenario's module."""
         return (_module(self.name).__doc__ or "").partition("\n")[0]
 
 
 class Schedule(NamedTuple):
-    """Settings, and steps with their arguments."""
+    """What a run does: settings, and steps with their arguments."""
 
     settings: dict[str, Any]
     steps: tuple[tuple[Any, ...], ...]  # each a name and arguments
 
     def text(self) -> list[str]:
-        """The steps for a person."""
+        """The steps as texts such as `send(3)`."""
         return [f"{name}({', '.join(str(each) for each in arguments)})" for name, *arguments in self.steps]
 
 
 class File(msgspec.Struct, forbid_unknown_fields=True):
-    """A schedule as a file has it. One of a campaign says which contract it violates, by which known deviation."""
+    """A schedule as a file has it. The last three fields are those of a campaign's finding."""
 
     scenario: str
     settings: dict[str, Any]
     steps: list[list[Any]]
-    trace: str = ""
-    contract: str = ""
-    defect: str | None = None
+    trace: str = ""  # the finding's id
+    contract: str = ""  # the contract that the schedule violates
+    defect: str | None = None  # the known deviation that explains the violation
 
 
 def write_schedule(path: Path, scenario: str, schedule: Schedule) -> None:
-    """Writes a schedule as JSON."""
+    """Writes a schedule of a scenario as JSON, and the folders of the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(to_json({"scenario": scenario, **schedule._asdict()}, indent=True))
 
 
 def schedule_text(scenario: str, schedule: Schedule, contract: str, defect: str | None) -> str:
-    """A schedule that violates a contract as a line of JSON, for a campaign; `defect`: the known deviation."""
+    """A schedule that violates a contract as a line of JSON, for a campaign. The arguments are as in `File`."""
     about = {"scenario": scenario, **schedule._asdict(), "contract": contract, "defect": defect}
     return to_json({"trace": f"{scenario}/{content_name(to_json(about))}", **about}).decode() + "\n"
 
 
 def parse_schedule(text: bytes | str) -> File:
-    """A schedule's file. Raises ValueError."""
+    """The content of a schedule's file. Raises ValueError if it is no JSON object with these fields."""
     return msgspec.convert(from_json(text), File)
 
 
@@ -114,14 +114,14 @@ def read_schedule(path: Path, scenario: Scenario) -> Schedule:
 
 
 class Violation(NamedTuple):
-    """A contract that a run has not kept, and how."""
+    """A contract that a run violates, and how."""
 
     contract: Contract
     message: str
 
 
 def scenario_names() -> list[str]:
-    """The scenarios, by the names of their modules."""
+    """The names of the scenarios, which are those of their modules."""
     names = [each.name for each in pkgutil.iter_modules(importlib.import_module("fuzz.scenarios").__path__)]
     return [name for name in names if hasattr(_module(name), "scenario")]
 
@@ -131,7 +131,7 @@ def _module(name: str) -> Any:
 
 
 def find_scenario(name: str) -> Scenario:
-    """The scenario of that name. Raises BadValue."""
+    """The scenario of that name. Raises BadValue if there is none."""
     if name not in scenario_names():
         raise BadValue(f"there is no scenario {name}; there are {', '.join(scenario_names())} and all")
     scenario: Scenario = _module(name).scenario
@@ -139,7 +139,7 @@ def find_scenario(name: str) -> Scenario:
 
 
 def generate(scenario: Scenario, seed: int) -> Schedule:
-    """The schedule of a seed. Each uses some kinds of steps only, so that one defect does not hide all others."""
+    """The schedule of a seed. It has only some kinds of steps, so that one defect does not hide all others."""
     random = Random(seed)  # noqa: S311
     settings = {name: random.choice(values) for name, values in scenario.settings.items()}
     first, *others = scenario.steps  # the first kind is in every schedule
@@ -151,9 +151,10 @@ def generate(scenario: Scenario, seed: int) -> Schedule:
 
 
 def execute(harness: Harness, scenario: Scenario, schedule: Schedule, patience: float = PATIENCE) -> Observed:
-    """Runs a schedule; settings that it does not have are the simplest ones.
+    """Runs a schedule. Returns what was observed. A setting that the schedule lacks has its simplest value.
 
-    Raises BrokerFailed if the brokers decided otherwise than the models.
+    `patience` is the number of seconds for which an effect is waited for. Raises BrokerFailed if a process of the
+    harness fails, or if the brokers decided otherwise than the models.
     """
     settings = {name: values[0] for name, values in scenario.settings.items()} | schedule.settings
 
@@ -169,7 +170,7 @@ def execute(harness: Harness, scenario: Scenario, schedule: Schedule, patience: 
 
 
 def violations(scenario: Scenario, observed: Observed) -> list[Violation]:
-    """The contracts that a run has not kept. Of a client that crashed or hung, nothing else is judged."""
+    """The contracts that a run violates. If the client crashed or hung, only the first one."""
     found = []
     for contract in scenario.contracts:
         message = contract.check(observed)

@@ -1,8 +1,9 @@
 """A topic: the log that all brokers share, sessions of producers, and subscriptions with their dispatchers.
 
 No I/O: replies go to the connection of a session. The cursor of a subscription is the model's
-(`fuzz/answers/cursor.py`). Its dispatcher, with replay and permits, is code of this module, for speed; its journal has
-every decision, and the models of `fuzz/answers/dispatcher.py` repeat them after the run.
+(`fuzz/answers/cursor.py`). The dispatcher of a subscription, with replay and permits, is code of this module, for
+speed. Its decisions are noted in a journal, and after the run `fuzz/answers/dispatcher.py` compares them with the
+models'.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from fuzz.answers.cursor import Cursor, Id
 from fuzz.client.wire import Type, command_of
 
-#: Types of subscriptions that the brokers serve.
+#: Types of subscriptions that the brokers serve, as on the wire.
 EXCLUSIVE, SHARED, FAILOVER = range(3)
 _NO_LEDGER = 2**64 - 1  # -1, unsigned
 
@@ -25,7 +26,7 @@ class Connection(Protocol):
     number: int
 
     def send(self, command: Any, message: bytes = b"") -> None:
-        """Sends a command."""
+        """Sends a command, and the message behind it."""
 
 
 class Entry(NamedTuple):
@@ -60,10 +61,10 @@ class Producer:
         self.session = session
         self.epoch = epoch
         self.is_fenced = False  # a fenced session never stores again
-        self.deferred: list[Send] = []
-        self.receipts: list[Any] = []  # that are held back
-        self.last_receipt: Any = None
-        self.last_payload = b""
+        self.deferred: list[Send] = []  # sends that arrived and were not processed, by order
+        self.receipts: list[Any] = []  # receipts that are held back, by order
+        self.last_receipt: Any = None  # the newest one that was sent
+        self.last_payload = b""  # of the newest message that arrived
 
 
 class Consumer:
@@ -75,8 +76,8 @@ class Consumer:
         self.name = name
         self.session = session
         self.permits = 0
-        self.granted = 0  # permits, by FLOW
-        self.charged = 0  # permits, for deliveries
+        self.granted = 0  # sum of the permits of all FLOW
+        self.charged = 0  # sum of the permits that deliveries cost
         self.pending: dict[int, None] = {}  # numbers of entries that were delivered and not acknowledged
 
 
@@ -96,15 +97,16 @@ class Subscription:
         self.is_durable = is_durable
         self.cursor = cursor
         self.consumers: list[Consumer] = []
-        self.replay: list[int] = []  # numbers of entries, in order
-        self.redeliveries: dict[int, int] = {}  # redelivery counts
-        self.corrupt = 0  # how many of the next deliveries get a wrong checksum
-        self.corrupted: list[int] = []  # numbers of the entries that were delivered so
-        self.ack_words: list[int] = []  # the ack set that the next delivery has by order
+        self.replay: list[int] = []  # numbers of entries, ascending
+        self.redeliveries: dict[int, int] = {}  # number of an entry -> its redelivery count
+        self.corrupt = 0  # how many of the next deliveries get a wrong checksum, by order
+        self.corrupted: list[int] = []  # numbers of the entries that were delivered with a wrong checksum
+        self.ack_words: list[int] = []  # the ack set of the next delivery, by order; empty: the cursor's
         self.held: list[tuple[Connection, Any, bytes]] | None = None  # MESSAGE commands, while they are held back
         self._turn = 0  # index of the consumer whose turn it is
 
     def _note(self, kind: str, *about: Any) -> None:
+        """Adds a decision to the journal."""
         self._journal.append((kind, self.key, *about))
 
     def attach(self, consumer: Consumer) -> None:
@@ -113,14 +115,14 @@ class Subscription:
         self.consumers.append(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """Ends a consumer's session: the entries that it holds are delivered again."""
+        """Ends a consumer's session, and puts its pending entries into the replay queue."""
         self._note("detach", consumer.session)
         self.consumers.remove(consumer)
         for number in consumer.pending:
             self.add_to_replay(number)
 
     def flow(self, consumer: Consumer, permits: int) -> None:
-        """A consumer grants permits."""
+        """Adds permits that a consumer grants."""
         self._note("flow", consumer.session, permits)
         consumer.permits += permits
         consumer.granted += permits
@@ -148,7 +150,10 @@ class Subscription:
             consumer.pending.clear()
 
     def redeliver(self, consumer: Consumer, ids: list[Id]) -> None:
-        """Puts entries that a consumer holds into the replay queue: of a Shared subscription the named ones, or all."""
+        """Puts pending entries of a consumer into the replay queue: of a Shared subscription those with ids, else all.
+
+        Without ids it is all, too.
+        """
         self._note("redeliver", consumer.session, ids)
         wanted = list(consumer.pending)
         if ids and self.kind == SHARED:
@@ -160,7 +165,7 @@ class Subscription:
             self.add_to_replay(number)
 
     def acknowledge(self, ids: list[Id], *, cumulative: bool) -> bool:
-        """Acknowledges. Returns whether the cursor accepts it. No consumer holds a deleted entry any more."""
+        """Acknowledges ids at the cursor. Returns whether it accepts them. Deleted entries are no longer pending."""
         accepted = self.cursor.acknowledge(ids, cumulative=cumulative)
         self._note("ack", cumulative, ids, accepted)
         numbers = {self.cursor.number_of(ledger, entry) for ledger, entry, _ in ids}
@@ -173,7 +178,7 @@ class Subscription:
         return self.cursor.remaining(number) != ()
 
     def _receiver(self) -> Consumer | None:
-        """The consumer that gets the next entry, if there is one with permits."""
+        """The consumer that gets the next entry; None if none may have it."""
         if self.kind != SHARED:
             return self.consumers[0] if self.consumers and self.consumers[0].permits > 0 else None
         turn = self._turn % max(1, len(self.consumers))
@@ -195,6 +200,7 @@ class Subscription:
             self._deliver(consumer, number, log[number])
 
     def _read(self) -> int | None:
+        """Reads the next entry of the cursor. Returns its number, or None."""
         number = self.cursor.read()
         if number is not None:
             self._note("read", number)
@@ -232,8 +238,8 @@ class Topic:
         self.sizes: list[int] = []  # of the batches of the log
         self.last_sequence: dict[str, int] = {}
         self.producers: dict[tuple[int, int], Producer] = {}  # by connection and id
-        self.consumers: dict[tuple[int, int], tuple[Subscription, Consumer]] = {}
-        self.subscriptions: dict[str, Subscription] = {}
+        self.consumers: dict[tuple[int, int], tuple[Subscription, Consumer]] = {}  # by connection and id
+        self.subscriptions: dict[str, Subscription] = {}  # by name
         self.is_terminated = False
 
     def roll_ledger(self) -> None:
@@ -244,7 +250,7 @@ class Topic:
             each.cursor.step("roll_ledger")
 
     def store(self, producer: Producer, send: Send) -> Any:
-        """Adds the entry of a send, unless it is a duplicate. Returns the receipt and whether it was added."""
+        """Adds the entry of a send unless it is a duplicate. Returns the receipt, and whether an entry was added."""
         receipt = command_of(Type.SEND_RECEIPT, producer_id=producer.id, sequence_id=send.sequence)
         receipt.SEND_RECEIPT.highest_sequence_id = send.highest
         if self.deduplication and send.highest <= self.last_sequence.get(producer.name, -1):
@@ -265,12 +271,12 @@ class Topic:
         return receipt, True
 
     def dispatch(self) -> None:
-        """Delivers what permits allow."""
+        """Delivers entries of all subscriptions while there are permits."""
         for each in self.subscriptions.values():
             each.dispatch(self.log)
 
     def subscription(self, name: str, kind: int, first: int, *, is_durable: bool = True) -> Subscription:
-        """The subscription of that name; a new one reads from the entry of the number `first` on."""
+        """The subscription of that name; if there is none, a new one, which reads from the entry `first` on."""
         found = self.subscriptions.get(name)
         if found is None:
             key = f"{self.name}/{name}"
@@ -281,7 +287,7 @@ class Topic:
         return found
 
     def number_of(self, position: Any, *, after: bool = False) -> int:
-        """The number of the entry of a message id, or of the next one."""
+        """The number of the first entry that is not before a message id; with `after`, that is after it."""
         if position.ledger == _NO_LEDGER:  # the earliest
             return 0
         return (bisect_right if after else bisect_left)(
@@ -289,13 +295,13 @@ class Topic:
         )
 
     def remove(self, subscription: Subscription, consumer: Consumer) -> None:
-        """Ends a consumer's session; a subscription of readers ends with its last consumer."""
+        """Ends a consumer's session, and with the last one a subscription that is not durable."""
         subscription.remove(consumer)
         if not subscription.is_durable and not subscription.consumers:
             self.subscriptions = {n: each for n, each in self.subscriptions.items() if each is not subscription}
 
     def forget(self, connection: int) -> None:
-        """A connection has ended, and with it its sessions."""
+        """Ends all sessions of a connection, and delivers their consumers' entries to others."""
         for key in [key for key in self.producers if key[0] == connection]:
             del self.producers[key]
         for key in [key for key in self.consumers if key[0] == connection]:

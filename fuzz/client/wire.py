@@ -5,7 +5,7 @@ carry the message after the command: optionally a magic and the CRC32C of all th
 metadata, the metadata, and the payload. In a batch the payload has, for each message, the length of its
 `SingleMessageMetadata`, that, and the payload.
 
-The field of `BaseCommand` that has a command's body has the number of the command's type.
+In `BaseCommand`, the number of the field with a command's body is the number of the command's type.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _MESSAGES = {
 
 
 class Type(IntEnum):
-    """Types of commands, and so the numbers of their bodies in `BaseCommand`."""
+    """Types of commands; each is also the number of the field of its body in `BaseCommand`."""
 
     CONNECT = 2
     CONNECTED = 3
@@ -114,7 +114,7 @@ class Type(IntEnum):
 
 
 class ServerError(IntEnum):
-    """Errors that the brokers give."""
+    """The error codes that the loopback brokers answer with."""
 
     METADATA_ERROR = 1
     PERSISTENCE_ERROR = 2
@@ -150,7 +150,7 @@ def _classes() -> dict[str, Any]:
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in names}
 
 
-#: message -> class; mypy does not see the fields, which come from the table
+#: The protobuf class of each message, by name. mypy does not know the fields, which come from the table.
 CLASSES = _classes()
 BaseCommand = CLASSES["BaseCommand"]
 Metadata = CLASSES["Metadata"]
@@ -176,13 +176,16 @@ def command_of(kind: Type, **fields: Any) -> Any:
 
 
 def frame(command: Any, message: bytes = b"") -> bytes:
-    """The bytes of a command, with a message behind it."""
+    """The bytes of a frame: a command, and the message behind it, if there is one."""
     body = command.SerializeToString()
     return b"".join((_TWO.pack(4 + len(body) + len(message), len(body)), body, message))
 
 
 def frames(received: bytearray) -> Iterator[tuple[Any, bytes]]:
-    """Removes the complete frames from received bytes. Yields each command, and the message behind it."""
+    """Yields the command of each complete frame, and the message behind it; removes these frames from `received`.
+
+    Raises BadFrame.
+    """
     at, end = 0, len(received)
     view = bytes(received)
     try:
@@ -206,7 +209,7 @@ def frames(received: bytearray) -> Iterator[tuple[Any, bytes]]:
 class Parts(NamedTuple):
     """A message behind a command."""
 
-    is_intact: bool  # its checksum is right, or it has none
+    is_intact: bool  # whether the checksum is right, or there is none
     metadata: Any
     payload: bytes
 
@@ -221,6 +224,8 @@ def parts_of(message: bytes, *, check: bool = True) -> Parts:
             intact = not check or crc32c(message[at:]) == checksum
         size = _ONE.unpack_from(message, at)[0]
         at += _ONE.size
+        if at + size > len(message):
+            raise BadFrame(f"a message that cannot be read: {size} bytes of metadata in {len(message)} bytes")
         return Parts(intact, Metadata.FromString(message[at : at + size]), message[at + size :])
     except (struct.error, DecodeError) as problem:
         raise BadFrame(f"a message that cannot be read: {problem}") from None
@@ -237,8 +242,11 @@ def payloads_of(parts: Parts) -> tuple[bytes, ...]:
             at += _ONE.size
             single = _SingleMetadata.FromString(parts.payload[at : at + size])
             at += size
-            found.append(parts.payload[at : at + single.payload_size])
-            at += single.payload_size
+            end = at + single.payload_size
+            if not at <= end <= len(parts.payload):
+                raise BadFrame(f"a batch that cannot be read: {single.payload_size} bytes in {len(parts.payload)}")
+            found.append(parts.payload[at:end])
+            at = end
     except (struct.error, DecodeError) as problem:
         raise BadFrame(f"a batch that cannot be read: {problem}") from None
     return tuple(found)

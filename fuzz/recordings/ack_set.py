@@ -1,4 +1,4 @@
-"""How recordings of ack sets map to the machine: the bit set of a batch, and functions of ack sets."""
+"""Maps recordings of the bit set of a batch, and of functions of ack sets, to `ack_set`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from model.machine import plain
 
 Names = Mapping[str, Any]
 
-#: Actions that are recorded under the names of `java.util.BitSet`.
+#: Recorded operation, a method of `java.util.BitSet` -> action, where the names differ.
 ACTIONS = {"set": "set_index", "clear": "clear_index", "get": "get_index", "and": "and_with"}
-#: Arguments that are recorded under other names.
+#: Recorded argument -> argument, where the names differ.
 ARGUMENTS = {"from": "begin", "to": "end"}
 
 
 def settings(recorded: Names) -> Names:
-    """Returns the settings; the functions have no batch size."""
+    """Returns the settings for a recorded config. Recordings of the functions have no batch size: it is 0."""
     return {"batch_size": recorded.get("batch_size", 0)}
 
 
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """Returns the actions of an operation; the only batch of a recording is opened first."""
+    """Returns the action of an operation; before the first one of a bit set, `open_batch`."""
     arguments = {ARGUMENTS.get(name, name): value for name, value in operation.args.items()}
     if recorded["kind"] != "bit_set":
         return [(operation.op, arguments)]
@@ -38,7 +38,7 @@ def result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
 
 
 def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
-    """Returns the observation of the batch; there is none of functions."""
+    """Returns the observation of the only batch; None for functions."""
     return seen[0] if recorded["kind"] == "bit_set" else None
 
 

@@ -1,11 +1,11 @@
-"""How recordings of the three containers of active cursors map to the machine.
+"""Maps recordings of the three containers of active cursors to `active_cursors`.
 
 A cursor has a name in a recording and a number in the machine. When the linked list is rebuilt, Pulsar iterates over a
-`HashMap` of names; the machine iterates over numbers in ascending order. To give both the same order, the high bits of
-a number are the name's bucket in a hash table of 32 buckets.
+`HashMap` of names; the machine iterates over numbers in ascending order. So that both have the same order, the high
+bits of a number are the name's bucket in a hash table of 32 buckets.
 
-An observation queries every cursor, which flushes pending updates of the linked list. If the recording observes after
-every operation, each operation is therefore preceded by the queries of the previous observation.
+An observation queries every cursor, and a query flushes pending updates of the linked list. If a recording has an
+observation after every operation, `actions` therefore takes the queries of the previous observation first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BUCKETS = 32
 
 
 def number_of(name: str) -> int:
-    """Returns the number of a cursor's name. Raises ValueError for a name that is too long."""
+    """Returns the number that encodes a cursor's name. Raises ValueError for a name that is too long."""
     letters = name.encode()
     if len(letters) > _BYTES:
         raise ValueError(f"the cursor's name {name} has more than {_BYTES} bytes")
@@ -47,7 +47,7 @@ def bucket_of(name: str) -> int:
 
 
 def settings(recorded: Names) -> Names:
-    """Returns the settings of the machine for the config of a recording."""
+    """Returns the settings of the machine for a recorded config."""
     given = {"cursors": _BUCKETS << (8 * _BYTES), "start_ms": recorded["start_ms"]}
     if "continue_caching_after_last_cursor_leaves_ms" in recorded:
         given["grace_ms"] = recorded["continue_caching_after_last_cursor_leaves_ms"]
@@ -70,6 +70,7 @@ def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Seq
     return happened
 
 
+#: Recorded operation -> its outcome in recorded form, unless that is the plain outcome.
 RESULTS: dict[str, Callable[[Any], Any]] = {
     "add_cursor": lambda o: None,
     "get_cursor": lambda o: o and name_of(o.cursor),
@@ -79,12 +80,12 @@ RESULTS: dict[str, Callable[[Any], Any]] = {
 
 
 def result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
-    """Returns an outcome in the form of the recording."""
+    """Returns an outcome in recorded form."""
     return error_or(outcome, RESULTS.get(op, plain))
 
 
 def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
-    """Returns an observation with the cursors' names."""
+    """Returns an observation in recorded form, with all cursors that may be the slowest."""
     ranks = seen["at_same_position_or_before"] or []
     slowest = [name_of(number) for number in seen["slowest_cursors"]]
     oldest = [{"cursor": name, "position": seen["slowest_position"], "version": seen["version"]} for name in slowest]
@@ -100,7 +101,8 @@ def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
 def as_recorded(seen: Any, recorded: Any) -> Any:
     """Returns the part of an observation that was recorded.
 
-    Several cursors may be slowest; a container may return any. The recorded one is returned if it is among them.
+    If several cursors are the slowest, a container may name any of them. The result has the recorded one if it is among
+    them, otherwise the first.
     """
     chosen = {key: value for key, value in seen.items() if key in recorded}
     for key in {"slowest_cursor", "oldest"} & set(chosen):
@@ -127,7 +129,10 @@ def recording(container: str, profile: str, defects: Mapping[str, str], *others:
 
 
 def no_grace_period(smallest: str) -> Deviation:
-    """The heap and the set cache added entries only while cursors exist. This design breaks no property."""
+    """Returns the deviation of the heap and the set: added entries are cached only while there are active cursors.
+
+    This design violates no property. `smallest` is as in `Deviation`.
+    """
     return Deviation("added_entries_are_not_cached_after_the_last_cursor_left", ("has_grace_period",), "", smallest)
 
 

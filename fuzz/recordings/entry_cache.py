@@ -1,7 +1,7 @@
-"""Maps recordings of the broker's entry cache to the model's actions, outcomes and observations.
+"""Maps recordings of the broker's entry cache to `entry_cache`.
 
-Caches have names in a recording and numbers in the model. A recorded operation carries its time; the clock advances to
-that time before the operation.
+A recording names its caches, the model numbers them. A recorded operation has a time, to which the clock advances
+first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RENAMED = {
 
 
 def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the config for the settings of a recording."""
+    """Returns the settings of the machine for a recorded config."""
     caches = recorded["caches"]
     stored = [
         {"cache": caches.index(cache), "ledger": int(ledger), "entry_bytes": sizes}
@@ -46,7 +46,7 @@ def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
 def actions(
     cfg: Config, s: State, operation: Operation, recorded: Mapping[str, Any]
 ) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    """Returns an advance of the clock to the operation's time, if needed, and the operation's action."""
+    """Returns the actions of an operation: the clock advances to its time, then it happens."""
     name = RENAMED.get(operation.op, operation.op)
     arguments = dict(operation.args)
     passed = arguments.pop("now_ns") - s.ranges.now_ns
@@ -61,7 +61,7 @@ def actions(
 
 
 def reading(outcome: Any, recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the issued storage reads and the completed requests in the recording's format."""
+    """Returns the outcome of a read in recorded form: the issued storage reads, and the completed requests."""
     names = recorded["caches"]
     issued = [[i.number, names[i.cache], i.ledger, i.first, i.last] for i in outcome.issued]
     answered = [
@@ -88,12 +88,12 @@ RESULTS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
 
 
 def result(cfg: Config, op: str, outcome: Any, recorded: Mapping[str, Any]) -> Any:
-    """Returns an outcome in the recording's format."""
+    """Returns an outcome in recorded form."""
     return error_or(outcome, lambda o: RESULTS[op](o, recorded) if op in RESULTS else plain(o))
 
 
 def observation(cfg: Config, seen: Any, recorded: Mapping[str, Any]) -> Any:
-    """Returns an observation in the recording's format, with the names of caches."""
+    """Returns an observation in recorded form, with the names of caches."""
     names = recorded["caches"]
     return {
         "total_bytes": seen["total_bytes"],

@@ -1,7 +1,7 @@
-"""How recordings of the caches before the central removal queue map to the two machines.
+"""Maps recordings of the caches before the central removal queue to `legacy_cache` and `legacy_manager`.
 
-One recorded component, of two kinds: `range_cache`, caches each for itself, and `manager`, caches under a
-common limit.
+There are two kinds of recordings of one component: `range_cache`, of caches without a common limit (`legacy_cache`),
+and `manager`, of caches with one (`legacy_manager`). A recording names its caches, the machines number them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from model.machine import plain
 
 Names = Mapping[str, Any]
 
+#: Recorded operation -> action, where the names differ.
 RENAMED = {
     "evict_before_timestamp": "time_pass",
     "evict_by_size": "size_pass",
@@ -26,7 +27,7 @@ RENAMED = {
 
 
 def actions(cfg: Any, s: Any, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """The clock moves to the operation's time, then the operation happens."""
+    """The actions of an operation: the clock advances to its time, then it happens."""
     arguments = dict(operation.args)
     now = arguments.pop("now_ns")
     names = recorded["caches"]
@@ -48,32 +49,32 @@ def actions(cfg: Any, s: Any, operation: Operation, recorded: Names) -> Sequence
 
 
 def removed(r: Any) -> dict[str, int]:
-    """What a removal took away, as recorded."""
+    """The outcome of a removal in recorded form."""
     return {"removed_entries": r.entries, "removed_bytes": r.bytes}
 
 
 def named(observed: Any, recorded: Names) -> Any:
-    """An observation with the caches' names."""
+    """An observation in recorded form, with the names of caches."""
     return {**observed, "caches": dict(zip(recorded["caches"], observed["caches"], strict=True))}
 
 
-# ---- caches each for itself
+# ---- caches without a common limit
 
 
 def cache_settings(recorded: Names) -> Names:
-    """The settings of the machine, from those of a recording."""
+    """The settings of `legacy_cache` for a recorded config."""
     return {"caches": len(recorded["caches"])}
 
 
 def hit(h: Any) -> dict[str, int]:
-    """A hit as recorded."""
+    """A hit in recorded form."""
     return {"ledger": h.position.ledger, "entry": h.position.entry, "bytes": h.bytes}
 
 
 def cache_result(cfg: Any, op: str, outcome: Any, recorded: Names) -> Any:
-    """An outcome as it was recorded."""
-    named_as = CACHE_RESULTS.get(op)
-    return error_or(outcome, lambda o: named_as(o, recorded["caches"]) if named_as else plain(o))
+    """An outcome in recorded form."""
+    form = CACHE_RESULTS.get(op)
+    return error_or(outcome, lambda o: form(o, recorded["caches"]) if form else plain(o))
 
 
 CACHE_RESULTS: dict[str, Callable[[Any, Sequence[str]], Any]] = {
@@ -94,7 +95,7 @@ CACHE_RESULTS: dict[str, Callable[[Any, Sequence[str]], Any]] = {
 
 
 def manager_settings(recorded: Names) -> Names:
-    """The settings of the machine, from those of a recording; storage by cache, ledger from 1, entry."""
+    """The settings of `legacy_manager` for a recorded config. `storage`: bytes by cache, ledger (from 1) and entry."""
     sizes = recorded["entry_bytes"]
     ledgers = [sizes[name] for name in recorded["caches"]]
     return {
@@ -107,13 +108,13 @@ def manager_settings(recorded: Names) -> Names:
 
 
 def manager_result(cfg: Any, op: str, outcome: Any, recorded: Names) -> Any:
-    """An outcome as it was recorded."""
-    named_as = MANAGER_RESULTS.get(op)
-    return error_or(outcome, lambda o: named_as(o, recorded["caches"]) if named_as else plain(o))
+    """An outcome in recorded form."""
+    form = MANAGER_RESULTS.get(op)
+    return error_or(outcome, lambda o: form(o, recorded["caches"]) if form else plain(o))
 
 
 def found(o: Any, names: Sequence[str]) -> dict[str, Any]:
-    """What a read gave, as recorded."""
+    """The outcome of a read in recorded form."""
     return {
         "outcome": o.outcome,
         "entries": [[*position, size] for position, size in o.entries],

@@ -1,7 +1,7 @@
-"""How recordings of three negative-ack trackers map to the machine.
+"""Maps recordings of three negative-ack trackers to `negative_acks`: Java's before and after PIP-393, and Go's.
 
-The clock's unit and the retained ids of a version come with its recordings, as the settings do: no guarantee depends on
-them. All other rules on which a version differs from the reference are deviations.
+The clock's unit and the retained ids of a version are taken as settings, because no guarantee depends on them. All
+other rules in which a version differs from the reference are deviations.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ def go_backoff(recorded: Names) -> Any:
 
 
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """Returns the actions of an operation: the clock advances to its time without a timer run, then it happens."""
+    """Returns the actions of an operation: the clock advances to its time without a timer run, then it happens.
+
+    The operation `start` has no advance.
+    """
     arguments = dict(operation.args)
     now = arguments.pop(f"now_{cfg.clock_unit}", s.now)
     moved: list[tuple[str, Names]] = []
@@ -48,7 +51,7 @@ def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Seq
 
 
 def action_of(cfg: Config, s: State, op: str, recorded: dict[str, Any]) -> tuple[str, Names]:
-    """Returns the action of an operation."""
+    """Returns the action of an operation, with its arguments."""
     if op == "advance_time":
         unit = cfg.clock_unit
         lag = recorded.get(f"timer_lag_{unit}", recorded.get(f"tick_lag_{unit}"))
@@ -76,18 +79,18 @@ def message(id: MessageId) -> Names:
 
 
 def in_text_order(id: MessageId) -> tuple[Any, ...]:
-    """Returns the sort key of an id in a recorded command, whose ids are in the order of their texts."""
+    """Returns the sort key of an id. Recorded commands have their ids in the order of the ids' texts."""
     return id.position, str(id.partition), id.kind
 
 
 def redelivered(cfg: Config, redeliveries: Sequence[Redelivery], form: Callable[[MessageId], Any]) -> list[Any]:
-    """Returns redelivery commands in recorded form."""
+    """Returns redelivery commands in recorded form; `form` is that of an id."""
     ids = [[form(i) for i in sorted(each.ids, key=in_text_order)] for each in redeliveries]
     return [{f"at_{cfg.clock_unit}": each.at, "messages": m} for each, m in zip(redeliveries, ids, strict=True)]
 
 
 def java_result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
-    """Returns an outcome in the form of the Java recordings; only those before PIP-393 count timer runs."""
+    """Returns an outcome in the form of the Java recordings. Only recordings before PIP-393 have the timer runs."""
 
     def form(outcome: Any) -> Any:
         if isinstance(outcome, Nacked):
@@ -116,19 +119,22 @@ def go_result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
 
 # ---- observations ---------------------------------------------------------------------------------------
 
-#: Matches null and the empty list, where only some versions have null buckets.
+#: In an observation: null or empty, because a version may have either.
 NONE_OR_EMPTY = "none or empty"
 
 
 def or_null(cfg: Config, seen: Any, content: Any) -> Any:
-    """Returns the content of the buckets, or None before the first nack and after close if the tracker reopens."""
+    """Returns the content of the buckets. If the tracker has no buckets, returns None, or NONE_OR_EMPTY.
+
+    It is None if a closed tracker reopens: then it has no buckets before the first nack and after close.
+    """
     if cfg.after_close == "reopens":
         return content if seen["created"] else None
     return content or NONE_OR_EMPTY
 
 
 def as_recorded(seen: Any, recorded: Any) -> Any:
-    """Returns an observation with null and empty buckets as recorded."""
+    """Returns an observation in which NONE_OR_EMPTY is replaced by the recorded value, if that is null or empty."""
     if seen is None or recorded is None:
         return seen
     same = {"slots", "entries", "nacked_entries"} & set(recorded)
@@ -137,13 +143,13 @@ def as_recorded(seen: Any, recorded: Any) -> Any:
 
 
 def java_observation(cfg: Config, seen: Any, recorded: Names) -> Any:
-    """Returns the recorded observation of a tracker after PIP-393."""
+    """Returns the observation of a Java tracker after PIP-393 in recorded form."""
     slots = or_null(cfg, seen, seen["buckets"])
     return {"nacked_entries": seen["nacked_entries"], "slots": slots, "next_timer_ms": seen["timer"]}
 
 
 def before_393_observation(cfg: Config, seen: Any, recorded: Names) -> Any:
-    """Returns the recorded observation of a tracker before PIP-393: its entries by position, and their number."""
+    """Returns the observation of a Java tracker before PIP-393 in recorded form: its entries, and their number."""
     partitions = {(ledger, entry): partition for ledger, entry, partition in seen["retained_ids"]}
     due = [(*entry, time) for time, entries in seen["buckets"] for entry in entries]
     entries = sorted([ledger, entry, partitions.get((ledger, entry)), time] for ledger, entry, time in due)
@@ -152,7 +158,7 @@ def before_393_observation(cfg: Config, seen: Any, recorded: Names) -> Any:
 
 
 def go_observation(cfg: Config, seen: Any, recorded: Names) -> Any:
-    """Returns the recorded observation of Go's tracker, with bucket times in ms; None if its construction failed."""
+    """Returns the observation of Go's tracker in recorded form; None if its construction failed."""
     if "tick_period_ns" not in recorded:
         return None
     slots = [[time // UNITS_PER_MS["ns"], entries] for time, entries in seen["buckets"]]
@@ -173,7 +179,7 @@ def java_settings(recorded: Names) -> Names:
 
 
 def before_393_settings(recorded: Names) -> Names:
-    """Returns the settings of a Java tracker before PIP-393, whose due times are exact."""
+    """Returns the settings of a Java tracker before PIP-393. It has exact due times: precision 0."""
     return {
         "clock_unit": "ns",
         "initial_time": recorded["start_ns"],
@@ -186,7 +192,7 @@ def before_393_settings(recorded: Names) -> Names:
 
 
 def go_settings(recorded: Names) -> Names:
-    """Returns the settings of a Go tracker, for which a negative precision means 0."""
+    """Returns the settings of a Go tracker. A negative precision means 0."""
     return {
         "clock_unit": "ns",
         "initial_time": recorded["start_ns"],

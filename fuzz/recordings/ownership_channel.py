@@ -1,11 +1,11 @@
-"""Maps the recorded decision tables of the ownership channel to its functions, and the records of a real channel.
+"""Maps recorded decision tables, and the records of a real channel, to functions of `ownership_channel`.
 
-The records come from the topic of the channel, or from the log of a broker. Each must be accepted after the record
-that its bundle has. A writer of the topic is not informed of a conflict, so two kinds of rejected records are normal
-there, and are reported by name:
+The records come from the topic of the channel, or from the log of a broker. A record must be accepted after the last
+accepted record of its bundle. A writer of the topic is not informed of a conflict, so two kinds of rejected records are
+normal in the topic, and are reported by name:
 
     stale_version             two brokers wrote at the same time, and every reader keeps the first record
-    assigned_while_releasing  a lookup assigned a bundle that is being released; its client retries
+    assigned_while_releasing  a lookup assigned a bundle that is being released; the client that looked up retries
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from model.ownership_channel.state import State
 
 Row = Mapping[str, Any]
 
+#: The components of the two tables: the resolver of conflicts, and the transitions of states.
 CONFLICT, TRANSITION = "service_unit_state_conflict", "service_unit_state_transition"
+#: Text in a table -> argument.
 STORAGES = {"SystemTopic": "system_topic", "MetadataStore": "metadata_store"}
 BROKERS = {"null": None, "empty": BLANK, "A": 0, "B": 1}
 
 
 def record(row: Row, side: str) -> Row | None:
-    """Returns the record of one side of a row."""
+    """Returns the record in the columns `from_...` or `to_...` of a row as an argument; None if there is none."""
     if row[f"{side}_state"] == "none":
         return None
     brokers = {name: BROKERS[row[f"{side}_{name}"]] for name in ("dst_broker", "source_broker")}
@@ -37,7 +39,7 @@ def record(row: Row, side: str) -> Row | None:
 
 
 def actions(cfg: Config, s: State, operation: Operation, recorded: Row) -> Sequence[tuple[str, Row]]:
-    """Returns the function of a row."""
+    """Returns the call that a row of a table records."""
     row = operation.args
     storage = STORAGES[row["storage_type"]]
     if operation.op == TRANSITION:
@@ -47,7 +49,7 @@ def actions(cfg: Config, s: State, operation: Operation, recorded: Row) -> Seque
 
 
 def result(cfg: Config, op: str, outcome: Any, recorded: Row) -> Row:
-    """Returns an outcome as the result columns."""
+    """Returns an outcome as the texts of the result columns."""
     if op == TRANSITION:
         values = {"valid_transition": outcome[0], "to_in_flight": outcome[1], "to_active": outcome[2]}
     else:
@@ -59,23 +61,30 @@ def result(cfg: Config, op: str, outcome: Any, recorded: Row) -> Row:
 
 #: The component's name in traces that are made from records.
 CHANNEL = "service_unit_state_channel"
-#: The fields of `ServiceUnitStateData` that decide about a record, in Java's `toString` of it.
+#: The fields of `ServiceUnitStateData` that decide whether a record is accepted.
 FIELDS = ("state", "dstBroker", "sourceBroker", "force", "versionId")
+#: A field and its value in the `toString` of the class.
 _IN_TEXT = re.compile(rf"\b({'|'.join(FIELDS)})=([^,\]]*)")
 _ACCEPTED, _NORMAL = "accepted", ("stale_version", "assigned_while_releasing")
 
 
 def topic_record(line: Mapping[str, Any]) -> tuple[str, Operation]:
-    """Returns the bundle and the record of a message: its key, and its value, which is null in a tombstone."""
+    """Returns the bundle and the record of a message of the topic: `key`, and `value`, which is null in a tombstone.
+
+    Raises BadValue as `operation_of`.
+    """
     return operation_of(line["key"], line["value"])
 
 
 def logged_record(line: Mapping[str, Any]) -> tuple[str, Operation] | None:
     """Returns the bundle and the record of a log event with `serviceUnit` and `data`; None for any other event.
 
-    The attributes are in `Attributes`, as in the layout that Pulsar documents, or beside `Body` in a flat log.
+    The two attributes are in `Attributes`, as in the layout that Pulsar documents, or beside `Body` in a flat log.
+    Warnings and errors are skipped. Raises BadValue, or KeyError for a missing field.
     """
     attributes = line.get("Attributes", line)
+    if not isinstance(attributes, Mapping):
+        raise BadValue("Attributes must be an object")
     if not {"serviceUnit", "data"} <= attributes.keys() or line.get("SeverityText") in ("WARN", "ERROR"):
         return None
     data = attributes["data"]
@@ -85,12 +94,15 @@ def logged_record(line: Mapping[str, Any]) -> tuple[str, Operation] | None:
     if not fields and data not in ("", "null"):
         raise BadValue(f"data must be ServiceUnitStateData[state=..., ...], got {data[:60]}")
     if fields:
-        fields |= {"force": fields["force"] == "true", "versionId": int(fields["versionId"])}
+        version = str(fields["versionId"])
+        if not re.fullmatch(r"-?\d{1,19}", version):
+            raise BadValue(f"versionId must be a number, got {version[:60]}")
+        fields |= {"force": fields["force"] == "true", "versionId": int(version)}
     return operation_of(attributes["serviceUnit"], fields or None)
 
 
 def operation_of(bundle: Any, value: Any) -> tuple[str, Operation]:
-    """Returns a bundle, and a record of it as an operation."""
+    """Returns a bundle, and a record of the bundle as an operation. Raises BadValue for a wrong record."""
     if not isinstance(bundle, str):
         raise BadValue(f"the bundle must be a text, got {bundle}")
     if value is None:
@@ -108,25 +120,25 @@ def operation_of(bundle: Any, value: Any) -> tuple[str, Operation]:
 
 
 def named_brokers(operations: Sequence[Operation]) -> Mapping[str, Any]:
-    """Returns the brokers that records name, in the order of the records."""
+    """Returns the recorded config of a trace of records: the brokers that they name, in the records' order."""
     names = [each.args.get(name) for each in operations for name in ("dstBroker", "sourceBroker")]
     return {"brokers": list(dict.fromkeys(name for name in names if name))}
 
 
 class View(NamedTuple):
-    """The record that a reader keeps, as arguments; the numbers of brokers by name."""
+    """What a reader of a bundle's records knows."""
 
-    data: Row | None
-    brokers: Mapping[str, int]
+    data: Row | None  # the record that it keeps, as an argument
+    brokers: Mapping[str, int]  # the numbers of the brokers by name
 
 
 def viewed(view: View | None, recorded: Row) -> View:
-    """Returns the view of a reader; at the start, the one without a record."""
+    """Returns the given view; for None, the view of a reader without a record."""
     return view or View(None, {name: number for number, name in enumerate(recorded["brokers"])} | {"": BLANK})
 
 
 def written(view: View, operation: Operation) -> Row | None:
-    """Returns the record of an operation as arguments; None for a tombstone."""
+    """Returns the record of an operation as an argument; None for a tombstone."""
     fields = operation.args
     if not fields:
         return None
@@ -136,7 +148,7 @@ def written(view: View, operation: Operation) -> Row | None:
 
 
 def offered(cfg: Config, view: View | None, operation: Operation, recorded: Row) -> Sequence[tuple[str, Row]]:
-    """Returns the function that decides about a record."""
+    """Returns the call that decides whether a record is accepted."""
     view = viewed(view, recorded)
     right = written(view, operation)
     record = {"storage": "system_topic", "check_brokers": True, "left": view.data, "right": right}
@@ -144,9 +156,9 @@ def offered(cfg: Config, view: View | None, operation: Operation, recorded: Row)
 
 
 def kept(cfg: Config, view: View | None, operation: Operation, outcome: Any, recorded: Row) -> tuple[View, str]:
-    """Returns the view after a record, and whether the record was accepted, or why not.
+    """Returns the view after a record, and its result: `accepted`, or the kind of the rejection with the reason.
 
-    A log states a record whenever a handler begins or ends, so a repetition counts as accepted.
+    A broker logs a record whenever a handler of the record begins or ends, so in a log a repetition counts as accepted.
     """
     view = viewed(view, recorded)
     right = written(view, operation)
@@ -165,7 +177,7 @@ def kept(cfg: Config, view: View | None, operation: Operation, outcome: Any, rec
 
 
 def normal(result: str, recorded: Row) -> str | None:
-    """Returns the name of a rejection that is normal in the topic, or None."""
+    """Returns the kind of a rejection that is normal in the topic; None for any other result."""
     kind = result.partition(":")[0]
     return kind if kind in _NORMAL and recorded["form"] == TOPIC.name else None
 

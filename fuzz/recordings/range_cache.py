@@ -1,6 +1,6 @@
-"""Recordings of `RangeCache` and `RangeCacheRemovalQueue`.
+"""Maps recordings of `RangeCache` and `RangeCacheRemovalQueue` to `range_cache`.
 
-A recording names its caches, the model numbers them. A recorded operation has a time; the clock advances to it first.
+A recording names its caches, the model numbers them. A recorded operation has a time, to which the clock moves first.
 """
 
 from __future__ import annotations
@@ -27,14 +27,10 @@ ARGUMENTS = {
     "replay": (("read_id", "copy"),),
     "time_pass": (("timestamp_ns", "threshold_ns"),),
 }
-SAME = (
-    "put", "put_mismatched", "get", "get_range", "exists", "mark_read", "remove_range", "clear",
-    "non_evictable_size", "set_max_requeue_times",
-)  # fmt: skip
 
 
 def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings of the model for the config of a recording."""
+    """The settings of the machine for a recorded config."""
     return {
         "caches": len(recorded["caches"]),
         "max_requeue_times": recorded["max_requeue_times"],
@@ -45,8 +41,8 @@ def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
 def actions(
     cfg: Config, s: State, operation: Operation, recorded: Mapping[str, Any]
 ) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    """The actions for an operation: the clock moves to its time first."""
-    name = operation.op if operation.op in SAME else RENAMED.get(operation.op, operation.op)
+    """The actions of an operation: the clock moves to its time, forwards or backwards, then it happens."""
+    name = RENAMED.get(operation.op, operation.op)
     arguments = dict(operation.args)
     now = arguments.pop("now_ns")
     if "cache" in arguments:
@@ -66,7 +62,7 @@ def actions(
 
 
 def hit(h: Any) -> dict[str, Any]:
-    """A hit in recorded form; with the copy's number only if one is held."""
+    """A hit in recorded form, with the number of the copy if the reader has one."""
     found = {
         "ledger": h.position.ledger,
         "entry": h.position.entry,
@@ -77,7 +73,7 @@ def hit(h: Any) -> dict[str, Any]:
 
 
 def removed(r: Any) -> dict[str, int]:
-    """A removal's outcome in recorded form."""
+    """The outcome of a removal in recorded form."""
     return {"removed_entries": r.entries, "removed_bytes": r.bytes}
 
 
@@ -102,7 +98,7 @@ def result(cfg: Config, op: str, outcome: Any, recorded: Mapping[str, Any]) -> A
 
 
 def observation(cfg: Config, seen: Any, recorded: Mapping[str, Any]) -> Any:
-    """An observation in recorded form: caches by name."""
+    """An observation in recorded form, with the names of caches. Changes `seen`."""
     names = recorded["caches"]
     for slot in seen["removal_queue"]:
         if slot is not None:

@@ -1,4 +1,4 @@
-"""Maps recordings of the shipped buffered writer to the machine."""
+"""Maps recordings of the shipped `TxnLogBufferedWriter` to `txn_writer`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from model.txn_writer.state import Callback, Config, Effects, State
 
 Names = Mapping[str, Any]
 
+#: Reason of a flush -> its recorded name.
 REASONS = {"records": "records_count", "size": "bytes_size", "large": "large_single_data", "delay": "max_delay"}
+#: Outcome of a failed callback -> its recorded name, where the names differ.
 FAILURES = {"closed": "writer_closed"}
-#: What a recorded operation's number is called there.
+#: Recorded operation -> the recorded name of `Effects.number`.
 COUNTED = {"add": "record", "run_writer_tasks": "ran", "advance_time": "timer_fired"}
 
 
 def settings(recorded: Names) -> Names:
-    """The machine's settings; negative limits mean 0."""
+    """The settings of the machine for a recorded config. A recorded limit below 0 means 0."""
     return {
         "batching": recorded["batch_enabled"],
         "max_records": max(recorded["max_records"], 0),
@@ -32,7 +34,7 @@ def settings(recorded: Names) -> Names:
 
 
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """Advances the clock to the operation's time, then takes the operation."""
+    """The actions of an operation: the clock advances to its time, then it happens."""
     arguments = dict(operation.args)
     now = arguments.pop("now_ms", s.now)
     if operation.op == "advance_time":
@@ -58,16 +60,16 @@ def arguments_of(s: State, op: str, recorded: dict[str, Any]) -> Names:
 
 
 def callback(answer: Callback) -> Names:
-    """A callback completion in the recorded form."""
+    """A completed callback in recorded form."""
     if answer.position is None:
         reason = FAILURES.get(answer.outcome, answer.outcome)
         return {"record": answer.record, "outcome": "failed", "reason": reason}
-    place = {"batch_index": answer.batch_index, "batch_size": answer.batch_size}
-    return {"record": answer.record, "outcome": "ok", **answer.position._asdict(), **place}
+    batch = {"batch_index": answer.batch_index, "batch_size": answer.batch_size}
+    return {"record": answer.record, "outcome": "ok", **answer.position._asdict(), **batch}
 
 
 def result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
-    """An outcome in the recorded form."""
+    """An outcome in recorded form."""
 
     def recorded_form(effects: Effects) -> Names:
         kinds = {True: "batch", False: "single"}
@@ -89,7 +91,7 @@ def result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
 
 
 def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
-    """An observation in the recorded form, which has no ledger contents."""
+    """An observation in recorded form: without the entries of the ledgers."""
     names = ("records", "bytes", "oldest_waited_ms")
     flushes = [
         {"reason": REASONS.get(reason, reason), **dict(zip(names, numbers, strict=True))}
