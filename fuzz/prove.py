@@ -22,7 +22,7 @@ from rich.console import Console
 
 from fuzz.platform.processes import without_interrupts
 from fuzz.platform.progress import showing
-from fuzz.run.generate import decoder, recipe
+from fuzz.run.generate import plan_trace, possible_calls
 from fuzz.seeding import replaced_source, use_source
 from fuzz.subject import find_subject, subject_names
 from invariants.proofs.claim import POSTCONDITION, Answer, Claim, Control, answer, recorded
@@ -181,8 +181,8 @@ def sampled(name: str) -> list[Sample]:
     subject = find_subject(name)
     samples: list[Sample] = []
     for seed in range(SAMPLED_RUNS):
-        plan, chance = recipe(subject, subject.machine.config(), seed, SAMPLED_STEPS)
-        choose = decoder(subject, plan.config).chooser(plan.config, plan.swarm, chance)
+        plan, chance = plan_trace(subject, subject.machine.config(), seed, SAMPLED_STEPS)
+        choose = possible_calls(subject, plan.config).chooser(plan.config, plan.swarm, chance)
         state = subject.machine.start(plan.config)
         for step in range(SAMPLED_STEPS):
             chosen, arguments = choose(state)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from fuzz import cli
 from fuzz.platform.json import from_json
 from fuzz.run.call import Call
-from fuzz.run.generate import recipe
+from fuzz.run.generate import plan_trace
 from fuzz.run.pair import Pair
 from fuzz.subject import Subject
 from fuzz.target import Target, resolve
@@ -59,7 +59,7 @@ def altered_twin(folder: Path, module: str, *changes: tuple[str, str]) -> Path:
 def planned_steps(subject: str, seeds: Iterable[int]) -> int:
     """The steps of the traces of these seeds under the reference; some seeds give long traces."""
     target = resolve(subject)
-    return sum(recipe(target.subject, target.config, seed)[0].steps for seed in seeds)
+    return sum(plan_trace(target.subject, target.config, seed)[0].steps for seed in seeds)
 
 
 def stepped(

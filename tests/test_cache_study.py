@@ -13,7 +13,7 @@ from fuzz.campaign.grid import cell_from, cell_text, run_cell, run_grid, run_her
 from fuzz.campaign.store import LocalStore, MemoryStore, commits
 from fuzz.cli import run
 from fuzz.commands.compare import CompareResult
-from fuzz.run.generate import generate, recipe
+from fuzz.run.generate import generate, plan_trace
 from fuzz.subject import find_profile, find_subject
 from fuzz.workloads import Cell, find_workload, workload_names
 from fuzz.workloads.caches import policies
@@ -349,7 +349,7 @@ def test_variants_of_the_queue_are_those_of_the_model(queue: Any, profile: str, 
     subject = find_subject("range_cache")
     disagreed = 0
     for seed in range(40):
-        config = recipe(subject, find_profile(subject, profile), seed)[0].config
+        config = plan_trace(subject, find_profile(subject, profile), seed)[0].config
         calls = generate(subject, find_profile(subject, profile), seed, 120)
         state, body, other = subject.machine.start(config), queue(config), differs(config)
         for name, arguments in calls:

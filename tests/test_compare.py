@@ -9,7 +9,7 @@ import pytest
 
 from fuzz.cli import run
 from fuzz.commands.compare import CompareResult
-from fuzz.run.generate import generate, recipe
+from fuzz.run.generate import generate, plan_trace
 from fuzz.subject import find_profile, find_subject
 from fuzz.workloads import transfer
 from fuzz.workloads.transfer import measured
@@ -65,8 +65,8 @@ def test_topic_step_depends_on_its_own_topic_only(variant: str) -> None:
     taken = 0
     for seed in range(20):
         config = find_profile(SUBJECT, variant if variant != "V0" else "reference")._replace(topics=2)
-        state = SUBJECT.machine.start(recipe(SUBJECT, config, seed)[0].config)
-        cfg: Config = recipe(SUBJECT, config, seed)[0].config
+        state = SUBJECT.machine.start(plan_trace(SUBJECT, config, seed)[0].config)
+        cfg: Config = plan_trace(SUBJECT, config, seed)[0].config
         for name, arguments in generate(SUBJECT, config, seed, 150):
             after, outcome = SUBJECT.machine.step(cfg, state, name, arguments)
             if SUBJECT.machine.actions[name].names[:1] == SHARED:

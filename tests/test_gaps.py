@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fuzz.run.gaps import Result, Search
-from fuzz.run.generate import generate, recipe
+from fuzz.run.generate import generate, plan_trace
 from fuzz.target import resolve
 from fuzz.trace.file import ABSENT, Operation, Trace, write_traces
 from fuzz.trace.recording import OWN, recorded_traces
@@ -85,7 +85,7 @@ def test_a_budget_ends_the_search() -> None:
 def recorded(name: str, seed: int, steps: int = 60) -> Trace:
     """A trace of the model with every outcome, and the observation after each eighth operation."""
     target = resolve(name)
-    machine, cfg = target.subject.machine, recipe(target.subject, target.config, seed)[0].config
+    machine, cfg = target.subject.machine, plan_trace(target.subject, target.config, seed)[0].config
     state, operations = machine.start(cfg), []
     for i, call in enumerate(generate(target.subject, target.config, seed, steps)):
         state, outcome = machine.step(cfg, state, *call)
@@ -123,7 +123,7 @@ def detected(name: str, size: int, seeds: range) -> float:
     Seeds with wide values are left out: a gap hides no call with arguments that are nowhere else.
     """
     found, target = [], resolve(name)
-    for seed in [each for each in seeds if not recipe(target.subject, target.config, each)[0].wide]:
+    for seed in [each for each in seeds if not plan_trace(target.subject, target.config, each)[0].wide]:
         chance = random.Random(seed)
         trace = recorded(name, seed)
         at = chance.randrange(len(trace.operations) - 20)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from fuzz.run.call import copy_of
-from fuzz.run.generate import decoder, generate, recipe
+from fuzz.run.generate import generate, plan_trace, possible_calls
 from fuzz.run.lockstep import CHECK_EVERY, THOROUGH_EVERY, is_checked_thoroughly, phase_of
 from fuzz.run.wide import Wide, dictionary, leaves, literals, with_leaf
 from fuzz.subject import Offset, find_profile, find_subject, subject_names
@@ -52,20 +52,20 @@ def test_seeds_differ() -> None:
 
 
 def test_every_swarm_comes_and_every_value_of_a_domain_that_depends_on_the_state() -> None:
-    assert {recipe(SUBJECT, REFERENCE, seed)[0].swarm for seed in range(200)} == {"", *SUBJECT.swarms}
+    assert {plan_trace(SUBJECT, REFERENCE, seed)[0].swarm for seed in range(200)} == {"", *SUBJECT.swarms}
     chance = random.Random(1)
-    plan = decoder(
+    calls = possible_calls(
         replace(SUBJECT, domains={**SUBJECT.domains, "advance.nanos": Offset("now_ns", (1, 2, 5))}), REFERENCE
     )
     state = SUBJECT.machine.start(REFERENCE)._replace(now_ns=10)
-    drawn = {plan.plans["advance"].draw(REFERENCE, state, chance) for _ in range(100)}
+    drawn = {calls.actions["advance"].draw(REFERENCE, state, chance) for _ in range(100)}
     assert drawn == {(11,), (12,), (15,)}
 
 
 def test_a_setting_of_the_profile_stays() -> None:
     fifo = find_profile(SUBJECT, "fifo")
-    assert {recipe(SUBJECT, fifo, seed)[0].config.max_requeue_times for seed in range(50)} == {0}
-    assert {recipe(SUBJECT, REFERENCE, seed)[0].config.max_requeue_times for seed in range(50)} >= {0, 1, 2, 5}
+    assert {plan_trace(SUBJECT, fifo, seed)[0].config.max_requeue_times for seed in range(50)} == {0}
+    assert {plan_trace(SUBJECT, REFERENCE, seed)[0].config.max_requeue_times for seed in range(50)} >= {0, 1, 2, 5}
 
 
 @pytest.mark.parametrize("name", subject_names(without_canaries=True))
@@ -78,11 +78,12 @@ def test_every_value_of_every_fixed_domain_comes(name: str) -> None:
             for param, value in zip(subject.machine.actions[action].params, arguments, strict=True):
                 seen.setdefault(f"{action}.{param.name}", set()).add(value)
     for action in subject.machine.actions.values():
-        plan = decoder(subject, recipe(subject, config, 0)[0].config).plans[action.name]
+        plan = possible_calls(subject, plan_trace(subject, config, 0)[0].config).actions[action.name]
         for param, domain in zip(
             action.params,
             plan.domains(
-                recipe(subject, config, 0)[0].config, subject.machine.start(recipe(subject, config, 0)[0].config)
+                plan_trace(subject, config, 0)[0].config,
+                subject.machine.start(plan_trace(subject, config, 0)[0].config),
             ),
             strict=True,
         ):
@@ -95,14 +96,14 @@ def test_weights_follow_the_situation() -> None:
     cfg = find_profile(subject, "reference")
 
     def share(situation: str) -> float:
-        counts = Counter(plan.name for plan, _ in decoder(subject, cfg).table("", situation))
+        counts = Counter(plan.name for plan, _ in possible_calls(subject, cfg).table("", situation))
         return counts["put"] / counts["time_pass"]
 
     assert share("empty") > 2 * share("") > 2 * share("full")
 
 
 def test_a_swarm_may_leave_an_action_out() -> None:
-    assert "size_pass" not in {plan.name for plan, _ in decoder(SUBJECT, REFERENCE).table("expiry", "")}
+    assert "size_pass" not in {plan.name for plan, _ in possible_calls(SUBJECT, REFERENCE).table("expiry", "")}
 
 
 def test_equal_arguments_are_not_identical() -> None:
@@ -111,18 +112,20 @@ def test_equal_arguments_are_not_identical() -> None:
     second = copy_of((first, 3))[0]
     assert second == first
     assert second is not first
-    positions = [x for _, a in decoder(SUBJECT, REFERENCE).table("", "") for x in a or () if isinstance(x, Position)]
+    positions = [
+        x for _, a in possible_calls(SUBJECT, REFERENCE).table("", "") for x in a or () if isinstance(x, Position)
+    ]
     assert len({id(p) for p in positions}) > 10 * len(set(positions))
 
 
 def test_a_subject_without_a_domain_is_refused() -> None:
     with pytest.raises(BadValue, match="has no domain for"):
-        decoder(replace(SUBJECT, domains={}), REFERENCE)
+        possible_calls(replace(SUBJECT, domains={}), REFERENCE)
 
 
 def test_every_lists_each_combination_once() -> None:
     state = SUBJECT.machine.start(REFERENCE)
-    every = list(decoder(SUBJECT, REFERENCE).every(REFERENCE, state, ("put", "release", "time_pass")))
+    every = list(possible_calls(SUBJECT, REFERENCE).every(REFERENCE, state, ("put", "release", "time_pass")))
     assert len(every) == len(set(every))
     assert Counter(name for name, _ in every) == {"put": 2 * 8 * 3 * 6, "time_pass": 5}, (
         "no copy is open, so none is released"
@@ -165,7 +168,7 @@ def kinds_of(seeds: int) -> dict[str, list[int]]:
     """The seeds of each kind of trace."""
     found: dict[str, list[int]] = {"ordinary": [], "wide": [], "bursts": [], "long": []}
     for seed in range(seeds):
-        plan = recipe(SUBJECT, REFERENCE, seed)[0]
+        plan = plan_trace(SUBJECT, REFERENCE, seed)[0]
         names = [n for n, has in (("wide", plan.wide), ("bursts", plan.bursts), ("long", plan.steps == 1024)) if has]
         for each in names or ["ordinary"]:
             found[each].append(seed)
@@ -177,7 +180,7 @@ def test_a_share_of_the_seeds_gives_wide_values_bursts_and_long_traces() -> None
     assert counts == {"ordinary": 530, "wide": 80, "bursts": 40, "long": 10}
     [long] = kinds_of(64)["long"]
     assert len(list(generate(SUBJECT, REFERENCE, long))) >= 1000
-    assert [recipe(SUBJECT, REFERENCE, seed, 10)[0].steps for seed in range(64)] == [10] * 64, "as asked for"
+    assert [plan_trace(SUBJECT, REFERENCE, seed, 10)[0].steps for seed in range(64)] == [10] * 64, "as asked for"
 
 
 @pytest.mark.parametrize("name", subject_names())
@@ -186,7 +189,7 @@ def test_wide_values_are_legal(name: str) -> None:
     subject = find_subject(name)
     for profile in subject.machine.profiles.values():
         for seed in (4, 15, 31):
-            cfg = recipe(subject, profile.config, seed)[0].config
+            cfg = plan_trace(subject, profile.config, seed)[0].config
             assert subject.machine.configure(plain(cfg)) == cfg
             for action, arguments in generate(subject, profile.config, seed):
                 given = subject.machine.actions[action]
@@ -242,19 +245,19 @@ def test_bursts_repeat_an_action_with_consecutive_arguments() -> None:
 def test_every_action_with_a_weight_is_in_every_table(name: str) -> None:
     """Shares are rounded up: the last actions must not be cut off."""
     subject = find_subject(name)
-    actions = decoder(subject, subject.machine.config())
+    calls = possible_calls(subject, subject.machine.config())
     for swarm in ("", *subject.swarms):
         for situation in ("", *subject.in_situation):
             factors = subject.swarms.get(swarm, {}), subject.in_situation.get(situation, {})
             weighted = {
-                action
-                for action, plan in actions.plans.items()
-                if plan.listed and subject.weights.get(action, 1) and all(each.get(action, 1) for each in factors)
+                name
+                for name, action in calls.actions.items()
+                if action.listed and subject.weights.get(name, 1) and all(each.get(name, 1) for each in factors)
             }
-            table = actions.table(swarm, situation) if weighted else []
-            assert {plan.name for plan, _ in table} == weighted
-            for plan in {plan.name: plan for plan, arguments in table if arguments is not None}.values():
-                assert {arguments for other, arguments in table if other is plan} == set(plan.listed)
+            table = calls.table(swarm, situation) if weighted else []
+            assert {action.name for action, _ in table} == weighted
+            for action in {each.name: each for each, arguments in table if arguments is not None}.values():
+                assert {arguments for other, arguments in table if other is action} == set(action.listed)
 
 
 def test_which_steps_are_checked_does_not_depend_on_the_kind_of_trace() -> None:

@@ -14,7 +14,7 @@ from fuzz.platform.json import from_json, to_json
 from fuzz.run.checks import checks_for
 from fuzz.run.compare import same
 from fuzz.run.coverage import total_of
-from fuzz.run.generate import decoder, generate, recipe
+from fuzz.run.generate import generate, plan_trace, possible_calls
 from fuzz.run.lockstep import Lockstep
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import resolve
@@ -29,7 +29,7 @@ def states(subject: Subject, profile: str, steps: int = 60) -> list[tuple[object
     """Configs and states that a few seeds reach."""
     reached = []
     for seed in SEEDS:
-        cfg = recipe(subject, find_profile(subject, profile), seed)[0].config
+        cfg = plan_trace(subject, find_profile(subject, profile), seed)[0].config
         state = subject.machine.start(cfg)
         for name, arguments in generate(subject, find_profile(subject, profile), seed, steps):
             state, _ = subject.machine.step(cfg, state, name, arguments)
@@ -55,7 +55,7 @@ def implemented() -> list[tuple[str, str]]:
 def test_a_refusal_leaves_the_same_state(name: str, profile: str) -> None:
     subject, refused = find_subject(name), 0
     for cfg, state in states(subject, profile)[::7]:
-        for action, arguments in decoder(subject, cfg).every(cfg, state):
+        for action, arguments in possible_calls(subject, cfg).every(cfg, state):
             after, outcome = subject.machine.step(cfg, state, action, arguments)
             if isinstance(outcome, Refused):
                 refused += 1
@@ -80,7 +80,7 @@ def test_an_implementation_can_be_loaded_in_any_state(name: str, profile: str) -
         body = subject.implementation.load(cfg, state)
         assert subject.machine.with_history(body.view(), state) == state
         assert body.check() == []
-        for action, arguments in list(decoder(subject, cfg).every(cfg, state))[::3]:
+        for action, arguments in list(possible_calls(subject, cfg).every(cfg, state))[::3]:
             body = subject.implementation.load(cfg, state)
             after, outcome = subject.machine.step(cfg, state, action, arguments)
             assert getattr(body, action)(*arguments) == outcome, (action, arguments)
@@ -94,7 +94,7 @@ def test_observations_and_outcomes_are_plain_data(name: str) -> None:
     for cfg, state in states(subject, "reference")[::17]:
         seen = subject.machine.observe(cfg, state)
         assert same(from_json(to_json(seen)), seen)
-        for action, arguments in list(decoder(subject, cfg).every(cfg, state))[::11]:
+        for action, arguments in list(possible_calls(subject, cfg).every(cfg, state))[::11]:
             outcome = plain(subject.machine.step(cfg, state, action, arguments)[1])
             assert same(from_json(to_json(outcome)), outcome), (action, arguments)
             named = subject.machine.actions[action].named(arguments)

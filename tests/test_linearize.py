@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fuzz.run.call import Call
-from fuzz.run.generate import generate, recipe
+from fuzz.run.generate import generate, plan_trace
 from fuzz.run.linearize import Result, Timed, Verdict, linearize
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import resolve
@@ -163,7 +163,7 @@ def test_an_outline_allows_what_the_model_allows(name: str) -> None:
     for profile in subject.machine.profiles:
         base = find_profile(subject, profile)
         for seed in range(12):
-            cfg = recipe(subject, base, seed)[0].config
+            cfg = plan_trace(subject, base, seed)[0].config
             state = subject.machine.start(cfg)
             for action, arguments in generate(subject, base, seed):
                 before = outline.of(cfg, state)
@@ -212,7 +212,7 @@ def test_what_a_subject_says_to_change_nothing_changes_nothing(name: str) -> Non
     for profile in subject.machine.profiles:
         base = find_profile(subject, profile)
         for seed in range(4):
-            cfg = recipe(subject, base, seed)[0].config
+            cfg = plan_trace(subject, base, seed)[0].config
             state = subject.machine.start(cfg)
             for action, arguments in generate(subject, base, seed):
                 after, outcome = subject.machine.step(cfg, state, action, arguments)

@@ -18,7 +18,7 @@ from fuzz.explore.search import Bounded, explore
 from fuzz.run.call import Call
 from fuzz.run.compare import exact, same
 from fuzz.run.finding import Cause, Finding, Kind
-from fuzz.run.generate import generate, recipe
+from fuzz.run.generate import generate, plan_trace
 from fuzz.run.lockstep import CHECK_EVERY, Lockstep
 from fuzz.run.pair import ImplementationSide, Pair
 from fuzz.run.replay import replay
@@ -460,7 +460,7 @@ def test_coverage_counts_every_step() -> None:
     lockstep = Lockstep(Target(SUBJECT, REFERENCE))
     for seed in range(20):
         lockstep.run(seed)
-    steps = sum(recipe(SUBJECT, REFERENCE, seed)[0].steps for seed in range(20))
+    steps = sum(plan_trace(SUBJECT, REFERENCE, seed)[0].steps for seed in range(20))
     assert sum(lockstep.coverage.pairs) == lockstep.coverage.steps == steps
     assert lockstep.coverage.traces == 20
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fuzz.run.checks import broken_properties, checks_for, event_of
-from fuzz.run.generate import chooser, recipe
+from fuzz.run.generate import chooser, plan_trace
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from invariants.managed_ledger.counts import deliveries_to_come
@@ -243,7 +243,7 @@ def test_a_broker_setting_has_an_effect_that_a_property_shows(name: str) -> None
     subject = find_subject("managed_ledger")
     value, other, counts_reads = OTHER[name]
     for seed in range(400):
-        plan, rng = recipe(subject, Config(), seed)
+        plan, rng = plan_trace(subject, Config(), seed)
         cfg = plan.config._replace(**{"counts_reads": counts_reads, name: value})
         judged = cfg._replace(**{name: other})
         checks, s = checks_for(subject, judged), managed_ledger.start(cfg)

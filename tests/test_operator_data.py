@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.run.generate import generate, recipe
+from fuzz.run.generate import generate, plan_trace
 from fuzz.subject import find_profile, find_subject
 from fuzz.trace.recording import recorded_traces
 from fuzz.trace.replayer import Mismatch, replayer_of
@@ -104,7 +104,7 @@ def logged(seed: int) -> list[Line]:
     """The messages that a seed's trace of the model appends to the topic, as a dump."""
     subject = find_subject("ownership_channel")
     base = find_profile(subject, "pulsar-2026-09")
-    cfg = recipe(subject, base, seed)[0].config
+    cfg = plan_trace(subject, base, seed)[0].config
     state = subject.machine.start(cfg)
     for call in generate(subject, base, seed):
         state, _ = subject.machine.step(cfg, state, *call)

@@ -16,7 +16,7 @@ from fuzz.campaign.worker import Found, Spec
 from fuzz.platform.java import java_home
 from fuzz.run.call import Call
 from fuzz.run.finding import Cause, Kind
-from fuzz.run.generate import recipe
+from fuzz.run.generate import plan_trace
 from fuzz.run.pair import Pair
 from fuzz.subject import subject_names
 from fuzz.sut.hunt import Hunted, Hunter, shrunk
@@ -58,7 +58,7 @@ def driven(subject: str, *command: str, traces: int = 8, limits: Limits | None =
 @pytest.mark.parametrize("name", ["negative_acks", "txn_log"])
 def test_the_python_adapter_agrees(name: str) -> None:
     target, hunted = driven(name, *ADAPTER, name, limits=Limits(120.0))
-    steps = sum(recipe(target.subject, target.config, seed)[0].steps for seed in range(8))
+    steps = sum(plan_trace(target.subject, target.config, seed)[0].steps for seed in range(8))
     assert (hunted.traces, hunted.steps, hunted.findings) == (8, steps, [])
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from fuzz.mutation.kill_matrix import is_of_model
 from fuzz.run.call import Call
-from fuzz.run.generate import decoder, recipe
+from fuzz.run.generate import plan_trace, possible_calls
 from fuzz.run.lockstep import CHECK_EVERY
 from fuzz.run.pair import Depth, Pair
 from fuzz.run.watchdog import Hang, watchdog
@@ -117,11 +117,11 @@ class _Corpus:
     def next_run(self, profile: Any, seed: int, grows: bool) -> Iterator[None]:
         """One trace, a step at a time. Raises _Found at the step that kills the bug."""
         subject = self.subject
-        plan, rng = recipe(subject, profile, seed)
+        plan, rng = plan_trace(subject, profile, seed)
         cfg, begun = plan.config, list[Call]()
         if grows and self.runs and self.chance.random() < _FROM_CORPUS:
             cfg, begun = self.runs[self.chance.randrange(len(self.runs))]
-        choose = decoder(subject, cfg).chooser(cfg, plan.swarm, rng)
+        choose = possible_calls(subject, cfg).chooser(cfg, plan.swarm, rng)
         pair, done = Pair(Target(subject, cfg, model_only=self.of_model)), list[Call]()
         for step in range(plan.steps):
             call = begun[step] if step < len(begun) else _called(choose(pair.state))
@@ -141,5 +141,5 @@ class _Corpus:
 
 
 def _called(chosen: Any) -> Call:
-    plan, arguments = chosen
-    return Call(plan.name, arguments)
+    action, arguments = chosen
+    return Call(action.name, arguments)

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from fuzz.benchmarks.runner import Benchmark, Measured, in_turns
 from fuzz.run.call import Call
-from fuzz.run.generate import generate, recipe
+from fuzz.run.generate import generate, plan_trace
 from fuzz.run.pair import Depth, Pair
 from fuzz.sut.hunt import Hunter
 from fuzz.sut.program import Program
@@ -73,7 +73,7 @@ def _in_single_steps(target: Target) -> float:
     """The same traces, with the same comparisons."""
     steps, seed, started = 0, 0, time.perf_counter()
     while time.perf_counter() - started < _SECONDS:
-        plan, _ = recipe(target.subject, target.config, seed)
+        plan, _ = plan_trace(target.subject, target.config, seed)
         calls: list[Call] = list(generate(target.subject, target.config, seed))
         pair = Pair(target.drawn(plan.config))
         for call in calls[:-1]:

@@ -15,7 +15,7 @@ from fuzz.run.call import Call
 from fuzz.run.checks import event_of, is_reached
 from fuzz.run.coverage import Total
 from fuzz.run.finding import Cause, Difference, Finding, Kind
-from fuzz.run.generate import generate, recipe
+from fuzz.run.generate import generate, plan_trace
 from fuzz.run.pair import Depth, Pair
 from fuzz.target import Target
 from fuzz.trace.file import Trace, read_traces, write_traces
@@ -31,7 +31,7 @@ def keys_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterato
     `steps` is the length of the trace; None means the subject's default.
     """
     subject = target.subject
-    cfg = recipe(subject, target.config, seed, steps)[0].config
+    cfg = plan_trace(subject, target.config, seed, steps)[0].config
     pair = Pair(Target(subject, cfg, model_only=True))
     checks, indices = pair.checks, {name: i for i, name in enumerate(subject.machine.actions)}
     for step, call in enumerate(generate(subject, target.config, seed, steps)):
@@ -71,7 +71,7 @@ def first_seeds(total: Total) -> list[int]:
 
 def _cut(target: Target, spec: Spec, seed: int, length: int) -> Trace:
     """The first `length` steps of a seed's trace."""
-    plan, _ = recipe(target.subject, target.config, seed, spec.steps)
+    plan, _ = plan_trace(target.subject, target.config, seed, spec.steps)
     calls: list[Call] = []
     for call in generate(target.subject, target.config, seed, spec.steps):
         calls.append(call)

@@ -20,7 +20,7 @@ from fuzz.platform.processes import without_interrupts
 from fuzz.run.checks import Skipped, all_but
 from fuzz.run.coverage import Row, Total
 from fuzz.run.finding import Cause, Difference
-from fuzz.run.generate import recipe
+from fuzz.run.generate import plan_trace
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.shrink import shortest
 from fuzz.target import Target
@@ -107,7 +107,7 @@ def target_of_request(request: Request) -> Target:
     if kinds[name] == "eventually":
         raise BadValue(f"{name} is a liveness property: check it with `brokerproof explore {subject}`")
     [chosen] = [p for p in target.subject.properties if p.name == name]
-    if not any(chosen.given(recipe(target.subject, target.config, seed)[0].config) for seed in range(BLOCK)):
+    if not any(chosen.given(plan_trace(target.subject, target.config, seed)[0].config) for seed in range(BLOCK)):
         raise BadValue(f"{name} does not apply to the profile {request.spec.profile}: no trace can violate it")
     return Target(target.subject, target.config, model_only=True)
 

@@ -8,7 +8,7 @@ from fuzz.campaign.folder import Plan, State
 from fuzz.campaign.kinds import is_scenario
 from fuzz.campaign.worker import Spec, target_of
 from fuzz.run.coverage import RowKind, Total
-from fuzz.run.generate import recipe
+from fuzz.run.generate import plan_trace
 from model.machine import BadValue
 
 #: Number of seeds whose configs decide which coverage goals are expected.
@@ -23,7 +23,7 @@ def coverage_of(spec: Spec, seed: int, total: Total) -> dict[str, Any]:
 def configs_of(spec: Spec, seed: int) -> list[Any]:
     """The different configs of the `_SEEDS` seeds from `seed` on. Only goals that apply to one of them are expected."""
     target = target_of(spec)
-    return list({recipe(target.subject, target.config, seed + i)[0].config for i in range(_SEEDS)})
+    return list({plan_trace(target.subject, target.config, seed + i)[0].config for i in range(_SEEDS)})
 
 
 def failures(spec: Spec, seed: int, total: Total, steps: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fuzz.run.generate import decoder
+from fuzz.run.generate import possible_calls
 from fuzz.subject import Subject
 
 
@@ -18,7 +18,10 @@ def misbehaviour(subject: Subject, cfg: Any, state: Any) -> str:
     if machine.canonical(cfg, form) != form:
         return "the canonical form of a canonical form is another one"
     ours, theirs = (
-        {machine.canonical(cfg, machine.step(cfg, each, n, a)[0]) for n, a in decoder(subject, cfg).every(cfg, each)}
+        {
+            machine.canonical(cfg, machine.step(cfg, each, n, a)[0])
+            for n, a in possible_calls(subject, cfg).every(cfg, each)
+        }
         for each in (state, form)
     )
     return "" if ours == theirs else "a state and its canonical form have different successors"

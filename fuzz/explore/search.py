@@ -39,7 +39,7 @@ from fuzz.run.call import Arguments, Call, Calls
 from fuzz.run.checks import Check, Skipped, all_but, checks_for
 from fuzz.run.compare import same, stutter_difference
 from fuzz.run.finding import Cause, Difference, Finding, Kind
-from fuzz.run.generate import Decoder, usable
+from fuzz.run.generate import PossibleCalls, usable
 from fuzz.run.pair import Depth, Pair, crash
 from fuzz.run.replay import replay
 from fuzz.run.watchdog import Hang, watchdog
@@ -159,11 +159,11 @@ class Bounded:
         domains = tuple(
             tuple(usable(self._domain(a.name, p.name), p.annotation, self.cfg) for p in a.params) for a in actions
         )
-        self._decoder = Decoder(subject, domains)
-        plans = [self._decoder.plans[name] for name in scope.actions]
+        self._calls = PossibleCalls(subject, domains)
+        driven = [self._calls.actions[name] for name in scope.actions]
         #: moves with fixed arguments come first: they are the same in every state
-        self.fixed = [(p.name, p.run, p.index, arguments) for p in plans if not p.free for arguments in p.listed]
-        self.free = [p for p in plans if p.free]
+        self.fixed = [(a.name, a.run, a.index, arguments) for a in driven if not a.free for arguments in a.listed]
+        self.free = [a for a in driven if a.free]
         self._fixed_of: dict[frozenset[str], list[tuple[int, Move]]] = {}
 
     def _domain(self, action: str, param: str) -> Any:
@@ -177,9 +177,9 @@ class Bounded:
         if not self.free:
             return self.fixed
         moves = list(self.fixed)
-        for plan in self.free:
-            name, run, index = plan.name, plan.run, plan.index
-            moves += [(name, run, index, each) for each in itertools.product(*plan.domains(self.cfg, state))]
+        for action in self.free:
+            name, run, index = action.name, action.run, action.index
+            moves += [(name, run, index, each) for each in itertools.product(*action.domains(self.cfg, state))]
         return moves
 
     def moves_of(self, state: Any, names: frozenset[str]) -> list[tuple[int, Move]]:
@@ -187,7 +187,7 @@ class Bounded:
         fixed = self._fixed_of.get(names)
         if fixed is None:
             fixed = self._fixed_of[names] = [each for each in enumerate(self.fixed) if each[1][0] in names]
-        if not any(plan.name in names for plan in self.free):
+        if not any(action.name in names for action in self.free):
             return fixed
         first = len(self.fixed)
         return [*fixed, *(each for each in enumerate(self.moves(state)[first:], first) if each[1][0] in names)]

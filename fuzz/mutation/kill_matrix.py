@@ -33,7 +33,7 @@ from fuzz.platform.processes import without_interrupts
 from fuzz.platform.sources import is_imported
 from fuzz.run.checks import NONE_SKIPPED
 from fuzz.run.finding import Finding, Kind
-from fuzz.run.generate import generate, recipe
+from fuzz.run.generate import generate, plan_trace
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.replay import replay
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
@@ -238,7 +238,7 @@ def undetected_corruption(subject: Subject) -> str | None:
     """
     profile = find_profile(subject, "reference")
     for seed in range(_CORRUPTED_TRACES):
-        cfg = recipe(subject, profile, seed)[0].config
+        cfg = plan_trace(subject, profile, seed)[0].config
         state = subject.machine.start(cfg)
         for name, arguments in generate(subject, profile, seed):
             state, _ = subject.machine.step(cfg, state, name, arguments)

@@ -36,7 +36,7 @@ from fuzz.explore.canonical import misbehaviour
 from fuzz.explore.counts import counts_of
 from fuzz.explore.search import Graph, bounded, explore
 from fuzz.platform.json import from_json, to_json
-from fuzz.run.generate import generate, recipe
+from fuzz.run.generate import generate, plan_trace
 from fuzz.seeding import use_source
 from fuzz.subject import Subject, find_subject
 from model.machine import BadValue
@@ -123,7 +123,7 @@ def _wrong_canonical_form(name: str) -> str:
     """Returns how a state of random traces and its canonical form differ in behaviour; empty if all behave alike."""
     subject = find_subject(name)
     for seed in range(_TRACES):
-        cfg = recipe(subject, subject.machine.config(), seed)[0].config
+        cfg = plan_trace(subject, subject.machine.config(), seed)[0].config
         state = subject.machine.start(cfg)
         for step, (action, arguments) in enumerate(generate(subject, subject.machine.config(), seed, _STEPS)):
             state, _ = subject.machine.step(cfg, state, action, arguments)

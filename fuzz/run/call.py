@@ -1,4 +1,4 @@
-"""A call: an action with its arguments. Engines choose calls, and execute them on model and second side."""
+"""A call: an action with its arguments. Engines choose calls, and a `Pair` executes them (`fuzz/run/pair.py`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Call(NamedTuple):
     arguments: Arguments
 
     def copy(self) -> Call:
-        """An equal call whose tuples are new objects, as those of a call that was read from a file."""
+        """Returns an equal call whose non-empty tuples are new objects, as in a call that was read from a file."""
         return Call(self.action, copy_of(self.arguments))
 
 
@@ -23,7 +23,10 @@ Calls = Sequence[Call]
 
 
 def copy_of(value: Any) -> Any:
-    """An equal value in which every tuple is a new object: a comparison of positions by identity then fails."""
+    """Returns an equal value in which each non-empty tuple is a new object.
+
+    So an implementation that compares positions by identity (`is`) gets wrong results.
+    """
     if not isinstance(value, tuple):
         return value
     parts = [copy_of(each) for each in value]

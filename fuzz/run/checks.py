@@ -1,4 +1,4 @@
-"""The properties of a subject that apply under a config, and the history variables that they take."""
+"""The properties of a subject that apply under a config, and the history variables of the subject."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from fuzz.run.finding import Cause, Difference, Kind
 from fuzz.subject import Subject
 from invariants.properties import Event, History, Property
 
-#: A predicate, its property, and the indices of the history variables that it takes.
+#: A predicate, its property, and the history variables that the predicate takes, as indices in `Checks.histories`.
 Check = tuple[Callable[..., bool], Property, tuple[int, ...]]
-#: The values of a run's history variables, in the order of `Checks.histories`.
+#: The values of the history variables in a state of a trace, in the order of `Checks.histories`.
 Values = tuple[Any, ...]
-#: A history variable's index and its fold.
+#: The index of a history variable in `Checks.histories`, and its fold.
 Fold = tuple[int, Callable[[Any, Any, Any, Event, Any], Any]]
 
 
 class Checks(NamedTuple):
-    """The properties that apply under a config; step properties are listed by the index of their action.
+    """The properties that apply under a config, and the history variables of all properties of the subject.
 
-    `selected` has their indices among the subject's properties. Configs with the same selection share one instance.
+    The fields `of_steps`, `step_goals` and `folds` have one element for each action, in the machine's order: what
+    applies to the steps of this action.
     """
 
-    selected: tuple[int, ...]
-    of_states: tuple[Check, ...]
-    of_steps: tuple[tuple[Check, ...], ...]
-    state_goals: tuple[Check, ...]
-    step_goals: tuple[tuple[Check, ...], ...]
+    selected: tuple[int, ...]  # the properties, as indices in `subject.properties`
+    of_states: tuple[Check, ...]  # `always` properties of states
+    of_steps: tuple[tuple[Check, ...], ...]  # `always` properties of steps
+    state_goals: tuple[Check, ...]  # `sometimes` properties of states
+    step_goals: tuple[tuple[Check, ...], ...]  # `sometimes` properties of steps
     histories: tuple[History, ...]
-    folds: tuple[tuple[Fold, ...], ...]
+    folds: tuple[tuple[Fold, ...], ...]  # of the history variables that the action can change
 
     def first_values(self, cfg: Any) -> Values:
-        """The history variables in the first state."""
+        """Returns the values of the history variables in the initial state."""
         return tuple([each.initial(cfg) for each in self.histories])
 
 
@@ -44,15 +45,15 @@ NONE_SKIPPED: Skipped = frozenset()
 
 
 def checks_for(subject: Subject, cfg: Any, skipped: Skipped = NONE_SKIPPED) -> Checks:
-    """The properties of a subject that apply under a config, without the skipped ones. Cost: O(properties)."""
+    """Returns the properties of a subject that apply under a config, without the skipped ones. Cost: O(properties)."""
     properties = _properties_of(subject)
     return _checks(subject, tuple([i for i, p in enumerate(properties) if p.name not in skipped and p.given(cfg)]))
 
 
 def all_but(subject: Subject, property_name: str | None) -> Skipped:
-    """The names of all properties but one; of all properties for None.
+    """Returns the names of all properties but the given one; the names of all properties for None.
 
-    The replay of a counterexample skips them, because it ends at the first violation.
+    A replay ends at the first violation. It skips these properties to find the violation of the given one.
     """
     return frozenset(p.name for p in subject.properties if p.name != property_name)
 
@@ -87,13 +88,13 @@ def _checks(subject: Subject, selected: tuple[int, ...]) -> Checks:
 
 
 def event_of(subject: Subject, action: str, arguments: Arguments, outcome: Any) -> Event:
-    """The event that properties and history variables receive."""
+    """Returns the event that properties and folds of history variables receive."""
     names = subject.machine.actions[action].names
     return Event(action, dict(zip(names, arguments, strict=True)), outcome)
 
 
 def folded(folds: tuple[Fold, ...], cfg: Any, values: Values, before: Any, event: Event, after: Any) -> Values:
-    """The history variables after a step."""
+    """Returns the values of the history variables after a step. `folds` are those of the step's action."""
     new = list(values)
     for i, fold in folds:
         new[i] = fold(cfg, values[i], before, event, after)
@@ -110,7 +111,11 @@ def broken_properties(
     values_before: Values = (),
     values_after: Values = (),
 ) -> Iterator[Property]:
-    """Yields the `always` properties that a step violates: those of the state after the step, then those of steps."""
+    """Yields the `always` properties that a step violates: properties of states, then properties of steps.
+
+    `action` is the index of the step's action. The values of history variables may be left out if no property of
+    `checks` takes one.
+    """
     yield from false_in_state(checks, cfg, after, values_after)
     for holds, each, indices in checks.of_steps[action]:
         if not holds(cfg, before, event, after, *[values_before[i] for i in indices]):
@@ -125,14 +130,14 @@ def false_in_state(checks: Checks, cfg: Any, state: Any, values: Values) -> Iter
 
 
 def property_difference(broken: Property) -> Difference:
-    """The difference for a broken property."""
+    """Returns the difference for a violated property."""
     return Difference(Cause(Kind.PROPERTY, broken.name), f"{broken.name}: {broken.guarantee}", True, False)
 
 
 def is_reached(
     goal: Check, cfg: Any, before: Any, event: Event, after: Any, values_before: Values, values_after: Values
 ) -> bool:
-    """Whether a step, or the state after it, reaches a coverage goal."""
+    """Returns whether a step reaches a coverage goal of steps, or the state after it a coverage goal of states."""
     holds, each, indices = goal
     if each.of_step:
         return holds(cfg, before, event, after, *[values_before[i] for i in indices])

@@ -16,11 +16,12 @@ _encoded = msgspec.msgpack.Encoder().encode
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values and all their parts are equal and of one type: 1.0 is not 1, and True is not 1.
+    """Returns whether two values are equal and of one class, and their parts are equal with equal encodings.
 
-    Encodings are compared first, which is 30 times faster than a comparison part by part. If they differ (sets have no
-    order) or do not exist, the parts are compared. Parts that are equal and have one encoding count as the same: a
-    named tuple and the tuple of its fields, a set and a frozenset. Only `exact` distinguishes them.
+    So 1.0 differs from 1, and True from 1. Parts of different classes can have equal encodings: a named tuple and the
+    tuple of its fields, a set and a frozenset. Only `exact` distinguishes them. The encodings of the two values are
+    compared first, which is 30 times faster than a comparison part by part. If they differ (sets have no order) or do
+    not exist, the classes of all parts are compared.
     """
     if a is b:
         return True
@@ -36,12 +37,12 @@ def same(a: Any, b: Any) -> bool:
 
 
 def exact(a: Any, b: Any) -> bool:
-    """Whether two values are `same` and their parts have the same classes: a tuple differs from a named tuple."""
+    """Returns whether two values are `same` and their parts have the same classes: a tuple is not a named tuple."""
     return a is b or (same(a, b) and _same_types(a, b))
 
 
 def _same_types(a: Any, b: Any) -> bool:
-    """Whether equal values and their parts are of the same classes."""
+    """Returns whether equal values have parts of the same classes, and zeros of the same sign."""
     if a.__class__ is not b.__class__:
         return False
     if isinstance(a, tuple | list):
@@ -54,30 +55,30 @@ def _same_types(a: Any, b: Any) -> bool:
 
 
 def _same_members(a: Any, b: Any) -> bool:
-    """Whether equal sets, or the keys of equal dicts, have members of the same types."""
-    theirs = {each: each for each in b}
-    return all(each is theirs[each] or _same_types(each, theirs[each]) for each in a)
+    """Returns whether equal sets, or the keys of equal dicts, have members of the same classes."""
+    of_b = {each: each for each in b}
+    return all(each is of_b[each] or _same_types(each, of_b[each]) for each in a)
 
 
 def refusal_changed_state(before: Any, outcome: Any, after: Any) -> bool:
-    """Whether a refused action of the model returned another state object than it received."""
+    """Returns whether an action of the model was refused and returned another state object than it received."""
     return outcome.__class__ is Refused and after is not before
 
 
 def stutter_difference(action: str, before: Any, after: Any) -> Difference:
-    """The difference for a refused action that returned another state."""
+    """Returns the difference for a refused action of the model that returned another state object."""
     what = "changed the state" if after != before else "returned a copy of the state, and must return the state itself"
     return Difference(Cause(Kind.STUTTER, action), f"{action} was refused and {what}", plain(before), plain(after))
 
 
 def outcome_difference(action: str, ours: Any, theirs: Any) -> Difference:
-    """The difference for two outcomes that are not the same."""
+    """Returns the difference for two outcomes that do not agree: the model's (`ours`) and the second side's."""
     expected, actual = _distinguishable(ours, theirs)
     return Difference(Cause(Kind.OUTCOME, action), f"{action} returns different outcomes", expected, actual)
 
 
 def state_difference(state: Any, view: Any, equal: Callable[[Any, Any], bool] = same) -> Difference | None:
-    """The difference for the first field of an implementation's view that is not the model's; None if there is none."""
+    """Returns how an implementation's view differs from the model's state, in the first such field; None if equal."""
     if equal(state, view):
         return None
     fields = getattr(state, "_fields", ())
@@ -88,7 +89,10 @@ def state_difference(state: Any, view: Any, equal: Callable[[Any, Any], bool] = 
 
 
 def observation_difference(ours: Any, theirs: Any, between: str = "the two profiles") -> Difference | None:
-    """The difference between the observations of two sides, or None."""
+    """Returns how two observations differ: the model's (`ours`) and the second side's; None if they are the same.
+
+    `between` names what is compared, for the message.
+    """
     if same(ours, theirs):
         return None
     field = "observation"
@@ -98,13 +102,13 @@ def observation_difference(ours: Any, theirs: Any, between: str = "the two profi
 
 
 def _distinguishable(ours: Any, theirs: Any) -> tuple[Any, Any]:
-    """Two values as plain data, or as `repr` if they are equal as plain data."""
+    """Returns two values as plain data, or the `repr` of each if they are equal as plain data."""
     expected, actual = shown(ours), shown(theirs)
     return (repr(ours), repr(theirs)) if same(expected, actual) else (expected, actual)
 
 
 def shown(value: Any) -> Any:
-    """A value as plain data, or its `repr`: an implementation under test may return anything."""
+    """Returns a value as plain data, or its `repr` if it has no plain form: implementations may return anything."""
     try:
         return plain(value)
     except TypeError:

@@ -1,7 +1,12 @@
-"""Coverage in the model's terms: pairs of consecutive actions, abstract states, coverage goals.
+"""Coverage in the model's terms. A coverage key has one of four kinds:
 
-Pairs and goals are recorded at every step, abstract states at the checked steps only (`fuzz/run/lockstep.py`). The
-coverage of several tasks can be merged in any order, because counts are added and the smallest first seed is kept.
+    pair      two consecutive actions, as `previous next`; ` next` for the first action of a trace; has a count
+    refused   an action that was refused; has a count
+    abstract  an abstract state: `subject.abstract` of a state, as JSON; has the first seed that reached it
+    goal      a coverage goal, by name; has the first seed that reached it
+
+Abstract states are recorded at the checked steps only (`fuzz/run/lockstep.py`), the others at every step. The coverage
+of several tasks can be merged in any order, because counts are added and the smallest first seed is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ RowKind = Literal["pair", "refused", "abstract", "goal"]
 
 
 class Row(NamedTuple):
-    """One coverage key, the number of times it was seen (0: not counted) and its first seed (-1: not recorded)."""
+    """A coverage key, its count (0 if its kind has none) and its first seed (-1 if its kind has none)."""
 
     kind: str
     key: str
@@ -26,7 +31,7 @@ class Row(NamedTuple):
 
 
 class Coverage:
-    """Counts and first seeds of one subject. Counting a step costs two list operations."""
+    """The coverage of the traces of one subject."""
 
     def __init__(self, subject: Subject) -> None:
         self.actions = list(subject.machine.actions)
@@ -34,18 +39,21 @@ class Coverage:
         #: counts of pairs; the index is previous action * number of actions + action. The first step of a trace has the
         #: number of actions in place of a previous action
         self.pairs = [0] * (size * (size + 1))
+        #: counts of refusals, by the index of the action
         self.refused = [0] * size
+        #: abstract state -> its first seed
         self.abstract: dict[tuple[Any, ...], int] = {}
+        #: name of a coverage goal that was reached -> its first seed
         self.goals: dict[str, int] = {}
         self.traces = 0
         self.steps = 0
 
     def taken(self, action: int) -> int:
-        """Returns the number of times that an action was taken, refusals included."""
+        """Returns the number of times that an action was taken, refusals included. `action` is its index."""
         return sum(self.pairs[action :: len(self.actions)])
 
     def rows(self) -> Iterator[Row]:
-        """The coverage as rows of a table, in a fixed order."""
+        """Yields the coverage as rows of a table, in a fixed order."""
         names = [*self.actions, ""]
         size = len(self.actions)
         for pair, count in enumerate(self.pairs):
@@ -74,15 +82,15 @@ class Total:
         self.seen[key] = count + row.times, min(first, row.first_seed)
 
     def rows(self) -> list[Row]:
-        """All rows, in a fixed order."""
+        """Returns all rows, in a fixed order."""
         return [Row(kind, key, *self.seen[kind, key]) for kind, key in sorted(self.seen)]
 
     def of(self, kind: RowKind) -> dict[str, tuple[int, int]]:
-        """The keys of one kind, each with its count and first seed."""
+        """Returns the count and the first seed of each key of one kind."""
         return {key: value for (each, key), value in self.seen.items() if each == kind}
 
     def taken(self) -> dict[str, int]:
-        """The number of times that each action was taken."""
+        """Returns the number of times that each action was taken, refusals included."""
         counts: dict[str, int] = {}
         for pair, (count, _) in self.of("pair").items():
             name = pair.split(" ")[1]
@@ -90,7 +98,7 @@ class Total:
         return counts
 
     def summary(self, subject: Subject, configs: list[Any]) -> dict[str, Any]:
-        """The coverage as one object, with the goals and actions that were never reached."""
+        """Returns the coverage as plain data. `never` has what `unreached` returns for these configs."""
         taken, refused = self.taken(), self.of("refused")
         actions = {n: {"taken": taken.get(n, 0), "refused": refused.get(n, (0, 0))[0]} for n in subject.machine.actions}
         return {
@@ -102,7 +110,10 @@ class Total:
         }
 
     def unreached(self, subject: Subject, configs: list[Any]) -> list[str]:
-        """The coverage goals of these configs that were not reached, and the actions that never succeeded."""
+        """Returns the coverage goals that were not reached, and the actions that were never taken without a refusal.
+
+        Goals count if they apply under one of `configs`, actions if none of their arguments has an empty domain.
+        """
         seen = self.of("goal")
         wanted = [p for p in subject.properties if p.kind == "sometimes" and any(p.given(c) for c in configs)]
         missing = [p.name for p in wanted if p.name not in seen]
@@ -115,7 +126,7 @@ class Total:
 
 
 def total_of(coverage: Coverage) -> Total:
-    """The coverage of one run as a total."""
+    """Returns a total that has the rows of one coverage."""
     total = Total()
     for row in coverage.rows():
         total.add(row)

@@ -13,14 +13,14 @@ class Kind(StrEnum):
 
     OUTCOME = "outcome"  # model and second side return different outcomes
     VIEW = "view"  # the second side is in another state than the model
-    STRUCTURE = "structure"  # the implementation's own check fails
-    LOAD = "load"  # an implementation loaded during the trace differs from the model after the later calls
-    PROPERTY = "property"  # an `always` property is broken
+    STRUCTURE = "structure"  # the implementation's own `check` reports a violation
+    LOAD = "load"  # `view` or `load` raises, or an implementation loaded during the trace differs after the later calls
+    PROPERTY = "property"  # an `always` property is violated
     STUTTER = "stutter"  # a refused action changed the state
     CRASH = "crash"  # model, second side, a property, a coverage goal or the generation of a call raised an exception
     HANG = "hang"  # a step did not return in time
     PROTOCOL = "protocol"  # a foreign program did not keep to the protocol
-    UNSTABLE = "unstable"  # a replay does not show the difference or hang
+    UNSTABLE = "unstable"  # the fast loop finds a difference or hang that a replay does not show
     EVENTUALLY = "eventually"  # an `eventually` property fails under its fairness
     CANONICAL = "canonical"  # the canonical form maps two different states to one
 
@@ -28,26 +28,27 @@ class Kind(StrEnum):
 class Cause(NamedTuple):
     """What failed, without the step and the values. Findings of one cause are probably one bug.
 
-    `what` is the name of the action, field, property or structural rule. Of a crash it is the action and the exception;
-    if only the fast loop raised it, the function and the exception.
+    `what` is the name of the action, the field, the property, or the structural rule in the words of `check`. For a
+    crash, it is the action and the exception; if only the fast loop raised the exception, the function and the
+    exception. For LOAD, it is an action, "state" or "load"; for UNSTABLE, "difference" or "hang".
     """
 
     kind: Kind
     what: str
 
     def __str__(self) -> str:
-        """The cause as text, for tables, files and messages."""
+        """Returns the cause as text, for tables, files and messages."""
         return f"{self.kind}:{self.what}"
 
     @staticmethod
     def parse(text: str) -> Cause:
-        """The inverse of `str`. Raises ValueError for an unknown kind."""
+        """Returns the cause whose `str` is the text. Raises ValueError for an unknown kind."""
         kind, _, what = text.partition(":")
         return Cause(Kind(kind), what)
 
     @property
     def broken_property(self) -> str | None:
-        """The name of the broken property, if a property is what failed."""
+        """The name of the violated `always` property; None if the cause is of another kind."""
         return self.what if self.kind is Kind.PROPERTY else None
 
 
@@ -61,7 +62,7 @@ class Difference(NamedTuple):
 
 
 class Misbehaved(Exception):
-    """The second side failed in a way that it describes itself."""
+    """Raised by a second side to report a difference of its own, such as a violation of the protocol."""
 
     def __init__(self, difference: Difference) -> None:
         super().__init__(difference.message)
@@ -69,7 +70,11 @@ class Misbehaved(Exception):
 
 
 class Finding(NamedTuple):
-    """A counterexample: the calls up to and including the step at which the difference shows."""
+    """A counterexample: a config, calls, and the difference that they lead to.
+
+    The calls end with the step at which the difference shows. If it shows only after the trace (LOAD) or in no replay
+    (UNSTABLE), they are all calls. `seed` is None if the calls do not come from a seed.
+    """
 
     config: Any
     calls: tuple[Call, ...]
@@ -78,15 +83,15 @@ class Finding(NamedTuple):
 
     @property
     def cause(self) -> Cause:
-        """What failed, without where."""
+        """The cause of the difference."""
         return self.difference.cause
 
     @property
     def broken_property(self) -> str | None:
-        """The name of the broken property, if a property is what failed."""
+        """The name of the violated `always` property; None if the cause is of another kind."""
         return self.difference.cause.broken_property
 
     @property
     def signature(self) -> str:
-        """The cause and the actions: findings with the same signature count as one."""
+        """The cause and the names of the actions. Findings with the same signature count as one."""
         return f"{self.cause} after {' '.join(call.action for call in self.calls)}"

@@ -1,15 +1,15 @@
 """Replay past gaps: which states can the model be in after operations that were not recorded?
 
-A gap stands for at most N operations that were not recorded. After a gap the model may be in any state that at most
-N calls lead to. A recording agrees if the later operations can be executed in one of these states with the recorded
-outcomes and observations. It disagrees if there is no such state.
+A gap has a number N, and stands for at most N operations that were not recorded. After a gap, the model may be in any
+state to which at most N calls lead. A recording agrees if the later operations can be executed in one of these states
+with the recorded outcomes and observations. It disagrees if there is no such state.
 
-    agenda = the states at the first gap, each with no call taken in the gap
-    while the agenda is not empty: take the state at the last gap reached, with the fewest calls taken in it
-        execute the operations from it up to the next gap, and add the states there to the agenda
-        if the operations reach the end of the recording: it agrees
-        if the gap may have one more call: for each call, add the state after it to the agenda, unless it was there
-            with as few calls
+    agenda = the states at the first gap, each with 0 calls
+    while the agenda is not empty: remove a state at the last gap reached, one with the fewest calls
+        execute the operations from this state up to the next gap, and add the states there, each with 0 calls
+        if the operations reach the end of the recording: the recording agrees
+        if the gap may have one more call: for each call, add the state after the call, with the number of calls + 1,
+            unless this state was added at this gap with this number of calls or a smaller one
 
 A state is dropped at the first operation that is not as recorded, so most states take one step. If the budget is used
 up, the verdict is undecided.
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 #: The maximum number of steps of the model in a search: some seconds.
 BUDGET_STEPS = 100_000
-#: The maximum number of possible values in a verdict.
+#: The maximum number of differences that are kept for a verdict.
 _MOST_SHOWN = 8
 
 
@@ -38,21 +38,26 @@ class Result(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """`operation` is the furthest one that no state allowed, `field` what differed: result or observe."""
+    """The result of a search.
+
+    Unless the recording agrees, `operation` is the furthest one at which a state was dropped, and `field` is what
+    differed there: `observe` if some dropped state had the recorded result, else `result`.
+    """
 
     result: Result
     operation: Any = None
     field: str = ""
-    possible: tuple[Any, ...] = ()  # values that the field could have had
-    states: int = 0  # how many were tried after the gaps
-    steps: int = 0
+    possible: tuple[Any, ...] = ()  # values that the model allows for the field: at most `_MOST_SHOWN` differences
+    states: int = 0  # number of states after gaps in which the operations were tried
+    steps: int = 0  # steps of the model
 
 
-#: A state -> the states after every call that may have been taken in a gap.
+#: A state -> the states after each call that a gap may stand for.
 Moves = Callable[[Any], Iterable[Any]]
-#: (operation, state) -> the allowed steps: the state after it, and the outcome.
+#: (operation, state) -> the allowed steps, each as the state after it and the outcome.
 Outcomes = Callable[[Any, Any], Iterable[tuple[Any, Any]]]
-#: (operation, state after it, outcome) -> None if they are as recorded, or the field that differs and its value.
+#: (operation, state after it, outcome) -> None if state and outcome are as recorded, else the field that differs
+#: (result or observe) and its value.
 Judge = Callable[[Any, Any, Any], tuple[str, Any] | None]
 
 
@@ -61,9 +66,10 @@ class _OutOfBudget(Exception):
 
 
 class Search:
-    """The search for a run of the model that fits a recording with gaps.
+    """The search for a trace of the model that fits a recording with gaps.
 
-    `gap_of` returns the maximum number of calls in a gap, and None for an operation.
+    `items` are the operations and gaps of the recording. `gap_of` returns the maximum number of calls in a gap, and
+    None for an operation. `budget` limits the steps of the model.
     """
 
     def __init__(
@@ -84,12 +90,12 @@ class Search:
         self.budget = budget
         self.steps = 0
         self.furthest = -1
-        self.wrong: list[tuple[str, Any]] = []  # at the furthest operation
+        self.wrong: list[tuple[str, Any]] = []  # differences at the operation with the index `furthest`
 
     def run(self, start: Any) -> Verdict:
-        """Decides the recording. Cost: at most the budget in steps of the model."""
-        tried: set[tuple[int, Any]] = set()  # after the gap at that index
-        fewest: dict[tuple[int, Any], int] = {}  # in the gap at that index: the fewest calls that lead to the state
+        """Decides whether the recording agrees, from the model's first state. Cost: `budget` steps of the model."""
+        tried: set[tuple[int, Any]] = set()  # index of a gap, state: the operations after the gap were executed from it
+        fewest: dict[tuple[int, Any], int] = {}  # index of a gap, state -> the fewest calls of the gap that lead to it
         agenda: list[tuple[int, int, int, Any]] = []
         order = itertools.count()  # so that the agenda never compares states
 
@@ -126,7 +132,7 @@ class Search:
         return Verdict(result, self.items[max(0, self.furthest)], field, values, len(tried), self.steps)
 
     def _executed(self, index: int, state: Any) -> Iterable[tuple[int, Any]]:
-        """The index of the next gap or the end, and each state there after the operations from `index` on."""
+        """Executes the operations from `index` to the next gap or the end. Returns that index with each state there."""
         states = {state: None}
         while index < len(self.items) and self.gaps[index] is None and states:
             following: dict[Any, None] = {}

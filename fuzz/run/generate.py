@@ -1,10 +1,10 @@
 """Generates the trace of a seed.
 
-A decoder lists the calls that are possible in a state, and draws one of them. The fast loop draws from it with a seeded
-generator. The Hypothesis state machine draws from the domains that it lists, and the explorer takes every call. The
-domains of arguments depend on the state, so a trace is generated while it runs.
+`PossibleCalls` has the calls that the subject's domains give in a state. The fast loop of lockstep draws one of these
+calls with a seeded random number generator, the Hypothesis state machine draws from their domains, and the explorer
+takes every call. A domain may depend on the state, so each call is generated in the state in which it is executed.
 
-Most seeds give ordinary traces. The remainder of the seed selects the others: traces with wide values
+Most seeds give ordinary traces. The seed's remainder selects the others: traces with wide values
 (`fuzz/run/wide.py`), traces with bursts, and traces of more than a thousand steps.
 
 The first numbers of a seed's generator choose the settings and the swarm, the later ones actions and arguments. Python
@@ -30,10 +30,11 @@ from model.values import fit, settings_named
 #: The random number generator of a trace.
 Rng = random.Random
 
-#: The largest number of combinations of an action's fixed arguments. All are listed, so one draw selects a combination.
+#: The largest number of combinations of an action's arguments with fixed domains. They are listed, so that one draw
+#: selects a combination.
 _MAX_COMBINATIONS = 20_000
-#: Length of the table from which a call is drawn. Weights are rounded to multiples of 1 / length, and every action with
-#: a positive weight has at least one entry. A longer table would not fit into the processor's cache.
+#: Length of the table from which a call is drawn, as a power of 2. Weights are rounded to multiples of 1 / length, and
+#: every action with a positive weight has at least one entry. A longer table would not fit into the processor's cache.
 _TABLE_BITS = 10
 _TABLE = 1 << _TABLE_BITS
 
@@ -45,30 +46,31 @@ _LONG = (64, (21,))
 KINDS_EVERY = 64
 #: The minimum number of steps of a long trace, and the number that bursts add to the subject's number of steps.
 _LONG_STEPS, _BURST_STEPS = 1024, 640
-#: Lengths of bursts, near sizes of words, pages and queues. Half of the bursts have one of these lengths, the others
-#: any length from the shortest to the longest.
+#: Lengths of bursts in steps, near sizes of words, pages and queues. Half of the bursts have one of these lengths, the
+#: others any length from the shortest to the longest.
 _LENGTHS = (65, 100, 129, 200, 255, 256, 257, 300)
-#: The probability that a burst begins at a step, and the probability that it repeats several calls in turn. A repeated
-#: call has consecutive arguments with probability `_CONSECUTIVE`, newly drawn ones with probability `_DRAWN`, else
-#: constant ones.
+#: The probability that a burst begins at a step outside bursts, and the probability that a burst repeats several calls
+#: in turn. One integer in the arguments of a repeated call grows by 1 each time with probability `_CONSECUTIVE`; the
+#: arguments are drawn each time with probability `_DRAWN`; otherwise they are constant.
 _BEGINS, _SEVERAL, _CONSECUTIVE, _DRAWN = 1 / 64, 0.25, 0.6, 0.25
 
 
-class Recipe(NamedTuple):
+class TracePlan(NamedTuple):
     """The choices before the first step of a trace."""
 
     seed: int
     config: Any
-    swarm: str
+    swarm: str  # "" for none
     steps: int
-    wide: bool = False  # with wide values
-    bursts: bool = False
+    wide: bool = False  # whether some integers become wide values
+    bursts: bool = False  # whether some calls are repeated
 
 
-class ActionPlan:
-    """Draws the arguments of one action.
+class ActionCalls:
+    """The calls of one action.
 
-    `listed` has every combination of the arguments with fixed domains. The domains in `free` depend on the state.
+    `fixed` has the domains that are the same in every state, `free` those that depend on the state, `listed` every
+    combination of values of the fixed domains.
     """
 
     __slots__ = ("fixed", "free", "index", "listed", "name", "permutation", "run")
@@ -92,12 +94,15 @@ class ActionPlan:
         )
 
     def domains(self, cfg: Any, state: Any) -> list[tuple[Any, ...]]:
-        """The values that each argument can take in this state, in the order of the parameters."""
+        """Returns the values that each argument can take in this state, in the order of the parameters."""
         values = [*self.fixed, *[d(cfg, state) for d in self.free]]
         return values if self.permutation is None else [values[i] for i in self.permutation]
 
     def draw(self, cfg: Any, state: Any, rng: Rng) -> Arguments | None:
-        """Arguments for the action in this state, or None if a domain is empty."""
+        """Returns drawn arguments for the action in this state; None if a free domain is empty.
+
+        Raises IndexError if a fixed domain is empty.
+        """
         arguments = self.listed[int(rng.random() * len(self.listed))]
         for domain in self.free:
             values = domain(cfg, state)
@@ -107,14 +112,17 @@ class ActionPlan:
         return arguments if self.permutation is None else tuple([arguments[i] for i in self.permutation])
 
 
-#: A function from a state to an action's plan and its arguments.
-Chooser = Callable[[Any], tuple[ActionPlan, Arguments]]
-#: One entry of a table: an action and its arguments; None if the arguments depend on the state.
-Choice = tuple[ActionPlan, Arguments | None]
+#: A function that chooses a call in a state: it returns the action and the arguments.
+Chooser = Callable[[Any], tuple[ActionCalls, Arguments]]
+#: One entry of a table: an action and its arguments; None if the arguments are drawn later.
+Choice = tuple[ActionCalls, Arguments | None]
 
 
 def usable(domain: Domain, kind: Any, cfg: Any) -> Domain:
-    """The domain of an argument; a fixed domain without the values that the config forbids."""
+    """Returns the domain of an argument, a fixed one without the values that do not fit the argument's annotated type.
+
+    The type may have bounds that are settings of the config. A domain that depends on the state is returned unchanged.
+    """
     if not isinstance(domain, tuple):
         return domain
 
@@ -128,53 +136,57 @@ def usable(domain: Domain, kind: Any, cfg: Any) -> Domain:
     return tuple(v for v in domain if fits(v))
 
 
-class Decoder:
-    """Turns choices into actions of one subject, for all configs that allow the same fixed arguments."""
+class PossibleCalls:
+    """Lists and draws the calls of a subject that are possible in a state.
+
+    `domains` has the domain of each parameter of each action, in the machine's order. An instance serves every config
+    under which all values of the fixed domains are legal.
+    """
 
     def __init__(self, subject: Subject, domains: tuple[tuple[Domain, ...], ...]) -> None:
         self.subject = subject
-        self.plans = {
-            action.name: ActionPlan(action, i, domains[i]) for i, action in enumerate(subject.machine.actions.values())
+        self.actions = {
+            action.name: ActionCalls(action, i, domains[i]) for i, action in enumerate(subject.machine.actions.values())
         }
         self._tables: dict[tuple[str, str], list[Choice]] = {}
 
     def chooser(self, cfg: Any, swarm: str, rng: Rng) -> Chooser:
-        """A function that draws a call in a state: it returns the action's plan and the arguments.
+        """Returns a function that draws a call in a state, with the weights of a swarm ("" for none).
 
-        The function raises BadValue if a thousand draws give no action that has arguments in the state.
+        The function raises BadValue if none of a thousand drawn actions has arguments in the state.
         """
         situation_of, bits = self.subject.situation, rng.getrandbits
         tables = _Tables(self, swarm)
 
-        def choose(state: Any) -> tuple[ActionPlan, Arguments]:
+        def choose(state: Any) -> tuple[ActionCalls, Arguments]:
             choice = tables[situation_of(cfg, state)][bits(_TABLE_BITS)]
             return choice if choice[1] is not None else draw(state, choice[0])  # type: ignore[return-value]
 
-        def draw(state: Any, plan: ActionPlan) -> tuple[ActionPlan, Arguments]:
-            arguments = plan.draw(cfg, state, rng)
+        def draw(state: Any, action: ActionCalls) -> tuple[ActionCalls, Arguments]:
+            arguments = action.draw(cfg, state, rng)
             attempts = 0
             while arguments is None:
-                plan, arguments = tables[situation_of(cfg, state)][bits(_TABLE_BITS)]
-                arguments = plan.draw(cfg, state, rng) if arguments is None else arguments
+                action, arguments = tables[situation_of(cfg, state)][bits(_TABLE_BITS)]
+                arguments = action.draw(cfg, state, rng) if arguments is None else arguments
                 attempts += 1
                 if attempts > 1000:
                     raise BadValue(f"{self.subject.name}: no action can be taken in {state}")
-            return plan, arguments
+            return action, arguments
 
         return choose
 
-    def every(self, cfg: Any, state: Any, actions: tuple[str, ...] = ()) -> Iterator[Call]:
-        """Every action with every combination of arguments that the domains give in this state."""
-        for name, plan in self.plans.items():
-            if not actions or name in actions:
-                for arguments in itertools.product(*plan.domains(cfg, state)) if plan.free else plan.listed:
+    def every(self, cfg: Any, state: Any, names: tuple[str, ...] = ()) -> Iterator[Call]:
+        """Yields every possible call in a state. With `names`, only the calls of the actions of these names."""
+        for name, action in self.actions.items():
+            if not names or name in names:
+                for arguments in itertools.product(*action.domains(cfg, state)) if action.free else action.listed:
                     yield Call(name, arguments)
 
     def table(self, swarm: str, situation: str) -> list[Choice]:
-        """The table to draw from: each action in proportion to its weight.
+        """Returns the table of `_TABLE` choices for a swarm and a situation: each action in proportion to its weight.
 
-        An action has each of its argument lists in turn, if they are fixed and fit into its share; otherwise its
-        arguments are drawn later.
+        If all domains of an action are fixed and their combinations fit into the action's share of the table, its
+        choices have each combination in turn; otherwise their arguments are None. Raises BadValue if all weights are 0.
         """
         key = swarm, situation
         if key not in self._tables:
@@ -185,8 +197,8 @@ class Decoder:
         factors = [self.subject.swarms.get(swarm, {}), self.subject.in_situation.get(situation, {})]
         weights = {
             name: self.subject.weights.get(name, 1.0) * math.prod(f.get(name, 1.0) for f in factors)
-            for name, plan in self.plans.items()
-            if plan.listed
+            for name, action in self.actions.items()
+            if action.listed
         }
         total = sum(weights.values())
         if not total:
@@ -196,55 +208,58 @@ class Decoder:
             shares[max(shares, key=lambda name: shares[name])] -= 1
         table: list[Choice] = []
         for name, share in shares.items():
-            plan = self.plans[name]
-            is_listed = not plan.free and len(plan.listed) <= share
-            arguments = itertools.cycle(plan.listed) if is_listed else itertools.repeat(None)
-            table += [(plan, copy_of(next(arguments))) for _ in range(share)]
+            action = self.actions[name]
+            is_listed = not action.free and len(action.listed) <= share
+            arguments = itertools.cycle(action.listed) if is_listed else itertools.repeat(None)
+            table += [(action, copy_of(next(arguments))) for _ in range(share)]
         return list(itertools.islice(itertools.cycle(table), _TABLE))
 
 
 class _Tables(dict[str, list[Choice]]):
     """The tables of one swarm by situation, each made on first use."""
 
-    def __init__(self, decoder: Decoder, swarm: str) -> None:
-        self.decoder = decoder
+    def __init__(self, calls: PossibleCalls, swarm: str) -> None:
+        self.calls = calls
         self.swarm = swarm
 
     def __missing__(self, situation: str) -> list[Choice]:
-        self[situation] = table = self.decoder.table(self.swarm, situation)
+        self[situation] = table = self.calls.table(self.swarm, situation)
         return table
 
 
-def decoder(subject: Subject, cfg: Any) -> Decoder:
-    """The decoder of a subject under a config, cached because making one takes milliseconds."""
+def possible_calls(subject: Subject, cfg: Any) -> PossibleCalls:
+    """Returns the possible calls of a subject under a config. Cached, because making them takes milliseconds.
+
+    Raises BadValue if an argument has no domain, or if an action has too many combinations of fixed values.
+    """
     bounds = _bounds(subject)
-    return _decoder_within(subject, tuple([(name, getattr(cfg, name)) for name in bounds]))
+    return _calls_within(subject, tuple([(name, getattr(cfg, name)) for name in bounds]))
 
 
 @lru_cache(maxsize=64)
 def _bounds(subject: Subject) -> tuple[str, ...]:
-    """The settings that bound an argument; a decoder depends on no other setting."""
+    """Returns the settings that bound an argument. The usable domains depend on no other field of the config."""
     kinds = [p.annotation for a in subject.machine.actions.values() for p in a.params]
     return tuple(sorted({name for kind in kinds for name in settings_named(kind)}))
 
 
 @lru_cache(maxsize=256)
-def _decoder_within(subject: Subject, bounds: tuple[tuple[str, Any], ...]) -> Decoder:
+def _calls_within(subject: Subject, bounds: tuple[tuple[str, Any], ...]) -> PossibleCalls:
     cfg = SimpleNamespace(**dict(bounds))
     domains = [
         tuple([usable(subject.domain(action.name, p.name), p.annotation, cfg) for p in action.params])
         for action in subject.machine.actions.values()
     ]
-    return _decoder(subject, tuple(domains))
+    return _calls_of(subject, tuple(domains))
 
 
 @lru_cache(maxsize=64)
-def _decoder(subject: Subject, domains: tuple[tuple[Domain, ...], ...]) -> Decoder:
-    return Decoder(subject, domains)
+def _calls_of(subject: Subject, domains: tuple[tuple[Domain, ...], ...]) -> PossibleCalls:
+    return PossibleCalls(subject, domains)
 
 
-def recipe(subject: Subject, profile_config: Any, seed: int, steps: int | None = None) -> tuple[Recipe, random.Random]:
-    """The choices before the first step, and the generator for all later choices.
+def plan_trace(subject: Subject, profile_config: Any, seed: int, steps: int | None = None) -> tuple[TracePlan, Rng]:
+    """Draws the choices before the first step. Returns them, and the random number generator for all later choices.
 
     A setting is drawn only if the profile leaves it at its default. `steps` replaces the length of every trace.
     """
@@ -260,24 +275,27 @@ def recipe(subject: Subject, profile_config: Any, seed: int, steps: int | None =
         free = {name: value for name, value in drawn.items() if name not in sizes}
         drawn |= Wide(subject, profile_config, rng).settings(free)
     usual = max(subject.steps, _LONG_STEPS) if is_long else subject.steps + _BURST_STEPS * bursts
-    return Recipe(seed, profile_config._replace(**drawn), swarm, steps or usual, wide, bursts), rng
+    return TracePlan(seed, profile_config._replace(**drawn), swarm, steps or usual, wide, bursts), rng
 
 
-def chooser(subject: Subject, plan: Recipe, rng: Rng) -> Chooser:
-    """The function that draws the calls of a recipe's trace, as `Decoder.chooser`, with wide values and bursts."""
-    by_action = decoder(subject, plan.config)
-    choose = by_action.chooser(plan.config, plan.swarm, rng)
+def chooser(subject: Subject, plan: TracePlan, rng: Rng) -> Chooser:
+    """Returns the function that draws the calls of a planned trace, with wide values and bursts if the plan has them.
+
+    The function raises BadValue as that of `PossibleCalls.chooser`.
+    """
+    calls = possible_calls(subject, plan.config)
+    choose = calls.chooser(plan.config, plan.swarm, rng)
     if plan.wide:
         choose = widened(choose, Wide(subject, plan.config, rng))
-    return Bursts(subject, plan.config, by_action, choose, rng).choose if plan.bursts else choose
+    return Bursts(subject, plan.config, calls, choose, rng).choose if plan.bursts else choose
 
 
 def widened(choose: Chooser, wide: Wide) -> Chooser:
-    """Wraps a chooser: integers in its arguments become wide values."""
+    """Returns a chooser that changes some integers in another chooser's arguments to wide values."""
 
-    def choose_wide(state: Any) -> tuple[ActionPlan, Arguments]:
-        plan, arguments = choose(state)
-        return plan, wide.arguments(plan.name, arguments) if arguments else arguments
+    def choose_wide(state: Any) -> tuple[ActionCalls, Arguments]:
+        action, arguments = choose(state)
+        return action, wide.arguments(action.name, arguments) if arguments else arguments
 
     return choose_wide
 
@@ -285,18 +303,18 @@ def widened(choose: Chooser, wide: Wide) -> Chooser:
 class Bursts:
     """A chooser that sometimes repeats one action, or a few actions in turn, hundreds of times."""
 
-    def __init__(self, subject: Subject, cfg: Any, by_action: Decoder, choose: Chooser, rng: Rng) -> None:
+    def __init__(self, subject: Subject, cfg: Any, calls: PossibleCalls, choose: Chooser, rng: Rng) -> None:
         self.subject = subject
         self.cfg = cfg
-        self.plans = [plan for plan in by_action.plans.values() if plan.listed]
+        self.actions = [action for action in calls.actions.values() if action.listed]
         self.choose_one = choose
         self.rng = rng
         self.random = rng.random
         self.left = 0
         self.repeated: list[Chooser] = []
 
-    def choose(self, state: Any) -> tuple[ActionPlan, Arguments]:
-        """The next call of a burst or of the wrapped chooser."""
+    def choose(self, state: Any) -> tuple[ActionCalls, Arguments]:
+        """Returns the next call of the burst, or a call of the wrapped chooser if no burst begins."""
         if not self.left:
             if self.random() >= _BEGINS:
                 return self.choose_one(state)
@@ -312,28 +330,28 @@ class Bursts:
             for _ in range(1 + int(self.random() * 2)):
                 self.repeated.append(self._repeating(*self.choose_one(state), length))
 
-    def _first(self, state: Any) -> tuple[ActionPlan, Arguments]:
-        """The call to repeat: with probability 1/2 uniformly among the actions, otherwise by weight."""
+    def _first(self, state: Any) -> tuple[ActionCalls, Arguments]:
+        """Returns the call to repeat: with probability 1/2 of any action, otherwise of the wrapped chooser."""
         if self.random() < 0.5:
-            plan = self._one_of(self.plans)
-            arguments = plan.draw(self.cfg, state, self.rng)
+            action = self._one_of(self.actions)
+            arguments = action.draw(self.cfg, state, self.rng)
             if arguments is not None:
-                return plan, arguments
+                return action, arguments
         return self.choose_one(state)
 
-    def _repeating(self, plan: ActionPlan, arguments: Arguments, length: int) -> Chooser:
-        """A chooser that repeats one action, with consecutive, drawn or constant arguments."""
+    def _repeating(self, action: ActionCalls, arguments: Arguments, length: int) -> Chooser:
+        """Returns a chooser that repeats an action, with consecutive, drawn or constant arguments."""
         sample = self.random()
         if arguments and sample < _CONSECUTIVE:
-            paths = list(self._integers(plan.name, arguments, length))
+            paths = list(self._integers(action.name, arguments, length))
             if paths:
-                return _consecutive(plan, arguments, self._one_of(paths))
+                return _consecutive(action, arguments, self._one_of(paths))
         if arguments and sample < _CONSECUTIVE + _DRAWN:
-            return lambda state: (plan, plan.draw(self.cfg, state, self.rng) or arguments)
-        return lambda state: (plan, copy_of(arguments))
+            return lambda state: (action, action.draw(self.cfg, state, self.rng) or arguments)
+        return lambda state: (action, copy_of(arguments))
 
     def _integers(self, action: str, arguments: Arguments, length: int) -> Iterator[tuple[int, ...]]:
-        """The paths of the integers in arguments that are still legal after `length` increments."""
+        """Yields the paths of the integers in arguments that are still legal after `length` increments."""
         for i, (param, argument) in enumerate(zip(self.subject.machine.actions[action].params, arguments, strict=True)):
             for leaf in leaves(param.annotation, argument, param.name):
                 end = leaf.value + length
@@ -344,18 +362,21 @@ class Bursts:
         return values[int(self.random() * len(values))]
 
 
-def _consecutive(plan: ActionPlan, arguments: Arguments, path: tuple[int, ...]) -> Chooser:
-    """A chooser that repeats an action and increments the number at a path."""
+def _consecutive(action: ActionCalls, arguments: Arguments, path: tuple[int, ...]) -> Chooser:
+    """Returns a chooser that repeats an action and increments the integer at a path of its arguments each time."""
     first: Any = arguments
     for i in path:
         first = first[i]
     numbers = itertools.count(first)
-    return lambda state: (plan, with_leaf(arguments, path, next(numbers)))
+    return lambda state: (action, with_leaf(arguments, path, next(numbers)))
 
 
 def generate(subject: Subject, profile_config: Any, seed: int, steps: int | None = None) -> Iterator[Call]:
-    """The calls of a seed's trace, generated on the model alone. Lockstep generates the same calls in its own loop."""
-    plan, rng = recipe(subject, profile_config, seed, steps)
+    """Yields the calls of a seed's trace. Only the model executes them; an exception of the model is raised.
+
+    Lockstep generates the same calls in its own loop.
+    """
+    plan, rng = plan_trace(subject, profile_config, seed, steps)
     choose = chooser(subject, plan, rng)
     state = subject.machine.start(plan.config)
     for _ in range(plan.steps):

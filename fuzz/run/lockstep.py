@@ -1,12 +1,13 @@
 """Lockstep: seeded traces on the model and on a second side (`fuzz/run/pair.py`), as fast as possible.
 
-The fast loop compares outcomes at every step. At every sixteenth and the last step it compares the second side's state
-with the model's and checks the properties, because a wrong state usually stays wrong. After the last step it runs the
-implementation's own check, and loads a copy of the implementation with its state.
+The fast loop compares outcomes at every step. At every 16th step and at the last (the *checked* steps), it compares the
+second side's state with the model's and checks the properties, because a wrong state usually stays wrong. At the end of
+a trace, it runs the implementation's own check, loads a copy of the implementation with the implementation's state, and
+compares the copy's state.
 
 One trace in `THOROUGH_EVERY` is checked thoroughly. Its initial state is compared and checked, too. Its last step is
-compared exactly (classes and observations). The copy is loaded up to 32 steps before the end, and executes the later
-calls; in a trace of at most 16 steps it is loaded at the end.
+compared exactly (classes and observations). The copy is loaded up to 32 steps before the last; after the trace it
+executes the calls that followed. In a trace of at most 16 steps, the copy is loaded at the end.
 
 The fast loop only detects that something is wrong. A replay with every step checked finds out what is wrong.
 """
@@ -36,7 +37,7 @@ from fuzz.run.checks import (
 from fuzz.run.compare import refusal_changed_state, same
 from fuzz.run.coverage import Coverage
 from fuzz.run.finding import Cause, Difference, Finding, Kind
-from fuzz.run.generate import KINDS_EVERY, Recipe, Rng, chooser, generate, recipe
+from fuzz.run.generate import KINDS_EVERY, Rng, TracePlan, chooser, generate, plan_trace
 from fuzz.run.pair import Copy, ImplementationSide, Side, crash_cause, second_side
 from fuzz.run.replay import replay
 from fuzz.run.watchdog import Hang, time_limit, watchdog
@@ -44,43 +45,46 @@ from fuzz.target import Target
 from invariants.properties import Event
 from model.machine import Refused
 
-#: The interval, in steps, at which views are compared and properties are checked.
+#: The interval, in steps, at which states are compared and properties are checked.
 CHECK_EVERY = 16
 #: One trace in this many is checked thoroughly.
 THOROUGH_EVERY = 4
 
 
 def phase_of(seed: int, every: int) -> int:
-    """The offset, less than `every`, of the checked steps of a trace: a step is checked if step % every is the offset.
+    """Returns the phase of a seed's trace: a step is checked if step % every is the phase.
 
-    The kind of a trace is seed % KINDS_EVERY (`fuzz/run/generate.py`). Adding seed // KINDS_EVERY gives the seeds of
-    each kind all offsets.
+    The kind of a trace depends on seed % KINDS_EVERY (`fuzz/run/generate.py`). Adding seed // KINDS_EVERY gives the
+    seeds of each kind all phases.
     """
     return (seed + seed // KINDS_EVERY) % every
 
 
 def is_checked_thoroughly(seed: int) -> bool:
-    """Whether a trace is one in `THOROUGH_EVERY`. The hash makes it independent of the trace's kind and phase."""
+    """Returns whether a seed's trace is checked thoroughly. A hash decides, independently of its kind and phase."""
     return (seed * 0x9E3779B1 >> 16) % THOROUGH_EVERY == 0
 
 
-class _Second:
-    """The second side in the fast loop. In a thoroughly checked trace, a copy of it is loaded near the end.
+class _SecondSide:
+    """A second side in the fast loop, and the copy that is loaded near the end of a thoroughly checked trace.
 
-    The copy executes its calls after the trace. If it shares state with the original, a comparison then fails.
+    The copy executes its calls after the trace. If it shares state with the second side, a comparison then fails.
     """
 
-    def __init__(self, side: Side, plan: Recipe, *, is_thorough: bool) -> None:
+    def __init__(self, side: Side, plan: TracePlan, *, is_thorough: bool) -> None:
         self.side = side
         self.methods = side.methods
         self.last = plan.steps - 1
         self.copy: Copy | None = None
         self.is_thorough = is_thorough
-        #: the copy is loaded at the first checked step from this one on, if 16 or more steps precede the last
+        #: the copy is loaded at the first checked step from this one on
         self.copy_from = self.last - 2 * CHECK_EVERY + 1 if is_thorough and self.last >= CHECK_EVERY else plan.steps
 
     def has_diverged(self, step: int, outcome: Any, theirs: Any, state: Any) -> bool:
-        """Returns whether the outcomes differ in value or class, or the states differ. Loads the copy near the end."""
+        """Returns whether the outcomes of a checked step differ in value or class, or the states after it.
+
+        `theirs` is the second side's outcome. Loads the copy at the first checked step from `copy_from` on.
+        """
         exactly = self.is_thorough and step == self.last
         if not self.side.agrees(outcome, theirs) or self.side.difference(state, exactly) is not None:
             return True
@@ -90,9 +94,9 @@ class _Second:
         return False
 
     def differs_at_end(self, state: Any) -> bool:
-        """Returns whether the structure is broken, the copy differs, or the copy's calls have changed the original.
+        """Returns whether the second side's own check fails, the copy differs, or its calls changed the second side.
 
-        Without a copy, one is loaded now and compared at once.
+        If there is no copy yet, one is loaded and compared at once. Only implementations are copied.
         """
         if self.side.broken_structure() is not None:
             return True
@@ -104,7 +108,7 @@ class _Second:
 
 
 def _is_wrong_at_start(checks: Checks, cfg: Any, state: Any, values: Values, side: Side | None) -> bool:
-    """Whether a property is false in the initial state, or an implementation's view differs from it."""
+    """Returns whether a property is false in the initial state, or an implementation's view differs from this state."""
     if any(True for _ in false_in_state(checks, cfg, state, values)):
         return True
     return isinstance(side, ImplementationSide) and side.difference(state, exactly=True) is not None
@@ -115,7 +119,7 @@ Taken = tuple[str, Arguments, Any]
 
 
 class Lockstep:
-    """Runs seeds of one target and records their coverage."""
+    """Runs seeds of one target and records their coverage. `steps` replaces the length of every trace."""
 
     def __init__(self, target: Target, *, steps: int | None = None) -> None:
         self.target = target
@@ -124,24 +128,27 @@ class Lockstep:
         self.coverage = Coverage(target.subject)
         #: properties that are not checked: a caller adds those that were violated, so that they hide no other
         self.skipped: Skipped = NONE_SKIPPED
+        #: the interval of the checked steps
         self.check_every = CHECK_EVERY
+        #: the configs of all traces so far
         self.configs: set[Any] = set()
-        #: called with each step whose outcomes are equal
+        #: if set, called with each step whose outcomes are equal
         self.record: Callable[[Taken], object] | None = None
-        self.last: tuple[Any, Any] = None, None  # config of the last trace, and the state after it
+        #: the config of the latest trace, and the model's state at its end
+        self.last: tuple[Any, Any] = None, None
         self._goals_by_selection: dict[tuple[int, ...], list[list[Check]]] = {}
 
     def check_only(self, property_name: str) -> None:
-        """Of the properties, checks this one only, and at every step, which costs little."""
+        """Restricts the checks to one property, and to every step. States are then compared at every step, too."""
         self.skipped, self.check_every = all_but(self.subject, property_name), 1
 
     def run(self, seed: int) -> Finding | None:
-        """Runs one seed. Returns the finding of a replay with everything checked, or None.
+        """Runs the trace of a seed. Returns None, or if anything is wrong, what a replay with everything checked finds.
 
-        Cost: microseconds a step.
+        If the replay shows nothing, the finding is UNSTABLE, or a CRASH if the fast loop raised an exception.
         """
         self.coverage.traces += 1
-        plan, rng = recipe(self.subject, self.target.config, seed, self.steps)
+        plan, rng = plan_trace(self.subject, self.target.config, seed, self.steps)
         cause, found = Cause(Kind.UNSTABLE, "difference"), "found a difference"
         try:
             with watchdog(time_limit(plan.steps)):
@@ -158,13 +165,13 @@ class Lockstep:
         message = f"the fast loop {found}, which a replay with every step checked does not show"
         return self.finding_of(seed, Difference(cause, message))
 
-    def _run(self, plan: Recipe, rng: Rng) -> bool:  # noqa: PLR0912 (the fast loop calls as little as it can)
-        """Runs the trace of a recipe. Returns whether anything is wrong in it."""
+    def _run(self, plan: TracePlan, rng: Rng) -> bool:  # noqa: PLR0912 (the fast loop calls as little as it can)
+        """Runs a planned trace. Returns whether anything is wrong. Raises Hang, and what the code under test raises."""
         subject, coverage, seed, cfg = self.subject, self.coverage, plan.seed, plan.config
         self.configs.add(cfg)
         side = second_side(self.target.drawn(cfg))
         is_thorough = is_checked_thoroughly(seed)
-        second = None if side is None else _Second(side, plan, is_thorough=is_thorough)
+        second = None if side is None else _SecondSide(side, plan, is_thorough=is_thorough)
         methods = None if second is None else second.methods
         checks, open_goals = checks_for(subject, cfg, self.skipped), self._open_goals(cfg)
         folds, values = checks.folds, checks.first_values(cfg)
@@ -215,7 +222,7 @@ class Lockstep:
             self.last = cfg, state
 
     def _open_goals(self, cfg: Any) -> list[list[Check]]:
-        """The coverage goals that apply and were not reached yet, by the index of the action that can reach them."""
+        """Returns for each action the coverage goals that apply under a config and were not reached yet."""
         checks = checks_for(self.subject, cfg)
         goals = self._goals_by_selection.get(checks.selected)
         if goals is None:
@@ -236,7 +243,7 @@ class Lockstep:
         values_before: Values,
         values: Values,
     ) -> None:
-        """Records the goals that a step reaches, and removes them from the open ones."""
+        """Records the goals that a step reaches, and removes them from the open goals of all configs."""
         for goal in list(goals):
             if is_reached(goal, cfg, before, event, after, values_before, values):
                 self.coverage.goals.setdefault(goal[1].name, seed)
@@ -251,13 +258,13 @@ class Lockstep:
         return replay(self.target.drawn(plan.config), calls, seed=seed, skipped=self.skipped)
 
     def finding_of(self, seed: int, difference: Difference) -> Finding:
-        """Returns a finding with all calls of a seed, for a difference that a replay does not show."""
+        """Returns a finding with all calls of a seed. For a difference that a replay does not show."""
         plan, calls = self._trace(seed)
         return Finding(plan.config, tuple(calls), difference, seed)
 
-    def _trace(self, seed: int) -> tuple[Recipe, list[Call]]:
-        """The recipe of a seed, and its calls up to one at which the model raises or hangs."""
-        plan, _ = recipe(self.subject, self.target.config, seed, self.steps)
+    def _trace(self, seed: int) -> tuple[TracePlan, list[Call]]:
+        """Returns the plan of a seed's trace and its calls, up to one at which the model raises or hangs."""
+        plan, _ = plan_trace(self.subject, self.target.config, seed, self.steps)
         calls: list[Call] = []
         with contextlib.suppress(Exception, Hang), watchdog(time_limit(plan.steps)):
             calls.extend(generate(self.subject, self.target.config, seed, self.steps))

@@ -6,7 +6,7 @@ another profile, or a foreign program. A pair without a second side runs the mod
 `Pair.step` executes a call on both sides and returns the difference, if there is one. A `Depth` selects what it
 compares. Every step compares outcomes, and checks that the model returns the same state object for a refused action.
 
-Replay, shrinking, edge cover, the Hypothesis state machine and recordings run on it. The fast loops of lockstep, of the
+Replay, shrinking, edge cover, the Hypothesis state machine and recordings use pairs. The fast loops of lockstep, of the
 explorer and of `sut` only detect that something differs; the calls are then repeated on a pair.
 """
 
@@ -60,12 +60,15 @@ class Depth(Flag):
 _VIEW, _EXACT, _STRUCTURE, _PROPERTIES = (
     each.value for each in (Depth.VIEW, Depth.EXACT, Depth.STRUCTURE, Depth.PROPERTIES)
 )
-#: A copy of the implementation is loaded before each of the last calls of a trace, this many, and after the last.
+#: The number of calls at the end of a trace before which `load_difference` loads a copy of the implementation.
 LOADED_STEPS = 32
 
 
 class ImplementationSide:
-    """The implementation as second side. An action is the method of that name."""
+    """The implementation as second side: an instance in its initial state, or loaded with a given state.
+
+    An action is the method of that name.
+    """
 
     def __init__(self, subject: Subject, cfg: Any, state: Any = None) -> None:
         kind = subject.implementation
@@ -83,7 +86,10 @@ class ImplementationSide:
         return getattr(self.instance, name)(*arguments)
 
     def difference(self, state: Any, exactly: bool = False) -> Difference | None:
-        """Returns how the view differs from the model's state; `exactly` also compares classes and observations."""
+        """Returns how the view differs from the model's state, or None.
+
+        With `exactly`, the classes of all parts must be equal, too, and the observations of the state and the view.
+        """
         view = self.machine.with_history(self.instance.view(), state)
         different = state_difference(state, view, exact if exactly else same)
         if different is None and exactly:
@@ -102,7 +108,7 @@ class ImplementationSide:
 class ProfileSide:
     """The model under another profile as second side.
 
-    The observations under the two profiles are compared, because their states may have different forms.
+    Observations are compared in place of states, because the states of two profiles may have different forms.
     """
 
     def __init__(self, subject: Subject, cfg: Any, against: Any, state: Any = None) -> None:
@@ -119,14 +125,14 @@ class ProfileSide:
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
-        """The actions as functions in their order."""
+        """The actions as functions of their arguments, in the machine's order."""
         return [functools.partial(self._call, name) for name in self.machine.actions]
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return self.act(name, arguments)
 
     def difference(self, state: Any, exactly: bool = False) -> Difference | None:  # noqa: ARG002
-        """Returns how the observations of the two states differ, or None."""
+        """Returns how the observations of the two states differ, or None. `exactly` makes no difference."""
         machine = self.machine
         return observation_difference(machine.observe(self.cfg, state), machine.observe(self.against, self.state))
 
@@ -136,14 +142,14 @@ class ProfileSide:
 
 
 class Side(Protocol):
-    """A second side."""
+    """A second side. Its methods may raise Misbehaved, and an implementation's methods any exception."""
 
     def agrees(self, outcome: Any, theirs: Any, /) -> bool:
-        """Whether the side's outcome equals the model's, as far as the side can represent it."""
+        """Returns whether the side's outcome (`theirs`) equals the model's, as far as the side can represent it."""
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
-        """The actions in their order, for a fast loop. A program has none: its calls travel together."""
+        """The actions as functions of their arguments, in the machine's order, for the fast loop of lockstep."""
 
     def act(self, name: str, arguments: Arguments) -> Any:
         """Takes one action. Returns its outcome."""
@@ -156,10 +162,10 @@ class Side(Protocol):
 
 
 def second_side(target: Target, state: Any = None, second: Second | None = None) -> Side | None:
-    """The second side of a target, in its initial state or in the given one; None if the model runs alone.
+    """Returns the second side of a target, in its initial state or in the given one; None if the model runs alone.
 
-    `second` is `target.second`, for callers that have computed it. Raises ValueError for a program and a state: a
-    program cannot be loaded.
+    `second` is `target.second`, for callers that have computed it. Raises ValueError if a state is given and the second
+    side is a program, and what the implementation's constructor or `load` raises.
     """
     if second is None:
         second = target.second
@@ -176,13 +182,12 @@ def second_side(target: Target, state: Any = None, second: Second | None = None)
 
 
 class Pair:
-    """A run of the model and the second side of a target, from the initial state or from `start`.
+    """The model and the second side of a target, from the initial state or from `start` on.
 
-    The first step also checks the initial state: properties, and view and structure of an implementation.
-    `state` and `outcome` are the model's after the last step, `values` its history variables, `other_outcome` the
-    second side's outcome. An exception of the second side's constructor or `load` is the difference of every later
-    step. `fold_history=False` leaves the history variables at their initial values, for callers that check no property
-    with history.
+    `state` and `outcome` are the model's after the last step, `values` the history variables there, `other_outcome` is
+    the second side's outcome. Properties in `skipped` are not checked. An exception of the second side's constructor or
+    `load` is the difference of every step. `fold_history=False` leaves the history variables at their initial values,
+    for callers that check no property with history.
     """
 
     def __init__(
@@ -208,7 +213,10 @@ class Pair:
             self._problem = crash(_SECOND, "start" if start is None else "load", problem)
 
     def load(self, state: Any) -> None:
-        """Puts both sides into a state of the model. History variables keep their values."""
+        """Puts both sides into a state of the model. History variables keep their values.
+
+        If the second side's `load` raises an exception, it is the difference of every later step.
+        """
         self.state, self._problem, self._is_unchecked = state, None, False
         try:
             self.side = second_side(self.target, state, self.second)
@@ -216,7 +224,12 @@ class Pair:
             self._problem = crash(_SECOND, "load", problem)
 
     def step(self, call: Call, depth: Depth = Depth.ALL) -> Difference | None:
-        """Executes a call on both sides. Returns the first difference, or None."""
+        """Executes a call on both sides, and compares and checks what `depth` selects. Returns the first difference.
+
+        The first step from the initial state begins with a check of this state, as deep as `depth`. If this check
+        fails, or if there is no second side after an exception, the call is not executed. After a difference, the two
+        sides may be in different states, until `load` is called. Raises KeyError for an unknown action.
+        """
         different = self._initial_difference(depth._value_) if self._is_unchecked else self._problem
         if different is not None:
             return different
@@ -260,7 +273,10 @@ class Pair:
         return None
 
     def _initial_difference(self, wanted: int) -> Difference | None:
-        """Returns why there is no second side, or what is wrong in the initial state, or None."""
+        """Returns the exception that prevents a second side, or what is wrong in the initial state; None if nothing is.
+
+        `wanted` is the value of a `Depth`. Views and structures are checked for an implementation only.
+        """
         self._is_unchecked = False
         side, different, who = self.side, self._problem, _VIEW_OR_CHECK
         if different is not None:
@@ -280,7 +296,7 @@ class Pair:
         return different and different._replace(message=f"in the initial state: {different.message}")
 
     def _switch_to_alternative(self, side: Side, before: Any, call: Call) -> bool:
-        """Replaces the step by the first allowed one with the second side's outcome. Returns whether there is one."""
+        """Replaces the model's step by the first alternative with the second side's outcome. Returns whether it did."""
         for state, outcome in self.subject.machine.alternatives(self.cfg, before, *call):
             if side.agrees(outcome, self.other_outcome):
                 self.state, self.outcome = state, outcome
@@ -291,8 +307,8 @@ class Pair:
 class Copy:
     """A second instance of the implementation, loaded with the view of the first after a call of a trace.
 
-    When the trace has ended, it executes the calls that followed. If its outcomes then differ from the first
-    instance's, or its state from the model's, `view` or `load` drops state, or shares state that it should copy.
+    After the trace, the copy executes the calls that followed. If its outcomes then differ from those of the first
+    instance, or its state from the model's, then `view` or `load` drops state, or shares state that it should copy.
     """
 
     def __init__(self, side: ImplementationSide, loaded_after: int) -> None:
@@ -301,7 +317,7 @@ class Copy:
         self.steps: list[tuple[str, Arguments, Any]] = []
 
     def recording(self, methods: list[Callable[..., Any]]) -> list[Callable[..., Any]]:
-        """Returns the first instance's methods, wrapped to record each call as a step of the copy."""
+        """Returns the first instance's methods, wrapped to record their calls and outcomes for `difference`."""
 
         def wrapped(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             def call(*arguments: Any) -> Any:
@@ -314,7 +330,10 @@ class Copy:
         return [wrapped(name, method) for name, method in zip(self.side.machine.actions, methods, strict=True)]
 
     def difference(self, state: Any, exactly: bool = True) -> Difference | None:
-        """Executes the recorded steps. Returns how an outcome or the last state differs, or None."""
+        """Executes the recorded calls. Returns how an outcome differs, or the copy's state from `state`, or None.
+
+        With `exactly`, states are compared with the classes of all parts and with observations.
+        """
         action = "state"
         try:
             for action, arguments, outcome in self.steps:
@@ -335,10 +354,11 @@ class Copy:
 
 
 def load_difference(target: Target, calls: Calls) -> Difference | None:
-    """Returns how a copy loaded in one of the last states of a trace differs after the later calls, or None.
+    """Repeats a trace, and loads a copy of the implementation before each of the last calls and after the last call.
 
-    A difference of the first instance is also one: in the repeated trace, `view` has changed it; after the copies'
-    calls, they share state with it.
+    Returns how a copy differs after the calls that followed its loading; None if no copy differs, or if the second side
+    is no implementation. Also returns a difference of the first instance: if it shows while the trace is repeated,
+    `view` has changed the instance; if it shows after the copies' calls, a copy shares state with it.
     """
     if target.second is not Second.IMPLEMENTATION:
         return None
@@ -366,7 +386,7 @@ _MODEL, _SECOND, _VIEW_OR_CHECK, _PROPERTY = "model", "second side", "view or ch
 
 
 def crash(who: str, action: str, problem: Exception) -> Difference:
-    """The difference for an exception in the model, the second side or a property at an action."""
+    """Returns the difference for an exception at an action. `who` says which code raised it."""
     if isinstance(problem, Misbehaved):
         return problem.difference
     function = traceback.extract_tb(problem.__traceback__)[-1].name
@@ -375,5 +395,5 @@ def crash(who: str, action: str, problem: Exception) -> Difference:
 
 
 def crash_cause(where: str, problem: Exception) -> Cause:
-    """The cause of an exception at an action."""
+    """Returns the cause for an exception. `where` is an action or a function."""
     return Cause(Kind.CRASH, f"{where} {type(problem).__name__}")

@@ -20,8 +20,10 @@ def replay(
 ) -> Finding | None:
     """Executes calls with everything checked at every step, then checks `load`. Returns the first finding, or None.
 
-    Every step gets arguments of its own (`Call.copy`), as a call that was read from a file. `hang_seconds` limits a
-    usual trace; a long one gets more time.
+    Every step gets a copy of its call (`Call.copy`), as if the call was read from a file. `time_limit` says how much
+    processor time the trace has; beyond it, the finding is a HANG at the last call that was begun. `seed` is the seed
+    of the finding. Without calls nothing is checked. Raises Hang if the implementation cannot be made in time and there
+    is no call.
     """
     config, at, limit = target.config, 0, time_limit(len(calls), hang_seconds)
     try:
@@ -42,6 +44,6 @@ def replay(
 
 
 def hang_difference(action: str, seconds: float) -> Difference:
-    """The difference for a trace that exceeded its time at an action."""
+    """Returns the difference for a trace that exceeded its processor time at an action."""
     message = f"{action} had not returned when the trace had used {seconds:g} s of processor time"
     return Difference(Cause(Kind.HANG, action), message)

@@ -2,21 +2,23 @@
 
 Delta debugging over calls, then over arguments and settings. An argument whose domain depends on the state is
 represented by its rank in the domain ("the second open copy"), because generated names change when an earlier call is
-removed.
+removed. These changes of the counterexample are tried, in this order, until none is accepted:
 
-    remove      long runs of one action; chunks of calls, from half of the trace down to single calls; pairs of calls
-    move        one call to an earlier index, if the cause then shows earlier
-    cut         the trace after an earlier call, replaced by one that shows the same cause
-    simplify    each argument and setting to a value earlier in its domain, in one call or in all calls with this value;
-                wide integers to small ones
-    trade       remove one call, change one argument of another call or one setting
-    merge       replace two neighbouring calls by any one action
-    substitute  remove one call, replace another call by any action; in very short counterexamples only
-    reduce      replace a call by an action with fewer arguments
-    order       swap neighbouring calls into the machine's order of actions, so that equal causes get equal signatures
+    remove calls     repetitions of one action; chunks of calls, from half of the trace down to single calls
+    move earlier     move one call to an earlier index, if the cause then shows earlier
+    simplify         each argument and setting to a value earlier in its domain, in one call or in all calls with this
+                     value; wide integers to small ones
+    remove pairs     of calls
+    merge            replace two neighbouring calls by any one call
+    end earlier      end the trace at an earlier call, and replace this call by any other
+    trade            remove one call, and change one argument of another call, or one setting
+    fewer arguments  replace a call by one of an action with fewer arguments
+    order            swap neighbouring calls into the machine's order of actions, so that equal causes get equal
+                     signatures
+    substitute       remove one call, and replace another by any other; in very short counterexamples only
 
-A candidate is accepted if its cause is the same. The budget counts executed steps, not time, so equal findings give
-equal shrunk traces, unless a deadline ends shrinking early.
+A change is accepted if the changed counterexample has the same cause. The budget counts executed steps, not time, so
+equal findings give equal shrunk traces, unless a deadline ends shrinking early.
 
 Shrinking ends in a local minimum. `shortest` also shrinks findings of the same cause from other seeds, and returns the
 shortest.
@@ -32,7 +34,7 @@ from typing import Any, NamedTuple
 from fuzz.run.call import Arguments, Call
 from fuzz.run.checks import all_but
 from fuzz.run.finding import Cause, Finding, Kind
-from fuzz.run.generate import decoder
+from fuzz.run.generate import possible_calls
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.pair import Pair, load_difference
 from fuzz.run.replay import replay
@@ -40,37 +42,38 @@ from fuzz.run.watchdog import HANG_SECONDS, Hang, time_limit, watchdog
 from fuzz.run.wide import WIDTHS, Leaf, is_legal, leaves, with_leaf
 from fuzz.target import Target
 
-#: Steps that shrinking one finding may execute: a few seconds.
+#: The number of steps after which shrinking one finding ends: a few seconds.
 BUDGET_STEPS = 120_000
-#: The watchdog's limit while a hang is shrunk: each candidate that hangs takes this long.
+#: `HANG_SECONDS` while a hang is shrunk. It is shorter, because each candidate that hangs takes this long.
 _HANG_SECONDS_OF_A_HANG = HANG_SECONDS / 20
-#: Calls are substituted only in counterexamples with at most this many steps: each index has hundreds of candidates.
+#: Calls are substituted only in counterexamples with at most this many steps: each call has hundreds of substitutes.
 _MAX_STEPS_TO_SUBSTITUTE = 6
-#: Calls are traded and merged only in counterexamples with at most this many steps.
+#: The changes move earlier, merge, end earlier, trade, fewer arguments and order are tried in counterexamples with at
+#: most this many steps.
 _MAX_STEPS_TO_TRADE = 24
-#: A run of one action that is at least this long is first removed as a whole.
-_MIN_RUN = 16
-#: Limits of `shortest`: steps of the search, findings shrunk, and steps to shrink each.
+#: A repetition, consecutive calls of one action, is first removed as a whole if it has at least this many calls.
+_MIN_REPETITION = 16
+#: Limits of `shortest`: steps of the search for further findings, number of findings that are shrunk, steps for each.
 _SEARCH_STEPS, _SEARCH_FINDINGS, _SEARCH_BUDGET = 50_000, 6, 20_000
 #: Integers towards which wide ones are shrunk, the smallest first.
 _SIMPLE = tuple(sorted({0, 1, 2, *[(1 << width) + by for width in WIDTHS for by in (-1, 0, 1)]}))
 
 
 class Rank(NamedTuple):
-    """An argument given by its index in its domain in the current state."""
+    """An argument, given by its index in its domain in the state before the call."""
 
     rank: int
 
 
-#: A call whose state-dependent arguments are ranks.
-Symbolic = tuple[str, Arguments]
+#: The name of an action and its arguments. A rank stands for an argument whose domain depends on the state.
+SymbolicCall = tuple[str, Arguments]
 
 
 class Candidate(NamedTuple):
-    """A counterexample to try: settings, and calls whose state-dependent arguments are ranks."""
+    """A changed counterexample, which is tried: a config and calls."""
 
     config: Any
-    steps: tuple[Symbolic, ...]
+    steps: tuple[SymbolicCall, ...]
 
 
 class _BudgetExhausted(Exception):
@@ -78,7 +81,7 @@ class _BudgetExhausted(Exception):
 
 
 class Shrinker:
-    """Shrinks one finding of a target."""
+    """Shrinks one finding of a target. `budget_steps` and `until` are those of `shrink`."""
 
     def __init__(self, target: Target, finding: Finding, budget_steps: int, until: float | None) -> None:
         self.target = target
@@ -89,19 +92,21 @@ class Shrinker:
         self.steps_left = budget_steps
         self.until = until
         self.hang_seconds = _HANG_SECONDS_OF_A_HANG if finding.cause.kind is Kind.HANG else HANG_SECONDS
+        #: action -> its index in the machine's order
         self.order_of = {name: i for i, name in enumerate(subject.machine.actions)}
         self.tried: set[Candidate] = set()
         self.original = finding
+        #: the last accepted counterexample, as a finding and as a candidate
         self.best = finding
         self.candidate = Candidate(finding.config, self._symbolic(finding))
 
     def run(self) -> Finding:
-        """The shrunk finding, or the original one if a replay does not confirm the shrunk one."""
+        """Returns the shrunk finding, or the original one if a replay does not confirm the shrunk one."""
         try:
             self._accept(self.candidate)
-            size = None
-            while size != (size := self._measure()):
-                self._remove_runs()
+            before = None
+            while before != (before := self.candidate):
+                self._remove_repetitions()
                 self._remove_chunks()
                 self._move_earlier()
                 self._simplify()
@@ -119,11 +124,11 @@ class Shrinker:
 
     # ---- trying
 
-    def _measure(self) -> tuple[int, Candidate]:
-        return len(self.candidate.steps), self.candidate
-
     def _accept(self, candidate: Candidate, *, only_shorter: bool = False) -> bool:
-        """Runs a candidate. Keeps it if its cause is the same (and shows earlier), and returns whether it is kept."""
+        """Executes a candidate that was not tried before. Keeps it if its cause is the same. Returns whether it did.
+
+        With `only_shorter`, the candidate is kept only if its cause shows after fewer steps than now.
+        """
         if candidate in self.tried:
             return False
         self.tried.add(candidate)
@@ -139,7 +144,11 @@ class Shrinker:
         return True
 
     def _execute(self, candidate: Candidate) -> Finding | None:
-        """Runs a candidate with every step checked; ranks are replaced by the values at those indices."""
+        """Executes a candidate with every step checked. Returns the finding, or None.
+
+        Ranks are replaced by the values at these indices; a call is left out if the domain of a rank is empty. Raises
+        _BudgetExhausted if the deadline has passed before, or if there is no finding and the budget is used up.
+        """
         if self.until is not None and time.monotonic() >= self.until:
             raise _BudgetExhausted
         calls: list[Call] = []
@@ -168,11 +177,16 @@ class Shrinker:
         return None
 
     def _arguments(self, cfg: Any, state: Any, name: str, symbolic: Arguments) -> Arguments | None:
-        """The arguments with each rank replaced by its value in a state; None if the domain of a rank is empty."""
+        """Returns the arguments with each rank replaced by its value in a state; None if the domain of a rank is empty.
+
+        A rank beyond the end of the domain stands for the last value.
+        """
         if not any(isinstance(a, Rank) for a in symbolic):
             return symbolic
         values = []
-        for argument, domain in zip(symbolic, decoder(self.subject, cfg).plans[name].domains(cfg, state), strict=True):
+        for argument, domain in zip(
+            symbolic, possible_calls(self.subject, cfg).actions[name].domains(cfg, state), strict=True
+        ):
             if not isinstance(argument, Rank):
                 values.append(argument)
             elif domain:
@@ -181,16 +195,16 @@ class Shrinker:
                 return None
         return tuple(values)
 
-    def _symbolic(self, finding: Finding) -> tuple[Symbolic, ...]:
-        """The calls of a finding, with arguments whose domains depend on the state as ranks."""
+    def _symbolic(self, finding: Finding) -> tuple[SymbolicCall, ...]:
+        """Returns the calls of a finding, with a rank for each argument whose domain depends on the state."""
         machine, cfg = self.subject.machine, finding.config
-        plans = decoder(self.subject, cfg).plans
+        actions = possible_calls(self.subject, cfg).actions
         steps, state = [], machine.start(cfg)
         for number, (name, arguments) in enumerate(finding.calls, 1):
-            plan = plans[name]
-            if plan.free:
+            action = actions[name]
+            if action.free:
                 free = [not isinstance(self.subject.domain(name, p.name), tuple) for p in machine.actions[name].params]
-                domains = plan.domains(cfg, state)
+                domains = action.domains(cfg, state)
                 ranked = [
                     Rank(values.index(a)) if is_free and a in values else a
                     for a, values, is_free in zip(arguments, domains, free, strict=True)
@@ -203,7 +217,7 @@ class Shrinker:
         return tuple(steps)
 
     def _state_before(self, base: Candidate, index: int) -> Any:
-        """The model's state before the step at an index; None if the model raises or hangs before it."""
+        """Returns the model's state before the call at an index; None if the model raises or hangs before it."""
         state = self.subject.machine.start(base.config)
         try:
             with watchdog(time_limit(index, self.hang_seconds)):
@@ -222,29 +236,29 @@ class Shrinker:
         steps = tuple(s for i, s in enumerate(self.candidate.steps) if i not in dropped)
         return self.candidate._replace(steps=steps)
 
-    def _remove_runs(self) -> None:
-        """Removes long runs of one action, the last run first; what cannot be removed is shortened by bisection."""
-        for start, end in reversed(self._runs()):
+    def _remove_repetitions(self) -> None:
+        """Removes repetitions, the last first. A repetition that cannot be removed is shortened by bisection."""
+        for start, end in reversed(self._repetitions()):
             self._accept(self._without(range(start, end)))
-        for start, end in reversed(self._runs()):
+        for start, end in reversed(self._repetitions()):
             left, size = end - start, (end - start) // 2
             while size and start + left <= len(self.candidate.steps):
                 if self._accept(self._without(range(start + left - size, start + left))):
                     left -= size
                 size //= 2
 
-    def _runs(self) -> list[tuple[int, int]]:
-        """The bounds [start, end) of each long run of one action."""
+    def _repetitions(self) -> list[tuple[int, int]]:
+        """Returns the bounds [start, end) of each repetition."""
         found, start = [], 0
         for _, same in itertools.groupby(name for name, _ in self.candidate.steps):
             end = start + len(list(same))
-            if end - start >= _MIN_RUN:
+            if end - start >= _MIN_REPETITION:
                 found.append((start, end))
             start = end
         return found
 
     def _end_earlier(self) -> None:
-        """Ends the trace at an earlier step, if another call there has the same cause."""
+        """Ends the trace at the earliest call that can be replaced by one with the same cause."""
         if len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE:
             for index in range(len(self.candidate.steps) - 1):
                 if any(self._accept(c._replace(steps=c.steps[: index + 1])) for c in self._replacements(index, None)):
@@ -271,7 +285,7 @@ class Shrinker:
             again = any(self._accept(self._without(pair)) for pair in pairs)
 
     def _move_earlier(self) -> None:
-        """Moves one call to an earlier index, if the cause then shows earlier: what follows is cut off."""
+        """Moves one call to an earlier index, if the cause then shows earlier. The calls after the cause are removed."""
         again = len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
         while again:
             steps = self.candidate.steps
@@ -297,7 +311,7 @@ class Shrinker:
             index += 1
 
     def _simpler_setting(self, name: str, values: tuple[Any, ...]) -> Iterator[Candidate]:
-        """Candidates with an earlier value of a setting's domain, the simplest first."""
+        """Yields candidates with a simpler value of a setting: an earlier one of `values`, or a smaller integer."""
         now = getattr(self.candidate.config, name)
         others = (
             values[: values.index(now)]
@@ -311,16 +325,16 @@ class Shrinker:
         return self.subject.machine.fields[setting]
 
     def _with_simpler_integers(self, kind: Any, value: Any) -> Iterator[Any]:
-        """Copies of a value in which one wide integer is replaced by a simpler legal one."""
+        """Yields copies of a value in which one wide integer is replaced by a simpler legal one."""
         for leaf in leaves(kind, value, ""):
             for number in simpler(leaf.value):
                 if is_legal(leaf.kind, number, self.candidate.config):
                     yield with_leaf(value, leaf.path, number)
 
     def _renamed(self) -> Iterator[Candidate]:
-        """Candidates in which one argument value is replaced in all calls by an earlier value of its domain.
+        """Yields candidates in which one argument value is replaced in all calls by an earlier value of its domain.
 
-        A named tuple, such as a position, is replaced in all arguments, a number only in arguments of the same name.
+        A tuple, such as a position, is replaced in all arguments, any other value only in arguments of the same name.
         """
         used: dict[tuple[str, Any], Any] = {}
         for name, arguments in self.candidate.steps:
@@ -336,15 +350,15 @@ class Shrinker:
         yield from self._renumbered()
 
     def _renumbered(self) -> Iterator[Candidate]:
-        """Candidates in which a wide integer is replaced in all arguments and fields of one name by a simpler one."""
+        """Yields candidates in which a wide integer is replaced by a simpler one, in all integers of the same name."""
         used = {(leaf.name, leaf.value): None for step in self.candidate.steps for _, leaf in self._wide_integers(step)}
         for name, number in used:
             for new in simpler(number):
                 steps = tuple(self._with_number(step, name, number, new) for step in self.candidate.steps)
                 yield self.candidate._replace(steps=steps)
 
-    def _wide_integers(self, step: Symbolic) -> Iterator[tuple[int, Leaf]]:
-        """The integers in arguments whose values are not in the domain, with the index of the argument."""
+    def _wide_integers(self, step: SymbolicCall) -> Iterator[tuple[int, Leaf]]:
+        """Yields the integers in those arguments that are not in their domain, each with the index of the argument."""
         name, arguments = step
         for i, (param, value) in enumerate(zip(self.subject.machine.actions[name].params, arguments, strict=True)):
             domain = self.subject.domain(name, param.name)
@@ -352,14 +366,16 @@ class Shrinker:
                 for leaf in leaves(param.annotation, value, param.name):
                     yield i, leaf
 
-    def _with_number(self, step: Symbolic, name: str, old: int, new: int) -> Symbolic:
+    def _with_number(self, step: SymbolicCall, name: str, old: int, new: int) -> SymbolicCall:
+        """Returns a call with the wide integers of this name and value replaced, where the new value is legal."""
         action, arguments = step
         for i, leaf in self._wide_integers(step):
             if (leaf.name, leaf.value) == (name, old) and is_legal(leaf.kind, new, self.candidate.config):
                 arguments = (*arguments[:i], with_leaf(arguments[i], leaf.path, new), *arguments[i + 1 :])
         return action, arguments
 
-    def _rename(self, step: Symbolic, param_name: str, old: Any, new: Any) -> Symbolic:
+    def _rename(self, step: SymbolicCall, param_name: str, old: Any, new: Any) -> SymbolicCall:
+        """Returns a call with a value replaced as in `_renamed`, in the arguments whose domain has the new value."""
         name, arguments = step
         params = self.subject.machine.actions[name].params
 
@@ -372,7 +388,10 @@ class Shrinker:
         return name, tuple([new if is_meant(p.name, a) else a for p, a in zip(params, arguments, strict=True)])
 
     def _variants(self, base: Candidate, index: int, *, only_simpler: bool) -> Iterator[Candidate]:
-        """Candidates with one changed argument of one step: to earlier values of its domain, or to any value."""
+        """Yields candidates with one argument of the call at an index changed to another value of its domain.
+
+        With `only_simpler`, to an earlier value, and wide integers to smaller ones.
+        """
         name, arguments = base.steps[index]
         params = self.subject.machine.actions[name].params
         for i, (param, now) in enumerate(zip(params, arguments, strict=True)):
@@ -403,14 +422,14 @@ class Shrinker:
                     break
 
     def _other_settings(self, base: Candidate) -> Iterator[Candidate]:
-        """Candidates with another value of one setting: it can save the action that changes the setting."""
+        """Yields candidates with another value of one setting. It can save an action that changes the setting."""
         for name, values in self.subject.settings.items():
             for value in values:
                 if value != getattr(base.config, name):
                     yield base._replace(config=base.config._replace(**{name: value}))
 
     def _use_fewer_arguments(self) -> None:
-        """Replaces actions by actions with fewer arguments, in short counterexamples."""
+        """Replaces calls by calls of actions with fewer arguments, in short counterexamples."""
         if len(self.candidate.steps) > _MAX_STEPS_TO_TRADE:
             return
         actions = self.subject.machine.actions
@@ -421,18 +440,21 @@ class Shrinker:
                 again = any(self._accept(c) for c in self._replacements(index, count))
 
     def _replacements(self, index: int, fewer_than: int | None) -> Iterator[Candidate]:
-        """The candidate with each action at one index; with `fewer_than`, each with fewer arguments than that."""
+        """Yields candidates with the call at an index replaced by each possible call.
+
+        With `fewer_than`, only by calls with fewer arguments than that.
+        """
         base = self.candidate
         state = self._state_before(base, index)
         if state is None:
             return
         actions = self.subject.machine.actions.items()
         names = tuple(n for n, a in actions if fewer_than is None or len(a.params) < fewer_than)
-        for action in decoder(self.subject, base.config).every(base.config, state, names) if names else ():
-            yield base._replace(steps=(*base.steps[:index], action, *base.steps[index + 1 :]))
+        for call in possible_calls(self.subject, base.config).every(base.config, state, names) if names else ():
+            yield base._replace(steps=(*base.steps[:index], call, *base.steps[index + 1 :]))
 
     def _merge(self) -> None:
-        """Replaces two neighbouring calls by any action with any arguments, if that takes few steps."""
+        """Replaces two neighbouring calls by any possible call, if trying this takes at most a quarter of the budget."""
         again = _MAX_STEPS_TO_SUBSTITUTE < len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
         while again:
             indices = reversed(range(len(self.candidate.steps) - 2))
@@ -442,7 +464,7 @@ class Shrinker:
             again = any(self._accept(c) for c in candidates)
 
     def _substitute(self) -> None:
-        """Removes one call and replaces another by any action with any arguments; the last index first."""
+        """Removes one call and replaces another by any possible call; the last calls first."""
         while 2 < len(self.candidate.steps) <= _MAX_STEPS_TO_SUBSTITUTE:
             count = len(self.candidate.steps)
             indices = [
@@ -452,13 +474,13 @@ class Shrinker:
                 return
 
     def _substitutes(self, removed: int, index: int) -> Iterator[Candidate]:
-        """The candidate without one call, and with each action at one index of the rest."""
+        """Yields candidates without one call, and with each possible call at one index of the rest."""
         base = self._without([removed])
         state = self._state_before(base, index)
         if state is None:
             return
-        for action in decoder(self.subject, base.config).every(base.config, state):
-            yield base._replace(steps=(*base.steps[:index], action, *base.steps[index + 1 :]))
+        for call in possible_calls(self.subject, base.config).every(base.config, state):
+            yield base._replace(steps=(*base.steps[:index], call, *base.steps[index + 1 :]))
 
     def _order(self) -> None:
         """Swaps neighbouring calls into the machine's order of actions if the cause stays the same."""
@@ -475,10 +497,10 @@ class Shrinker:
 def shrink(
     target: Target, finding: Finding, *, budget_steps: int = BUDGET_STEPS, until: float | None = None
 ) -> Finding:
-    """A shorter counterexample with the same cause. Executes at most `budget_steps` steps, each of them checked.
+    """Returns a shorter counterexample with the same cause, or the finding itself.
 
-    At `until`, a time of the monotonic clock, shrinking ends with the shortest counterexample so far. An unstable
-    finding is returned unchanged.
+    Shrinking ends after about `budget_steps` executed steps (a candidate that was begun is completed), or at `until`, a
+    time of `time.monotonic`. An unstable finding is returned unchanged.
     """
     if finding.cause.kind is Kind.UNSTABLE:
         return finding
@@ -488,10 +510,12 @@ def shrink(
 def shortest(
     target: Target, finding: Finding, *, budget_steps: int = BUDGET_STEPS, until: float | None = None
 ) -> Finding:
-    """The shortest shrunk counterexample of this finding's cause, from its seed and following seeds.
+    """Returns the shortest counterexample with the finding's cause that shrinking finds, from its seed or later seeds.
 
-    It has the seed of the finding, from which it is computed, although another seed may have its calls.
-    Cost: as `shrink`, plus at most `_SEARCH_STEPS` steps and `_SEARCH_FINDINGS` times `_SEARCH_BUDGET` steps.
+    Later seeds are searched unless the shrunk finding is very short, or the finding is a hang, unstable or without a
+    seed. The result has the seed of the finding, also if its calls come from a later one: `shortest` with this seed
+    finds it again. Cost: that of `shrink`, about `_SEARCH_STEPS` steps, and `_SEARCH_FINDINGS` times `_SEARCH_BUDGET`
+    steps.
     """
     best = shrink(target, finding, budget_steps=budget_steps, until=until)
     if (
@@ -516,6 +540,6 @@ def shortest(
 
 
 def simpler(number: int) -> Iterator[int]:
-    """Yields the integers towards which one is shrunk, the simplest first; none for -2 to 2."""
+    """Yields the integers by which shrinking replaces `number`, the simplest first; none for -2 to 2."""
     if not -2 <= number <= 2:
         yield from (each for each in _SIMPLE if each < abs(number))

@@ -1,12 +1,12 @@
 """A Hypothesis state machine for any component, made from its subject.
 
-Each action is a rule whose arguments are drawn from the subject's domains in the current state. `Pair.step` executes
-it and checks everything.
+Each action is a rule whose arguments are drawn from the subject's domains in the current state. The rule fails if
+`Pair.step` returns a difference.
 
     TestComponent = stateful_test(find_subject(name))
 
-Hypothesis has its own generation and shrinking. It is an independent search for differences, and the baseline in the
-benchmark of the fast loop.
+Hypothesis has its own generation and shrinking. So it is an independent search for differences, and the baseline in
+the benchmark of the fast loop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from fuzz.run.call import Call
-from fuzz.run.generate import decoder
+from fuzz.run.generate import possible_calls
 from fuzz.run.pair import Depth, Pair
 from fuzz.subject import Subject, find_profile
 from fuzz.target import Target
@@ -37,7 +37,7 @@ class _Lockstep(RuleBasedStateMachine):
 
     @initialize(data=st.data())
     def open(self, data: st.DataObject) -> None:
-        """Draws the settings, as `recipe` does for a seed."""
+        """Draws a value for each setting that the profile leaves at its default, as `plan_trace` does."""
         defaults = self.subject.machine.config._field_defaults
         drawn = {
             name: data.draw(st.sampled_from(values), label=name)
@@ -47,15 +47,15 @@ class _Lockstep(RuleBasedStateMachine):
         self.pair = Pair(Target(self.subject, self.profile_config._replace(**drawn)))
 
     def domains(self, action: str) -> list[tuple[Any, ...]]:
-        """The domains of an action's arguments in this state."""
+        """Returns the values that each argument of an action can take in the current state."""
         cfg = self.pair.cfg
-        return decoder(self.subject, cfg).plans[action].domains(cfg, self.pair.state)
+        return possible_calls(self.subject, cfg).actions[action].domains(cfg, self.pair.state)
 
 
 def stateful_machine(
     subject: Subject, profile: str = "reference", *, check_every: int = 1
 ) -> type[RuleBasedStateMachine]:
-    """A state machine class with one rule for each action that the subject drives.
+    """Returns a state machine class, with a rule for each action of which no argument has an empty domain.
 
     Outcomes are compared at every step, everything else at every `check_every`-th step.
     """
@@ -85,7 +85,11 @@ def _rule(action: Action) -> Callable[..., None]:
 def stateful_test(
     subject: Subject, profile: str = "reference", *, examples: int = 60, steps: int = 40, derandomize: bool = True
 ) -> type:
-    """A test case for pytest to collect: a class whose one test runs the state machine."""
+    """Returns a test case for pytest to collect: a class whose one test runs the state machine with every step checked.
+
+    `examples` is the maximum number of traces, `steps` the maximum number of steps of each. Without `derandomize`,
+    every run draws other traces.
+    """
     machine = stateful_machine(subject, profile)
     case: type = machine.TestCase
     case.settings = settings(  # type: ignore[attr-defined]

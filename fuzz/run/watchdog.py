@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import resource
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from types import FrameType
 
-#: Processor time after which a trace of usual length counts as a hang. Such a trace takes some milliseconds.
+#: Processor time after which a trace of at most `_USUAL_STEPS` steps counts as a hang. It takes some milliseconds.
 HANG_SECONDS = 1.0
-#: A trace of more steps than this gets proportionally more time.
+#: A trace of more steps than this has proportionally more time.
 _USUAL_STEPS = 256
 
 
 def time_limit(steps: int, hang_seconds: float = HANG_SECONDS) -> float:
-    """The processor time after which a trace of that many steps counts as a hang."""
+    """Returns the processor time in seconds after which a trace of that many steps counts as a hang."""
     return hang_seconds * max(1.0, steps / _USUAL_STEPS)
+
+
+def _user_seconds() -> float:
+    """Returns the processor time that this process has used in user mode."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_utime
 
 
 class Hang(BaseException):
@@ -32,8 +37,8 @@ def watchdog(seconds: float) -> Iterator[None]:
     Wall-clock time would report hangs on a busy machine. A step that sleeps, or waits for a lock, uses no processor
     time and is not ended. Garbage collection is disabled, because its time depends on other objects of the process. The
     signal repeats, because the first one may arrive where exceptions are ignored, for example in a destructor. Inside
-    another watchdog, the time counts for both; if the outer one's time runs out inside, it raises Hang right after the
-    inner one. Has no effect outside the main thread, where Python delivers no signals.
+    another watchdog, the time counts for both. If the outer watchdog's time runs out meanwhile, it raises Hang right
+    after the inner one has ended. Has no effect outside the main thread, because Python delivers signals there only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -46,13 +51,13 @@ def watchdog(seconds: float) -> Iterator[None]:
     gc.disable()
     previous = signal.signal(signal.SIGVTALRM, stop)
     outer, interval = signal.setitimer(signal.ITIMER_VIRTUAL, seconds, max(seconds, 0.2))
-    started = time.process_time() if outer else 0.0
+    started = _user_seconds()
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, previous)
         if outer:
-            signal.setitimer(signal.ITIMER_VIRTUAL, max(outer - (time.process_time() - started), 0.001), interval)
+            signal.setitimer(signal.ITIMER_VIRTUAL, max(outer - (_user_seconds() - started), 0.001), interval)
         if collecting:
             gc.enable()

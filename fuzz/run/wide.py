@@ -2,16 +2,17 @@
 
 The dictionary of a component has every integer literal of its implementation and its model, 2^n for every shift by n,
 the limits of common widths, and the neighbours of all these. A wide trace draws its calls like any other trace, then
-changes integers in their arguments. For each name of an argument or field (`ledger`, `nanos`) it draws once how the
-integers of this name change:
+changes integers in their arguments. It draws once for each name of an argument or field (`ledger`, `nanos`), separately
+for arguments with fixed domains and for those whose domains depend on the state, how the integers of this name change:
 
     kept      they are unchanged (half of the names)
-    shifted   one number is added to each; so equal values stay equal, and consecutive ids cross a limit. Only names
-              with a fixed domain are shifted
+    shifted   one number is added to each, a time in its unit; so equal values stay equal, and consecutive ids cross a
+              limit. Only integers in arguments with fixed domains are shifted
     replaced  some are replaced by 0 or by one of two numbers of the dictionary
 
-The annotation of an argument determines the legal numbers, within signed 64 bits, and the unit of a time. The subject's
-`largest` bounds numbers whose size costs time or memory.
+The annotated type of an argument determines the legal numbers, within signed 64 bits, and the unit of a time. The
+subject's `largest` bounds numbers whose size costs time or memory. A change to a number that is not allowed is left
+out.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WIDTHS = (6, 7, 8, 15, 16, 31, 32, 40, 53, 63)
 _KEPT, _SHIFTED = 0.5, 0.25
 #: Fraction of the values that are replaced, for a fixed domain and for one that depends on the state.
 _REPLACED, _REPLACED_IN_STATE = 0.25, 0.1
-#: Number of distinct replacements for one name in a trace, besides 0.
+#: Number of replacements for one name in a trace, besides 0.
 _PALETTE = 2
 #: Fraction of the integers in a trace's settings that are replaced.
 _SETTINGS = 0.25
@@ -45,7 +46,7 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 @functools.lru_cache(maxsize=64)
 def dictionary(component: str) -> tuple[int, ...]:
-    """The wide values of a component, sorted."""
+    """Returns the wide values of a component, sorted."""
     trees = [ast.parse(source_of(m)) for layer in ("model", "impl") for m in modules_of(layer, component)]
     found = {number for tree in trees for number in literals(tree)} | {1 << width for width in WIDTHS}
     near = {number + delta for number in found for delta in (-1, 0, 1)} | {-1, -(2**31), -(2**31) - 1, _LOWEST}
@@ -53,7 +54,7 @@ def dictionary(component: str) -> tuple[int, ...]:
 
 
 def literals(tree: ast.AST) -> Iterator[int]:
-    """The integers in a program: literals, constant expressions, and 2^n for a shift by n."""
+    """Yields the integers in a program: literals, constant expressions, and 2^n for a shift by n."""
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift | ast.RShift):
             width = _constant(node.right)
@@ -75,7 +76,10 @@ _FOLDED: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def _constant(node: ast.expr) -> int | None:
-    """The value of a constant integer expression; None for any other expression and for huge operands."""
+    """Returns the value of a constant integer expression.
+
+    Returns None for any other expression, and if a left operand is beyond 2^64 or a right one not from 0 to 64.
+    """
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -92,7 +96,7 @@ def _constant(node: ast.expr) -> int | None:
 
 
 class Leaf(NamedTuple):
-    """An integer inside a value: its path, the name of its argument or field, its annotated type."""
+    """An integer inside a value: its path, the name of its argument or field, its annotated type (`kind`)."""
 
     path: tuple[int, ...]
     name: str
@@ -101,7 +105,7 @@ class Leaf(NamedTuple):
 
 
 def leaves(kind: Any, value: Any, name: str, path: tuple[int, ...] = ()) -> Iterator[Leaf]:
-    """The integers inside a value of an annotated type."""
+    """Yields the integers inside a value of an annotated type. `name` and `path` are those of the value."""
     if value.__class__ is int:
         yield Leaf(path, name, kind, value)
     elif isinstance(value, tuple):
@@ -110,7 +114,7 @@ def leaves(kind: Any, value: Any, name: str, path: tuple[int, ...] = ()) -> Iter
 
 
 def with_leaf(value: Any, path: tuple[int, ...], number: int) -> Any:
-    """The value with another integer at a path."""
+    """Returns a copy of the value with another integer at a path: the indices of nested tuples, outermost first."""
     if not path:
         return number
     parts = list(value)
@@ -119,7 +123,7 @@ def with_leaf(value: Any, path: tuple[int, ...], number: int) -> Any:
 
 
 def is_legal(kind: Any, number: int, cfg: Any) -> bool:
-    """Whether an annotated type allows a number under a config."""
+    """Returns whether an annotated type allows a number under a config."""
     try:
         fitter(kind)(number, "", cfg)
     except BadValue:
@@ -128,7 +132,7 @@ def is_legal(kind: Any, number: int, cfg: Any) -> bool:
 
 
 def _parts(kind: Any, value: tuple[Any, ...], name: str) -> Iterable[tuple[Any, str]]:
-    """The annotated type and the name of each part of a tuple."""
+    """Returns the annotated type and the name of each part of a tuple; the parts of an unnamed tuple have its name."""
     if hasattr(value, "_fields"):
         return _fields(type(value))
     return [(_item(kind), name)] * len(value)
@@ -141,7 +145,7 @@ def _fields(cls: type) -> tuple[tuple[Any, str], ...]:
 
 @functools.lru_cache(maxsize=256)
 def _item(kind: Any) -> Any:
-    """The annotated type of the items of a tuple of any length."""
+    """Returns the annotated type of the items of a tuple of any length; None if the type is no such tuple."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _item(parts[0])
@@ -151,13 +155,13 @@ def _item(kind: Any) -> Any:
 
 
 def scale(kind: Any, cfg: Any) -> int:
-    """Units of a number's type per millisecond; 1 for a type without a unit."""
+    """Returns how many units of a time's annotated type are a millisecond; 1 for a type without a unit."""
     unit = next((each.setting for each in getattr(kind, "__metadata__", ()) if isinstance(each, InUnit)), None)
     return 1 if unit is None else UNITS_PER_MS[getattr(cfg, unit)]
 
 
 def largest(subject: Subject, cfg: Any, action: str, name: str) -> int:
-    """The largest number that may be drawn for an integer of an argument or setting."""
+    """Returns the largest number that may be drawn for an integer of an argument or, without an action, a setting."""
     bound = subject.largest.get(f"{action}.{name}", subject.largest.get(name, _HIGHEST))
     return bound(cfg) if callable(bound) else bound
 
@@ -166,18 +170,18 @@ def largest(subject: Subject, cfg: Any, action: str, name: str) -> int:
 
 
 class Wide:
-    """The changes of one trace: for each name, how its integers change."""
+    """The changes of one trace: for each name, how the integers of this name change."""
 
     def __init__(self, subject: Subject, cfg: Any, rng: Any) -> None:
         self.subject = subject
         self.cfg = cfg
         self.random = rng.random
         self.shift = self._one_of([n for n in dictionary(subject.name) if n >= 32]) - int(self.random() * 4)
-        #: by the name of an integer and whether its domain is fixed: its replacements; () if kept, None if shifted
+        #: name of integers, whether their domain is fixed -> the replacements; () if they are kept, None if shifted
         self._changes: dict[tuple[str, bool], tuple[int, ...] | None] = {}
 
     def arguments(self, action: str, arguments: Arguments) -> Arguments:
-        """Arguments with some integers changed."""
+        """Returns the arguments of an action with some integers changed."""
         domain, params = self.subject.domain, self.subject.machine.actions[action].params
         return tuple(
             [
@@ -187,7 +191,7 @@ class Wide:
         )
 
     def settings(self, drawn: dict[str, Any]) -> dict[str, Any]:
-        """The drawn settings in which an integer changes, with their new values."""
+        """Returns those of the drawn settings in which an integer changes, with their new values."""
         changed: dict[str, Any] = {}
         for name, value in drawn.items():
             for leaf in leaves(self.subject.machine.fields[name], value, name):
@@ -222,7 +226,7 @@ class Wide:
         return number if self._is_allowed(kind, number, name, action) else value
 
     def _change_of(self, kind: Any, name: str, is_fixed: bool, action: str) -> tuple[int, ...] | None:
-        """The change of a name's integers: replacements, () to keep them, None to shift them."""
+        """Draws how the integers of a name change: their replacements, () to keep them, None to shift them."""
         sample = self.random()
         if sample < _KEPT:
             return ()

@@ -24,8 +24,8 @@ from fuzz.run.finding import Cause, Kind
 from fuzz.run.gaps import Result as Agreement
 from fuzz.run.gaps import Search
 from fuzz.run.gaps import Verdict as Fit
-from fuzz.run.generate import decoder
-from fuzz.run.linearize import Result, Steps, Timed, linearize
+from fuzz.run.generate import possible_calls
+from fuzz.run.linearize import Result, Successors, Timed, linearize
 from fuzz.run.pair import Depth, Pair, load_difference
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
@@ -157,7 +157,7 @@ class Replayer:
         recorded arguments; where a recorded argument depends on the state, as in `state`, that before the first gap.
         """
         machine, recorded = self.subject.machine, self._recorded_calls(trace, cfg, state)
-        every = decoder(self.subject, cfg).every
+        every = possible_calls(self.subject, cfg).every
 
         def calls(state: Any) -> Iterator[Call]:
             yield from recorded
@@ -251,7 +251,7 @@ class Replayer:
             ]
         return replayed
 
-    def _outline(self, trace: Trace, cfg: Any, start: Any) -> tuple[Any, Steps] | None:
+    def _outline(self, trace: Trace, cfg: Any, start: Any) -> tuple[Any, Successors] | None:
         """Returns the first state and the steps of the subject's outline. It needs all results, in plain form."""
         outline = self.subject.outline
         if outline is None or OWN not in trace.header or any(each.result is ABSENT for each in trace.operations):

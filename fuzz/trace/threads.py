@@ -21,7 +21,7 @@ from typing import Any
 from fuzz.platform.version import code_version
 from fuzz.run.call import Arguments, Call
 from fuzz.run.compare import shown
-from fuzz.run.generate import generate, recipe
+from fuzz.run.generate import generate, plan_trace
 from fuzz.subject import Subject
 from fuzz.target import Target
 from fuzz.trace.file import ABSENT, Operation, Span, Trace
@@ -122,7 +122,7 @@ def run_threads(
     The calls are determined by the seed; how they overlap is not.
     """
     subject = target.subject
-    plan, _ = recipe(subject, target.config, seed)
+    plan, _ = plan_trace(subject, target.config, seed)
     calls = list(generate(subject, target.config, seed, threads * operations))
     body = guard(subject, plan.config)
     recorder, begin = Recorder(body, pauses), threading.Barrier(threads)
