@@ -57,7 +57,7 @@ recordings = tuple(
             actions=actions,
             result=result,
             observation=observation,
-            kind=of_kind(kind),
+            applies=of_kind(kind),
             defects=defects,
         )
         for kind, defects in (

@@ -122,7 +122,7 @@ def recording(container: str, profile: str, defects: Mapping[str, str], *others:
         result=result,
         observation=observation,
         as_recorded=as_recorded,
-        kind=lambda config: config.get("container") == container,
+        applies=lambda config: config.get("container") == container,
         defects=defects,
         others=others,
     )

@@ -140,7 +140,7 @@ recordings = (
         actions=actions,
         result=cache_result,
         observation=lambda cfg, observed, recorded: named(observed, recorded),
-        kind=lambda config: config.get("kind") == "range_cache",
+        applies=lambda config: config.get("kind") == "range_cache",
         defects={"share-truncated-by-a-byte": "random/range_cache/4"},
         others=(
             Deviation(
@@ -159,7 +159,7 @@ recordings = (
         actions=actions,
         result=manager_result,
         observation=lambda cfg, observed, recorded: named(observed, recorded),
-        kind=lambda config: config.get("kind") == "manager",
+        applies=lambda config: config.get("kind") == "manager",
         defects={"share-truncated-by-a-byte": ""},
     ),
 )

@@ -1,4 +1,4 @@
-"""Traces: one JSON Lines format for findings, recordings, corpora and foreign implementations.
+"""Traces: one JSON Lines format for findings, recordings, corpora and histories of threads.
 
     {"trace": id, "component": name, "config": {...}, ...}        opens a trace
     {"op": name, "args": {...}, "result": ..., "observe": ...}    an operation
@@ -6,8 +6,9 @@
     {"gap": 2}                                                    at most two operations were not recorded here
 
 `result` and `observe` are optional; what is absent is not compared. The line that opens a trace may have further keys,
-an operation may not. `returned` is null if the operation did not return. Operations of one thread that overlap, or that
-follow one without return, count as concurrent.
+an operation may not. If the opening line has the key `operations`, its value is the number of operation and gap lines.
+`returned` is null if the operation did not return. Operations of one thread that overlap, or that follow one without
+return, count as concurrent.
 
 A file is plain or gzip'd UTF-8 text with one object on each line. A trace is data: reading it executes nothing.
 """
@@ -62,7 +63,7 @@ class Fetched(NamedTuple):
 
 
 def is_trace_file(name: str) -> bool:
-    """Whether a file of that name in a folder is read as a file of traces."""
+    """Returns whether a file of that name is read when a folder is replayed."""
     return name.removesuffix(".gz").endswith((".jsonl", ".csv")) and not name.startswith((".", "_"))
 
 
@@ -87,7 +88,7 @@ class Operation(NamedTuple):
     observe: Any
     line: int
     span: Span | None = None  # in a concurrent history
-    gap: int | None = None  # of a line that is a gap: the maximum number of operations that were not recorded
+    gap: int | None = None  # if the line is a gap: the maximum number of operations that were not recorded
 
 
 @dataclass
@@ -98,12 +99,12 @@ class Trace:
     component: str
     config: dict[str, Any]
     operations: list[Operation]
-    header: dict[str, Any] = field(default_factory=dict)  # all other fields of the opening line
-    path: str = ""
-    line: int = 0
+    header: dict[str, Any] = field(default_factory=dict)  # the other keys of the opening line
+    path: str = ""  # of the file from which the trace was read
+    line: int = 0  # number of the opening line in this file, from 1
 
     def lines(self) -> Iterator[bytes]:
-        """Yields the lines of the trace's file, with newlines."""
+        """Yields the trace as lines of a file, each with its newline."""
         opening = {"trace": self.id, "component": self.component, "config": self.config}
         yield to_json({**opening, **self.header, "operations": len(self.operations)}) + b"\n"
         for each in self.operations:
@@ -117,7 +118,7 @@ class Trace:
 
 
 def content_name(data: bytes) -> str:
-    """Returns a file name that is a digest of the content."""
+    """Returns a file name for content: 16 hexadecimal digits of its SHA-256."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
@@ -131,11 +132,11 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
 
 
 def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
-    """Yields the traces of a file whose index % parts == part.
+    """Yields every trace i of a file, counted from 0, with i % parts == part.
 
     Raises BadTrace at the first line that does not fit the format, if the number of operations is not the one that the
-    opening line has, or if there is no trace. Operations of the other traces are not parsed. Cost: the size of the
-    file; one trace is in memory at a time.
+    opening line has, or if the file has no trace. Operations of other traces are not parsed. Cost: O(size of the file);
+    one trace is in memory at a time.
     """
     trace: Trace | None = None
     count = 0
@@ -164,14 +165,17 @@ def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator
 
 
 def objects(path: Path | Fetched) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the number and the object of each line that is not blank. Raises BadTrace."""
+    """Yields the number and the object of each line that is not blank. Raises BadTrace at one that is no object."""
     for number, line in enumerate(_lines(path), 1):
         if line.strip():
             yield number, _object(path, number, line)
 
 
 def first_object(path: Path | Fetched) -> dict[str, Any] | None:
-    """The object of the first line that is not blank; None if that line is no object. Raises BadTrace."""
+    """Returns the object of the first line that is not blank; None if there is no such line, or if it is no object.
+
+    Raises BadTrace if the file cannot be read.
+    """
     try:
         line = next((line for line in _lines(path) if line.strip()), b"null")
         data = from_json(line)
@@ -181,9 +185,9 @@ def first_object(path: Path | Fetched) -> dict[str, Any] | None:
 
 
 def read_table(path: Path | Fetched) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields the line number and the fields by column of each row of a CSV file.
+    """Yields for each row of a CSV file its line number and its fields by column.
 
-    Raises BadTrace for a row that has not as many fields as the header.
+    Raises BadTrace if the file cannot be read, or at a row that has more or fewer fields than the header.
     """
     try:
         rows = csv.DictReader(line.decode() for line in _lines(path))

@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fuzz.platform.processes import without_interrupts
 from fuzz.platform.progress import Update
@@ -23,26 +23,27 @@ from model.machine import BadValue
 _WORTH_SHARING = 100_000
 
 
-#: The replayers of a share, by the component of the traces, the mutant, and whether an engine wrote them.
-Replayers = dict[tuple[str, str | None, Any], Replayer]
+#: The replayers of a share by recording (component, subject, profile), mutant, and whether an engine wrote the traces.
+Replayers = dict[tuple[str, str | None, bool], Replayer]
 
 
 class ReplayedTrace(NamedTuple):
     """The mismatches of a trace, and the trace itself if it has any. `problem` says why it cannot be replayed."""
 
-    position: tuple[int, int]  # file and line
+    position: tuple[int, int]  # index of the file, and number of the trace's line; with a problem, of the bad line
     id: str
     component: str
-    operations: int
+    operations: int  # the number of operations; 0 with a problem
     mismatches: list[Mismatch]
     trace: Trace | None = None
     problem: str = ""
 
 
 def processes_for(paths: Sequence[Path]) -> int:
-    """The number of processes to replay files in: all cores if the files are large, and this process may be forked.
+    """Returns the number of processes that replay files: one for each core if the files are large, otherwise one.
 
-    It may not while it has a second thread, such as that of a progress bar: call this before one is shown.
+    Also returns one if this process cannot be forked. A process with a second thread, such as that of a progress bar,
+    is not forked: call this function before a progress bar is shown.
     """
     may_fork = threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
     size = sum(path.stat().st_size for path in paths if path.is_file())
@@ -52,8 +53,9 @@ def processes_for(paths: Sequence[Path]) -> int:
 def replay_files(
     paths: Sequence[Path], profile: str | None, jobs: int = 1, update: Update | None = None
 ) -> list[ReplayedTrace]:
-    """Returns the results of all traces in the order of the files. Only a single process reports its progress.
+    """Replays all traces of the files in `jobs` processes. Returns the results in the order of files and lines.
 
+    `profile` replaces the profile of the recorded version. `update` receives the progress, if there is one process.
     Raises BadValue for the first trace that cannot be read or replayed.
     """
     if jobs > 1:
@@ -75,7 +77,10 @@ def replay_files(
 def replay_share(
     paths: Sequence[Path], profile: str | None, part: int, parts: int, update: Update | None = None
 ) -> list[ReplayedTrace]:
-    """Replays the traces whose index in their file % parts == part. Stops at the first line that cannot be read."""
+    """Replays trace i of each file, counted from 0, if i % parts == part. Returns the results.
+
+    The first trace that cannot be read or replayed is the last result, with a `problem`.
+    """
     replayers: Replayers = {}
     done: list[ReplayedTrace] = []
     operations = 0
@@ -93,7 +98,11 @@ def replay_share(
 def replay_file(
     number: int, path: Path | Fetched, profile: str | None, part: int, parts: int, replayers: Replayers
 ) -> Iterator[ReplayedTrace]:
-    """Replays the traces of a file whose index % parts == part. Ends with the first line that cannot be read."""
+    """Replays trace i of a file, counted from 0, if i % parts == part. Yields the results.
+
+    `number` is the index of the file. Replayers are taken from `replayers` and added there. The first trace that cannot
+    be read or replayed is the last result, with a `problem`.
+    """
     try:
         for trace in recorded_traces(path, part, parts):
             replayed = _replayer(replayers, trace, profile).replay(trace)
@@ -105,10 +114,14 @@ def replay_file(
 
 
 def _replayer(made: Replayers, trace: Trace, profile: str | None) -> Replayer:
-    """Returns the replayer for traces like this one, made once. A trace of an engine may name a mutant."""
-    mutant = trace.header.get("mutant") if OWN in trace.header else None
+    """Returns the replayer for a trace, from `made` or added there. A trace that an engine wrote may name a mutant.
+
+    Raises BadTrace if the component, the mutant or the profile is unknown.
+    """
+    is_own = OWN in trace.header  # an engine wrote it
+    mutant = trace.header.get("mutant") if is_own else None
     recording = recording_of(trace)
-    key = f"{recording.component} {recording.subject} {recording.profile}", mutant, OWN in trace.header
+    key = f"{recording.component} {recording.subject} {recording.profile}", mutant, is_own
     if key not in made:
         try:
             subject = subject_or_mutant(recording.subject, mutant)

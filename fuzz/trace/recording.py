@@ -2,10 +2,10 @@
 
 A module in `fuzz/recordings/` maps a recorded component to a subject and a profile, each recorded operation to actions,
 and outcomes and observations to their recorded form. It lists the known deviations of the recorded version from the
-reference. A trace that the engines wrote needs no mapping: its operations are actions.
+reference. A trace that the engines wrote needs no module: its operations are actions (`own_recording`).
 
 A recorded decision table is a CSV file, named after its component. Each row is an operation; `Recording.results` names
-the columns of its result.
+the columns that are the operation's result.
 
 Data that an operator has without a recorder, such as a topic or a log, has lines in another form. A `Form` says how a
 line becomes an operation of a trace.
@@ -40,11 +40,11 @@ class Deviation(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A form of JSON lines that an operator has. The lines of a key are a trace."""
+    """A form of JSON lines that an operator has. Each line has a key; the lines with the same key are a trace."""
 
     name: str
     recognises: Callable[[Mapping[str, Any]], bool]  # whether a file with this first line is in this form
-    #: the line's key and operation; None for a line to skip. Raises BadValue or KeyError for a bad line
+    #: line -> its key and its operation; None to skip the line. Raises BadValue, KeyError, TypeError or ValueError
     read: Callable[[Mapping[str, Any]], tuple[str, Operation] | None]
     config: Callable[[Sequence[Operation]], Mapping[str, Any]]  # the recorded config of a trace with these operations
     empty: str  # the message for a file without an operation
@@ -57,23 +57,25 @@ class Recording:
     component: str  # its name in the recordings
     subject: str
     profile: str  # of the version that was recorded
-    settings: Callable[[Mapping[str, Any]], Mapping[str, Any]]  # recorded config -> settings of the machine
+    settings: Callable[[Mapping[str, Any]], Mapping[str, Any]]  # recorded config -> values of fields of the config
+    #: (config, state, operation, recorded config) -> the actions of the operation, each with its arguments
     actions: Callable[[Any, Any, Operation, Mapping[str, Any]], Sequence[tuple[str, Mapping[str, Any]]]]
     result: Callable[[Any, str, Any, Mapping[str, Any]], Any]  # (config, op, outcome, recorded config) -> recorded form
     observation: Callable[[Any, Any, Mapping[str, Any]], Any]  # (config, observation, recorded config) -> recorded form
-    #: (observation in recorded form, recorded one) -> the value that must equal the recorded one. It drops fields that
-    #: were not recorded, and resolves a choice that the specification leaves
+    #: (model's observation in recorded form, recorded observation) -> the value that must equal the recorded one. This
+    #: function drops fields that were not recorded, and resolves a choice that the specification leaves open
     as_recorded: Callable[[Any, Any], Any] = lambda seen, recorded: seen
-    kind: Callable[[Mapping[str, Any]], bool] = lambda config: True  # whether the mapping applies to a recorded config
+    applies: Callable[[Mapping[str, Any]], bool] = lambda config: True  # recorded config -> whether the mapping applies
     results: frozenset[str] = frozenset()  # the columns of a decision table that are results
     forms: tuple[Form, ...] = ()
     #: for operations that are functions of the machine: (config, view, operation, outcome, recorded config) -> the view
-    #: after the operation, and the result in recorded form. `actions` gets the view in place of the state. The first
-    #: view is None
+    #: after the operation, and the result in recorded form. It replaces `result`, and `actions` receives the view in
+    #: place of the state. The first view is None
     fold: Callable[[Any, Any, Operation, Any, Mapping[str, Any]], tuple[Any, Any]] | None = None
-    #: a result that differs from the recorded one -> the name of the known deviation, or None
+    #: (the model's result, which differs from the recorded one; recorded config) -> the name of the known deviation
+    #: that explains the difference, or None
     known: Callable[[Any, Mapping[str, Any]], str | None] = lambda result, config: None
-    #: known deviations: ids of the defect table, each with its `Deviation.smallest`
+    #: known deviations: id in the defect table -> `Deviation.smallest`, without the folder
     defects: Mapping[str, str] = field(default_factory=dict)
     #: known deviations without a row in the defect table: a different design, or a part of a defect
     others: tuple[Deviation, ...] = ()
@@ -88,18 +90,18 @@ class Recording:
 
 
 def recordings() -> list[Recording]:
-    """The mappings of all recorded components."""
+    """Returns the mappings of all recorded components."""
     package = importlib.import_module("fuzz.recordings")  # its modules import this one
     modules = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     return [r for name in modules for r in importlib.import_module(f"fuzz.recordings.{name}").recordings]
 
 
 def recording_of(trace: Trace) -> Recording:
-    """The mapping of a trace to a subject. Raises BadTrace if no mapping has its component."""
+    """Returns the mapping of a trace. Raises BadTrace if no engine wrote it and no mapping applies to its component."""
     if OWN in trace.header:
         return own_recording(trace.component)
     for each in recordings():
-        if each.component == trace.component and each.kind(trace.config):
+        if each.component == trace.component and each.applies(trace.config):
             return each
     known = ", ".join(sorted({r.component for r in recordings()}))
     raise BadTrace(
@@ -108,7 +110,10 @@ def recording_of(trace: Trace) -> Recording:
 
 
 def recorded_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
-    """Yields the traces of a file, as `read_traces`; a decision table is one trace. Raises BadTrace."""
+    """Yields the traces of a file: traces as `read_traces`, a decision table as one trace, or lines in a `Form`.
+
+    Only every trace i, counted from 0, with i % parts == part. Raises BadTrace.
+    """
     if path.name.removesuffix(".gz").endswith(".csv"):
         yield from [_table(path)] if part == 0 else []
         return
@@ -119,7 +124,7 @@ def recorded_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iter
 
 
 def _table(path: Path | Fetched) -> Trace:
-    """A recorded decision table as one trace."""
+    """Returns a recorded decision table as one trace. Raises BadTrace."""
     name = path.name.partition(".")[0]
     trace = Trace(f"{name}/dev/table", name, {}, [], {}, str(path), 1)
     results = recording_of(trace).results
@@ -135,7 +140,7 @@ def _table(path: Path | Fetched) -> Trace:
 
 
 def _imported(path: Path | Fetched, recording: Recording, form: Form, part: int, parts: int) -> Iterator[Trace]:
-    """Yields the traces of a file in another form, a trace for each key. The file is in memory."""
+    """Yields the traces of a file in a form, a trace for each key. All operations are in memory. Raises BadTrace."""
     traces: dict[str, list[Operation]] = {}
     for number, data in objects(path):
         try:
@@ -152,7 +157,7 @@ def _imported(path: Path | Fetched, recording: Recording, form: Form, part: int,
 
 
 def said(problem: Exception) -> str:
-    """Returns the message of an exception; a KeyError is a missing field."""
+    """Returns the message of an exception. A KeyError means a missing field."""
     if isinstance(problem, KeyError):
         return f"lacks {problem.args[0]!r}"
     return str(problem)

@@ -1,10 +1,11 @@
-"""Replay of one trace: its operations in order, or all orders of a concurrent history.
+"""Replay of one trace.
 
-Each operation of a sequential trace runs on model and implementation. Their outcomes and states must be equal, the
-outcome must equal the recorded result, and the model's observation the recorded one. In a trace that an engine wrote,
-properties and structure are checked as well; in a finding also `load`, as in `fuzz/run/replay.py`. After a gap, the
-model runs alone, from every state that the recording allows. A concurrent history is checked for linearizability
-against the model alone.
+Each operation of a sequential trace runs on the model and, if there is one under the config, on the second side. Their
+outcomes and states must be equal. The outcome must equal the recorded result, and the model's observation the recorded
+one. In a trace that an engine wrote, properties and structure are checked as well; in a finding also `load`, as in
+`fuzz/run/replay.py`. After a gap, the model runs alone, from every state that the recording allows
+(`fuzz/run/gaps.py`). A concurrent history is checked for linearizability against the model alone
+(`fuzz/run/linearize.py`).
 """
 
 from __future__ import annotations
@@ -41,17 +42,24 @@ _SEARCH_SECONDS = 60.0
 
 
 class Mismatch(NamedTuple):
-    """An operation at which a replay does not agree with its trace, and how."""
+    """An operation at which a replay does not agree with its trace, or the whole trace (`op` is empty).
+
+    `expected` is the recorded value and `actual` the model's. If model and second side differ, `expected` is the
+    model's value and `actual` the second side's. In a concurrent history, `expected` lists the values that the model
+    allows, and `actual` is the recorded one; after a gap, `actual` lists the values that the model allows.
+    """
 
     trace: str
     line: int
     op: str
     expected: Any
     actual: Any
+    #: what differs: result, observe or observe.FIELD; order or final (of a history); a cause (`field_of`); undecided,
+    #: hang
     fields: list[str]
     known_deviation: str | None = None
     message: str | None = None
-    prefix: tuple[Operation, ...] | None = None  # the longest order found of a concurrent history
+    prefix: tuple[Operation, ...] | None = None  # the longest order of a concurrent history that was found
 
 
 @dataclass
@@ -64,7 +72,10 @@ class Replayed:
 
 
 class Replayer:
-    """Replays traces of one recording under one profile (default: that of the recorded version)."""
+    """Replays traces of one recording under one profile, by default that of the recorded version.
+
+    With `model_only`, the model runs alone under every config.
+    """
 
     def __init__(
         self, recording: Recording, subject: Subject, profile: str | None = None, *, model_only: bool = False
@@ -72,13 +83,13 @@ class Replayer:
         self.recording = recording
         self.subject = subject
         self.profile = profile
-        self.model_only = model_only  # without the implementation
+        self.model_only = model_only
 
     def replay(self, trace: Trace) -> Replayed:
         """Returns the mismatches of a trace, each with the known deviation that explains it, if there is one.
 
-        Raises BadTrace for an unknown operation or invalid arguments. Cost: one run, and after a mismatch one for each
-        set of deviations that is tried.
+        Raises BadTrace for a bad config, an unknown operation or bad arguments. Cost: O(operations), and after a
+        mismatch as much for each set of deviations that is tried; more for a trace with gaps and for a history.
         """
         gaps, is_history = any(each.gap is not None for each in trace.operations), is_concurrent(trace)
         limit = _time_limit(trace)
@@ -94,6 +105,7 @@ class Replayer:
             return Replayed(trace, len(trace.operations), [hang])
 
     def _replay(self, trace: Trace) -> Replayed:
+        """Replays a sequential trace without gaps. After a mismatch that deviations explain, replays it with them."""
         base = self._config(trace, self.profile)
         known: list[Deviation] = []
         replayed = Replayed(trace, len(trace.operations))
@@ -107,13 +119,13 @@ class Replayer:
             known += deviations
             mismatch = self.first_mismatch(trace, self._with(base, trace, known))
         if self.recording.fold is not None:
-            with watchdog(_time_limit(trace)):
+            with watchdog(_time_limit(trace)):  # `Recording.known` explains results; the first mismatch of each name
                 named = [m for m in self.mismatches(trace, base) if m.known_deviation is not None]
             replayed.mismatches += {m.known_deviation: m for m in reversed(named)}.values()
         return replayed
 
     def _replay_past_gaps(self, trace: Trace) -> Replayed:
-        """Replays a trace with gaps. What precedes the first gap is replayed as any other trace."""
+        """Replays a trace with gaps. The operations before the first gap are replayed as a trace of their own."""
         first = next(i for i, each in enumerate(trace.operations) if each.gap is not None)
         before = replace(trace, operations=trace.operations[:first])
         replayed = self._replay(before)
@@ -140,7 +152,7 @@ class Replayer:
             trace.operations[first:],
             self._moves(trace, cfg, pair.state),
             where_possible,
-            lambda operation, state, result: self._unlike_recorded(trace, cfg, operation, state, result),
+            lambda operation, state, result: self._wrong_field(trace, cfg, operation, state, result),
             gap_of=lambda operation: operation.gap,
         )
         verdict = search.run(pair.state)
@@ -150,13 +162,14 @@ class Replayer:
             replayed.mismatches.append(_past_gap(trace, verdict))
         return replayed
 
-    def _moves(self, trace: Trace, cfg: Any, state: Any) -> Callable[[Any], Iterator[Any]]:
-        """Returns a function from a state to the states after each call that a gap may hide.
+    def _moves(self, trace: Trace, cfg: Any, before_gaps: Any) -> Callable[[Any], Iterator[Any]]:
+        """Returns a function from a state to the states after each call that a gap may stand for.
 
-        The calls are all actions with the arguments of the subject's domains in the state, and all combinations of
-        recorded arguments; where a recorded argument depends on the state, as in `state`, that before the first gap.
+        The calls are those that the subject's domains give in the state, and the recorded actions with all combinations
+        of their recorded arguments. A recorded argument that depends on the state has its value in the state
+        `before_gaps`.
         """
-        machine, recorded = self.subject.machine, self._recorded_calls(trace, cfg, state)
+        machine, recorded = self.subject.machine, self._recorded_calls(trace, cfg, before_gaps)
         every = possible_calls(self.subject, cfg).every
 
         def calls(state: Any) -> Iterator[Call]:
@@ -172,7 +185,10 @@ class Replayer:
         return moves
 
     def _recorded_calls(self, trace: Trace, cfg: Any, state: Any) -> dict[Call, None]:
-        """Returns each recorded action with all combinations of its recorded arguments, or as recorded if too many."""
+        """Returns the calls of recorded actions with all combinations of the action's recorded arguments.
+
+        If an action has more than `_MOST_COMBINED` combinations, only its recorded ones.
+        """
         found: dict[str, dict[Call, None]] = {}
         for operation in trace.operations:
             with suppress(BadTrace):
@@ -185,10 +201,10 @@ class Replayer:
             calls |= {Call(action, each): None for each in itertools.product(*values)} if is_small else seen
         return calls
 
-    def _unlike_recorded(
+    def _wrong_field(
         self, trace: Trace, cfg: Any, operation: Operation, state: Any, result: Any
     ) -> tuple[str, Any] | None:
-        """Returns the field that is not as recorded, result or observe, and its value; None if both are."""
+        """Returns the first field that is not as recorded (result, observe) and the model's value; None if both are."""
         if operation.result is not ABSENT and not same(result, operation.result):
             return "result", result
         if operation.observe is not ABSENT:
@@ -198,17 +214,17 @@ class Replayer:
         return None
 
     def _observed(self, trace: Trace, cfg: Any, state: Any, recorded: Any) -> Any:
-        """Returns the observation of a state in recorded form."""
+        """Returns the model's observation of a state in recorded form, to be compared with a recorded observation."""
         seen = self.recording.observation(cfg, self.subject.machine.observe(cfg, state), trace.config)
         return self.recording.as_recorded(seen, recorded)
 
     def _check_order(self, trace: Trace) -> Replayed:
-        """Decides whether a concurrent history is linearizable."""
+        """Replays a concurrent history: the only mismatch says that it is not linearizable, or that it is undecided."""
         cfg, replayed = self._config(trace, self.profile), Replayed(trace)
         replayed.operations, start = len(trace.operations), self._pair(trace, cfg).state
         outcomes, refused = self._outcomes(trace, cfg), set[int]()
 
-        def steps(operation: Operation, state: Any) -> Iterator[Any]:
+        def successors(operation: Operation, state: Any) -> Iterator[Any]:
             for after, result, is_refused in outcomes(operation, state):
                 if operation.result is ABSENT or same(result, operation.result):
                     if is_refused and operation.result is not ABSENT:
@@ -224,7 +240,7 @@ class Replayer:
         verdict = linearize(
             timed(trace),
             start,
-            steps,
+            successors,
             accepts=lambda state: final is ABSENT or same(self._observed(trace, cfg, state, final), final),
             part_of=lambda operation: self.subject.partition(operation.op, operation.args),
             is_read=lambda operation: reads[id(operation)] or id(operation) in refused,
@@ -252,22 +268,26 @@ class Replayer:
         return replayed
 
     def _outline(self, trace: Trace, cfg: Any, start: Any) -> tuple[Any, Successors] | None:
-        """Returns the first state and the steps of the subject's outline. It needs all results, in plain form."""
+        """Returns the first state and the successors of the subject's outline, or None.
+
+        None if the subject has no outline, if a result was not recorded, or if results are not plain outcomes of the
+        model, which an outline takes.
+        """
         outline = self.subject.outline
         if outline is None or OWN not in trace.header or any(each.result is ABSENT for each in trace.operations):
             return None
 
-        def steps(operation: Operation, state: Any) -> Iterator[Any]:
+        def successors(operation: Operation, state: Any) -> Iterator[Any]:
             after = outline.after(cfg, state, operation.op, operation.result)
             if after is not None:
                 yield after
 
-        return outline.of(cfg, start), steps
+        return outline.of(cfg, start), successors
 
     def _outcomes(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], Iterator[tuple[Any, Any, bool]]]:
-        """Returns a function from operation and state to the allowed steps.
+        """Returns a function from operation and state to the allowed steps of the model.
 
-        A step is the state after it, the outcome in recorded form, and whether the operation was refused.
+        A step is the state after the operation, the outcome in recorded form, and whether the action was refused.
         """
         machine, form, config = self.subject.machine, self.recording.result, trace.config
         own = trace.operations if OWN in trace.header else ()
@@ -283,9 +303,10 @@ class Replayer:
         return outcomes
 
     def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> list[Deviation]:
-        """Returns the smallest set of deviations with which the first mismatch comes later, or there is none.
+        """Returns the smallest set of deviations with which the trace has no mismatch, or its first one is later.
 
-        Deviations that the config has already are not tried: all of them under the profile of the recorded version.
+        The list is empty if there is no such set. A deviation that the config already has is not tried; under the
+        profile of the recorded version, the config has all.
         """
         cfg = self._with(base, trace, known)
         others = [each for each in self.recording.deviations if self._with(cfg, trace, [each]) != cfg]
@@ -297,11 +318,16 @@ class Replayer:
         return []
 
     def _with(self, base: Any, trace: Trace, deviations: list[Deviation]) -> Any:
-        """Returns the config in which the given deviations are enabled."""
+        """Returns the config `base` in which the fields of the given deviations have the recorded version's values."""
         recorded = self._config(trace, None)
         return base._replace(**{name: getattr(recorded, name) for d in deviations for name in d.settings})
 
     def _config(self, trace: Trace, profile: str | None) -> Any:
+        """Returns the config of a trace under a profile; None stands for the profile of the recorded version.
+
+        Of a trace that an engine wrote, only the settings that a trace may draw are kept under another profile. Raises
+        BadTrace.
+        """
         machine = self.subject.machine
         try:
             settings = dict(self.recording.settings(trace.config))
@@ -313,15 +339,15 @@ class Replayer:
             raise BadTrace(trace.path, trace.line, f"config of {trace.id}: {said(problem)}") from None
 
     def first_mismatch(self, trace: Trace, cfg: Any) -> Mismatch | None:
-        """The first operation at which the trace does not agree, and not because of a known deviation. Raises Hang."""
+        """Returns the first mismatch of a trace without a known deviation, or None. Raises Hang and BadTrace."""
         with watchdog(_time_limit(trace)):
             return next((each for each in self.mismatches(trace, cfg) if each.known_deviation is None), None)
 
     def mismatches(self, trace: Trace, cfg: Any) -> Iterator[Mismatch]:
-        """Yields the operations at which the trace does not agree. Those after the first may be consequences of it.
+        """Yields the mismatches of a sequential trace without gaps. Later ones may be consequences of the first.
 
-        Ends at a difference between model and implementation. Of the properties, a finding checks the one that it
-        names; it checks all of them if nothing differs.
+        Ends at a difference between model and second side, or at a violated property. A finding is replayed with the
+        property that its cause names alone; if that shows no mismatch, with all properties. Raises BadTrace.
         """
         agrees, skipped = True, skipped_of(self.subject, trace)
         for each in self._mismatches(trace, cfg, skipped):
@@ -331,6 +357,7 @@ class Replayer:
             yield from self._mismatches(trace, cfg, NONE_SKIPPED)
 
     def _mismatches(self, trace: Trace, cfg: Any, skipped: Skipped) -> Iterator[Mismatch]:
+        """Yields the mismatches of a replay that does not check the skipped properties."""
         recording, config, fold, view = self.recording, trace.config, self.recording.fold, None
         pair, depth = self._pair(trace, cfg, skipped), Depth.ALL if OWN in trace.header else Depth.VIEW
         for operation in trace.operations:
@@ -352,7 +379,7 @@ class Replayer:
             if operation.observe is not ABSENT:
                 seen = self._observed(trace, cfg, pair.state, operation.observe)
                 if not same(seen, operation.observe):
-                    yield self._unlike(trace, operation, seen)
+                    yield self._observation_mismatch(trace, operation, seen)
         if OWN in trace.header and "cause" in trace.header and trace.operations:
             done = [call for each in trace.operations for call in self.calls(trace, cfg, None, each)]
             different = load_difference(pair.target, done)
@@ -361,7 +388,11 @@ class Replayer:
                 yield Mismatch(trace.id, last.line, last.op, different.expected, different.actual, fields)
 
     def _pair(self, trace: Trace, cfg: Any, skipped: Skipped = NONE_SKIPPED) -> Pair:
-        """Returns the model and the second side in the initial state of the trace."""
+        """Returns the model and the second side in the initial state of a trace.
+
+        The key `against` of the opening line has the config of the other profile. A recorded config may have the
+        time at which the trace began, `start_ns`.
+        """
         machine = self.subject.machine
         against, started = trace.header.get("against"), trace.config.get("start_ns")
         target = Target(self.subject, cfg, machine.configure(against) if against else None, self.model_only)
@@ -371,7 +402,7 @@ class Replayer:
         return Pair(target, skipped)
 
     def calls(self, trace: Trace, cfg: Any, state: Any, operation: Operation) -> list[Call]:
-        """Returns the calls of an operation, with validated arguments. Raises BadTrace."""
+        """Returns the calls of an operation in a state. Raises BadTrace for an unknown action or bad arguments."""
         actions, calls = self.subject.machine.actions, list[Call]()
         try:
             for name, arguments in self.recording.actions(cfg, state, operation, trace.config):
@@ -382,8 +413,8 @@ class Replayer:
             raise BadTrace(trace.path, operation.line, f"operation {operation.op}: {said(problem)}") from None
         return calls
 
-    def _unlike(self, trace: Trace, operation: Operation, seen: Any) -> Mismatch:
-        """Returns the mismatch of an observation: the fields that differ, with their values."""
+    def _observation_mismatch(self, trace: Trace, operation: Operation, seen: Any) -> Mismatch:
+        """Returns the mismatch of a recorded observation and the model's: the fields that differ, with their values."""
         recorded = operation.observe
         if not isinstance(recorded, dict) or not isinstance(seen, dict):
             return Mismatch(trace.id, operation.line, operation.op, recorded, seen, ["observe"])
@@ -393,14 +424,14 @@ class Replayer:
 
 
 def _time_limit(trace: Trace) -> float:
-    """The processor time of one run of a trace after which it counts as a hang."""
+    """Returns the processor time in seconds after which one replay of a trace counts as a hang."""
     return HANG_SECONDS * (1 + len(trace.operations) / 100)
 
 
 def skipped_of(subject: Subject, trace: Trace) -> Skipped:
-    """Returns the properties that a replay of a finding leaves out: all but the one that it violates.
+    """Returns the properties that a replay of a finding does not check: all but the one that the finding violates.
 
-    Another property may fail at an earlier step. None is left out of a trace that is no finding.
+    Another property may fail at an earlier step. The replay of a trace that is no finding checks all.
     """
     if OWN not in trace.header or "cause" not in trace.header:
         return NONE_SKIPPED
@@ -408,12 +439,12 @@ def skipped_of(subject: Subject, trace: Trace) -> Skipped:
 
 
 def field_of(cause: Cause) -> str:
-    """Returns the entry of `Mismatch.fields` for a difference between model and implementation."""
+    """Returns the entry of `Mismatch.fields` for a cause: its kind alone for a different outcome and for a crash."""
     return str(cause.kind) if cause.kind in (Kind.OUTCOME, Kind.CRASH) else str(cause)
 
 
 def _past_gap(trace: Trace, verdict: Fit) -> Mismatch:
-    """Returns the mismatch of a recording with gaps: the furthest operation."""
+    """Returns the mismatch of a recording with gaps, at the furthest operation of the verdict."""
     last, fields, message = verdict.operation, [verdict.field], f"none of {verdict.states:,} states after the gap fits"
     if verdict.result is Agreement.UNDECIDED:
         fields, message = ["undecided"], f"not decided within {verdict.steps:,} steps of the model"
@@ -423,7 +454,7 @@ def _past_gap(trace: Trace, verdict: Fit) -> Mismatch:
 
 
 def is_concurrent(trace: Trace) -> bool:
-    """Whether a trace is a history of several threads. Raises BadTrace if only some operations have a thread."""
+    """Returns whether a trace is a concurrent history. Raises BadTrace if only some operations have a thread."""
     spans = [each for each in trace.operations if each.span is not None]
     if spans and len(spans) < len(trace.operations):
         line = next(each.line for each in trace.operations if each.span is None)
@@ -432,7 +463,7 @@ def is_concurrent(trace: Trace) -> bool:
 
 
 def timed(trace: Trace) -> list[Timed]:
-    """The operations of a concurrent history with their times."""
+    """Returns the operations of a concurrent history with their threads and times."""
     spans = [(each, each.span) for each in trace.operations if each.span is not None]
     return [
         Timed(span.thread, span.invoked, math.inf if span.returned is None else span.returned, each)
@@ -441,11 +472,11 @@ def timed(trace: Trace) -> list[Timed]:
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
-    """The values without repetitions, in order."""
+    """Returns the values without repetitions, in order."""
     return list({to_json(each): each for each in values}.values())
 
 
 def replayer_of(trace: Trace, profile: str | None = None, *, subject: Subject | None = None) -> Replayer:
-    """The replayer for a trace's component."""
+    """Returns the replayer for a trace. `subject` replaces the recording's. Raises BadTrace and BadValue."""
     recording = recording_of(trace)
     return Replayer(recording, subject or find_subject(recording.subject), profile)

@@ -1,7 +1,7 @@
 """Replay of trace files as a Spark job, over any file system that Spark knows.
 
-Spark reads a file whole and hands it to Python. A large file is read by several tasks, each of which replays the
-traces whose index % parts == part.
+Spark reads a whole file and passes it to Python. A large file is read by several tasks (`parts`), each of which
+replays a part: every trace i of the file, counted from 0, with i % parts == part.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ SETTINGS = {"spark.files.openCostInBytes": "65536"}
 #: The maximum number of tasks that share a file. Each of them reads all of it.
 _MOST_PARTS = 64
 _TASKS_PER_SLOT = 2
-#: Spark hands out a file as one array.
+#: The maximum size of a file: Spark passes it as one array.
 _MOST_BYTES = 2**31 - 1024
-#: The maximum number of disagreeing traces that are reported; each partition sends at most as many to the driver. Those
-#: without a known deviation come first.
+#: The maximum number of disagreeing traces that are reported; each partition sends at most as many to the driver. If
+#: there are more, traces that known deviations explain are left out first.
 _MOST_DIFFERENCES = 10_000
 
-#: A worker collects garbage after this many new objects: rarely, because traces have hardly any reference cycles.
+#: A worker collects garbage after this many new objects, which is rare: traces have hardly any reference cycles.
 _GARBAGE = 100_000
 
-#: A replayed trace of the named file as a row of the table, and as the driver gets it if the trace disagrees.
+#: (file, replayed trace) -> the trace's row of the table, and its report, which the driver receives if it disagrees.
 Report = Callable[[str, ReplayedTrace], tuple[tuple[Any, ...], bytes]]
 
 
 class Replays(NamedTuple):
-    """The totals of a job, with the reports of the first disagreeing traces in the order of the files."""
+    """The totals of a job, and the reports of at most `_MOST_DIFFERENCES` disagreeing traces, in the files' order."""
 
     traces: int
     operations: int
@@ -51,30 +51,32 @@ class Replays(NamedTuple):
 class _Line(NamedTuple):
     """What a task returns for a trace."""
 
-    position: tuple[int, int]
+    position: tuple[int, int]  # index of the file, and line
     operations: int
-    rank: int | None  # of a disagreeing trace: 1 if known deviations explain it
-    problem: str
+    rank: int | None  # of a disagreeing trace: 1 if known deviations explain every mismatch, else 0
+    problem: str  # why the trace cannot be replayed; empty if it was
     row: tuple[Any, ...]
     report: bytes
 
 
 class _Sum(NamedTuple):
-    """The totals of a partition of the traces."""
+    """The totals of one of Spark's partitions."""
 
     traces: int
     operations: int
     agreed: int
-    problems: list[tuple[tuple[int, int], str]]  # with their positions
+    problems: list[tuple[tuple[int, int], str]]  # position, problem
     disagreeing: list[tuple[int, tuple[int, int], bytes]]  # rank, position, report
 
 
 def replay_on_spark(
     spark: Any, uris: Sequence[str], profile: str | None, report: Report, schema: pa.Schema, out: str | None
 ) -> Replays:
-    """Replays every trace of the files and folders; writes the rows as Parquet to `out`, a folder that must not exist.
+    """Replays every trace of the files and folders `uris` under `profile`, by default that of the recorded version.
 
-    Raises BadValue for the first line that cannot be read; then nothing is written.
+    `report` makes the rows, with the columns of `schema`. They are written as Parquet to the folder `out`. Raises
+    BadValue if `out` exists, if a file does not exist or is too large, or if a trace cannot be read or replayed: the
+    message is about the first. Then nothing is written.
     """
     from pyspark import StorageLevel
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -92,7 +94,7 @@ def replay_on_spark(
     numbers, version = context.broadcast(wanted), code_version()
 
     def share(part: int) -> Any:
-        """The replays of the traces whose index % parts == part, of every file that has more than `part` parts."""
+        """Returns what replays this part of every file that has more than `part` parts."""
         names = [path for path, asked in wanted.items() if asked[0][1] > part]
 
         def work(contents: Iterable[tuple[str, bytes]]) -> Iterator[_Line]:
@@ -127,7 +129,7 @@ def replay_on_spark(
 
 
 def _summed(lines: Iterable[_Line]) -> Iterator[_Sum]:
-    """The totals of a partition of the traces."""
+    """Yields the totals of one of Spark's partitions."""
     traces = operations = agreed = 0
     problems, disagreeing = list[tuple[tuple[int, int], str]](), list[tuple[int, tuple[int, int], bytes]]()
     for line in lines:
@@ -145,6 +147,7 @@ def _summed(lines: Iterable[_Line]) -> Iterator[_Sum]:
 
 
 def _line(file: Fetched, each: ReplayedTrace, report: Report) -> _Line:
+    """Returns what a task returns for a replayed trace."""
     if each.problem:
         return _Line(each.position, 0, None, each.problem, (), b"")
     row, text = report(str(file), each)
@@ -153,7 +156,7 @@ def _line(file: Fetched, each: ReplayedTrace, report: Report) -> _Line:
 
 
 def _as_pattern(path: str) -> str:
-    """A pattern that matches this path only, for a list of patterns that are separated by commas."""
+    """Returns a pattern that matches only this path, for a list of patterns that are separated by commas."""
     return re.sub(r"[*?\[\]{}\\]", r"\\\g<0>", path).replace(",", r"{\,}")
 
 
@@ -164,7 +167,10 @@ def _exists(spark: Any, uri: str) -> bool:
 
 
 def _files(spark: Any, uri: str) -> list[tuple[str, int]]:
-    """The file of a URI, or the trace files below that folder, with their sizes. Raises BadTrace without any."""
+    """Returns the file of a URI, or the trace files below a folder, each with its size in bytes, sorted by path.
+
+    Raises BadTrace if there is none, or if one is too large.
+    """
     if not _exists(spark, uri):
         raise BadTrace(uri, 0, "cannot be read: there is no such file or folder")
     files, path = file_system(spark, uri)

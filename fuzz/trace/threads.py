@@ -4,8 +4,8 @@
     recorder.call(Call("add", (3,)))    from any thread
     recorder.history("id", target)
 
-Times are taken from a counter: no two are equal. `run_threads` drives one of our implementations. They are not
-thread-safe, so it wraps them in a guard such as `Locked`.
+Times are taken from a counter: no two are equal. `run_threads` drives the implementation of a subject. Our
+implementations are not thread-safe, so `run_threads` wraps them in a guard such as `Locked`.
 """
 
 from __future__ import annotations
@@ -36,42 +36,46 @@ Act = Callable[[str, Arguments], Any]
 
 
 class Locked:
-    """An implementation in which a lock is held during each call."""
+    """A guard of an implementation that holds a lock during each call."""
 
     def __init__(self, subject: Subject, cfg: Any) -> None:
-        self._body = subject.implementation(cfg)
+        self._instance = subject.implementation(cfg)
         self._lock = threading.Lock()
 
     def __call__(self, action: str, arguments: Arguments) -> Any:
         """Takes an action. Returns its outcome."""
         with self._lock:
-            return getattr(self._body, action)(*arguments)
+            return getattr(self._instance, action)(*arguments)
 
     def view(self) -> Any:
         """Returns the implementation's view. No thread may be running."""
-        return self._body.view()
+        return self._instance.view()
 
 
 class LostUpdate(Locked):
-    """A seeded race: a call changes a copy, which replaces the original without compare-and-set. Updates are lost."""
+    """A guard with a seeded race: a call changes a copy, which replaces the original without compare-and-set.
+
+    So the effect of a concurrent call can be lost.
+    """
 
     def __init__(self, subject: Subject, cfg: Any) -> None:
         super().__init__(subject, cfg)
-        self._copy: Callable[[Any], Any] = lambda body: subject.implementation.load(cfg, body.view())
+        self._copy: Callable[[Any], Any] = lambda instance: subject.implementation.load(cfg, instance.view())
 
     def __call__(self, action: str, arguments: Arguments) -> Any:
         """Takes an action. Returns its outcome."""
-        copy = self._copy(self._body)
+        copy = self._copy(self._instance)
         outcome = getattr(copy, action)(*arguments)
         time.sleep(0)
-        self._body = copy
+        self._instance = copy
         return outcome
 
 
 class Recorder:
     """Records calls from any number of threads.
 
-    `pauses` is the probability that the thread yields before a call, and after it, so that more calls overlap.
+    `act` executes a call. `pauses` is the probability that the thread yields before a call, and that it yields after
+    the call, so that more calls overlap.
     """
 
     def __init__(self, act: Act, pauses: float = 0.0) -> None:
@@ -81,7 +85,10 @@ class Recorder:
         self._calls: list[tuple[Call, Any, Span]] = []
 
     def call(self, call: Call) -> Any:
-        """Executes a call in the current thread. An exception is recorded as the outcome and re-raised."""
+        """Executes a call in the current thread. Returns its outcome.
+
+        An exception is recorded as the outcome `{"raised": TEXT}` and raised again.
+        """
         invoked, outcome = next(self._time), None
         try:
             self._pause()
@@ -99,7 +106,7 @@ class Recorder:
             time.sleep(0)
 
     def history(self, name: str, target: Target, **header: Any) -> Trace:
-        """Returns the recorded calls as a trace that `brokerproof replay` can check."""
+        """Returns the recorded calls as a concurrent history, with further keys for its opening line."""
         actions = target.subject.machine.actions
         operations = [
             Operation(call.action, actions[call.action].named(call.arguments), shown(outcome), ABSENT, 0, span)
@@ -117,15 +124,16 @@ def run_threads(
     guard: Callable[[Subject, Any], Locked] = Locked,
     pauses: float = 0.0,
 ) -> Trace:
-    """Distributes a seed's calls to threads. Returns their history, with the observation of the final state.
+    """Executes a seed's calls in threads. Returns their history, with the observation of the final state.
 
-    The calls are determined by the seed; how they overlap is not.
+    Each of the threads executes `operations` calls, and ends early if one raises an exception. `guard` makes the
+    callable that executes them from a subject and a config. The seed determines the calls, but not how they overlap.
     """
     subject = target.subject
     plan, _ = plan_trace(subject, target.config, seed)
     calls = list(generate(subject, target.config, seed, threads * operations))
-    body = guard(subject, plan.config)
-    recorder, begin = Recorder(body, pauses), threading.Barrier(threads)
+    guarded = guard(subject, plan.config)
+    recorder, begin = Recorder(guarded, pauses), threading.Barrier(threads)
 
     def work(share: Sequence[Call]) -> None:
         begin.wait()
@@ -145,5 +153,5 @@ def run_threads(
             each.join()
     finally:
         sys.setswitchinterval(interval)
-    final = plain(subject.machine.observe(plan.config, body.view()))
+    final = plain(subject.machine.observe(plan.config, guarded.view()))
     return recorder.history(f"{subject.name}/{seed}", target.drawn(plan.config), seed=seed, final=final)
