@@ -285,7 +285,7 @@ class Shrinker:
             again = any(self._accept(self._without(pair)) for pair in pairs)
 
     def _move_earlier(self) -> None:
-        """Moves one call to an earlier index, if the cause then shows earlier. The calls after the cause are removed."""
+        """Moves one call to an earlier index, if the cause then shows earlier. Later calls are removed."""
         again = len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
         while again:
             steps = self.candidate.steps
@@ -454,7 +454,7 @@ class Shrinker:
             yield base._replace(steps=(*base.steps[:index], call, *base.steps[index + 1 :]))
 
     def _merge(self) -> None:
-        """Replaces two neighbouring calls by any possible call, if trying this takes at most a quarter of the budget."""
+        """Replaces two neighbouring calls by any possible call, if all candidates take a quarter of the budget at most."""
         again = _MAX_STEPS_TO_SUBSTITUTE < len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
         while again:
             indices = reversed(range(len(self.candidate.steps) - 2))
