@@ -454,7 +454,7 @@ class Shrinker:
             yield base._replace(steps=(*base.steps[:index], call, *base.steps[index + 1 :]))
 
     def _merge(self) -> None:
-        """Replaces two neighbouring calls by any possible call, if all candidates take a quarter of the budget at most."""
+        """Replaces two neighbouring calls by any possible call, if that takes a quarter of the budget at most."""
         again = _MAX_STEPS_TO_SUBSTITUTE < len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
         while again:
             indices = reversed(range(len(self.candidate.steps) - 2))
