@@ -233,7 +233,7 @@ OTHER: dict[str, tuple[Any, Any, bool]] = {
 
 
 def test_every_broker_setting_is_listed() -> None:
-    settings = {name for name, kind in managed_ledger.settings.items() if setting_of(kind) is not None}
+    settings = {name for name, kind in managed_ledger.fields.items() if setting_of(kind) is not None}
     assert settings == set(OTHER)
 
 

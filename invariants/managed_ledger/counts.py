@@ -114,7 +114,7 @@ def reader(s: State, request: int) -> tuple[int, bool]:
 
 @always(managed_ledger, on=("add_entry",), given=counts)
 def added_entry_expects_one_read_of_each_active_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The count of an added entry is the number of active cursors, which all will read it; without any it has none."""
+    """The count of an added entry is the number of active cursors, which all will read it; without any, it has none."""
     e = cached(after).get(event.outcome.position)
     if e is None or not event.outcome.cached:
         return True
@@ -275,7 +275,7 @@ def entry_deleted_before_its_read_remains_counted(cfg: Config, before: State, ev
 
 @sometimes(managed_ledger, on=("complete_storage_read",), given=counts)
 def entry_of_failed_read_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A gap fails, and cached entries of the range are read again from storage: they stay cached with the old count."""
+    """A storage read fails, and cached entries of its range are read again: they stay cached with the old count."""
     return not event.arguments["success"] and any(each > 0 for each in new_differences(before, after))
 
 

@@ -90,10 +90,10 @@ def reads(sub: Subscription) -> list[Read]:
 
 @always(managed_ledger)
 def unacknowledged_entry_before_read_position_is_delivered_or_read_again(cfg: Config, s: State) -> bool:
-    """No entry is skipped: an unacknowledged one before the read position is held by a consumer or will be read again.
+    """An unacknowledged entry before the read position is held by a consumer, or will be read again.
 
-    It is in the replay queue or in a read that is not dispatched; or the cursor will be rewound, because no consumer is
-    connected or a read was cancelled.
+    It will be read again if it is in the replay queue or in a read that is not dispatched, or if the cursor will be
+    rewound, because no consumer is connected or a read was cancelled.
     """
     for sub in s.subscriptions:
         if not sub.consumers or any(read.cancelled for read in reads(sub)):
@@ -162,7 +162,7 @@ def positions_are_consistent(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger, on=("trim_consumed_ledgers",))
 def unacknowledged_entry_is_not_deleted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Trimming deletes no entry that a subscription has not acknowledged; exactly these entries leave the cache."""
+    """Trimming deletes only entries that all subscriptions have acknowledged. Exactly these leave the cache."""
     left = set(log(after))
     gone = [p for p in log(before) if p not in left]
     return all(is_acked(sub, p) for sub in before.subscriptions for p in gone) and (
@@ -182,7 +182,7 @@ def active_cursor_has_consumers(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger)
 def active_cursors_are_at_their_positions(cfg: Config, s: State) -> bool:
-    """The container holds the read position of each active cursor; the mark-delete position if that is configured."""
+    """The container has the read position of each active cursor, or its mark-delete position if so configured."""
     by_mark = cfg.invalidates_by_mark_delete and not cfg.counts_reads
     subs = s.subscriptions
     return all(p == (subs[i].mark_delete if by_mark else subs[i].read_position) for i, p in active(s).items())
@@ -232,7 +232,7 @@ def cached_entry_is_not_read_from_storage(cfg: Config, before: State, event: Eve
 
 @always(managed_ledger, on=("read_more_entries",))
 def look_ahead_limits_replay_queue(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Key_Shared: a normal read has at most as many entries as the replay queue lacks to the look-ahead limit."""
+    """Key_Shared: a normal read and the replay queue together have at most `look_ahead` entries."""
     name = event.arguments["subscription"]
     if not isinstance(event.outcome, Started) or not is_type(cfg, name, "key_shared"):
         return True
@@ -410,7 +410,7 @@ def old_replay_read_is_discarded(cfg: Config, before: State, event: Event, after
 
 @sometimes(managed_ledger, on=("trim_consumed_ledgers",))
 def cached_entries_are_trimmed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A deleted ledger has cached entries."""
+    """Trimming removes entries from the cache."""
     return len(cached(after)) < len(cached(before))
 
 

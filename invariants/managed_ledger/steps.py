@@ -136,10 +136,10 @@ def entry_is_acknowledged_only_by_ack_or_seek(cfg: Config, before: State, event:
 
 @always(managed_ledger, on=("read_more_entries",))
 def read_takes_entries_to_replay_then_the_next_ones(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read takes the first entries that wait for replay; of a key, those for which its consumer has permits.
+    """A read has the first entries of the replay queue, else the next entries of one ledger from the read position on.
 
-    It takes none of a key of which another consumer holds entries. If it finds none, it takes the next entries of one
-    ledger, from the read position on. Permits and `dispatcherMaxReadBatchSize` limit their number.
+    Key_Shared: of the replay queue, only entries whose consumer has a permit, and of whose key no other consumer holds
+    an entry. Permits and `dispatcherMaxReadBatchSize` limit the number of entries.
     """
     if not isinstance(event.outcome, Started):
         return True
@@ -173,7 +173,7 @@ def read_takes_entries_to_replay_then_the_next_ones(cfg: Config, before: State, 
 def read_completes_or_fails_as_a_whole(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read keeps its entries until all its requests are complete; then it is dispatched, or ends if one failed.
 
-    It is cancelled when the consumers that it is for are replaced, or all have left.
+    It is cancelled when its consumers are replaced, or have all left.
     """
     asked, refused = event.arguments, isinstance(event.outcome, Refused)
     for name, (sub, later) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
@@ -223,10 +223,10 @@ def starts_again(cfg: Config, name: int, before: Subscription, after: Subscripti
 
 @always(managed_ledger, on=("dispatch",))
 def dispatch_sends_what_consumers_can_take(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Of a complete read, each entry is skipped if it is acknowledged, sent if its consumer can take it, or put back.
+    """Each entry of a complete read is skipped if it is acknowledged, sent if its consumer can take it, or put back.
 
-    A Shared consumer needs a permit; a Key_Shared one also that no other consumer holds the key, and that no earlier
-    entry of the key waits for replay. A read is discarded that began before the present consumers came.
+    A Shared consumer needs a permit. Key_Shared: also, no other consumer holds the key, and no earlier entry of the key
+    is in the replay queue. A read that began before the present consumers connected is discarded.
     """
     if not isinstance(event.outcome, Dispatched):
         return True

@@ -28,9 +28,9 @@ def with_subscription(s: State, subscription: int, new: Subscription) -> State:
 
 
 def moved(cfg: Config, s: State, subscription: int, new: Subscription) -> State:
-    """`updateActiveCursor`: the cursor of a subscription moves.
+    """`ManagedLedgerImpl.updateActiveCursor`: the cursor of a subscription moves.
 
-    Without counts, entries before the slowest position leave the cache when that position changes.
+    Without counts, when the slowest position changes, the entries before it leave the cache.
     """
     position = tracked_position(cfg, new)
     has_moved = position != tracked_position(cfg, s.subscriptions[subscription])
@@ -45,7 +45,10 @@ def moved(cfg: Config, s: State, subscription: int, new: Subscription) -> State:
 
 
 def invalidate_up_to_slowest(cfg: Config, s: State) -> State:
-    """`invalidateEntriesUpToSlowestReaderPosition`: removes entries before the slowest active cursor, or all."""
+    """`ManagedLedgerImpl.invalidateEntriesUpToSlowestReaderPosition`: removes the entries before the slowest cursor.
+
+    Without an active cursor it removes all.
+    """
     known = cache_config(cfg, s.ledgers)
     slowest = active_cursors.slowest_of(s.active)
     if slowest is None:
@@ -56,7 +59,7 @@ def invalidate_up_to_slowest(cfg: Config, s: State) -> State:
 
 
 def activate(cfg: Config, s: State, subscription: int) -> State:
-    """`activateCursor`: adds a cursor to the container unless it is there."""
+    """`ManagedLedgerImpl.activateCursor`: adds a cursor to the container, unless it is there."""
     if is_active(s, subscription):
         return s
     position = tracked_position(cfg, s.subscriptions[subscription])
@@ -65,14 +68,14 @@ def activate(cfg: Config, s: State, subscription: int) -> State:
 
 
 def deactivate(cfg: Config, s: State, subscription: int) -> State:
-    """`deactivateCursor`: removes a cursor from the container; with counts, the cached entries stay."""
+    """`ManagedLedgerImpl.deactivateCursor`: removes a cursor from the container. With counts, cached entries stay."""
     active, was_active = active_cursors.remove_cursor(active_config(cfg), s.active, subscription)
     s = s._replace(active=active)
     return invalidate_up_to_slowest(cfg, s) if was_active and not cfg.counts_reads else s
 
 
 def rewind(cfg: Config, s: State, subscription: int) -> State:
-    """`ManagedCursorImpl.rewind`: the read position becomes the one after the mark-delete position."""
+    """`ManagedCursorImpl.rewind`: the read position becomes the next one after the mark-delete position."""
     sub = s.subscriptions[subscription]
     return moved(cfg, s, subscription, sub._replace(read_position=valid_from(s, following(sub.mark_delete))))
 
@@ -83,16 +86,17 @@ def is_acknowledged(sub: Subscription, position: Position) -> bool:
 
 
 def individually_deleted(cfg: Config, s: State, subscription: int, position: Position) -> State:
-    """`asyncDelete`: acknowledges an entry; the mark-delete position passes all contiguous acknowledged entries."""
+    """`ManagedCursorImpl.asyncDelete`: acknowledges an entry; the mark-delete position passes contiguous deletions."""
     sub = s.subscriptions[subscription]
     s = with_subscription(s, subscription, sub._replace(acked=tuple(sorted((*sub.acked, position)))))
     return marked_deleted(cfg, s, subscription, sub.mark_delete)
 
 
 def marked_deleted(cfg: Config, s: State, subscription: int, mark: Position) -> State:
-    """`setAcknowledgedPosition`: all entries up to a position, and the acknowledged ones right after it, are deleted.
+    """`ManagedCursorImpl.setAcknowledgedPosition`: deletes all entries up to a position.
 
-    The read position is after them, the dispatcher does not replay them, and consumers do not hold them.
+    The acknowledged entries right after it are deleted, too. The read position is moved past all of them, and they
+    leave the replay queue and the pending acks of consumers.
     """
     sub = s.subscriptions[subscription]
     while (after := valid_from(s, following(mark))) in sub.acked:

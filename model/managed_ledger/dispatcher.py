@@ -58,18 +58,21 @@ def with_consumer(sub: Subscription, consumer: Consumer) -> Subscription:
 
 
 def added_to_replay(sub: Subscription, positions: tuple[Position, ...]) -> Subscription:
-    """`addMessageToReplay`: adds entries to the replay queue, unless they are acknowledged."""
+    """`PersistentDispatcherMultipleConsumers.addMessageToReplay`: adds entries that are not acknowledged."""
     wanted = [p for p in positions if not is_acknowledged(sub, p)]
     return sub._replace(replay=tuple(sorted({*sub.replay, *wanted})))
 
 
 def without_replay(sub: Subscription, position: Position) -> Subscription:
-    """Returns the subscription without an entry in its replay queue."""
+    """Returns the subscription after an entry left its replay queue."""
     return sub._replace(replay=tuple([p for p in sub.replay if p != position]))
 
 
 def selected(cfg: Config, sub: Subscription, subscription: int, position: Position) -> Consumer | None:
-    """Returns the consumer for an entry: the one of its key, the active one, or the first one with permits."""
+    """Returns the consumer for an entry.
+
+    Key_Shared: the consumer of its key. Failover: the active consumer. Shared: the first one with permits.
+    """
     if not sub.consumers:
         return None
     if type_of(cfg, subscription) == "key_shared":
@@ -80,13 +83,13 @@ def selected(cfg: Config, sub: Subscription, subscription: int, position: Positi
 
 
 def is_draining(cfg: Config, sub: Subscription, consumer: Consumer, position: Position) -> bool:
-    """Whether another consumer holds entries of the key of an entry (`DrainingHashesTracker`, PIP-379)."""
+    """`DrainingHashesTracker.shouldBlockStickyKeyHash`: whether another consumer holds entries with the same key."""
     key = key_of(cfg, position)
     return any(key_of(cfg, p) == key for c in sub.consumers if c.consumer != consumer.consumer for p in c.pending)
 
 
 def is_blocked(cfg: Config, sub: Subscription, kind: Kind, position: Position) -> bool:
-    """Whether the replay queue has an entry that must be sent before this one, because they have the same key."""
+    """Whether the replay queue has an entry with the same key that must be sent before this one."""
     key = key_of(cfg, position)
     if cfg.replay_order == "earlier_of_key":
         return any(p < position and key_of(cfg, p) == key for p in sub.replay)
@@ -103,7 +106,10 @@ def permits_of(cfg: Config, sub: Subscription, subscription: int) -> int:
 
 
 def replay_now(cfg: Config, sub: Subscription, subscription: int, most: int) -> tuple[Position, ...]:
-    """`getMessagesToReplayNow`: the first entries in the replay queue; of a key, only if its consumer can take them."""
+    """`PersistentDispatcherMultipleConsumers.getMessagesToReplayNow`: the first entries of the replay queue.
+
+    Key_Shared (`ReplayPositionFilter`): only entries whose consumer has a permit, and whose key is not draining.
+    """
     if type_of(cfg, subscription) != "key_shared":
         return sub.replay[:most]
     permits = {c.consumer: c.permits for c in sub.consumers}
@@ -119,7 +125,7 @@ def replay_now(cfg: Config, sub: Subscription, subscription: int, most: int) -> 
 def entries_to_read(cfg: Config, s: State, subscription: int, most: int) -> tuple[Position, ...]:
     """Returns the entries of the next normal read, which are in one ledger.
 
-    Key_Shared: at most as many as the replay queue lacks to the look-ahead limit, so none once it is reached.
+    Key_Shared (`getMaxEntriesReadLimit`): read and replay queue together have at most `look_ahead` entries.
     """
     sub = s.subscriptions[subscription]
     if type_of(cfg, subscription) == "key_shared" and cfg.limits_look_ahead:
@@ -176,7 +182,7 @@ def all_answered(cfg: Config, s: State, answers: tuple[Answered, ...]) -> State:
 
 
 def answered(cfg: Config, s: State, subscription: int, kind: Kind, answer: Answered) -> State:
-    """`readEntriesComplete` or `readEntriesFailed` of a request.
+    """`readEntriesComplete` or `readEntriesFailed`: a request of a read is answered.
 
     A normal read moves the read position past its last entry, unless the mark-delete position is already there.
     """
@@ -219,7 +225,10 @@ def released(cfg: Config, s: State, entry: ReadEntry) -> State:
 
 
 def put_back(cfg: Config, s: State, subscription: int, entry: ReadEntry) -> State:
-    """`addEntryToReplay`: raises the expected read count, releases the entry, and puts it into the replay queue."""
+    """`PersistentDispatcherMultipleConsumers.addEntryToReplay`: raises the expected read count, and releases the entry.
+
+    The entry joins the replay queue.
+    """
     if cfg.replay_raises_count:
         caches, _ = entry_cache.replay(cache_config(cfg, s.ledgers), s.caches, entry.copy)
         s = s._replace(caches=caches)
@@ -237,21 +246,24 @@ def send(s: State, subscription: int, consumer: Consumer, entry: ReadEntry) -> S
 
 
 def must_rewind(cfg: Config, sub: Subscription, kind: Kind, read: Read) -> bool:
-    """Whether a read is discarded: no consumer is connected, or it was cancelled (`discards_old_replay_read`)."""
+    """Whether a read is discarded: no consumer is connected, or the read was cancelled.
+
+    A cancelled replay read is discarded only with `discards_old_replay_read`.
+    """
     return not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_old_replay_read))
 
 
 def is_overtaken(cfg: Config, sub: Subscription, subscription: int, read: Read) -> bool:
-    """With `replay_order` "new_first": whether the replay queue has a new first entry since the read began."""
+    """Whether the replay queue has an earlier first entry than when the read began; only with "new_first"."""
     if type_of(cfg, subscription) != "key_shared" or read.floor is None or not sub.replay:
         return False
     return sub.replay[0] < read.floor
 
 
 def dispatch_entries(cfg: Config, s: State, subscription: int, kind: Kind, read: Read) -> tuple[State, Dispatched]:
-    """`sendMessagesToConsumers`: dispatches the entries of a complete read in order.
+    """`PersistentDispatcherMultipleConsumers.trySendMessagesToConsumers`: dispatches the entries of a read in order.
 
-    An entry without a consumer that can take it is put back for replay. An acknowledged entry is skipped.
+    An acknowledged entry is skipped. An entry without a consumer that can take it is put back for replay.
     """
     sent: list[tuple[Position, int]] = []
     replayed: list[Position] = []
@@ -274,7 +286,10 @@ def dispatch_entries(cfg: Config, s: State, subscription: int, kind: Kind, read:
 def can_take(
     cfg: Config, sub: Subscription, subscription: int, kind: Kind, consumer: Consumer, position: Position
 ) -> bool:
-    """Whether an entry may be sent to a consumer (`canDispatchEntry`); a failover consumer gets all that was read."""
+    """`PersistentStickyKeyDispatcherMultipleConsumers.canDispatchEntry`: whether an entry may be sent to a consumer.
+
+    A Shared consumer needs a permit only. The active consumer of a failover subscription gets every entry of the read.
+    """
     kind_of_subscription = type_of(cfg, subscription)
     if kind_of_subscription == "failover":
         return True

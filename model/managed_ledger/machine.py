@@ -17,21 +17,23 @@ one run of a task.
     inactive   a cursor without consumers; its outstanding reads are discarded when they complete, and the cursor is
                rewound
 
-Without counts (`cacheEvictionByExpectedReadCount` off) a periodic check activates cursors with consumers and a small
-backlog, entries before the slowest active cursor leave the cache, and entries from storage are cached for cursors that
-another check marked. That check counts cursors with a similar backlog.
+Without counts (`cacheEvictionByExpectedReadCount` off), `checkBackloggedCursors` activates cursors with consumers and a
+small backlog, entries before the slowest active cursor leave the cache, and entries from storage are cached for cursors
+that `checkCursorsToCacheEntries` marks because enough cursors have a similar backlog.
 
-A subscription of type "failover" sends to its first consumer; with one name of consumers it is an Exclusive one. Keys
-of a Key_Shared subscription are spread evenly over the connected consumers.
+A subscription of type "failover" sends to its first consumer; with one consumer it is an Exclusive one. Keys of a
+Key_Shared subscription are spread evenly over the connected consumers.
 
 The `Rule` fields of `Config` are the rules on which versions differ.
 
 Not modelled: how a cursor persists its position (`model/batch_acks`); batches, delayed delivery, transactions;
 `maxUnackedMessagesPer*`; the order in which a Shared dispatcher serves consumers (here the first with permits); the
-hash ring; `keySharedLookAheadMsgInReplayThresholdPerConsumer`; reads that wait at the end of the topic (here a read
-starts when there are entries); byte limits of reads, and the limiter (`model/entry_cache`); retention: a closed
-ledger is deleted once all cursors have passed it; cursors that are active when they are opened; the data structures
-of the container (`model/active_cursors`); other topics; threads.
+hash ring; `keySharedLookAheadMsgInReplayThresholdPerConsumer`; a normal read in place of replays that could not be sent
+(`skipNextReplayToTriggerLookAhead`); `activeConsumerFailoverDelayTimeMillis` (here 0); a redelivery on a failover
+subscription that is ignored, because a read is outstanding (`internalRedeliverUnacknowledgedMessages`; here the read is
+discarded); reads that wait at the end of the topic (here a read starts when there are entries); byte limits of reads,
+and the limiter (`model/entry_cache`); retention (a closed ledger is deleted once all cursors have passed it); that a
+cursor is active when it is opened; data structures of the container (`model/active_cursors`); other topics; threads.
 """
 
 from __future__ import annotations
@@ -128,7 +130,7 @@ Millis = Annotated[int, AtLeast(0)]
 
 @managed_ledger.action
 def add_entry(cfg: Config, s: State) -> Step[State, Added]:
-    """`OpAddEntry`: adds an entry, and caches it while cursors are active or the grace period is not over.
+    """`OpAddEntry`: adds an entry, and caches it while a cursor is active or the grace period is not over.
 
     Its expected read count is the number of active cursors. A shadow topic caches nothing.
     """
@@ -147,7 +149,7 @@ def add_entry(cfg: Config, s: State) -> Step[State, Added]:
 
 @managed_ledger.action
 def rollover_ledger(cfg: Config, s: State) -> Step[State, int]:
-    """`ledgerClosed`, `createNewOpAddEntryForNewLedger`: closes the last ledger; further entries go to a new one."""
+    """`ManagedLedgerImpl.ledgerClosed`, `createNewOpAddEntryForNewLedger`: entries are added to a new ledger."""
     if not s.ledgers[-1].entries:
         return refused(s, "illegal_state", "the ledger is empty")
     new = s.ledgers[-1].ledger + 1
@@ -156,9 +158,9 @@ def rollover_ledger(cfg: Config, s: State) -> Step[State, int]:
 
 @managed_ledger.action
 def trim_consumed_ledgers(cfg: Config, s: State) -> Step[State, int]:
-    """`trimConsumedLedgersInBackground`: deletes the closed ledgers that all cursors have passed.
+    """`ManagedLedgerImpl.trimConsumedLedgersInBackground`: deletes the closed ledgers that all cursors have passed.
 
-    Returns their number. Their entries leave the cache (`invalidateAllEntries`).
+    Their entries leave the cache (`invalidateAllEntries`). Returns the number of ledgers.
     """
     slowest = min([sub.mark_delete for sub in s.subscriptions])
     known = cache_config(cfg, s.ledgers)
@@ -174,10 +176,10 @@ def trim_consumed_ledgers(cfg: Config, s: State) -> Step[State, int]:
 
 @managed_ledger.action
 def connect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
-    """`addConsumer`: the first consumer rewinds and activates the cursor; so does a new first failover consumer.
+    """`PersistentDispatcherMultipleConsumers.addConsumer`: the first consumer rewinds and activates the cursor.
 
-    A read that is not complete is discarded later, and the cursor rewound then. Without counts, a periodic check
-    activates the cursor.
+    A new active consumer of a failover subscription rewinds it, too. An outstanding read is discarded when it
+    completes, and the cursor is rewound then. Without counts, only `checkBackloggedCursors` activates the cursor.
     """
     sub = s.subscriptions[subscription]
     if any(c.consumer == consumer for c in sub.consumers):
@@ -190,7 +192,7 @@ def connect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -
 
 
 def has_new_active(cfg: Config, subscription: int, before: Subscription, after: Subscription) -> bool:
-    """Whether a failover subscription, which had and has consumers, sends to another one than before."""
+    """Whether a failover subscription that had and has consumers has another active consumer than before."""
     return type_of(cfg, subscription) == "failover" and before.consumers[0].consumer != after.consumers[0].consumer
 
 
@@ -205,10 +207,11 @@ def restart(cfg: Config, s: State, subscription: int) -> State:
 
 @managed_ledger.action
 def disconnect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
-    """`removeConsumer`: what the consumer has not acknowledged is put into the replay queue; no count is raised.
+    """`PersistentDispatcherMultipleConsumers.removeConsumer`: adds the consumer's pending acks to the replay queue.
 
-    A failover subscription has no replay queue: if its active consumer leaves, it delivers again from the mark-delete
-    position. After the last consumer the replay queue is empty, the reads are cancelled and the cursor is inactive.
+    No count rises. A failover subscription has no replay queue: if its active consumer leaves, it delivers again from
+    the mark-delete position. When the last consumer leaves, the replay queue is cleared, the reads are cancelled and
+    the cursor becomes inactive.
     """
     sub = s.subscriptions[subscription]
     gone = next((c for c in sub.consumers if c.consumer == consumer), None)
@@ -228,7 +231,7 @@ def disconnect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName
 def flow(
     cfg: Config, s: State, subscription: Name, consumer: ConsumerName, permits: Annotated[int, AtLeast(1)]
 ) -> Step[State, None]:
-    """`consumerFlow`: a consumer grants permits, one for each entry that it can take."""
+    """`PersistentDispatcherMultipleConsumers.consumerFlow`: a consumer grants permits, one for each entry."""
     sub = s.subscriptions[subscription]
     granting = next((c for c in sub.consumers if c.consumer == consumer), None)
     if granting is None:
@@ -239,9 +242,9 @@ def flow(
 
 @managed_ledger.action
 def redeliver(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
-    """`redeliverUnacknowledgedMessages`: a consumer gets its entries again; no count is raised.
+    """`PersistentDispatcherMultipleConsumers.redeliverUnacknowledgedMessages`: replays a consumer's pending acks.
 
-    A failover subscription delivers again from the mark-delete position, to its active consumer only.
+    No count rises. A failover subscription delivers again from the mark-delete position, if its active consumer asks.
     """
     sub = s.subscriptions[subscription]
     asking = next((c for c in sub.consumers if c.consumer == consumer), None)
@@ -258,7 +261,7 @@ def redeliver(cfg: Config, s: State, subscription: Name, consumer: ConsumerName)
 
 @managed_ledger.action
 def read_more_entries(cfg: Config, s: State, subscription: Name) -> Step[State, Started]:
-    """`readMoreEntries`: starts a replay read if entries can be replayed, else a normal read.
+    """`PersistentDispatcherMultipleConsumers.readMoreEntries`: starts a replay read, or a normal read if none is due.
 
     A read has at most as many entries as there are permits, and at most `dispatcherMaxReadBatchSize`. No read starts
     during a replay read, and no normal read during a normal read. Acknowledged entries first leave the replay queue.
@@ -283,9 +286,9 @@ def read_more_entries(cfg: Config, s: State, subscription: Name) -> Step[State, 
 
 @managed_ledger.action
 def complete_storage_read(cfg: Config, s: State, storage_read: int, success: bool) -> Step[State, Reading]:
-    """`readFromStorage`: storage completes or fails a read; the expected read count is taken now, once for all entries.
+    """`RangeEntryCacheImpl.readFromStorage`: storage completes or fails a read. A read of a deleted ledger fails.
 
-    A read of a deleted ledger always fails.
+    All its entries get one expected read count, which is determined now.
     """
     read = next((r for r in s.caches.reads if r.number == storage_read), None)
     if read is None:
@@ -302,8 +305,8 @@ def complete_storage_read(cfg: Config, s: State, storage_read: int, success: boo
 def expected_read_count(cfg: Config, s: State, subscription: int, kind: Kind) -> int:
     """Returns the expected read count of the entries that a cursor reads from storage; 0: they are not cached.
 
-    It is the number of active cursors at the cursor's position or before. Without counts it is 1, for the reader, if
-    the entries that this cursor reads are to be cached (`isCacheReadEntry`).
+    It is the number of active cursors at the cursor's position or before. Without counts it is 1 if the entries that
+    this cursor reads are to be cached (`ManagedCursorImpl.isCacheReadEntry`).
     """
     if kind == "replay":
         return 0
@@ -314,12 +317,12 @@ def expected_read_count(cfg: Config, s: State, subscription: int, kind: Kind) ->
 
 @managed_ledger.action
 def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[State, Dispatched]:
-    """`sendMessagesToConsumers`: dispatches the entries of a complete read.
+    """`PersistentDispatcherMultipleConsumers.sendMessagesToConsumers`: dispatches the entries of a complete read.
 
-    They are discarded, and the cursor is rewound, if the read was cancelled or no consumer is connected. With
-    `replay_order` "new_first", a Key_Shared read is not sent if the replay queue has a new first entry since the read
-    began: entries of a normal read are put back for replay, and those of a replay read are discarded and stay in the
-    replay queue.
+    If the read was cancelled or no consumer is connected, the entries are discarded and the cursor is rewound. With
+    `replay_order` "new_first", a Key_Shared read is not sent if the replay queue has an earlier first entry than when
+    the read began: entries of a normal read are put back for replay, those of a replay read are discarded and stay in
+    the replay queue.
     """
     sub = s.subscriptions[subscription]
     read = read_of(sub, kind)
@@ -354,7 +357,7 @@ def release(cfg: Config, s: State, subscription: Name) -> Step[State, Position]:
 
 @managed_ledger.action
 def acknowledge(cfg: Config, s: State, subscription: Name, position: Position) -> Step[State, None]:
-    """`asyncDelete`: acknowledges an entry that a consumer holds, or that waits in the replay queue."""
+    """`ManagedCursorImpl.asyncDelete`: acknowledges an entry that a consumer or the replay queue holds."""
     sub = s.subscriptions[subscription]
     holder = next((c for c in sub.consumers if position in c.pending), None)
     if holder is not None:
@@ -367,7 +370,7 @@ def acknowledge(cfg: Config, s: State, subscription: Name, position: Position) -
 
 @managed_ledger.action
 def mark_delete(cfg: Config, s: State, subscription: Name, position: Position) -> Step[State, None]:
-    """`asyncMarkDelete`: a cumulative ack, or an operator's skip; it may pass the read position."""
+    """`ManagedCursorImpl.asyncMarkDelete`: a cumulative ack, or an operator's skip. It may pass the read position."""
     sub = s.subscriptions[subscription]
     if position <= sub.mark_delete or not exists(s, position):
         return refused(s, "illegal_argument", "the position is acknowledged, or not in the log")
@@ -376,7 +379,7 @@ def mark_delete(cfg: Config, s: State, subscription: Name, position: Position) -
 
 @managed_ledger.action
 def seek(cfg: Config, s: State, subscription: Name, position: Position) -> Step[State, None]:
-    """`resetCursor`: disconnects all consumers, then moves the cursor, forward or backward."""
+    """`PersistentSubscription.resetCursor`: disconnects all consumers, then moves the cursor, forward or backward."""
     if not exists(s, position) and position != Position(*s.ledgers[-1]):
         return refused(s, "illegal_argument", "the position is not in the log, nor its end")
     for each in s.subscriptions[subscription].consumers:
@@ -391,7 +394,7 @@ def seek(cfg: Config, s: State, subscription: Name, position: Position) -> Step[
 
 @managed_ledger.action
 def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
-    """`checkBackloggedCursors`: activates cursors that have consumers and a small backlog, deactivates the others.
+    """`PersistentTopic.checkBackloggedCursors`: activates cursors with consumers and a small backlog, and no others.
 
     With counts it is not run.
     """
@@ -408,7 +411,7 @@ def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
 
 @managed_ledger.action
 def check_cursors_to_cache_entries(cfg: Config, s: State) -> Step[State, None]:
-    """`checkCursorsToCacheEntries`: marks cursors with a large backlog like that of others; their reads are cached.
+    """`ManagedLedgerImpl.checkCursorsToCacheEntries`: marks cursors that have a large backlog, similar to others'.
 
     With counts it is not run.
     """
@@ -426,14 +429,14 @@ def check_cursors_to_cache_entries(cfg: Config, s: State) -> Step[State, None]:
 
 @managed_ledger.action
 def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
-    """`doCacheEviction`: the periodic task; returns the number of evicted entries."""
+    """`RangeEntryCacheManagerImpl.doCacheEviction`: the periodic task. Returns the number of evicted entries."""
     caches, evicted = entry_cache.do_cache_eviction(cache_config(cfg, s.ledgers), s.caches)
     return s._replace(caches=caches), evicted
 
 
 @managed_ledger.action
 def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
-    """`doEvictToWatermarkWhenOverThreshold`: the task that an insertion into the cache triggered."""
+    """`RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`: the task that an insertion triggered."""
     caches, evicted = entry_cache.run_eviction_task(cache_config(cfg, s.ledgers), s.caches)
     return (s, evicted) if caches is s.caches else (s._replace(caches=caches), evicted)
 

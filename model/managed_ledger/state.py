@@ -31,7 +31,7 @@ class Config(NamedTuple):
     entry_keys: tuple[int, ...] = (0, 1)
     #: whether the topic is a shadow topic (`ShadowManagedLedgerImpl`)
     shadow_topic: bool = False
-    #: whether an eviction task runs in the step that triggers it or later
+    #: immediate: an eviction task runs in the step that triggers it. queued: it is a later step
     eviction_task: Literal["immediate", "queued"] = "queued"
 
     #: whether entries have expected read counts, and cursors are active while they have consumers (PIP-430). Below,
@@ -68,11 +68,11 @@ class Config(NamedTuple):
     #: without counts: entries that a cursor reads from storage are cached if at least this many cursors, itself
     #: included, have a backlog similar to its own (`max_backlog_between`); 0: never
     min_backlog_cursors: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogCursorsForCaching", 0)] = 0
-    #: without counts: and if the cursor's own backlog is larger than this
+    #: without counts: and only if the cursor's own backlog is larger than this
     min_backlog_entries: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogEntriesForCaching", 1000)] = (
         1000
     )
-    #: without counts: a similar backlog differs from the cursor's by at most this
+    #: without counts: the largest difference of two similar backlogs
     max_backlog_between: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBacklogBetweenCursorsForCaching", 1000)
     ] = 1000
@@ -151,7 +151,7 @@ class ReadEntry(NamedTuple):
 class Read(NamedTuple):
     """A read of a dispatcher, from its start until its entries are dispatched."""
 
-    requests: tuple[int, ...]  # requests to the entry cache that are not complete: one, or one for each replayed entry
+    requests: tuple[int, ...]  # incomplete requests to the entry cache: one, or one for each entry of a replay read
     entries: tuple[ReadEntry, ...]  # of complete requests, by position
     #: shouldRewindBeforeReadingOrReplaying: the cursor will be rewound when the read is complete; its entries are
     #: discarded, those of a replay read only with `discards_old_replay_read`
