@@ -20,10 +20,13 @@ Decisions: see the rules of `Config` and `fuzz/defects/ownership_channel.toml`. 
 removed by a forced Init record with the next version. A tombstone has no version; after it, versions restart at 1, and
 a late record from before the tombstone can be accepted.
 
-Simplifications, under every profile: the Free record of a forced unload is forced, and so is removed at once
-(`handleReleaseEvent` writes it without force, and the monitor removes it); a pending unload completes at a Deleted or a
-forced Free record (`UnloadManager` waits for the removal); a broker that begins to shut down resigns as leader and
-accepts no unload or split (`disableBroker` resigns last; a channel in state Disabled still publishes).
+Simplifications, under every profile:
+  * The Free record of a forced unload is forced, so the source removes it at once. Pulsar writes it without force
+    (`handleReleaseEvent`), and the monitor removes it later.
+  * A pending unload completes at a Deleted or forced Free record. `UnloadManager` waits until the record is removed.
+  * A broker that begins to shut down resigns as leader, and rejects unloads and splits. `disableBroker` resigns last,
+    and a channel in state Disabled still publishes.
+  * `recovery.py` has two more.
 
 Not modelled: topics and clients (see `model/bundle_transfer`); time (a timeout may fire in any step); the choice of a
 broker by load; two leaders; compaction (a jump reads to the end of the log); `ServiceUnitStateTableViewSyncer`.

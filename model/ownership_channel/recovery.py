@@ -7,9 +7,11 @@ monitor     the leader schedules clean-ups of brokers that its view names and th
             records that have been in flight for too long, and removes old Free and Deleted records
 shutdown    the channel is disabled; the broker runs a clean-up of itself, then stops
 
-Simplifications, under every profile: a broker that registers stops a clean-up of itself at other brokers, also if it
-runs (`handleBrokerCreationEvent` cancels only one that has not started); the monitor schedules clean-ups of both
-brokers of a record (`monitorOwnerships`: of the source first, of the destination in its next run).
+Simplifications, under every profile:
+  * When a broker registers, other brokers cancel their clean-ups of it, also running ones. `handleBrokerCreationEvent`
+    cancels only a clean-up that has not started.
+  * The monitor schedules clean-ups of both brokers of a record. `monitorOwnerships` schedules that of the source, and
+    in its next run that of the destination.
 """
 
 from __future__ import annotations

@@ -98,7 +98,10 @@ class Cache:
         return found
 
     def connect(self, topic: int, cursor: int, position: int) -> None:
-        """A cursor gets its first consumer, and becomes active unless its backlog is too large."""
+        """A cursor gets its first consumer, and becomes active unless its backlog is too large.
+
+        Before PIP-430, a broker activates an inactive cursor only in the task that runs once a minute.
+        """
         self.active(topic)
         self.positions[topic][cursor] = position
         self._activate(topic, cursor)
