@@ -21,12 +21,13 @@ queue, limits of records.
 
 Not modelled: the interval between writes (a write may start at any time), several writes in flight, record sizes in
 bytes, properties of the cursor, pending acks of transactions (`model/pending_acks`), and the client, which groups the
-acks of a batch. An ack of a position before the last entry where no entry is, such as one after the end of a closed
-ledger, is rejected in every profile. An ack set that acknowledges nothing is not stored here; the shipped cursor stores
-it. Ack sets of entries that the mark-delete position passes are dropped at once here; the shipped cursor keeps them
-until its next write. The mark-delete position stays at an entry where Pulsar moves it to (next ledger, -1): at a
-rollover, if the cursor has caught up (`maybeUpdateCursorBeforeTrimmingConsumedLedger`), and, on the master branch, when
-`asyncMarkDelete` reaches the last entry of a closed ledger.
+acks of a batch. A pending reset does not keep out further resets and cumulative acks; `ManagedCursorImpl` rejects both
+until the reset completes (`resetCursorInProgress`). An ack of a position before the last entry where no entry is, such
+as one after the end of a closed ledger, is rejected in every profile. An ack set that acknowledges nothing is not
+stored here; the shipped cursor stores it. Ack sets of entries that the mark-delete position passes are dropped at once
+here; the shipped cursor keeps them until its next write. The mark-delete position stays at an entry where Pulsar moves
+it to (next ledger, -1): at a rollover, if the cursor has caught up (`maybeUpdateCursorBeforeTrimmingConsumedLedger`),
+and, on the master branch, when `asyncMarkDelete` reaches the last entry of a closed ledger.
 """
 
 from __future__ import annotations

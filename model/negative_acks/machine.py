@@ -29,7 +29,8 @@ Differences from the shipped clients (each a rule of `Config`; see the table of 
 
 Not modelled: the tracker's lock, and the time between the removal of the due buckets and the call of
 `redeliverUnacknowledgedMessages`; the consumer (it redelivers all messages unless the subscription is Shared or
-Key_Shared; dead-letter topic; lost connections); ack timeout (`UnAckedMessageTracker`).
+Key_Shared; dead-letter topic; lost connections; the Go consumer without a backoff, and the C++ consumer since
+apache/pulsar-client-cpp#604, nack each chunk of a chunked message); ack timeout (`UnAckedMessageTracker`).
 """
 
 from __future__ import annotations
