@@ -98,7 +98,8 @@ class Subscription:
         self.cursor = cursor
         self.consumers: list[Consumer] = []
         self.replay: list[int] = []  # numbers of entries, ascending
-        self.redeliveries: dict[int, int] = {}  # number of an entry -> its redelivery count
+        #: number of an entry -> its redelivery count; Pulsar has counts only on Shared and Key_Shared
+        self.redeliveries: dict[int, int] = {}
         self.corrupt = 0  # how many of the next deliveries get a wrong checksum, by order
         self.corrupted: list[int] = []  # numbers of the entries that were delivered with a wrong checksum
         self.ack_words: list[int] = []  # the ack set of the next delivery, by order; empty: the cursor's

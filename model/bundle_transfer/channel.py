@@ -118,9 +118,9 @@ def sent_to_all(s: State, broker: int, command: Command) -> State:
 
 @bundle_transfer.action
 def publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
-    """`handleReleaseEvent`, `handleAssignEvent`: a broker appends the record of its duty.
+    """`ServiceUnitStateChannelImpl.handleReleaseEvent`, `handleAssignEvent`: a broker appends the record of its duty.
 
-    Returns whether readers accept the record; the broker does not learn this.
+    Returns whether readers accept the record; the broker is not informed.
 
     prepare   the destination appends Releasing, once it has prepared every topic (V1b, V2)
     release   the source appends Assigning (V4: Owned), once it has closed the ledger of every topic

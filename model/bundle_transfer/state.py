@@ -213,7 +213,9 @@ bundle_transfer = Machine(
     start,
     source="PIP-307, reviewed as PIP-281 (apache/pulsar#20748), over PIP-192",
     java={
-        "ServiceUnitStateChannelImpl": "handleEvent doCleanup monitorOwnerships publishUnloadEventAsync",
+        "ServiceUnitStateChannelImpl": (
+            "handleEvent handleReleaseEvent handleAssignEvent doCleanup monitorOwnerships publishUnloadEventAsync"
+        ),
         "ServerCnx": "handleSend handleProducer handleSubscribe handleLookup",
         "BrokerService": "loadOrCreatePersistentTopic",
         "PersistentTopic": "close",

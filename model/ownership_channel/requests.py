@@ -201,11 +201,11 @@ def notify(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[
 
 @ownership_channel.action
 def finish(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[State, str]:
-    """A handler ends: it writes the next record of the bundle. Returns the state of that record.
+    """`ServiceUnitStateChannelImpl.handleAssignEvent`, `handleReleaseEvent`: a handler ends and writes the next record.
 
-    Models `handleAssignEvent`, `handleReleaseEvent`, `handleSplitEvent`, `handleFreeEvent` and `handleDeleteEvent`. The
-    handler of Splitting takes two steps. The first one writes the halves and splits the bundle in the namespace, which
-    needs a session. The second one writes the next record of the split bundle.
+    So do `handleFreeEvent`, `handleDeleteEvent` and `handleSplitEvent`, which takes two steps. The first one writes the
+    halves and splits the bundle in the namespace, which needs a session. The second one writes the next record of the
+    split bundle. Returns the state of the record.
     """
     tasks = s.brokers[broker].tasks
     if task >= len(tasks):

@@ -103,6 +103,7 @@ ownership_channel = Machine(
     java={
         "ServiceUnitStateChannelImpl": (
             "getOwnerAsync publishUnloadEventAsync publishSplitEventAsync "
+            "handleAssignEvent handleReleaseEvent handleFreeEvent handleDeleteEvent handleSplitEvent "
             "handleExisting handleMetadataSessionEvent monitorOwnerships "
             "overrideOwnership"
         ),
