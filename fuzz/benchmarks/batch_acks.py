@@ -19,7 +19,7 @@ from model.batch_acks.machine import Ack
 from model.batch_acks.state import Config, start
 from model.positions import Position
 
-#: Entries of the two rows, messages of an entry, and acks of one measurement.
+#: Entries of the two benchmarks, messages of an entry, and acks of one measurement.
 FEW, MANY, MESSAGES, ACKS = 10_000, 100_000, 10, 20_000
 #: The model is slow, so it gets fewer acks.
 _ACKS_OF_MODEL = 300
@@ -59,7 +59,7 @@ def implementation_seconds(entries: int, given: list[tuple[Ack, ...]]) -> float:
 
 
 def model_seconds(entries: int, given: list[tuple[Ack, ...]]) -> float:
-    """Returns the seconds that the model takes for further acks after the given ones."""
+    """Returns the seconds that the model takes for `_ACKS_OF_MODEL` further acks, after the given ones."""
     cfg = config(entries)
     cursor = BatchAcks(cfg)
     for acks in given:
@@ -75,7 +75,7 @@ def model_seconds(entries: int, given: list[tuple[Ack, ...]]) -> float:
 
 
 def speed(entries: int) -> Callable[[], Measured]:
-    """Returns the measurement of a row: acks per second, median of the repetitions."""
+    """Returns the measurement with this many entries: acks per second, median of the repetitions."""
 
     def run() -> Measured:
         given = acknowledgements(entries, ACKS)

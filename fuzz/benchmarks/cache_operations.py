@@ -1,7 +1,7 @@
 """Operations a second of our range caches, beside well-known Python caches on the same stream of adds and reads.
 
 Producers add entries, and subscriptions read them at constant lags. A missing entry is added again. All caches have
-room for the same number of entries, and evict. Ours also knows sizes, timestamps and expected reads.
+room for the same number of entries, and evict. Our caches also keep sizes, timestamps and expected reads.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from model.positions import Position
 from model.range_cache import Config
 
 TOPICS, ENTRIES, FAN_OUT, LAG, CAPACITY = 4, 10_000, 5, 300, 4_000
-#: A stream: whether the entry is added or read, its topic and number.
+#: For each operation: whether it is an add (otherwise a read), the entry's topic and the entry's number.
 Stream = list[tuple[bool, int, int]]
 
 
 def stream() -> Stream:
-    """Adds in turn, each entry then read by every subscription; reader i is i * LAG adds behind."""
+    """Adds to the topics in turn. After each add, the topic's subscriptions read; the i-th is i * LAG adds behind."""
     events: Stream = []
     for at in range(ENTRIES):
         for topic in range(TOPICS):
@@ -51,7 +51,7 @@ def ours(events: Stream) -> float:
 
 
 def mapping(make: Callable[[], Any]) -> Callable[[Stream], float]:
-    """Operations a second of a cache that is a mapping."""
+    """Returns a measurement of the operations a second of a cache that `make` makes, which is a mapping."""
 
     def run(events: Stream) -> float:
         cache = make()
@@ -79,11 +79,11 @@ def memoised(events: Stream) -> float:
 
 
 def of(module: str, name: str, *arguments: Any) -> Callable[[], Any]:
-    """Makes a library's cache."""
+    """Returns a function that makes a cache: the class of a module, with the capacity and further arguments."""
     return lambda: getattr(importlib.import_module(module), name)(CAPACITY, *arguments)
 
 
-#: name -> module and measurement of each library; those that are not installed have no benchmark.
+#: Name of the benchmark -> module and measurement of a library. A library that is not installed has no benchmark.
 LIBRARIES: dict[str, tuple[str, Callable[[Stream], float]]] = {
     "functools_lru_cache": ("functools", memoised),
     "cachetools_lru": ("cachetools", mapping(of("cachetools", "LRUCache"))),
@@ -95,7 +95,7 @@ LIBRARIES: dict[str, tuple[str, Callable[[Stream], float]]] = {
 
 
 def beside(library: Callable[[Stream], float]) -> Measured:
-    """Ours and a library's."""
+    """Measures our caches and a library's on the same stream."""
     events = stream()
     value, baseline = in_turns(lambda: ours(events), lambda: library(events))
     return Measured(value, baseline, value / baseline)

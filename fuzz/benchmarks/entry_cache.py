@@ -19,7 +19,7 @@ READERS, DISTANCE, BATCH, ENTRIES = 50, 7, 100, 2_000
 
 
 def bisected(reads: int) -> float:
-    """Returns the seconds of lookups by bisection among this number of outstanding reads."""
+    """Returns the seconds of `_LOOKUPS` lookups by bisection among this number of outstanding reads."""
     joinable = JoinableReads()
     for i in range(reads):
         joinable.add(OutstandingRead(i, PendingRequest(0, 0, 0, 1, 1), 10 * i, 10 * i + 5))
@@ -31,7 +31,10 @@ def bisected(reads: int) -> float:
 
 
 def scanned(reads: int) -> float:
-    """Returns the seconds of lookups by a scan of this number of outstanding reads, as in `PendingReadsManager`."""
+    """Returns the seconds of `_LOOKUPS` lookups by a scan of this number of reads, as in `PendingReadsManager`.
+
+    Makes a thirtieth of the lookups, and extrapolates.
+    """
     outstanding = tuple(StorageRead(i, 0, 0, 1, 10 * i, 10 * i + 5, 1, True, (1,)) for i in range(reads))
     started = time.perf_counter()
     for i in range(_LOOKUPS // 30):
@@ -50,7 +53,10 @@ def joining() -> Measured:
 
 
 def entries_from_storage(sharing: bool) -> int:
-    """Returns the number of entries that storage delivers to catch-up readers; it answers after all have requested."""
+    """Returns the number of entries that storage reads for catch-up readers, with shared reads or without.
+
+    Storage answers after all readers have requested.
+    """
     implementation = EntryCaches(Config(caches=1, stored=(Stored(0, 1, (100,) * ENTRIES),)))
     delivered = 0
     for first in range(0, ENTRIES - BATCH - READERS * DISTANCE, BATCH):

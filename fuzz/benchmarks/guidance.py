@@ -1,13 +1,13 @@
 """Whether guidance helps: steps to kill with a kind of guidance and without, over mutants and random seeds.
 
     weights      actions are not equally likely
-    situations   their weights change with the situation
-    swarms       a trace may draw other weights: it does less, and goes deeper
+    situations   the weights of actions depend on the situation
+    swarms       a trace may draw other weights: it has fewer kinds of actions, and more of each
     corpus       a trace may begin with an earlier trace that reached a new abstract state
 
-A kind is kept only where it helps; a subject's `guidance` says which are, and why. Steps are counted, not seconds: they
-are the same on every machine. Each seeded bug, of the implementation or of the specification, counts with its median
-over the seeds.
+A kind is kept only where it helps; a subject's `guidance` says which kinds it keeps, and why. Steps are counted, not
+seconds, because they are the same on every machine. Each seeded bug, of the implementation or of the model, counts with
+its median over the seeds.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from fuzz.seeding import mutants_of, seed_bug
 from fuzz.subject import Subject, find_profile
 from fuzz.target import Target
 
-#: First seeds of the hunts for one bug.
+#: For each seeded bug, its first traces' seeds: a hunt runs consecutive seeds from each of these on.
 SEEDS = tuple(range(0, 10_000_000, 1_000_000))
-#: A hunt that takes more steps than this counts as that many.
+#: The largest number of steps of a hunt; a hunt that does not kill the bug counts with it.
 MOST_STEPS = 200_000
-#: Processor time after which a trace hangs. A bug that hangs costs this once for each seed.
+#: Seconds of processor time after which a trace counts as a hang, which kills the bug.
 _HANG_SECONDS = 0.2
-#: How often a trace begins as one of the corpus, once there is one.
+#: The probability that a trace begins as one of the corpus, if the corpus is not empty.
 _FROM_CORPUS = 0.5
 
 
@@ -46,13 +46,14 @@ class Effect(NamedTuple):
     with_it: float
     without: float
     ratio: float  # geometric mean over the bugs of without / with: above one, it helps
-    missed_with_it: int  # bugs that took more than the most steps
+    missed_with_it: int  # bugs that took MOST_STEPS
     missed_without: int
 
 
-#: A subject without one kind of guidance, and whether a corpus is used.
+#: How a subject is changed, and whether a corpus is used.
 Variant = tuple[Callable[[Subject], Subject], bool]
 
+#: Each kind of guidance: the variants with it and without.
 KINDS: dict[str, tuple[Variant, Variant]] = {
     "weights": ((lambda s: s, False), (lambda s: replace(s, weights={}, swarms={}, in_situation={}), False)),
     "situations": ((lambda s: s, False), (lambda s: replace(s, in_situation={}), False)),
@@ -62,7 +63,7 @@ KINDS: dict[str, tuple[Variant, Variant]] = {
 
 
 def effect(subject: str, kind: str, seeds: tuple[int, ...] = SEEDS) -> Effect:
-    """Measures one kind of guidance on the seeded bugs of an implementation. Cost: up to minutes."""
+    """Measures a kind of guidance on the seeded bugs of a component under `reference`. Cost: up to minutes."""
     bugs = [m for m in mutants_of(subject) if m.profile == "reference"]
     with_it, without = [
         [median_steps(vary(seed_bug(bug)), is_of_model(bug), grows, seeds) for bug in bugs]
@@ -75,7 +76,7 @@ def effect(subject: str, kind: str, seeds: tuple[int, ...] = SEEDS) -> Effect:
 
 
 def kinds_of(subject: Subject) -> list[str]:
-    """The kinds of guidance that a subject has, and the corpus, which every one can have."""
+    """The kinds of guidance that a subject has, and `corpus`, which every subject can have."""
     has = {"weights": subject.weights, "situations": subject.in_situation, "swarms": subject.swarms, "corpus": True}
     return [kind for kind in KINDS if has[kind]]
 
@@ -86,7 +87,10 @@ def median_steps(subject: Subject, of_model: bool, grows: bool, seeds: tuple[int
 
 
 def steps_to_kill(subject: Subject, of_model: bool, grows: bool, seed: int) -> int:
-    """Steps until a seeded bug is killed, in traces from a first seed on. Only properties judge a bug of the model."""
+    """Steps until a seeded bug is killed, in traces from a first seed on; at most MOST_STEPS.
+
+    `grows`: whether a corpus is used. Only properties can kill a bug of the model (`of_model`).
+    """
     profile, taken, corpus = find_profile(subject, "reference"), 0, _Corpus(subject, of_model, seed)
     while taken < MOST_STEPS:
         run = corpus.next_run(profile, seed, grows)

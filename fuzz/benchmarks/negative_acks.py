@@ -17,7 +17,7 @@ _TURNS = 3
 
 
 class Nested:
-    """The structure of PIP-393: bucket, ledger, bitmap; a run visits buckets in order."""
+    """The structure of PIP-393: bucket -> ledger -> bitmap of entries."""
 
     def __init__(self) -> None:
         self.buckets: dict[int, dict[int, Any]] = {}
@@ -33,13 +33,13 @@ class Nested:
         bitmap.add(entry)
 
     def take(self, limit: int) -> list[tuple[int, list[tuple[int, list[int]]]]]:
-        """Removes and returns all buckets up to a time."""
+        """Removes and returns all buckets up to a time, ascending: time, and ledgers with their entries."""
         due = sorted([time for time in self.buckets if time <= limit])
         return [(time, [(ledger, list(b)) for ledger, b in sorted(self.buckets.pop(time).items())]) for time in due]
 
 
 def seconds(make: Callable[[], Any], given: list[tuple[int, int, int]], *, redeliver: bool) -> float:
-    """Returns the seconds to add all entries, or to remove them bucket by bucket."""
+    """Returns the seconds to add all entries, or, with `redeliver`, to remove them bucket by bucket."""
     structure = make()
     started = time.perf_counter()
     for bucket, ledger, entry in given:
@@ -58,7 +58,7 @@ def seconds(make: Callable[[], Any], given: list[tuple[int, int, int]], *, redel
 
 
 def speed(row: Row, *, redeliver: bool) -> Callable[[], Measured]:
-    """Entries per second, against the structure of PIP-393."""
+    """Returns the measurement of a row: entries per second, against the structure of PIP-393."""
 
     def run() -> Measured:
         given = list(nacks(row._replace(nacks=COUNT)))

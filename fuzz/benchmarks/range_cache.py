@@ -1,4 +1,4 @@
-"""What an eviction pass costs: what it evicts, whatever the number of caches."""
+"""Benchmarks of eviction: the cost of a pass against the number of caches."""
 
 from __future__ import annotations
 
@@ -16,51 +16,52 @@ from model.positions import Position
 FEW, MANY = 10, 10_000
 #: Entries in all caches together, and how many of them have expired.
 ENTRIES, EXPIRED = 20_000, 2_000
+#: Number of measurements of `growth`, and of `cycle`.
 _TURNS, _CYCLES = 15, 5
 #: Numbers of topics for which a cycle is measured.
 TOPICS = (10, 100, 1_000, 10_000, 100_000)
 
 
 def central_pass(caches: int) -> float:
-    """Seconds of one time pass over the central queue, evicting the same number of entries."""
-    body = RangeCaches(range_cache.Config(caches=caches))
+    """Seconds of processor time of one time pass over the central queue, which evicts EXPIRED entries."""
+    central = RangeCaches(range_cache.Config(caches=caches))
     for i in range(ENTRIES):
         if i == EXPIRED:
-            body.advance(10)
-        body.put(i % caches, Position(1, i // caches), 100, 0)
+            central.advance(10)
+        central.put(i % caches, Position(1, i // caches), 100, 0)
     started = time.process_time()
-    removed = body.time_pass(10)
+    removed = central.time_pass(10)
     seconds = time.process_time() - started
     assert removed.entries == EXPIRED, removed
     return seconds
 
 
 def legacy_round(caches: int) -> float:
-    """Seconds of one round of the time passes before the central queue: every cache is asked."""
-    body = LegacyCaches(legacy_cache.Config(caches=caches))
+    """Seconds of processor time of one legacy time pass over each cache; together they evict EXPIRED entries."""
+    legacy = LegacyCaches(legacy_cache.Config(caches=caches))
     for i in range(ENTRIES):
-        body.put(i % caches, Position(1, i // caches), 100, 0 if i < EXPIRED else 10)
+        legacy.put(i % caches, Position(1, i // caches), 100, 0 if i < EXPIRED else 10)
     started = time.process_time()
-    removed = [body.time_pass(cache, 9) for cache in range(caches)]
+    removed = [legacy.time_pass(cache, 9) for cache in range(caches)]
     seconds = time.process_time() - started
     assert sum(r.entries for r in removed) == EXPIRED
     return seconds
 
 
 def growth(cost: Callable[[int], float]) -> float:
-    """How many times as much a pass over many caches costs as one over few; medians of runs in turns."""
+    """The median cost with MANY caches divided by the median cost with FEW, measured alternately."""
     pairs = [(cost(MANY), cost(FEW)) for _ in range(_TURNS)]
     return statistics.median(p[0] for p in pairs) / statistics.median(p[1] for p in pairs)
 
 
 def eviction() -> Measured:
-    """The growth of a pass from 10 to 10,000 caches, central queue against the passes before it."""
+    """The growth of the cost from FEW to MANY caches: of the central queue's pass, against legacy passes."""
     ours, before = growth(central_pass), growth(legacy_round)
     return Measured(ours, before, before / ours)
 
 
 def cycle(caches: int) -> Measured:
-    """Microseconds of an eviction cycle over these topics, by the central queue and by the passes before it."""
+    """Microseconds of an eviction cycle over this number of caches: of the central queue, against legacy passes."""
     pairs = [(central_pass(caches), legacy_round(caches)) for _ in range(_CYCLES)]
     ours, before = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
     return Measured(ours, before, before / ours)

@@ -1,8 +1,8 @@
 """Benchmarks: our code and a baseline, measured in the same run.
 
-Machines are shared and noisy, so a number alone says little: ours and the baseline take turns, and the medians
-are compared. `ratio` is ours over the baseline, so that more is better; for work and memory it is the baseline
-over ours. This module has the benchmarks of the engines; the other modules of the package have those of components.
+Machines are shared and noisy, so a number alone says little: our code and the baseline take turns, and the medians are
+compared. `ratio` is our value over the baseline, or, for work and memory, the baseline over our value: more is better.
+This module has the benchmarks of the engines; the other modules of the package have those of components.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from fuzz.target import Target
 from fuzz.trace.parallel import processes_for, replay_files, replay_share
 from model.machine import BadValue
 
-#: How often ours and the baseline take turns.
+#: How often our code and the baseline are measured.
 _TURNS = 3
 _LOCKSTEP_SECONDS = 3.0
-#: The scope on which we and TLC are compared.
+#: The scope on which the explorer and TLC are compared.
 _SCOPE = "ci"
 _RECORDINGS = Path("tests/recordings")
 
 
 class Measured(NamedTuple):
-    """Ours and the baseline, in the benchmark's unit, and their ratio: above 1 if ours is better."""
+    """Our value and the baseline, in the benchmark's unit, and their ratio: above 1 if our value is better."""
 
     value: float
     baseline: float
@@ -67,8 +67,8 @@ class Point(NamedTuple):
     """A point of a line in a plot: a measured result at some x."""
 
     x: float
-    result: str
-    column: str = "value"  # or baseline
+    result: str  # the name of the benchmark
+    column: str = "value"  # or `baseline`
 
 
 class Line(NamedTuple):
@@ -79,7 +79,7 @@ class Line(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """A plot of some results, with logarithmic axes; `plots` of a module of the package has its plots."""
+    """A plot of some results, with logarithmic axes. A module of the package may list its plots in `plots`."""
 
     title: str
     about: str
@@ -110,14 +110,17 @@ def benchmarks() -> list[Benchmark]:
 
 
 def of_components() -> list[ModuleType]:
-    """The modules of `fuzz/benchmarks/`, by name."""
+    """The other modules of `fuzz/benchmarks/` that have `benchmarks`, ordered by name."""
     names = sorted(m.name for m in pkgutil.iter_modules(fuzz.benchmarks.__path__))
     modules = [importlib.import_module(f"fuzz.benchmarks.{name}") for name in names]
     return [module for module in modules if hasattr(module, "benchmarks") and module.__name__ != __name__]
 
 
 def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:
-    """Runs the benchmarks whose names start with a given name, or all. Raises BadValue if there is none."""
+    """Runs the benchmarks whose names start with one of `names`, without names all. Returns a row for each.
+
+    Raises BadValue if there is no such benchmark, or if one cannot run here.
+    """
     known = benchmarks()
     chosen = [b for b in known if not names or any(b.name.startswith(n) for n in names)]
     if not chosen:
@@ -131,7 +134,7 @@ def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:
 
 
 def in_turns(ours: Callable[[], float], baseline: Callable[[], float], turns: int = _TURNS) -> tuple[float, float]:
-    """The medians of two measurements that take turns."""
+    """The medians of two measurements, each made `turns` times, alternately."""
     pairs = [(ours(), baseline()) for _ in range(turns)]
     return statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs)
 
@@ -151,6 +154,7 @@ def _lockstep(subject: Subject) -> Benchmark:
 
 
 def _fast_steps(subject: Subject) -> float:
+    """Steps a second of lockstep, after a block of traces that is not measured."""
     lockstep = Lockstep(Target(subject, find_profile(subject, "reference")))
     for seed in range(BLOCK):
         lockstep.run(seed)
@@ -162,7 +166,7 @@ def _fast_steps(subject: Subject) -> float:
 
 
 def _hypothesis_steps(subject: Subject) -> float:
-    """Steps a second of a rule machine, whose runs have as many steps as a trace; without shrinking."""
+    """Steps a second of a rule machine, without shrinking. Its runs have as many steps as a trace."""
     from hypothesis import HealthCheck, Phase, settings
     from hypothesis.stateful import run_state_machine_as_test
 
@@ -196,7 +200,7 @@ def _hypothesis_steps(subject: Subject) -> float:
 # ---- exploring ----------------------------------------------------------------------------------------
 
 
-#: The program of our process, which imports no more than an exploration needs.
+#: The program of the explorer's process. It imports no more than an exploration needs.
 _EXPLORER = """
 import sys
 from fuzz.explore.search import bounded, explore
@@ -209,7 +213,7 @@ print(explore(space, implementation=checked == "checked", properties=checked == 
 
 
 def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
-    """Distinct states a second on the same scope: a process each, from its start to its end."""
+    """Distinct states a second of the explorer and of TLC on the same scope, each from the start of its process."""
     name = f"explore.{subject.name}" + (".checked" if checked else "")
     ours = "with all properties, and every transition on the implementation" if checked else "states only"
     theirs = "its invariants too" if checked else "states only"
@@ -223,7 +227,7 @@ def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
 
 
 def _explored_speed(subject: Subject, checked: bool) -> float:
-    """Distinct states a second of ours, Python's start included, as TLC's includes Java's."""
+    """Distinct states a second of the explorer, with the start of Python."""
     root = str(Path(fuzz.benchmarks.__path__[0]).parents[1])
     paths = os.pathsep.join(each for each in (os.environ.get("PYTHONPATH"), root) if each)
     command = [sys.executable, "-c", _EXPLORER, subject.name, _SCOPE, "checked" if checked else "bare"]
@@ -233,6 +237,7 @@ def _explored_speed(subject: Subject, checked: bool) -> float:
 
 
 def _tlc_speed(subject: Subject, checked: bool) -> float:
+    """Distinct states a second of TLC, with the start of Java. Raises BadValue if TLC does not succeed."""
     from fuzz.explore.search import bounded
     from fuzz.tlc.module import ALWAYS, Twin, read_module
     from fuzz.tlc.process import SUCCESS, Job, run_tlc
@@ -283,12 +288,13 @@ def _campaign() -> Measured:
 
 
 def _traces_for(specs: tuple[Spec, ...], seconds: float) -> float:
-    """The number of traces that take a worker that many seconds, if every spec has as many."""
+    """The number of traces of each spec that take one worker `seconds` in all."""
     parts = [run_task(Task(spec, 0, 4 * BLOCK)) for spec in specs]
     return seconds / sum(p.seconds / p.traces for p in parts)
 
 
 def _on_spark(specs: tuple[Spec, ...], workers: SparkWorkers, speed: dict[str, float], traces: int) -> float:
+    """Steps a second of a campaign on Spark with `traces` of each spec."""
     with tempfile.TemporaryDirectory() as folder:
         store, plan = LocalStore(Path(folder)), Plan(specs, 0)
         started = time.perf_counter()
@@ -299,6 +305,7 @@ def _on_spark(specs: tuple[Spec, ...], workers: SparkWorkers, speed: dict[str, f
 
 
 def _in_pool(specs: tuple[Spec, ...], pool: ProcessPoolExecutor, jobs: int, traces: int) -> float:
+    """Steps a second of the same traces in a process pool with `jobs` processes."""
     size = max(BLOCK, round(traces / (3 * jobs) / BLOCK) * BLOCK)
     tasks = [Task(spec, first, min(size, traces - first)) for first in range(0, traces, size) for spec in specs]
     started = time.perf_counter()
@@ -310,7 +317,7 @@ def _in_pool(specs: tuple[Spec, ...], pool: ProcessPoolExecutor, jobs: int, trac
 
 
 def _replay() -> Measured:
-    """Operations of all recordings a second: everything checked, against reading the JSON alone."""
+    """Operations a second of replaying all recordings, against reading their JSON alone."""
     paths = _recordings()
     value, baseline = in_turns(lambda: _replayed(paths), lambda: _read(paths))
     return Measured(value, baseline, value / baseline)
@@ -359,6 +366,7 @@ def _replay_on_spark() -> Measured:
 
 
 def _read(paths: list[Path]) -> float:
+    """Operations a second of reading the JSON of recordings on one core."""
     import gzip
 
     operations, started = 0, time.perf_counter()

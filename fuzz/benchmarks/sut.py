@@ -1,4 +1,4 @@
-"""Foreign programs: operations a second through a pipe, a trace in a request, against a call in a request."""
+"""Foreign programs: operations a second through a pipe, with a whole trace in a request, against one call in each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _processor_time() -> Measured:
 
 
 def _processor_seconds(run: Callable[[Target], float]) -> float:
-    """The processor time of an operation in both processes, without the start of the program."""
+    """Seconds of processor time of an operation, in both processes together, without the start of the program."""
     rate = 0.0
 
     def spent(seconds: float) -> float:
@@ -65,12 +65,13 @@ def _running() -> Iterator[Target]:
 
 
 def _in_windows(target: Target) -> float:
+    """Operations a second with a trace in each request."""
     hunted = Hunter(target).run(0, None, time.monotonic() + _SECONDS)
     return hunted.steps / hunted.seconds
 
 
 def _in_single_steps(target: Target) -> float:
-    """The same traces, with the same comparisons."""
+    """Operations a second with a call in each request: the same traces, with the same comparisons."""
     steps, seed, started = 0, 0, time.perf_counter()
     while time.perf_counter() - started < _SECONDS:
         plan, _ = plan_trace(target.subject, target.config, seed)

@@ -1,8 +1,8 @@
-"""What real clients are put through: a module for each scenario, found by its file name. Data, no engine.
+"""Scenarios: what brokers and a real client may do in a schedule. A module for each, found by its file name.
 
 To add one, write `fuzz/scenarios/NAME.py` with a `scenario` (`fuzz/client/schedule.py`); `producer.py` is the example:
 
-    settings    of a schedule, each with its domain, the simplest value first: shrinking goes towards the front
+    settings    the settings of a schedule, each with its domain; shrinking prefers values at the front
     begin       starts the brokers (`run.start`) and attaches clients (`run.produce`, `run.subscribe`)
     steps       kinds of steps: a function of the run and arguments, the arguments' domains, a weight. The first kind is
                 in every schedule, of the others each schedule has about half
@@ -12,8 +12,8 @@ To add one, write `fuzz/scenarios/NAME.py` with a `scenario` (`fuzz/client/sched
 
 A step is one or several requests to the brokers (methods of `Ordered` in `fuzz/client/orders.py`, or `do_...` of
 `fuzz/client/broker.py`) and to the client (methods of `fuzz/client/driver.py`), and then waits for its effect
-(`run.sync`, `run.wait`): a step that leaves something in flight does not replay. Nothing sleeps, except where a clock
-of the client is the subject (`run.pause`).
+(`run.sync`, `run.wait`), because a schedule with a command in flight between two steps does not replay. A step does not
+sleep, except in scenarios about a clock of the client (`run.pause`).
 
 `experiments.toml` has single schedules, each with a prediction that is older than its first run.
 

@@ -1,4 +1,4 @@
-"""Contracts of acknowledgements of batches. Messages are entries, by number, and batch indexes."""
+"""Contracts of acknowledgements of batches. A message is the number of an entry, and a batch index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def left_at_brokers(seen: Observed) -> set[Message]:
 
 
 def _shown(messages: list[Message]) -> str:
-    """Some messages for a person."""
+    """Messages as text: the first three, and the number of the others."""
     first = ", ".join(f"entry {entry} index {index}" for entry, index in messages[:3])
     return f"{first} and {len(messages) - 3} more" if len(messages) > 3 else first
 
@@ -48,19 +48,23 @@ def acknowledgement_by_id_reaches_cursor(seen: Observed) -> str:
 
 
 def _extra(seen: Observed, *, by_id: bool) -> str:
+    """The message about `messages_not_removed`; empty if there are none."""
     extra = messages_not_removed(seen, by_id=by_id)
     return f"still in the backlog: {_shown(extra)}" if extra else ""
 
 
 def messages_not_removed(seen: Observed, *, by_id: bool) -> list[Message]:
-    """The messages that stay in the backlog, of entries with or without acknowledgements by deserialized ids."""
+    """The messages that are left at the brokers, and would not be if all acks had arrived, sorted.
+
+    Only those of entries with acknowledgements by deserialized ids (`by_id`), or only those of the other entries.
+    """
     entries = entries_acknowledged_by_id(seen)
     found = left_at_brokers(seen) - {(entry, index) for entry, index in seen.left}
     return sorted([each for each in found if (each[0] in entries) == by_id])
 
 
 def entries_acknowledged_by_id(seen: Observed) -> set[int]:
-    """The entries with acknowledgements by deserialized ids."""
+    """The entries that the application acknowledged by deserialized ids."""
     return {entry for kind, _, _, _, entry, *_ in seen.calls if kind == "acknowledge_id"}
 
 
@@ -87,7 +91,7 @@ def ack_sets_are_exact(seen: Observed) -> str:
 
 
 def _asked(calls: list[list[Any]], entry: int, until: float) -> set[int]:
-    """The batch indexes of an entry that were acknowledged until then."""
+    """The batch indexes of an entry that calls up to the monotonic time `until` acknowledge."""
     found: set[int] = set()
     for kind, before, _, _, acked, index, _ in calls:
         if acked == entry and before <= until:

@@ -1,4 +1,4 @@
-"""A consumer that acknowledges batches in part: words of ack sets, filtering on redelivery, index acks on and off."""
+"""A consumer that acknowledges batches in part, with index acks and without, and reconnects."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fuzz.scenarios.ack_contracts import (
 
 
 class Application(Batches):
-    """What the application knows: where it has received each message, and what its acknowledgements must leave."""
+    """What the application has received, and which messages its acknowledgements must leave."""
 
     def __init__(self, *, index_acks: bool) -> None:
         super().__init__()
         self.index_acks = index_acks
-        self.places: dict[Message, int] = {}
+        self.places: dict[Message, int] = {}  # message -> its index among those that the consumer has received
         self.pending: list[Message] = []  # received and not acknowledged by the application
 
     def take(self, run: Run, count: int, seconds: float = 0.5) -> list[Message]:
-        """Receives that many messages. Returns them."""
+        """Receives up to `count` messages, each within `seconds`. Returns them."""
         indexes = run.take(count, seconds)
         found = [(entry, max(index, 0)) for _, _, entry, index, _ in run.observed.received[-len(indexes) :] if indexes]
         self.places.update(zip(found, indexes, strict=True))
@@ -34,7 +34,7 @@ class Application(Batches):
         return found
 
     def call(self, run: Run, kind: str, messages: list[Message]) -> None:
-        """Acknowledges messages, and waits until the broker has it."""
+        """Acknowledges messages by the method `kind` (`Driver.call`), and waits until the cursor has the acks."""
         run.call(kind, [self.places[each] for each in messages])
         cumulative = kind.startswith("acknowledge_cumulative")
         for each in messages:
@@ -45,7 +45,7 @@ class Application(Batches):
 
 
 def begin(run: Run) -> None:
-    """A producer of batches and a consumer are attached."""
+    """Attaches a producer of batches and a consumer."""
     size = run.settings["size"]
     run.start()
     run.produce(
@@ -59,12 +59,12 @@ def begin(run: Run) -> None:
 
 
 def subscribe(run: Run) -> None:
-    """The consumer subscribes."""
+    """Subscribes a consumer."""
     run.subscribe(kind=run.settings["kind"], batch_index_ack_enabled=run.application.index_acks)
 
 
 def batch(run: Run) -> None:
-    """A batch is sent and received."""
+    """Sends a batch and receives it."""
     size = run.settings["size"]
     run.send(size)
     run.application.add(size)
@@ -72,7 +72,7 @@ def batch(run: Run) -> None:
 
 
 def some(run: Run, which: str, kind: str) -> None:
-    """Messages of the newest entry are acknowledged one by one: by message, or by deserialized id."""
+    """Acknowledges pending messages of the newest entry that has any, one by one: by message, or by deserialized id."""
     pending = run.application.pending
     newest = [each for each in pending if each[0] == pending[-1][0]]
     chosen = {"first": newest[:1], "last": newest[-1:], "odd": [e for e in newest if e[1] % 2], "all": newest}[which]
@@ -81,7 +81,7 @@ def some(run: Run, which: str, kind: str) -> None:
 
 
 def cumulative(run: Run, which: str) -> None:
-    """The first, the middle or the last pending message is acknowledged cumulatively."""
+    """Acknowledges the first, the middle or the last pending message cumulatively; nothing on a Shared subscription."""
     pending = run.application.pending
     if pending and run.settings["kind"] == 0:
         at = {"first": 0, "middle": len(pending) // 2, "last": -1}[which]
@@ -89,13 +89,13 @@ def cumulative(run: Run, which: str) -> None:
 
 
 def drop(run: Run) -> None:
-    """The TCP connections end; what is not acknowledged is received again."""
+    """Ends the TCP connections, and receives what is not acknowledged again."""
     run.broker("drop")
     receive_again(run)
 
 
 def resubscribe(run: Run, index_acks: bool) -> None:
-    """The consumer closes, and another one of the subscription, with index acks or without, takes over."""
+    """Closes the consumer, and subscribes another one, with index acks or without."""
     run.client("close_consumer", consumer=run.newest)
     run.consumers -= 1
     run.newest += 1
@@ -105,7 +105,7 @@ def resubscribe(run: Run, index_acks: bool) -> None:
 
 
 def receive_again(run: Run) -> None:
-    """Receives what is left, and notes what comes."""
+    """Receives what is left, and records which messages come."""
     run.sync()
     application = run.application
     left = application.left()
@@ -118,7 +118,7 @@ def receive_again(run: Run) -> None:
 
 
 def end(run: Run) -> None:
-    """The application acknowledges the rest, if that is set. Collects what was observed."""
+    """Acknowledges the pending messages, if that is set, and collects what was observed."""
     application = run.application
     if run.settings["acknowledges_rest"] and application.pending:
         application.call(run, "acknowledge", application.pending)

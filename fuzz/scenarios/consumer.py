@@ -10,7 +10,7 @@ from fuzz.client.schedule import Scenario, StepKind
 
 
 def begin(run: Run) -> None:
-    """A producer of batches and a consumer are attached."""
+    """Attaches a producer of batches and a consumer."""
     run.start()
     run.produce(
         send_timeout_millis=0,
@@ -26,18 +26,18 @@ def begin(run: Run) -> None:
 
 
 def send(run: Run, count: int) -> None:
-    """Entries are sent."""
+    """Sends that many entries."""
     run.send(count * run.settings["size"])
 
 
 def receive(run: Run, count: int) -> None:
-    """Messages are received and acknowledged one by one."""
+    """Receives messages and acknowledges them one by one."""
     run.receive(count)
     run.pause(GROUPED)
 
 
 def lose(run: Run) -> None:
-    """Messages are received, and their acknowledgement, a cumulative one if possible, is lost with the connection."""
+    """Receives messages, loses their acknowledgement, a cumulative one if possible, and ends the connections."""
     indexes = run.take(3, 0.1)
     if indexes:
         run.broker("order", acks="ignore")
@@ -50,14 +50,14 @@ def lose(run: Run) -> None:
 
 
 def drop(run: Run) -> None:
-    """The TCP connections end."""
+    """Ends the TCP connections."""
     run.broker("drop")
     run.broker("order", acks="store")
     run.sync()
 
 
 def corrupt(run: Run, count: int) -> None:
-    """Entries are sent that arrive with a wrong checksum."""
+    """Sends entries that are delivered with a wrong checksum."""
     run.wait("delivered", None)
     run.broker("corrupt_next", count=count)
     send(run, count)
@@ -65,14 +65,14 @@ def corrupt(run: Run, count: int) -> None:
 
 
 def redeliver(run: Run) -> None:
-    """The application asks for the redelivery of everything."""
+    """Asks for the redelivery of all unacknowledged messages."""
     before = run.broker("count", kind="REDELIVER")
     run.client("redeliver")
     run.wait("commands", ["REDELIVER", before + 1])
 
 
 def end(run: Run) -> None:
-    """Receives and acknowledges until nothing comes and nothing is left in the backlog."""
+    """Receives and acknowledges until no message comes and none is left in the backlog, or the patience is over."""
     run.is_patient = True
     run.broker("end_orders")
     run.settle(run.patience)

@@ -1,8 +1,8 @@
-"""How known deviations show. A row of `known.toml` names a function here, which tells its violation from others.
+"""Evidence of known deviations: a row of `known.toml` names a function of this module.
 
-A function judges an observation that violates the row's contract: whether the deviation explains all of the violation.
-It asks for the deviation's mechanism on the wire, for its direction, and for which messages it concerns. So another
-defect that violates the same contract in the same schedule is not explained.
+The function gets an observation that violates the row's contract, and returns whether the deviation explains all of the
+violation. It looks for the deviation's mechanism in the commands, and at the messages that are affected. So it returns
+False if another defect violates the same contract in the same schedule.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Commands = list[tuple[str, Any]]
 
 
 def _commands(seen: Observed) -> Commands:
-    """What the brokers noted: commands and what was ordered about them, in order."""
+    """The brokers' commands and orders, in order, each with its details (`Cluster.commands`)."""
     return [(kind, about) for _, _, kind, about in seen.report.get("commands", ())]
 
 
 def _journal(seen: Observed, kind: str) -> list[list[Any]]:
-    """The decisions of a kind."""
+    """The decisions of a kind in the brokers' journal."""
     return [about for each, *about in seen.report.get("journal", ()) if each == kind]
 
 
@@ -35,7 +35,7 @@ def _journal(seen: Observed, kind: str) -> list[list[Any]]:
 
 
 def _sessions(seen: Observed) -> list[dict[int, int]]:
-    """The sequence ids of messages that were sent, or of the first ones of batches, by session of the producer."""
+    """For each session of the producer: the messages sent, of a batch the first, each with its sequence id."""
     found: list[dict[int, int]] = [{}]
     for kind, about in _commands(seen):
         if kind == "PRODUCER":
@@ -46,12 +46,19 @@ def _sessions(seen: Observed) -> list[dict[int, int]]:
 
 
 def _pending_at_start(session: dict[int, int], new: list[int]) -> list[int]:
-    """The new messages of a session whose ids are those of before, because they were pending when it began."""
+    """Those of the `new` messages of a session that were pending when the session began.
+
+    They keep the ids that they had, so they are the new messages before the first whose id is no larger than the id of
+    the message before it.
+    """
     return next((new[:i] for i, (a, b) in enumerate(pairwise(new), 1) if session[b] <= session[a]), [])
 
 
 def _before_restart(seen: Observed) -> set[int]:
-    """The messages sent before, or pending at, a reconnection without a receipt that sends them all; empty: none."""
+    """The messages sent before, or pending at, the first reconnection that sends all earlier messages again.
+
+    No receipt has come before such a reconnection. Empty if there is none.
+    """
     earlier: set[int] = set()
     for number, session in enumerate(_sessions(seen)):
         pending = _pending_at_start(session, sorted(session.keys() - earlier)) if number else []
@@ -81,7 +88,7 @@ def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
 
 
 def lost_messages_have_reused_ids(seen: Observed) -> bool:
-    """Sequence ids are reused as above, and each lost message, or the first one of its batch, has a reused id."""
+    """Sequence ids restart as above, and each lost message, or the first message of its batch, has a reused id."""
     firsts, reused, log = {m for session in _sessions(seen) for m in session}, _reused(seen), set(seen.log)
     lost = [m for m in seen.acknowledged() if m not in log]
     first_of = [max([first for first in firsts if first <= m], default=-1) for m in lost]
@@ -92,7 +99,7 @@ def lost_messages_have_reused_ids(seen: Observed) -> bool:
 
 
 def _orders(seen: Observed, kind: str) -> list[str]:
-    """What was ordered about the last request of each producer or consumer; empty: nothing."""
+    """The order about the last request (of a kind of command) of each producer or consumer; empty: no order."""
     commands, found = _commands(seen), dict[int, str]()
     for (name, about), (following, order) in pairwise([*commands, ("", None)]):
         if name == kind:
@@ -101,7 +108,7 @@ def _orders(seen: Observed, kind: str) -> list[str]:
 
 
 def segmentation_fault_after_checksum_error(seen: Observed) -> bool:
-    """SEND_ERROR ChecksumError was for a message with an older one pending."""
+    """The client crashed with SIGSEGV, and SEND_ERROR was for a message while an older one was pending."""
     refused, done = seen.report.get("refused", ()), set(seen.acknowledged())
     return "SIGSEGV" in seen.ended and any(set(range(each)) - done for each in refused)
 
@@ -114,14 +121,17 @@ def producer_was_closed_during_its_request(seen: Observed) -> bool:
 
 
 def consumer_was_closed_during_its_request(seen: Observed) -> bool:
-    """As many consumers as are not attached had CLOSE before the SUCCESS of their last SUBSCRIBE."""
+    """Some consumers are not attached, at most as many as had CLOSE before the SUCCESS of their last SUBSCRIBE."""
     closed = [each for each in _orders(seen, "SUBSCRIBE") if each.startswith("close")]
     detached = seen.consumers - int(seen.report.get("attached", [0, 0])[1])
     return 0 < detached <= len(closed)
 
 
 def _subscribe_timed_out(seen: Observed, order: str) -> bool:
-    """Nothing failed but subscribing, for no more consumers than were refused or closed, and some were by an order."""
+    """Only subscribing failed, by a timeout, for at most as many consumers as were refused or closed at the end.
+
+    At least one of these had an order that begins with `order`.
+    """
     orders = [each for each in _orders(seen, "SUBSCRIBE") if each.startswith(("close", "refuse"))]
     is_timeout = all(each == "subscribe failed: Timeout" for each in seen.failed)
     return is_timeout and len(seen.failed) <= len(orders) and any(each.startswith(order) for each in orders)
@@ -148,7 +158,7 @@ def lost_connections_had_an_unknown_command(seen: Observed) -> bool:
 
 
 def redeliveries_follow_the_model(seen: Observed) -> bool:
-    """They are as late as the tracker's model has them, profile `cpp`."""
+    """Redeliveries are as late as in the model of the tracker, profile `cpp`."""
     return not redelivery_follows_timing_law.check(seen) and not redelivery_command_has_due_entries.check(seen)
 
 
@@ -174,7 +184,7 @@ def entries_left_came_with_an_ack_set(seen: Observed) -> bool:
 
 
 def entries_lost_were_acknowledged_by_id(seen: Observed) -> bool:
-    """Messages are gone only from entries that have an ack by id, and that an ACK command names without an ack set."""
+    """Messages are lost only from entries that have an ack by id, and that an ACK command names without an ack set."""
     whole = {entry for kind, about in _commands(seen) if kind == "ACK" for _, entry, words in about["ids"] if not words}
     lost = {entry for entry, _ in {(entry, index) for entry, index in seen.left} - left_at_brokers(seen)}
     return lost <= whole & entries_acknowledged_by_id(seen)
@@ -195,7 +205,7 @@ def redeliveries_differ_in_entries_acknowledged_by_id(seen: Observed) -> bool:
 
 
 def backlog_was_acknowledged_cumulatively_and_lost(seen: Observed) -> bool:
-    """What stays in the backlog is covered by a cumulative ack that did not reach the broker."""
+    """The backlog is covered by cumulative acks of the application, and the broker did not accept one."""
     acks = [about for kind, about in _commands(seen) if kind == "ACK" and about["cumulative"] and not about["accepted"]]
     calls = [
         (each[4], each[5] if each[5] >= 0 else 2**31) for each in seen.calls if each[0] == "acknowledge_cumulative"
@@ -208,13 +218,13 @@ def backlog_was_acknowledged_cumulatively_and_lost(seen: Observed) -> bool:
 
 
 def _kept_by_corrupt_batches(seen: Observed) -> int:
-    """Permits that are not returned: one is, for each corrupt batch."""
+    """The number of permits that corrupt batches keep: all of a batch but one."""
     corrupted = len(seen.report.get("corrupted", ()))
     return corrupted - corrupted // int(seen.settings.get("size", 1))
 
 
 def corrupt_batches_keep_permits(seen: Observed) -> bool:
-    """Every consumer has permits for half its queue only with those that corrupt batches keep."""
+    """A consumer has permits for less than half its queue; none would with the permits that corrupt batches keep."""
     half, kept = seen.settings.get("receiver_queue", 0) / 2, _kept_by_corrupt_batches(seen)
     low = [each[3] for each in seen.report.get("permits", ())]
     return kept > 0 and all(half <= each + kept for each in low) and any(each < half for each in low)

@@ -1,4 +1,4 @@
-"""Steps of experiments: odd brokers, and clients that do not wait. Schedules from seeds do not have them."""
+"""Steps of experiments: brokers that answer as none does, and clients that do not wait. No seed generates them."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from fuzz.client.schedule import Scenario, StepKind, violations
 
 
 def answer(run: Run, kind: str, how: str, count: int = 1) -> None:
-    """The next commands of a kind get an answer."""
+    """Orders the answer `how` for the next `count` commands of a kind."""
     run.broker("order", **{kind: [how] * count})
 
 
 def send_only(run: Run, count: int) -> None:
-    """Messages are sent, and nothing is waited for."""
+    """Sends messages, and waits for nothing."""
     run.observed.refused += run.client("send", first=run.observed.begun, count=count)
     run.observed.begun += count
 
 
 def close_twice(run: Run) -> None:
-    """CLOSE with the address of the other broker, which is not the owner, and CLOSE with the owner's right behind."""
+    """Sends CLOSE with the address of the broker that is not the owner, and CLOSE with the owner's behind it."""
     run.broker("close_twice")
     run.sync()
 
 
 def age(run: Run) -> None:
-    """The next redelivery has a count beyond 31 bits."""
+    """Sets the redelivery counts so that the next redelivery has a count beyond 31 bits."""
     run.wait("delivered", None)
     run.broker("age", count=2**31 - 1)
 
 
 def send_large(run: Run, size: int) -> None:
-    """A message with a payload of that size is sent."""
+    """Sends a message with a payload of `size` bytes."""
     run.observed.refused += run.client("send", first=run.observed.begun, count=1, size=size)
     run.observed.begun += 1
     run.sync()
 
 
 def reader(run: Run) -> None:
-    """A reader starts at the first message."""
+    """Creates a reader that starts at the first message."""
     said = run.client("read", topic=TOPIC)
     if said:
         run.observed.failed.append(f"read {said}")
@@ -49,7 +49,7 @@ def reader(run: Run) -> None:
 
 
 def seek(run: Run, index: int) -> None:
-    """The consumer seeks to a message that it has received."""
+    """Seeks with the first consumer to the message of index `index` that it has received."""
     said = run.client("seek", index=index)
     if said:
         run.observed.failed.append(f"seek {said}")
@@ -57,25 +57,25 @@ def seek(run: Run, index: int) -> None:
 
 
 def nack(run: Run, count: int, is_reverse: bool) -> None:
-    """As many messages are received and negatively acknowledged, perhaps the last one first."""
+    """Receives `count` messages and negatively acknowledges them, with `is_reverse` the last one first."""
     indexes = run.take(count, 5.0)
     run.call("negative_acknowledge", indexes[::-1] if is_reverse else indexes)
 
 
 def nack_each(run: Run, count: int) -> None:
-    """As many deliveries are negatively acknowledged, each before the next."""
+    """Receives a message and negatively acknowledges it, `count` times."""
     for _ in range(count):
         run.call("negative_acknowledge", run.take(1, 2.0))
 
 
 def cumulative(run: Run, count: int) -> None:
-    """As many messages are received, and acknowledged cumulatively one after the other."""
+    """Receives `count` messages, and acknowledges them cumulatively one after the other."""
     run.call("acknowledge_cumulative", run.take(count))
     run.pause(GROUPED)
 
 
 def ack_both(run: Run) -> None:
-    """Right after a flush, the second and fourth of four messages are acknowledged, and the third cumulatively."""
+    """Acknowledges the second and fourth of four messages, and the third cumulatively, right after a flush of acks."""
     indexes, before = run.take(4), run.broker("count", kind="ACK")
     run.call("acknowledge", indexes[:1])
     run.wait("commands", ["ACK", before + 1])
@@ -85,7 +85,7 @@ def ack_both(run: Run) -> None:
 
 
 def ack_index(run: Run, kind: str, index: int) -> None:
-    """The message with that index of the newest batch is acknowledged."""
+    """Acknowledges the message with a batch index in the newest batch, with the method `kind` (`Driver.call`)."""
     entry, _ = max(run.application.places)
     run.application.call(run, kind, [(entry, index)])
 
@@ -114,7 +114,7 @@ STEPS = {
 
 
 def measured(scenario: Scenario, observed: Observed, key: str) -> Any:
-    """What an experiment may predict."""
+    """The value of a key that an experiment may predict. Raises AssertionError for an unknown key."""
     if key == "log":  # of all topics, one after the other
         return observed.log
     if key == "acknowledged":

@@ -1,7 +1,8 @@
-"""Contracts of negative acknowledgements. Commands are timed by the brokers, calls by the client's process.
+"""Contracts of negative acknowledgements. The brokers time redelivery commands, the client's process times calls.
 
-How late a machine is, is unknown. A time is judged with a bound of 25 ms plus what the client's process itself was late
-in the schedule, and only while that is less than half of the timer's interval: otherwise delays cannot be told apart.
+A command may be late because the machine is. The bound on this lateness is 25 ms plus the largest lateness that the
+client's process observed in the schedule. Times are judged only if the bound is less than half of the timer's interval:
+otherwise delays cannot be told apart.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from fuzz.client.run import Observed
 from model.positions import Position
 
 _LATE_MS = 25
-#: The tracker cuts due times down to a multiple of this.
+#: The tracker rounds due times down to a multiple of this.
 _CUT_NS = 256
 
 
 def _calls(seen: Observed) -> list[Call]:
-    """The nacks up to the close, and the close."""
+    """The accepted nacks up to the first close of the consumer, and the close."""
     found = []
     for kind, before, _, ledger, entry, _, error in seen.calls:
         if kind == "negative_acknowledge" and not error:
@@ -31,14 +32,14 @@ def _calls(seen: Observed) -> list[Call]:
 
 
 def _commands(seen: Observed) -> list[Command]:
-    """The redelivery commands."""
+    """The redelivery commands, in order."""
     start = seen.report.get("started", 0.0) * 1e9
     kinds = [(at, about["ids"]) for at, _, kind, about in seen.report.get("commands", ()) if kind == "REDELIVER"]
     return [Command(int(start + at * MS), tuple([Position(*each[:2]) for each in ids])) for at, ids in kinds]
 
 
 def _bound(seen: Observed) -> int | None:
-    """Nanoseconds by which a command may be late; None if the machine was too late for a judgement."""
+    """The bound on lateness in nanoseconds; None if times cannot be judged."""
     bound = int(_LATE_MS * MS + seen.lateness * 1e9)
     return bound if bound < nacks.interval(seen.settings.get("delay", 0)) // 2 else None
 
@@ -87,7 +88,10 @@ def later_nack_postpones_no_redelivery(seen: Observed) -> str:
 
 
 def _late(seen: Observed, *, is_last: bool) -> str:
-    """How late requests are, of nacks with or without another one before they are due."""
+    """By how much the latest redelivery exceeds the bound; empty if none does.
+
+    Counts nacks that are due before the next call (`is_last`), or the others. The last nack counts with `is_last`.
+    """
     bound, calls, commands = _bound(seen), _calls(seen), _commands(seen)
     delay = nacks.delay(seen.settings.get("delay", 0))
     closed = next((call.at for call in calls if call.entry is None), None)

@@ -1,4 +1,4 @@
-"""A consumer that negatively acknowledges. Its subject is a clock: steps let time pass in the client's process."""
+"""A consumer that negatively acknowledges. The scenario is about the tracker's timer: steps let time pass."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ _NACK = "negative_acknowledge"
 
 
 def begin(run: Run) -> None:
-    """A producer and a consumer are attached."""
+    """Attaches a producer and a consumer."""
     run.start()
     run.produce(send_timeout_millis=0, batching_enabled=False)
     run.subscribe(kind=run.settings["kind"], negative_ack_redelivery_delay_ms=run.settings["delay"])
 
 
 def nack(run: Run, count: int, gap: int) -> None:
-    """As many messages are sent, and as many received and negatively acknowledged, one after the other."""
+    """Sends `count` messages, receives up to `count`, and nacks these one by one, every `gap` milliseconds."""
     if run.consumers:
         run.send(count)
         run.call(_NACK, run.take(count), gap / 1000)
 
 
 def again(run: Run) -> None:
-    """The newest received message is negatively acknowledged again."""
+    """Nacks the newest received message again."""
     if run.consumers and run.taken:
         run.call(_NACK, [run.taken[0] - 1])
 
 
 def acknowledge(run: Run) -> None:
-    """The newest received message is acknowledged: a pending nack of it stays."""
+    """Acknowledges the newest received message. A pending nack of the message stays."""
     if run.consumers and run.taken:
         run.call("acknowledge", [run.taken[0] - 1])
 
 
 def close(run: Run) -> None:
-    """The consumer closes; then the newest received message is negatively acknowledged."""
+    """Closes the consumer, and then nacks the newest received message."""
     if run.consumers:
         run.observed.calls.append(run.client("close_consumer"))
         run.consumers = run.observed.consumers = 0
@@ -56,7 +56,7 @@ def close(run: Run) -> None:
 
 
 def end(run: Run) -> None:
-    """Waits for what is due: the delay and two intervals after the last call. Then receives the rest."""
+    """Waits for the delay and two intervals of the timer after the last call. Then receives the rest."""
     if run.observed.calls:
         run.pause(run.observed.calls[-1][2] + run.settings["delay"] * 5 / 3000 + 0.02 - time.monotonic())
     received = {int(message[0]) for message in run.observed.received}

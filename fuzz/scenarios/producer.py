@@ -8,7 +8,7 @@ from fuzz.client.schedule import Scenario, StepKind
 
 
 def begin(run: Run) -> None:
-    """A producer is attached."""
+    """Attaches a producer."""
     run.start(deduplication=run.settings["deduplication"])
     options = {"initial_sequence_id": 41} if run.settings["initial_sequence_id"] else {}
     run.produce(
@@ -21,59 +21,59 @@ def begin(run: Run) -> None:
 
 
 def defer(run: Run) -> None:
-    """Sends arrive, and are not processed."""
+    """From now on, sends are not processed until they are released."""
     run.withheld.add("sends")
     run.broker("order", sends="defer")
 
 
 def ignore(run: Run) -> None:
-    """Sends are ignored, as by a topic that is being closed."""
+    """From now on, sends are ignored, as by a topic that is being closed."""
     run.withheld.add("sends")
     run.broker("order", sends="ignore")
 
 
 def hold(run: Run) -> None:
-    """Sends are stored, and receipts held back."""
+    """From now on, sends are stored, and receipts held back until they are released."""
     run.withheld.add("receipts")
     run.broker("order", receipts="hold")
 
 
 def release(run: Run, how: str) -> None:
-    """Deferred sends are stored, and receipts are sent."""
+    """Stores deferred sends, and sends held receipts in the order `how` (`Ordered.release`)."""
     run.withheld -= {"sends", "receipts"}
     run.broker("release", how=how)
     run.sync()
 
 
 def repeat(run: Run) -> None:
-    """The newest receipt is sent again."""
+    """Sends the newest receipt again."""
     run.broker("repeat_receipts")
 
 
 def drop(run: Run) -> None:
-    """The TCP connections end."""
+    """Ends the TCP connections."""
     run.broker("drop")
     run.sync()
 
 
 def close(run: Run) -> None:
-    """The broker closes the sessions without an address, as for an unload."""
+    """Closes the sessions without an address, as for an unload."""
     run.broker("close_owner_sessions", url="")
     run.sync()
 
 
 def refuse(run: Run) -> None:
-    """The next PRODUCER is refused with ServiceNotReady."""
+    """Orders that the next PRODUCER is refused with ServiceNotReady."""
     run.broker("order", PRODUCER=["refuse"])
 
 
 def close_first(run: Run) -> None:
-    """The next PRODUCER is answered with CLOSE_PRODUCER and then with PRODUCER_SUCCESS."""
+    """Orders that the next PRODUCER is answered with CLOSE_PRODUCER and then with PRODUCER_SUCCESS."""
     run.broker("order", PRODUCER=["close"])
 
 
 def checksum(run: Run, rank: int) -> None:
-    """A deferred send is answered with ChecksumError: by its rank among the deferred ones."""
+    """Answers the deferred send of index `rank`, or else the newest, with ChecksumError."""
     run.broker("refuse_deferred", rank=rank)
 
 

@@ -17,32 +17,35 @@ _CLOSES = ("close", "close_redirect", "close_late", "close_redirect_late")
 
 
 def begin(run: Run) -> None:
-    """A producer is attached, and has its first receipt."""
+    """Attaches a producer, and sends a message."""
     run.start(deduplication=run.settings["deduplication"], operation_timeout_seconds=_OPERATION_TIMEOUT)
     run.produce(send_timeout_millis=0, batching_enabled=False)
     run.send(1)
 
 
 def subscribe(run: Run) -> None:
-    """The first consumer subscribes; a Shared subscription may have a second one."""
+    """Subscribes the first consumer, or the second one of a Shared subscription; nothing during a transfer."""
     if not run.is_fenced and run.consumers < (2 if run.settings["kind"] == 1 else 1):
         run.subscribe(kind=run.settings["kind"], receiver_queue_size=run.settings["receiver_queue"])
 
 
 def move(run: Run) -> None:
-    """The topic moves to the other broker, and CLOSE has its address."""
+    """Transfers the topic to the other broker, whose address CLOSE has."""
     fence(run)
     finish(run)
 
 
 def fence(run: Run) -> None:
-    """Phase 1 of a transfer: sends and acks are ignored."""
+    """Begins a transfer, if none is going on: sends and acks are ignored."""
     if run.broker("begin_transfer"):
         run.withheld.add("fence")
 
 
 def finish(run: Run) -> None:
-    """Phase 2 of a transfer: CLOSE with the address of the new owner."""
+    """Ends a transfer: sends CLOSE with the address of the new owner.
+
+    Counts the look-ups that follow, if all clients were attached and no answer is ordered.
+    """
     is_attached = run.broker("attached") == [run.producers, run.consumers] and not run.broker("has_answers")
     is_plain, before = is_attached and run.is_fenced, run.broker("count", kind="LOOKUP")
     run.broker("finish_transfer")
@@ -53,7 +56,7 @@ def finish(run: Run) -> None:
 
 
 def unload(run: Run) -> None:
-    """The topic moves, and CLOSE has no address, as before PIP-307."""
+    """Moves the topic to the other broker. CLOSE has no address, as before PIP-307."""
     fence(run)
     run.broker("finish_transfer", url=False)
     run.withheld.discard("fence")
@@ -61,20 +64,20 @@ def unload(run: Run) -> None:
 
 
 def mislead(run: Run, url: str) -> None:
-    """CLOSE has an address that leads nowhere, and the owner keeps the topic."""
+    """Sends CLOSE with an address that leads nowhere. The owner keeps the topic."""
     run.broker("close_owner_sessions", url=url)
     run.sync()
 
 
 def crash(run: Run) -> None:
-    """The owner stops, and the other broker takes over."""
+    """Stops the owner, and the other broker takes over."""
     run.broker("crash")
     run.withheld.discard("fence")
     run.sync()
 
 
 def drop(run: Run) -> None:
-    """All TCP connections end."""
+    """Ends all TCP connections."""
     run.broker("drop")
     run.sync()
 
@@ -86,7 +89,7 @@ def terminate(run: Run) -> None:
 
 
 def order(kind: str, answer: str, weight: int = 1) -> StepKind:
-    """The next command of a kind gets an answer."""
+    """A kind of step that orders an answer for the next command of a kind."""
     return StepKind(lambda run: run.broker("order", **{kind: [answer]}), weight=weight)
 
 
