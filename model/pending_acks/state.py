@@ -112,7 +112,8 @@ class Config(NamedTuple):
     ] = "all"
     #: Whether replay starts after the log's mark-delete position. Otherwise it starts at the read position, which a
     #: cursor that the broker has kept has already advanced; the rule assumes the kept cursor at every reopen without a
-    #: crash (#16240, #26368). The other trigger of #16240, a trimmed ledger, ends in the same wait for the LAC.
+    #: crash (#16240). The trigger of #26368, a trimmed ledger, ends in the same wait for the LAC. #26369 ends the wait;
+    #: profile pulsar-5.0 assumes that the replay then reads every entry, which we have not read in the source.
     replay_rewinds: Annotated[
         bool, Rule(Origin.READ, "false: MLPendingAckStore.PendingAckReplay before apache/pulsar#26369")
     ] = True
