@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from fuzz.explore.counts import counts_of
-from fuzz.explore.search import bounded
+from fuzz.explore.search import find_space
 from fuzz.platform.progress import showing
 from fuzz.prove import HOLDS, claims_about, holds, row_of
 from fuzz.subject import Subject, find_subject, subject_names
@@ -86,7 +86,7 @@ def scopes_of(subject: Subject, judged: Property) -> dict[str, int]:
     for name, scope in subject.scopes.items():
         counts = counts_of(subject.name, name)
         is_driven = not judged.on or not set(judged.on).isdisjoint(scope.actions)
-        if counts is not None and is_driven and not judged.histories and judged.given(bounded(subject, name).cfg):
+        if counts is not None and is_driven and not judged.histories and judged.given(find_space(subject, name).cfg):
             found[name] = counts.distinct_states
     return found
 

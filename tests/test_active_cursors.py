@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore.search import bounded, explore
+from fuzz.explore.search import explore, find_space
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.active_cursors import ActiveCursors, Order
@@ -267,12 +267,12 @@ def test_positions_that_do_not_fit_one_number_are_sorted_too() -> None:
 
 @pytest.mark.parametrize("profile", ["repaired-heap", "slowest-only"])
 def test_the_repaired_heap_has_no_violation_in_a_scope(profile: str) -> None:
-    found = explore(bounded(SUBJECT, "lazy", profile))
+    found = explore(find_space(SUBJECT, "lazy", profile))
     assert found.violations == []
     assert found.distinct_states == {"repaired-heap": 333, "slowest-only": 81}[profile]
 
 
 @pytest.mark.nightly
 def test_the_repaired_list_has_no_violation_in_a_scope() -> None:
-    found = explore(bounded(SUBJECT, "lazy", "repaired-list"))
+    found = explore(find_space(SUBJECT, "lazy", "repaired-list"))
     assert (found.distinct_states, found.violations) == (67_233, [])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore.search import Bounded, bounded, explore
+from fuzz.explore.search import Space, explore, find_space
 from fuzz.run.call import Call
 from fuzz.run.pair import Pair
 from fuzz.run.stateful import stateful_test
@@ -335,14 +335,14 @@ def test_failed_address_is_used_once() -> None:
 def test_variant_breaks_no_property_and_strands_no_client(variant: str, messages: int, states: int) -> None:
     """The whole of scope smoke. V3 resends twice, which its bound of entries permits for one message only."""
     scope = SUBJECT.scopes["smoke"]
-    found = explore(Bounded(SUBJECT, variant, replace(scope, bounds={**scope.bounds, "messages": messages})))
+    found = explore(Space(SUBJECT, variant, replace(scope, bounds={**scope.bounds, "messages": messages})))
     assert (found.distinct_states, found.violations, found.lassos) == (states, [], [])
 
 
 @pytest.mark.nightly
 def test_broker_that_shuts_down_on_session_loss_breaks_no_property() -> None:
     """The proposed repair of apache/pulsar#24478 in the whole of scope session."""
-    found = explore(bounded(SUBJECT, "session", "session-loss-shuts-down"))
+    found = explore(find_space(SUBJECT, "session", "session-loss-shuts-down"))
     assert (found.distinct_states, found.violations, found.lassos) == (1_924, [], [])
 
 
@@ -352,6 +352,6 @@ def test_shipped_rules_end_at_a_fenced_topic(freed: tuple[str, ...], states: int
     """Scope session has 298 states as merged and 4,202 under the reference: after an override to the source no step but a
     broken connection or a crash frees the clients of its fenced topic, and both are outside this scope."""
     scope = SUBJECT.scopes["session"]
-    found = explore(Bounded(SUBJECT, "pulsar-2026-09", replace(scope, actions=(*scope.actions, *freed))))
+    found = explore(Space(SUBJECT, "pulsar-2026-09", replace(scope, actions=(*scope.actions, *freed))))
     assert found.distinct_states == states
     assert {each.finding.broken_property for each in found.violations} == {"stale_topic_can_be_closed"}

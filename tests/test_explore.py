@@ -10,7 +10,7 @@ import pytest
 
 from fuzz.explore.counts import all_counts, counts_of
 from fuzz.explore.edge_cover import cover
-from fuzz.explore.search import OUTSIDE, Bounded, Failure, Graph, bounded, explained, explore
+from fuzz.explore.search import OUTSIDE, Failure, Graph, Space, explained, explore, find_space
 from fuzz.explore.spark import call_from_json
 from fuzz.run.call import Call
 from fuzz.run.finding import Cause, Finding, Kind
@@ -30,7 +30,7 @@ SCOPES = [(name, scope) for name in subject_names() for scope in find_subject(na
     ("subject", "scope"), [pytest.param(*key, marks=[pytest.mark.nightly] * (key[1] != "smoke")) for key in SCOPES]
 )
 def test_a_scope_has_the_stored_counts_and_no_violation(subject: str, scope: str) -> None:
-    found = explore(bounded(find_subject(subject), scope))
+    found = explore(find_space(find_subject(subject), scope))
     assert (found.distinct_states, found.transitions, found.depth) == counts_of(subject, scope)
     if not find_subject(subject).canary:
         assert [v.finding.signature for v in found.violations] == []
@@ -50,7 +50,7 @@ def test_every_scope_has_stored_counts() -> None:
 
 @pytest.mark.parametrize("name", ["txn_rollout", pytest.param("range_cache", marks=pytest.mark.nightly)])
 def test_every_transition_is_run_from_the_first_state(name: str) -> None:
-    space = bounded(find_subject(name), "smoke")
+    space = find_space(find_subject(name), "smoke")
     found = explore(space, implementation=False, properties=False)
     assert found.graph is not None
     walked = cover(space, found.graph)
@@ -60,7 +60,7 @@ def test_every_transition_is_run_from_the_first_state(name: str) -> None:
 
 def test_the_walk_finds_a_difference_that_only_a_run_shows() -> None:
     """A start that ignores its config: loading a state sets what the start forgot."""
-    space = bounded(seed_bug(find_mutant("max-requeue-setting-ignored-at-start")), "smoke")
+    space = find_space(seed_bug(find_mutant("max-requeue-setting-ignored-at-start")), "smoke")
     found = explore(space, properties=False)
     assert found.violations == []
     assert found.graph is not None
@@ -70,13 +70,13 @@ def test_the_walk_finds_a_difference_that_only_a_run_shows() -> None:
 
 @pytest.fixture(scope="module")
 def smoke() -> Graph:
-    graph = explore(bounded(RANGE_CACHE, "smoke"), implementation=False, properties=False).graph
+    graph = explore(find_space(RANGE_CACHE, "smoke"), implementation=False, properties=False).graph
     assert graph is not None
     return graph
 
 
 def walk(body: type, graph: Graph) -> Finding:
-    finding = cover(Bounded(replace(RANGE_CACHE, implementation=body), "reference", SMOKE), graph).finding
+    finding = cover(Space(replace(RANGE_CACHE, implementation=body), "reference", SMOKE), graph).finding
     assert finding is not None
     return finding
 
@@ -143,7 +143,7 @@ def test_a_walk_asks_no_property() -> None:
             self.now_ns += self.puts > 0
             return super().time_pass(threshold_ns)
 
-    space = Bounded(replace(RANGE_CACHE, implementation=Late, invariants=claims), "reference", SMOKE)
+    space = Space(replace(RANGE_CACHE, implementation=Late, invariants=claims), "reference", SMOKE)
     graph = explore(space, implementation=False, properties=False).graph
     assert graph is not None
     finding = cover(space, graph).finding
@@ -161,22 +161,22 @@ def test_the_search_asks_the_implementation_for_its_structure() -> None:
         def check(self) -> list[str]:
             return ["a counter is loose"] if self.now_ns else list(super().check())
 
-    space = Bounded(replace(RANGE_CACHE, implementation=Loose), "reference", SMOKE)
+    space = Space(replace(RANGE_CACHE, implementation=Loose), "reference", SMOKE)
     causes = [violation.finding.cause for violation in explore(space, properties=False, jobs=1).violations]
     assert causes == [Cause(Kind.STRUCTURE, "a counter is loose")]
 
 
 @pytest.fixture(scope="module")
-def torn() -> Bounded:
+def torn() -> Space:
     """A canonical form that forgets who was looked up, when the clock is not at its start."""
     source = source_of("model.range_cache")
     rule = "e._replace(timestamp_ns=e.timestamp_ns - s.now_ns, copies=copies)"
     assert source.count(rule) == 1
     wrong = rule.replace("copies=copies", "copies=copies, accessed=False")
-    return bounded(seed_source("range_cache", "model.range_cache", source.replace(rule, wrong)), "smoke")
+    return find_space(seed_source("range_cache", "model.range_cache", source.replace(rule, wrong)), "smoke")
 
 
-def test_a_canonical_form_that_joins_states_is_a_finding_of_the_walk(torn: Bounded) -> None:
+def test_a_canonical_form_that_joins_states_is_a_finding_of_the_walk(torn: Space) -> None:
     graph = explore(torn, implementation=False, properties=False).graph
     assert graph is not None
     finding = cover(torn, graph).finding
@@ -186,7 +186,7 @@ def test_a_canonical_form_that_joins_states_is_a_finding_of_the_walk(torn: Bound
     assert finding.difference.actual == plain(_end(torn, finding))
 
 
-def test_a_canonical_form_that_joins_states_is_a_finding_of_the_explorer(torn: Bounded) -> None:
+def test_a_canonical_form_that_joins_states_is_a_finding_of_the_explorer(torn: Space) -> None:
     """Whatever it was that failed: the run to where it failed cannot be found."""
     graph = explore(torn, implementation=False, properties=False).graph
     assert graph is not None
@@ -198,7 +198,7 @@ def test_a_canonical_form_that_joins_states_is_a_finding_of_the_explorer(torn: B
     assert {finding.cause for finding in kinds if finding not in joined} == {Cause(Kind.PROPERTY, "any")}
 
 
-def _end(space: Bounded, finding: Finding) -> Any:
+def _end(space: Space, finding: Finding) -> Any:
     state = space.machine.start(space.cfg)
     for name, arguments in finding.calls:
         state, _ = space.machine.step(space.cfg, state, name, arguments)
@@ -209,7 +209,7 @@ def _end(space: Bounded, finding: Finding) -> Any:
 def test_the_number_of_processes_changes_nothing(subject: str, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """States, their numbers, parents, transitions and violations are those of one process."""
     monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
-    space = bounded(find_subject(subject), "smoke", profile)
+    space = find_space(find_subject(subject), "smoke", profile)
     alone, shared = (explore(space, implementation=False, jobs=jobs) for jobs in (1, 3))
     assert alone.graph == shared.graph
     assert alone.violations == shared.violations
@@ -221,7 +221,7 @@ def test_processes_that_share_a_frontier_run_the_implementation(monkeypatch: pyt
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 0.5)
     monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
     for mutant in ("duplicate-put-leaves-slot-in-queue", "requeue-keeps-accessed"):
-        space = bounded(seed_bug(find_mutant(mutant)), "smoke")
+        space = find_space(seed_bug(find_mutant(mutant)), "smoke")
         alone, shared = (explore(space, properties=False, jobs=jobs).violations for jobs in (1, 2))
         assert alone
         assert [v.finding.cause for v in alone] == [v.finding.cause for v in shared]
@@ -229,7 +229,7 @@ def test_processes_that_share_a_frontier_run_the_implementation(monkeypatch: pyt
 
 def test_the_graph_is_the_models() -> None:
     """Each target of each transition, taken again by hand for a part of the states."""
-    space = bounded(find_subject("range_cache"), "smoke")
+    space = find_space(find_subject("range_cache"), "smoke")
     graph = explore(space, implementation=False, properties=False).graph
     assert graph is not None
     numbers = {state: i for i, state in enumerate(graph.states)}
@@ -242,7 +242,7 @@ def test_the_graph_is_the_models() -> None:
 
 
 def test_a_counterexample_is_shortest_and_replays() -> None:
-    space = bounded(find_subject("range_cache"), "smoke", "pulsar-2026-07")
+    space = find_space(find_subject("range_cache"), "smoke", "pulsar-2026-07")
     violations = explore(space).violations
     assert [(str(v.finding.cause), v.depth) for v in violations] == [
         ("property:latest_put_sets_expected_read_count", 2)
@@ -260,13 +260,13 @@ def test_a_counterexample_is_shortest_and_replays() -> None:
     ],
 )
 def test_seeded_bugs_are_found(mutant: str, cause: str) -> None:
-    violations = explore(bounded(seed_bug(find_mutant(mutant)), "smoke"), properties=False).violations
+    violations = explore(find_space(seed_bug(find_mutant(mutant)), "smoke"), properties=False).violations
     assert cause in [str(v.finding.cause) for v in violations]
 
 
 def test_a_step_that_does_not_come_back_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 1.0)
-    found = explore(bounded(seed_bug(find_mutant("requeue-keeps-accessed")), "smoke"), properties=False)
+    found = explore(find_space(seed_bug(find_mutant("requeue-keeps-accessed")), "smoke"), properties=False)
     assert Cause(Kind.HANG, "size_pass") in [v.finding.cause for v in found.violations]
 
 
@@ -276,7 +276,7 @@ def test_a_goal_that_fair_actions_miss_is_a_lasso() -> None:
     rule = "    return timestamp_ns < threshold_ns\n"
     assert source.count(rule) == 1
     never = seed_source("range_cache", "model.range_cache", source.replace(rule, "    return False\n"))
-    found = explore(bounded(never, "smoke"), implementation=False)
+    found = explore(find_space(never, "smoke"), implementation=False)
     assert "every_entry_is_eventually_evicted" in [lasso.name for lasso in found.lassos]
     assert all(lasso.calls for lasso in found.lassos)
 
@@ -287,12 +287,12 @@ def test_a_scope_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     endless = Scope(smoke.actions, smoke.settings, smoke.domains, {"slots": 2}, smoke.reasons)
     monkeypatch.setattr("fuzz.explore.search.LIMIT", 5_000)
     with pytest.raises(BadValue, match="bound a measure that grows"):
-        explore(Bounded(subject, "reference", endless), implementation=False, properties=False)
+        explore(Space(subject, "reference", endless), implementation=False, properties=False)
 
 
 def test_an_unknown_scope_names_the_known_ones() -> None:
     with pytest.raises(BadValue, match="has no scope huge; it has smoke, ci, nightly"):
-        bounded(find_subject("range_cache"), "huge")
+        find_space(find_subject("range_cache"), "huge")
 
 
 def test_a_false_property_is_reported_beside_a_difference_on_the_way_to_it() -> None:
@@ -308,7 +308,7 @@ def test_a_false_property_is_reported_beside_a_difference_on_the_way_to_it() -> 
 
     claims = ModuleType("claims")
     vars(claims)["queue_is_short"] = queue_is_short
-    space = Bounded(replace(RANGE_CACHE, implementation=Late, invariants=claims), "reference", SMOKE)
+    space = Space(replace(RANGE_CACHE, implementation=Late, invariants=claims), "reference", SMOKE)
     assert {str(v.finding.cause) for v in explore(space, jobs=1).violations} == {
         "property:queue_is_short",
         "view:now_ns",
@@ -320,20 +320,20 @@ def test_what_a_hang_leaves_is_the_same_for_any_number_of_processes_and_is_cover
 ) -> None:
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 1.0)
     monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
-    space = bounded(seed_bug(find_mutant("requeue-keeps-accessed")), "smoke")
+    space = find_space(seed_bug(find_mutant("requeue-keeps-accessed")), "smoke")
     alone, shared = (explore(space, properties=False, jobs=jobs) for jobs in (1, 2))
     assert Cause(Kind.HANG, "size_pass") in [v.finding.cause for v in alone.violations]
     assert alone.graph is not None
     assert alone.graph == shared.graph
     assert len(alone.graph.offsets) <= len(alone.graph.states)
-    model = bounded(RANGE_CACHE, "smoke")
+    model = find_space(RANGE_CACHE, "smoke")
     walked = cover(model, alone.graph)
     assert (walked.finding, walked.transitions) == (None, len(alone.graph.targets))
 
 
 def test_a_failure_on_a_worker_keeps_its_call() -> None:
-    assert call_from_json(bounded(RANGE_CACHE, "smoke"), "clear", b'{"cache":0}') == Call("clear", (0,))
-    assert call_from_json(bounded(RANGE_CACHE, "smoke"), "", b"{}") is None
+    assert call_from_json(find_space(RANGE_CACHE, "smoke"), "clear", b'{"cache":0}') == Call("clear", (0,))
+    assert call_from_json(find_space(RANGE_CACHE, "smoke"), "", b"{}") is None
 
 
 # ---- what the search must not leave out ---------------------------------------------------------------
@@ -342,7 +342,7 @@ CANARY = find_subject("canary")
 WRONG = "property:at_most_four_tokens_are_taken"
 
 
-def causes(space: Bounded, **options: Any) -> list[str]:
+def causes(space: Space, **options: Any) -> list[str]:
     found = explore(space, jobs=1, **options)
     assert found.distinct_states == 63
     return sorted(str(violation.finding.cause) for violation in found.violations)
@@ -362,7 +362,7 @@ def causes(space: Bounded, **options: Any) -> list[str]:
 def test_a_model_that_fails_alone_is_a_finding(find: str, wrong: str, cause: str) -> None:
     source = source_of("model.canary")
     assert source.count(find) == 1
-    space = bounded(seed_source("canary", "model.canary", source.replace(find, wrong)), "smoke")
+    space = find_space(seed_source("canary", "model.canary", source.replace(find, wrong)), "smoke")
     violations = explore(space, implementation=False).violations
     [finding] = [v.finding for v in violations if str(v.finding.cause).startswith(cause)]
     assert finding.calls[-1].action == cause.partition(":")[2]
@@ -374,7 +374,7 @@ def test_a_model_that_fails_alone_is_a_finding(find: str, wrong: str, cause: str
 
 def test_a_state_outside_the_bounds_has_the_properties() -> None:
     """No state with at most four tokens taken violates the property; a step from one of them leads to one that does."""
-    space = Bounded(CANARY, "reference", replace(CANARY.scopes["smoke"], bounds={"taken": 4}))
+    space = Space(CANARY, "reference", replace(CANARY.scopes["smoke"], bounds={"taken": 4}))
     found = explore(space, implementation=False)
     assert found.distinct_states == 45
     assert [(str(v.finding.cause), v.finding.calls[-1].action) for v in found.violations] == [(WRONG, "take")]
@@ -393,7 +393,7 @@ def test_an_exception_of_a_property_is_a_finding() -> None:
 
     claims = ModuleType("claims")
     vars(claims).update(raises_in_a_state=raises_in_a_state, raises_at_a_step=raises_at_a_step)
-    space = Bounded(replace(CANARY, invariants=claims), "reference", CANARY.scopes["smoke"])
+    space = Space(replace(CANARY, invariants=claims), "reference", CANARY.scopes["smoke"])
     expected = ["crash:add ZeroDivisionError", "crash:take ZeroDivisionError"]
     assert causes(space, implementation=False) == expected
     assert causes(space) == [*expected, "view:tokens"]
@@ -405,7 +405,7 @@ def test_a_load_that_fails_hides_no_state_and_no_property() -> None:
         def load(cls, cfg: Any, state: Any) -> Any:
             raise ZeroDivisionError
 
-    space = Bounded(replace(CANARY, implementation=Unloadable), "reference", CANARY.scopes["smoke"])
+    space = Space(replace(CANARY, implementation=Unloadable), "reference", CANARY.scopes["smoke"])
     assert causes(space) == ["load:load", WRONG]
 
 
@@ -420,6 +420,6 @@ def test_a_property_that_hangs_is_not_blamed_on_a_call(monkeypatch: pytest.Monke
     claims = ModuleType("claims")
     vars(claims)["hangs"] = hangs
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 0.2)
-    space = Bounded(replace(CANARY, invariants=claims), "reference", CANARY.scopes["smoke"])
+    space = Space(replace(CANARY, invariants=claims), "reference", CANARY.scopes["smoke"])
     [violation] = explore(space, implementation=False, jobs=1).violations
     assert violation.finding.cause == Cause(Kind.HANG, "property")

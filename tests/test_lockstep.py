@@ -14,7 +14,7 @@ import pytest
 
 from fuzz.campaign.worker import Spec, trace_of
 from fuzz.explore.edge_cover import cover
-from fuzz.explore.search import Bounded, explore
+from fuzz.explore.search import Space, explore
 from fuzz.run.call import Call
 from fuzz.run.compare import exact, same
 from fuzz.run.finding import Cause, Finding, Kind
@@ -530,7 +530,7 @@ def test_a_history_variable_is_folded_over_every_step(skipped: str, name: str, p
 def test_the_walk_checks_what_the_search_leaves_out() -> None:
     """The search's states have no history; the edge cover runs every transition from the first state."""
     subject = replace(SUBJECT, invariants=claims_with_history())
-    space = Bounded(subject, "reference", SUBJECT.scopes["smoke"])
+    space = Space(subject, "reference", SUBJECT.scopes["smoke"])
     found = explore(space, implementation=False)
     assert found.violations == []
     assert found.graph is not None

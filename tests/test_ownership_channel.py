@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore.search import bounded, explore
+from fuzz.explore.search import explore, find_space
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from model.machine import Failed, Refused
@@ -264,7 +264,7 @@ def test_split_bundle_returns_after_its_tombstone() -> None:
 @pytest.mark.parametrize(("policy", "is_broken"), [("reconnect", True), ("shutdown", False)])
 def test_shutdown_on_session_loss_repairs_stale_answers(policy: str, is_broken: bool) -> None:
     """apache/pulsar#24478: the repair that was proposed, beside the reference's."""
-    space = bounded(find_subject("ownership_channel"), "stored")
+    space = find_space(find_subject("ownership_channel"), "stored")
     settings = {**space.scope.settings, "stale_view_answers": True, "session_expired_policy": policy}
     space = type(space)(space.subject, "reference", replace(space.scope, settings=settings))
     broken = {v.finding.broken_property for v in explore(space, implementation=False).violations}

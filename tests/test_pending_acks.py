@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore.search import bounded, explore
+from fuzz.explore.search import explore, find_space
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import Scope, find_subject
@@ -448,7 +448,7 @@ TINY = Scope(
 )
 def test_explorer_finds_a_replay_that_does_not_end(settings: dict[str, Any], name: str | None) -> None:
     tiny = replace(TINY, settings=dict(TINY.settings) | settings)
-    found = explore(bounded(replace(SUBJECT, scopes={"tiny": tiny}), "tiny"))
+    found = explore(find_space(replace(SUBJECT, scopes={"tiny": tiny}), "tiny"))
     assert (name in [lasso.name for lasso in found.lassos]) == (name is not None)
     assert (found.violations == []) == (name is None)
     assert found.lassos == [] or name is not None

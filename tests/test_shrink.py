@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fuzz.defects.table import find_defect
-from fuzz.explore.search import bounded, explore
+from fuzz.explore.search import explore, find_space
 from fuzz.mutation.kill_matrix import fuzz_mutant, is_of_model
 from fuzz.run.call import Call
 from fuzz.run.checks import all_but
@@ -232,7 +232,9 @@ def test_results_against_the_explorers_shortest() -> None:
         if is_of_model(mutant) or mutant.profile != "reference":
             continue
         subject = seed_bug(mutant)
-        shortest = {v.finding.cause: v.depth for v in explore(bounded(subject, "smoke"), properties=False).violations}
+        shortest = {
+            v.finding.cause: v.depth for v in explore(find_space(subject, "smoke"), properties=False).violations
+        }
         finding, _ = fuzz_mutant(subject, "reference", of_model=False, seconds=30.0)
         assert finding is not None
         short = shrink(Target(subject, find_profile(subject, "reference")), finding)

@@ -23,7 +23,7 @@ from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore
 from fuzz.campaign.worker import BLOCK, Spec
 from fuzz.client.known import CLIENT
 from fuzz.explore.counts import counts_of
-from fuzz.explore.search import bounded, explore
+from fuzz.explore.search import explore, find_space
 from fuzz.explore.spark import SpaceNames, explore_on_spark
 from fuzz.mutation.kill_matrix import Job, in_order, jobs_of, run_on_spark
 from fuzz.platform import java
@@ -94,7 +94,7 @@ def test_a_real_client_on_spark(spark: Any, partitions: int) -> None:
 @pytest.mark.parametrize("partitions", [3, pytest.param(1, marks=pytest.mark.nightly)])
 def test_the_explorer_counts_the_same_on_spark(spark: Any, partitions: int) -> None:
     """The canary's scope, with what is wrong in it: the same states, and the same shortest counterexamples."""
-    here = explore(bounded(find_subject("canary"), "smoke"))
+    here = explore(find_space(find_subject("canary"), "smoke"))
     there = explore_on_spark(SpaceNames("canary", "smoke", "reference", None), spark, partitions)
     assert (there.distinct_states, there.transitions, there.depth) == (
         here.distinct_states,

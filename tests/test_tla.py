@@ -18,7 +18,7 @@ from msgspec import structs
 from fuzz.commands import schema_of
 from fuzz.defects.table import Defect, defects_of
 from fuzz.explore.counts import Counts, counts_of
-from fuzz.explore.search import Bounded, bounded
+from fuzz.explore.search import Space, find_space
 from fuzz.subject import Offset, Scope, find_subject
 from fuzz.tlc import process
 from fuzz.tlc import runs as engine
@@ -212,7 +212,7 @@ def test_the_clock_and_inverted_ranges(tmp_path: Path) -> None:
     further = "AheadAtMost(n) == LET Holds(e) == e.timestamp_ns <= n IN OfAll(Holds)\n"
     folder = scratch(tmp_path, ("OpenCopies ==", further + "OpenCopies =="))
     run = structs.replace(BARE, violates="InvertedRangeIsEmpty", only={})
-    space = Bounded(subject, "reference", scope)
+    space = Space(subject, "reference", scope)
     assert make_run(run, folder, tmp_path / "build", space=space).differences == []
     result = make_run(BARE, folder, tmp_path / "build", space=space)
     assert result.differences == []
@@ -407,13 +407,13 @@ def test_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_scope_that_tlc_cannot_be_given(tmp_path: Path) -> None:
-    space = bounded(find_subject("range_cache"), "smoke")
+    space = find_space(find_subject("range_cache"), "smoke")
     by_state = replace(space.scope, domains={**space.scope.domains, "bytes_to_free": lambda cfg, s: (1,)})
     with pytest.raises(BadValue, match=r"size_pass.bytes_to_free depends on the state"):
-        make_run(BARE, MODULES, tmp_path, space=Bounded(space.subject, "reference", by_state))
+        make_run(BARE, MODULES, tmp_path, space=Space(space.subject, "reference", by_state))
     two = replace(space.scope, domains={**space.scope.domains, "get.position": (Position(1, 0),)})
     with pytest.raises(BadValue, match="different domains, and RangeCacheProperties one constant, position"):
-        make_run(BARE, MODULES, tmp_path, space=Bounded(space.subject, "reference", two))
+        make_run(BARE, MODULES, tmp_path, space=Space(space.subject, "reference", two))
 
 
 def test_runs_are_chosen() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore.search import bounded, explore
+from fuzz.explore.search import explore, find_space
 from fuzz.run.stateful import stateful_test
 from fuzz.seeding import find_mutant, seed_bug
 from fuzz.subject import find_subject
@@ -305,7 +305,7 @@ def test_replay_that_never_ends_is_found_by_the_explorer() -> None:
     tiny = replace(SUBJECT.scopes["failures"], actions=actions, bounds={"entries": 1, "ids": 1, "ledgers": 2})
     broken = seed_bug(find_mutant("spec-failing-read-is-retried-forever"))
     for subject, names in ((SUBJECT, []), (broken, ["failing_replay_terminates"])):
-        found = explore(bounded(replace(subject, scopes={"tiny": tiny}), "tiny"), implementation=False)
+        found = explore(find_space(replace(subject, scopes={"tiny": tiny}), "tiny"), implementation=False)
         assert [lasso.name for lasso in found.lassos] == names
 
 

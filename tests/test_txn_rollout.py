@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore.search import bounded, explore
+from fuzz.explore.search import explore, find_space
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.txn_rollout import TxnRollout
@@ -39,7 +39,7 @@ def end(cfg: Config, *steps: Any) -> Any:
 
 def broken(profile: str, scope: str = "smoke", **settings: Any) -> tuple[set[str], set[str]]:
     """What is broken in a scope under a profile: properties, and what does not come in the end."""
-    space = bounded(SUBJECT, scope, profile)
+    space = find_space(SUBJECT, scope, profile)
     space = type(space)(SUBJECT, profile, replace(space.scope, settings={**space.scope.settings, **settings}))
     found = explore(space)
     return {v.finding.broken_property or "" for v in found.violations}, {lasso.name for lasso in found.lassos}

@@ -203,11 +203,11 @@ def _hypothesis_steps(subject: Subject) -> float:
 #: The program of the explorer's process. It imports no more than an exploration needs.
 _EXPLORER = """
 import sys
-from fuzz.explore.search import bounded, explore
+from fuzz.explore.search import find_space, explore
 from fuzz.subject import find_subject
 
 name, scope, checked = sys.argv[1:]
-space = bounded(find_subject(name), scope)
+space = find_space(find_subject(name), scope)
 print(explore(space, implementation=checked == "checked", properties=checked == "checked").distinct_states)
 """
 
@@ -238,13 +238,13 @@ def _explored_speed(subject: Subject, checked: bool) -> float:
 
 def _tlc_speed(subject: Subject, checked: bool) -> float:
     """Distinct states a second of TLC, with the start of Java. Raises BadValue if TLC does not succeed."""
-    from fuzz.explore.search import bounded
+    from fuzz.explore.search import find_space
     from fuzz.tlc.module import ALWAYS, Twin, read_module
     from fuzz.tlc.process import SUCCESS, Job, run_tlc
     from fuzz.tlc.runs import MODULES
 
     module = read_module(MODULES, str(subject.tla))
-    twin = Twin(module, bounded(subject, _SCOPE), (ALWAYS,) if checked else ())
+    twin = Twin(module, find_space(subject, _SCOPE), (ALWAYS,) if checked else ())
     text, config = twin.text("MC_bench", twin.checks)
     with tempfile.TemporaryDirectory() as folder:
         outcome = run_tlc(Job("MC_bench", text, config, MODULES, Path(folder) / "tlc", True, False, 3600.0))

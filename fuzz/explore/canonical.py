@@ -1,4 +1,4 @@
-"""The law of canonical forms: a state and its canonical form, which differ only in names, behave alike."""
+"""The law of canonical forms: a state and its canonical form, which differ only in generated names, behave alike."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from fuzz.subject import Subject
 
 
 def misbehaviour(subject: Subject, cfg: Any, state: Any) -> str:
-    """Returns how a state and its canonical form differ in behaviour; empty if they behave alike.
+    """Returns how a state and its canonical form differ in behaviour; an empty text if they behave alike.
 
-    Their successors, by every action with every argument of the domains, must be the same canonical states.
+    They behave alike if their successors have the same canonical forms. The successors of a state are the states after
+    every action with all arguments that the domains give in this state. Outcomes are not compared.
     """
     machine = subject.machine
     form = machine.canonical(cfg, state)

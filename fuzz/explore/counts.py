@@ -1,7 +1,7 @@
-"""The exact numbers of states and transitions, and the depth, of each scope under the reference: `counts.toml`.
+"""The table `counts.toml`: the exact numbers of states and transitions, and the depth, of scopes under the reference.
 
-TLC finds the same number of states in every scope that has a run (`fuzz/tlc/manifest.py`). `brokerproof explore`,
-`brokerproof tla` and the tests compare with this table.
+TLC finds the same number of states in every scope for which the twin's manifest has a run (`fuzz/tlc/manifest.py`).
+`brokerproof explore`, `brokerproof tla` and the tests compare with this table.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Counts(NamedTuple):
 
     distinct_states: int
     transitions: int
-    depth: int
+    depth: int  # the largest distance of a state from the initial state
 
 
 @functools.cache
 def all_counts() -> dict[tuple[str, str], Counts]:
-    """The counts by component and scope. Raises BadValue for an invalid table."""
+    """Returns the counts by (component, scope). Raises BadValue for an invalid table."""
     text = (files("fuzz") / "explore" / "counts.toml").read_text(encoding="utf-8")
     try:
         tables = tomllib.loads(text)
@@ -34,5 +34,5 @@ def all_counts() -> dict[tuple[str, str], Counts]:
 
 
 def counts_of(component: str, scope: str) -> Counts | None:
-    """The counts of a scope under the reference, or None."""
+    """Returns the counts of a scope under the reference; None if the table has no row for it."""
     return all_counts().get((component, scope))

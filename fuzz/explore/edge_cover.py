@@ -1,10 +1,10 @@
 """Runs every transition of an explored graph on the implementation, in traces from the initial state.
 
-The explorer loads the implementation with each state; here the implementation reaches each state by actions. A run
-follows a shortest path to a state with untaken transitions, then takes untaken transitions until it reaches a state
-without any. The runs also check the properties that take history variables, which the search does not: of the many
-histories of a state, only those of the runs. Under a profile with other rules than the reference's the model runs
-alone. Of a search that a hang has ended, the states that were expanded are covered.
+The explorer loads the implementation with each state; here the implementation reaches each state by actions. Each trace
+(a *run*) follows a shortest path to a state with untaken transitions, then takes untaken transitions until it reaches a
+state without any. Runs also check the properties that take history variables, which the search does not check. A state
+has many histories; only those of the runs are checked. Under a profile with other rules than the reference's, the model
+runs alone. If a hang has ended the search, the transitions of the expanded states are covered.
 
 A difference is replayed with every step checked. A difference that the replay does not show is a finding of the kind
 `unstable`; a canonical form that merges different states is a finding of the kind `canonical`.
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
-from fuzz.explore.search import OUTSIDE, Bounded, Graph, MergedStates, Progress
+from fuzz.explore.search import OUTSIDE, Graph, MergedStates, Progress, Space
 from fuzz.run.call import Call
 from fuzz.run.checks import Skipped
 from fuzz.run.finding import Cause, Difference, Finding, Kind
@@ -27,14 +27,14 @@ from fuzz.subject import Subject
 
 #: Progress is reported once in this many runs.
 _PROGRESS_EVERY = 256
-#: The watchdog is set once for this many steps; processor time after which one of them counts as a hang.
+#: The watchdog is set once for this many steps. If they take `_HANG_SECONDS` of processor time, a step has hung.
 _STEPS_PER_WATCHDOG = 1024
 _HANG_SECONDS = 10.0
 _UNSTABLE = "a run along the graph saw a difference that a replay with every step checked does not show"
 
 
 class Covered(NamedTuple):
-    """The result of covering a graph."""
+    """The result of covering a graph: the number of covered transitions, of runs and of steps; the first finding."""
 
     transitions: int
     runs: int
@@ -42,8 +42,11 @@ class Covered(NamedTuple):
     finding: Finding | None
 
 
-def cover(space: Bounded, graph: Graph, progress: Progress | None = None) -> Covered:
-    """Runs every transition at least once. Ends at the first difference. Cost: about 20 microseconds a step."""
+def cover(space: Space, graph: Graph, progress: Progress | None = None) -> Covered:
+    """Executes every transition of a graph at least once, or up to the first finding.
+
+    `progress` receives the numbers of covered and of all transitions. Cost: about 20 microseconds a step.
+    """
     walker = _Walker(space, graph)
     runs = steps = 0
     for root in range(len(walker.left)):
@@ -59,20 +62,24 @@ def cover(space: Bounded, graph: Graph, progress: Progress | None = None) -> Cov
 
 
 class _Walker:
-    def __init__(self, space: Bounded, graph: Graph) -> None:
+    """Makes the runs, and knows which transitions are untaken."""
+
+    def __init__(self, space: Space, graph: Graph) -> None:
         self.space = space
         self.graph = graph
-        #: untaken transitions of each expanded state. They are taken from the end: self-loops first, OUTSIDE last
+        #: the untaken transitions of each expanded state, as indices among its moves. They are taken from the end of
+        #: the list: self-loops first, OUTSIDE last
         self.left = [self._order(number) for number in range(len(graph.offsets) - 1)]
         self.covered = 0
 
     def _order(self, number: int) -> list[int]:
+        """Returns the indices of a state's transitions in the order of `left`."""
         first, end = self.graph.offsets[number], self.graph.offsets[number + 1]
         rank = {OUTSIDE: 0, number: 2}
         return sorted(range(end - first), key=lambda index: rank.get(self.graph.targets[first + index], 1))
 
     def run_from(self, root: int) -> tuple[Finding | None, int]:
-        """Runs to a state with untaken transitions, then takes untaken ones until a state has none."""
+        """Makes the run to the state with this number. Returns the finding, or None, and the number of steps."""
         run, steps, before, agrees = _Run(self.space), self._steps(root), -1, True
         try:
             while agrees and len(run.calls) != before:
@@ -86,7 +93,10 @@ class _Walker:
         return None if agrees else run.finding(), len(run.calls)
 
     def _steps(self, root: int) -> Iterator[tuple[Any, int, Any]]:
-        """Yields the steps of a run: canonical state, index of a move, next canonical state (None: outside)."""
+        """Yields the steps of a run: canonical state, index of a move, next canonical state (None if it is outside).
+
+        Removes the untaken transitions that it yields from `left`.
+        """
         graph = self.graph
         for source, target in pairwise(graph.path(root)):
             first, end = graph.offsets[source], graph.offsets[source + 1]
@@ -103,9 +113,9 @@ class _Walker:
 
 
 class _Run:
-    """A run of model and implementation along canonical states; outcomes and views are compared at every step."""
+    """A run of model and implementation along canonical states. Outcomes and views are compared at every step."""
 
-    def __init__(self, space: Bounded) -> None:
+    def __init__(self, space: Space) -> None:
         self.space = space
         self.skipped = properties_without_history(space.subject)
         self.pair = Pair(space.target, self.skipped)
@@ -113,16 +123,17 @@ class _Run:
         self.calls: list[Call] = []
 
     def take(self, form: Any, index: int, target: Any) -> bool:
-        """Takes the move with this index of a canonical state. Returns whether both sides agree.
+        """Takes the step that corresponds to a move of the state's canonical form. Returns whether both sides agree.
 
-        Raises MergedStates if the run's state is not represented by the canonical state.
+        `form` is the canonical form, `index` the index of the move there, `target` the canonical form of the next
+        state, or None if it is outside the scope. Raises MergedStates if there is no such step.
         """
         call = self._call(form, index, target)
         self.calls.append(call)
         return self.pair.step(call, self.depth) is None
 
     def _call(self, form: Any, index: int, target: Any) -> Call:
-        """The corresponding call in the run's state, where generated names may differ."""
+        """Returns the call of the step that `take` takes, in which other generated names may occur than in the move."""
         space, canonical, cfg, state = self.space, self.space.machine.canonical, self.space.cfg, self.pair.state
         name, act, _, arguments = space.moves(form)[index]
         if target is None:
@@ -142,7 +153,7 @@ class _Run:
         raise MergedStates(space, self.calls, state, name, target)
 
     def finding(self) -> Finding:
-        """The finding of a replay of this run."""
+        """Returns the finding of a replay of the run's calls; an unstable one if the replay shows nothing."""
         space = self.space
         again = replay(
             space.target,
@@ -155,5 +166,5 @@ class _Run:
 
 
 def properties_without_history(subject: Subject) -> Skipped:
-    """The properties without history variables: the search has checked them in every state."""
+    """Returns the names of the properties without history variables: the search checks them in every state and step."""
     return frozenset(p.name for p in subject.properties if not p.histories)

@@ -9,18 +9,18 @@
             if the canonical form of the state after it is new:
                 append it to the states if it is within the scope's bounds; otherwise only check its state properties
 
-States are found in the order of their depth, so the first counterexample of a cause is a shortest one. It is a trace
-from the initial state, replayed with everything checked. An exception of the model, of a property or of the
+States are found in the order of their depth, so the first counterexample of a cause is a shortest one. A counterexample
+is a trace from the initial state, replayed with everything checked. An exception of the model, of a property or of the
 implementation is a finding; the search continues with the other calls. Processes on all cores share the work if many
 states are unexpanded (`fuzz/explore/shared.py`).
 
 A canonical state represents all states that differ from it only in generated names. The domains are evaluated in the
-canonical state. A trace reaches another state that it represents, in which generated names may differ; `concrete` finds
-the corresponding arguments. If there are none, the canonical form merges different states: a finding of the kind
-`canonical`.
+canonical state. A trace from the initial state reaches one of the represented states, in which other generated names
+may occur; `Space.concrete` finds the calls of such a trace. If there is no such call, the canonical form merges
+different states: a finding of the kind `canonical`.
 
-Properties that take history variables are not checked here, but by `fuzz/explore/edge_cover.py` on its runs: a history
-variable would multiply the states.
+The search does not check properties that take history variables, because a history variable would multiply the states.
+`fuzz/explore/edge_cover.py` checks these properties on its runs.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ from fuzz.target import Second, Target
 from invariants.properties import Event
 from model.machine import BadValue, Refused, plain
 
-#: The target of a transition that leaves the scope. The state outside is checked, and not expanded.
+#: The target of a transition to a state outside the scope's bounds.
 OUTSIDE = -1
 #: The watchdog is set, and progress is reported, once for this many states.
 _STATES_PER_WATCHDOG = 256
-#: Processor time for that many states after which a step counts as a hang; they usually take less than a second.
+#: Processor time for that many states after which a step has hung. They usually take less than a second.
 _HANG_SECONDS = 10.0
-#: Fair steps may exceed the scope's bounds by this much, so that a bound does not disable them.
+#: In the check of liveness, fair steps may exceed the scope's bounds by this much, so that a bound does not disable
+#: them.
 LIVENESS_MARGIN = 2
 #: The maximum number of states on one machine. A scope that has more may be infinite.
 LIMIT = 10_000_000
@@ -63,21 +64,21 @@ LIMIT = 10_000_000
 Progress = Callable[[int, int], None]
 
 
-#: An action with arguments: name, function, index, arguments.
+#: An action with arguments: its name, its function, its index in the machine's order, the arguments.
 Move = tuple[str, Callable[..., Any], int, Arguments]
 
 
 class Violation(NamedTuple):
-    """The first finding of a cause, with the length of its trace."""
+    """The first finding of a cause. `depth` is the number of its calls."""
 
     finding: Finding
     depth: int
 
 
 class Lasso(NamedTuple):
-    """A counterexample of a liveness property: a trace to a fair cycle that never reaches the goal."""
+    """A counterexample of an `eventually` property: a trace to a state of a fair cycle without the property's goal."""
 
-    name: str
+    name: str  # of the property
     guarantee: str
     calls: Calls
 
@@ -86,8 +87,9 @@ class Lasso(NamedTuple):
 class Graph:
     """The states of a scope, in the order of their depth, and their transitions.
 
-    The transitions of state i are `targets[offsets[i]:offsets[i + 1]]`, in the order of `Bounded.moves`. A target is
-    the number of a state, or OUTSIDE. `parents` is the tree of shortest traces.
+    A state's number is its index in `states`. The transitions of state i are `targets[offsets[i]:offsets[i + 1]]`, in
+    the order of `Space.moves`; only expanded states have transitions. A target is the number of a state, or OUTSIDE.
+    `parents[i]` is the state before state i on a shortest trace.
     """
 
     states: list[Any]
@@ -96,14 +98,14 @@ class Graph:
     targets: array[int]
 
     def depths(self) -> list[int]:
-        """The depth of each state: its distance from the initial state."""
+        """Returns the depth of each state: the number of steps of a shortest trace from the initial state."""
         depths = [0] * len(self.states)
         for state in range(1, len(self.states)):
             depths[state] = depths[self.parents[state]] + 1
         return depths
 
     def path(self, state: int) -> list[int]:
-        """The states of a shortest trace from the initial state to this one, both included."""
+        """Returns the numbers of the states of a shortest trace from the initial state to this one, both included."""
         path = [state]
         while state:
             state = self.parents[state]
@@ -117,7 +119,7 @@ class Exploration:
 
     distinct_states: int
     transitions: int
-    depth: int
+    depth: int  # the largest depth of a state
     seconds: float
     violations: list[Violation] = field(default_factory=list)
     lassos: list[Lasso] = field(default_factory=list)
@@ -125,16 +127,20 @@ class Exploration:
 
 
 def find_scope(subject: Subject, name: str) -> Scope:
-    """The scope of that name. Raises BadValue, naming the existing ones, if there is none."""
+    """Returns the scope of that name. Raises BadValue, with the names of all scopes, if there is none."""
     if name not in subject.scopes:
         raise BadValue(f"{subject.name} has no scope {name}; it has {', '.join(subject.scopes) or 'none'}")
     return subject.scopes[name]
 
 
 class MergedStates(Exception):
-    """A canonical form merges different states: a represented state lacks a step of the canonical state."""
+    """A canonical form merges different states: a represented state lacks a step of the canonical state.
 
-    def __init__(self, space: Bounded, run: Calls, state: Any, name: str, target: Any) -> None:
+    `run` leads to the represented state `state`. No call of the action `name` leads from there to a state with the
+    canonical form `target`.
+    """
+
+    def __init__(self, space: Space, run: Calls, state: Any, name: str, target: Any) -> None:
         message = (
             f"no {name} leads from the last state of this trace to the expected state, but one does from its "
             "canonical form: the canonical form merges different states (the trace itself agrees in a replay)"
@@ -144,8 +150,11 @@ class MergedStates(Exception):
         self.finding = Finding(space.cfg, tuple(run), difference)
 
 
-class Bounded:
-    """A subject within a scope: config, initial state, and the moves in each state."""
+class Space:
+    """The state space of a subject within a scope, under a profile: config, initial state, and the moves in each state.
+
+    Raises BadValue for an unknown profile, a bad setting of the scope, or an argument without a domain.
+    """
 
     def __init__(self, subject: Subject, profile: str, scope: Scope) -> None:
         self.subject = subject
@@ -161,7 +170,7 @@ class Bounded:
         )
         self._calls = PossibleCalls(subject, domains)
         driven = [self._calls.actions[name] for name in scope.actions]
-        #: moves with fixed arguments come first: they are the same in every state
+        #: the moves of actions whose arguments all have fixed domains. They are the same in every state, and come first
         self.fixed = [(a.name, a.run, a.index, arguments) for a in driven if not a.free for arguments in a.listed]
         self.free = [a for a in driven if a.free]
         self._fixed_of: dict[frozenset[str], list[tuple[int, Move]]] = {}
@@ -173,7 +182,7 @@ class Bounded:
         return self.subject.domain(action, param)
 
     def moves(self, state: Any) -> list[Move]:
-        """The moves in this state, in a fixed order: every action with every argument list."""
+        """Returns the moves in a state, in a fixed order: every action with all combinations of arguments."""
         if not self.free:
             return self.fixed
         moves = list(self.fixed)
@@ -183,7 +192,7 @@ class Bounded:
         return moves
 
     def moves_of(self, state: Any, names: frozenset[str]) -> list[tuple[int, Move]]:
-        """The moves of these actions in this state, each with its index among `moves`."""
+        """Returns the moves of the actions of these names in a state, each with its index in `moves`."""
         fixed = self._fixed_of.get(names)
         if fixed is None:
             fixed = self._fixed_of[names] = [each for each in enumerate(self.fixed) if each[1][0] in names]
@@ -193,21 +202,21 @@ class Bounded:
         return [*fixed, *(each for each in enumerate(self.moves(state)[first:], first) if each[1][0] in names)]
 
     def target_of(self, state: Any, index: int) -> Any:
-        """The canonical form of the state to which a transition leads, by its index among `moves`."""
+        """Returns the canonical form of the state after the move with this index in `moves`."""
         _, act, _, arguments = (self.fixed if index < len(self.fixed) else self.moves(state))[index]
         return self.machine.canonical(self.cfg, act(self.cfg, state, *arguments)[0])
 
     def within(self, state: Any, margin: int = 0) -> bool:
-        """Whether no measure of a state exceeds its bound by more than `margin`."""
+        """Returns whether no measure of a state exceeds its bound by more than `margin`."""
         for measure, most in self.bounds:  # noqa: SIM110 (called for every new state)
             if measure(state) > most + margin:
                 return False
         return True
 
     def concrete(self, path: list[Any]) -> list[Call]:
-        """A trace along the given canonical states, from the initial state, with the names generated along it.
+        """Returns the calls of a trace from the initial state through states with the given canonical forms.
 
-        Raises MergedStates if a canonical state represents a state from which the next one cannot be reached.
+        Raises MergedStates if the trace reaches a state from which no call leads to the next canonical form.
         """
         state, run = self.machine.start(self.cfg), list[Call]()
         for form, target in pairwise(path):
@@ -220,7 +229,7 @@ class Bounded:
         return run
 
     def _first_move(self, state: Any, target: Any) -> tuple[Move, Any] | None:
-        """The first move that leads to a state with this canonical form, and that state; None if there is none."""
+        """Returns the first move to a state with the canonical form `target`, and that state; None if there is none."""
         for move in self.moves(state):
             with contextlib.suppress(Exception):  # a move that raises leads nowhere
                 after, _ = move[1](self.cfg, state, *move[3])
@@ -229,16 +238,19 @@ class Bounded:
         return None
 
 
-def bounded(subject: Subject, scope: str, profile: str = "reference") -> Bounded:
-    """A subject within its scope of that name. Raises BadValue for unknown names."""
-    return Bounded(subject, profile, find_scope(subject, scope))
+def find_space(subject: Subject, scope: str, profile: str = "reference") -> Space:
+    """Returns the state space of a subject within its scope of that name. Raises BadValue for unknown names."""
+    return Space(subject, profile, find_scope(subject, scope))
 
 
 # ---- the search ---------------------------------------------------------------------------------------
 
 
 class Failure(NamedTuple):
-    """A failure in a state, or of a call from it. `raised_by` is the property that raised an exception, if one did."""
+    """A failure in the state with this number, or of a call in this state.
+
+    `raised_by` is the name of a property that raised an exception, if that is the failure.
+    """
 
     cause: Cause
     state: int
@@ -248,7 +260,7 @@ class Failure(NamedTuple):
 
 
 def explore(
-    space: Bounded,
+    space: Space,
     *,
     implementation: bool = True,
     properties: bool = True,
@@ -257,9 +269,10 @@ def explore(
 ) -> Exploration:
     """Visits every state of a scope once. Cost: tens of microseconds a transition with everything checked.
 
-    An `eventually` property is checked if the scope drives all its fair actions, and no step hung. Runs in `jobs`
-    processes, by default one for each core; the result does not depend on their number. Raises BadValue if there are
-    more than LIMIT states.
+    Without `implementation`, the model runs alone; without `properties`, no property is checked. An `eventually`
+    property is checked if the scope drives all actions in the property's `fair`, and no step hung. Runs in `jobs`
+    processes, by default one for each core; the result does not depend on their number. `progress` receives the numbers
+    of expanded and of found states. Raises BadValue if there are more than LIMIT states.
     """
     started = time.perf_counter()
     search = Search(space, implementation, properties)
@@ -282,22 +295,24 @@ def explore(
 
 
 class Search:
-    """The states found so far, and the first failure of each cause."""
+    """A search: the graph of the states found so far, and the first failures. `start` replaces the initial state."""
 
-    def __init__(self, space: Bounded, implementation: bool, properties: bool, start: Any = None) -> None:
+    def __init__(self, space: Space, implementation: bool, properties: bool, start: Any = None) -> None:
         self.space = space
-        #: None when the model runs alone
         has_second = implementation and space.target.second is Second.IMPLEMENTATION
+        #: the implementation's class; None if the model runs alone
         self.implementation: Any = space.subject.implementation if has_second else None
-        self.instance: Any = None  # an implementation in the state being expanded, if the last move did not change it
+        #: an instance in the state that is being expanded; None if the last move has changed its state
+        self.instance: Any = None
         checks = checks_for(space.subject, space.cfg, properties_with_history(space.subject))
         actions = space.machine.actions.values()
         self.names = [each.names for each in actions]
-        #: the properties to check: none of them takes history variables
+        #: the `always` properties to check: none of them takes history variables
         self.of_states: tuple[Check, ...] = checks.of_states if properties else ()
         self.of_steps: tuple[tuple[Check, ...], ...] = checks.of_steps if properties else ((),) * len(actions)
         first = space.start if start is None else start
         self.graph = Graph([first], array("q", [0]), array("q", [0]), array("q"))
+        #: state -> its number
         self.numbers: dict[Any, int] = {first: 0}
         self.failures: list[Failure] = []
         #: for each new state, the index of the transition that found it among `graph.targets`
@@ -308,7 +323,10 @@ class Search:
         self.current_move: Move | None = None  # None while the properties of a state are checked
 
     def run(self, progress: Progress | None, jobs: int = 1) -> None:
-        """Expands states in the order in which they were found, until all are expanded or a step hangs."""
+        """Expands states in the order in which they were found, until all are expanded or a step hangs.
+
+        Raises BadValue if there are more than LIMIT states.
+        """
         states = self.graph.states
         number = 0
         while number < len(states):
@@ -331,7 +349,7 @@ class Search:
                 raise BadValue(f"more than {LIMIT:,} states: bound a measure that grows, or use --spark")
 
     def expand(self, number: int) -> None:
-        """Takes every move of a state."""
+        """Checks the state with this number, and takes every move in it. Adds new states, transitions and failures."""
         space, graph, numbers, implementation = self.space, self.graph, self.numbers, self.implementation
         cfg, state, canonical = space.cfg, graph.states[number], space.machine.canonical
         targets, states, parents, of_steps = graph.targets, graph.states, graph.parents, self.of_steps
@@ -372,7 +390,10 @@ class Search:
         graph.offsets.append(len(targets))
 
     def check_state(self, number: int, state: Any, call: Call | None = None) -> None:
-        """Records the state properties that are false in a state: the one with this number, or that after a call."""
+        """Records the state properties that are false in `state`.
+
+        It is the state with this number, or, with a call, the state after this call there.
+        """
         for holds, each, _ in self.of_states:
             try:
                 is_true = holds(self.space.cfg, state)
@@ -396,13 +417,13 @@ class Search:
                 self.fail(Failure(Cause(Kind.PROPERTY, each.name), number, Call(name, arguments)))
 
     def hang(self, number: int) -> None:
-        """Records a hang: of the current move, or of a property of the state."""
+        """Records a hang in the state with this number: of the current move, or of a property of the state."""
         call = None if self.current_move is None else Call(self.current_move[0], self.current_move[3])
         what = "property" if call is None else call.action
         self.fail(Failure(Cause(Kind.HANG, what), number, call, f"{what} did not return"))
 
     def forget_from(self, number: int) -> None:
-        """Removes the transitions of a state that is not expanded, and the states that only they have found."""
+        """Removes the transitions of a state that was not expanded completely, and the states that they found."""
         graph = self.graph
         del graph.targets[graph.offsets[-1] :]
         while graph.parents[-1] == number and len(graph.states) > number + 1:
@@ -413,7 +434,7 @@ class Search:
     def agrees(self, state: Any, move: Move, after: Any, outcome: Any) -> bool:
         """Takes a move on the implementation. Returns whether outcome, view and structure agree with the model's step.
 
-        It only detects a difference, as the fast loop of lockstep does; `explain_move` explains it.
+        Like the fast loop of lockstep, this only detects a difference; `explain_move` explains it.
         """
         name, _, _, arguments = move
         cfg, instance = self.space.cfg, self.instance
@@ -434,7 +455,7 @@ class Search:
         return True
 
     def explain_move(self, number: int, call: Call) -> None:
-        """Repeats a move with every check, and records the difference."""
+        """Repeats a move on a pair, and records the difference. Properties are not checked."""
         pair = Pair(self.space.target, fold_history=False)
         pair.load(self.graph.states[number])
         difference = pair.step(call, Depth.STATE)
@@ -444,7 +465,7 @@ class Search:
         self.fail_with(difference, number, call)
 
     def crash(self, who: str, what: str, number: int, call: Call | None, problem: Exception) -> None:
-        """Records an exception of the model or of a property; `what` is the action or the property."""
+        """Records an exception of the model or of a property (`who`). `what` is the name of the action or property."""
         difference = crash(who, what, problem)
         self.fail(Failure(difference.cause, number, call, difference.message, what if who == "property" else None))
 
@@ -453,7 +474,7 @@ class Search:
         self.fail(Failure(difference.cause, number, call, difference.message))
 
     def fail(self, failure: Failure) -> None:
-        """Records the first failure of each property, and of each other kind for each action."""
+        """Records the first failure of each property, and the first failure of every other kind of each action."""
         cause, of_property = failure.cause, failure.raised_by or failure.cause.broken_property
         key = cause.kind, cause.what if failure.call is None or of_property else failure.call.action
         if key not in self.failed:
@@ -462,19 +483,19 @@ class Search:
 
 
 def properties_with_history(subject: Subject) -> Skipped:
-    """The properties that take history variables, which the search does not fold."""
+    """Returns the names of the properties that take history variables."""
     return frozenset(p.name for p in subject.properties if p.histories)
 
 
 # ---- counterexamples ----------------------------------------------------------------------------------
 
 
-def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
-    """The violation for a failure: a trace along these states that ends with it.
+def explained(space: Space, failure: Failure, path: list[Any]) -> Violation:
+    """Returns the violation for a failure: the finding of a replay of a trace along these states.
 
-    The violation is that of a replay, or the failure itself if no replay shows it. A property is replayed on the model
-    alone, because a difference of the implementation would end the replay before. If there is no such trace, the
-    violation is that the canonical form merges different states.
+    A violated property is replayed on the model alone, because a difference of the implementation could end the replay
+    earlier. If the replay shows nothing, the finding is made of the failure. If there is no trace along these states,
+    the finding says that the canonical form merges different states.
     """
     try:
         run = space.concrete(path)
@@ -499,7 +520,7 @@ def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
 
 
 def shortest_by_cause(violations: list[Violation]) -> list[Violation]:
-    """The shortest violation of each cause, in the order of length."""
+    """Returns the shortest violation of each cause, in the order of length."""
     best: dict[Cause, Violation] = {}
     for each in sorted(violations, key=lambda v: (v.depth, v.finding.cause)):
         best.setdefault(each.finding.cause, each)
@@ -509,8 +530,8 @@ def shortest_by_cause(violations: list[Violation]) -> list[Violation]:
 # ---- liveness -----------------------------------------------------------------------------------------
 
 
-def _lassos(space: Bounded, graph: Graph) -> Iterator[Lasso]:
-    """The violated `eventually` properties, each with a trace to a fair cycle without the goal."""
+def _lassos(space: Space, graph: Graph) -> Iterator[Lasso]:
+    """Yields a counterexample of each violated `eventually` property. Raises MergedStates."""
     driven = set(space.scope.actions)
     for each in space.subject.properties:
         if each.kind == "eventually" and each.given(space.cfg) and driven >= set(each.fair):
@@ -519,13 +540,13 @@ def _lassos(space: Bounded, graph: Graph) -> Iterator[Lasso]:
                 yield Lasso(each.name, each.guarantee, space.concrete(path))
 
 
-def _fair_cycle(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: frozenset[str]) -> list[Any] | None:
-    """The states of a trace to a fair cycle that never reaches the goal, or None.
+def _fair_cycle(space: Space, graph: Graph, goal: Callable[..., bool], fair: frozenset[str]) -> list[Any] | None:
+    """Returns the states of a trace to a fair cycle that never reaches the goal; None if there is no such cycle.
 
-    Such a cycle is a strongly connected component of states without the goal in which each fair action is taken, or is
-    disabled in some state (weak fairness); an action is disabled if it does not change the state with any arguments.
-    Fair steps may exceed the bounds by LIVENESS_MARGIN. A step beyond that counts as a self-loop: a bound hides no
-    cycle, but may cause a false one; then widen the bound. Cost: linear in states and fair transitions.
+    A fair cycle is a strongly connected component of states without the goal in which each fair action is taken, or is
+    disabled in some state (weak fairness). An action is disabled in a state if it leaves the state unchanged with all
+    arguments. Fair steps may exceed the bounds by LIVENESS_MARGIN. A step beyond counts as a self-loop: so a bound
+    hides no cycle, but may cause a false one; then widen the bound. Cost: linear in states and fair transitions.
     """
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
     numbers = {state: i for i, state in enumerate(wide.states)}
@@ -549,7 +570,7 @@ def _fair_cycle(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: f
 
 
 def _fair_steps(
-    space: Bounded,
+    space: Space,
     wide: Graph,
     numbers: dict[Any, int],
     number: int,
@@ -558,10 +579,11 @@ def _fair_steps(
     reached: list[bool],
     enabled: set[str],
 ) -> Iterator[tuple[str, int]]:
-    """Yields the fair steps from a state to other states without the goal. Adds new states, and actions to `enabled`.
+    """Yields the fair steps from a state to states without the goal: the action, and the number of the next state.
 
-    The search recorded the targets inside the scope; only transitions that left the scope are taken again. `reached`
-    has the goal's value in each state of the scope.
+    Adds new states to `wide` and `numbers`, and the names of enabled actions to `enabled`. The search has recorded the
+    targets inside the scope; only transitions that left the scope are taken again. `reached` has the goal's value in
+    each state of the scope.
     """
     first = wide.offsets[number] if number < len(wide.offsets) - 1 else None
     for k, (name, act, _, arguments) in space.moves_of(wide.states[number], fair):
@@ -589,7 +611,7 @@ def _fair_steps(
 
 
 def _components(edges: dict[int, list[tuple[str, int]]]) -> Iterator[list[int]]:
-    """The strongly connected components of a graph (Tarjan's algorithm, without recursion)."""
+    """Yields the strongly connected components of a graph (Tarjan's algorithm, without recursion)."""
     low: dict[int, int] = {}
     stack: list[int] = []
     on_stack: set[int] = set()

@@ -1,12 +1,13 @@
 """The search on all cores of a machine: forked processes that share the unexpanded states.
 
-All processes have the same states under the same numbers. Each takes blocks of unexpanded states from a shared counter,
-and gives new states provisional numbers. After the batch, every process receives for each new state the number of its
-parent, the index of the transition and an encoding. The new states are sorted by parent and transition, and get the
-numbers that a single process would assign. A process that did not find a state computes it by taking the transition.
-So no state is sent between processes, and seeded bugs work although another interpreter could not import their classes.
+All processes have the same states under the same numbers. They work in batches: the states that are unexpanded when a
+batch begins. Each process takes blocks of these states from a shared counter, and gives new states provisional numbers.
+At the end of the batch, every process receives for each new state the number of its parent, the index of the transition
+and an encoding of the state. All processes sort the new states by parent and transition, and so give them the numbers
+that a single process would. A process that did not find a state itself computes it by taking the transition. No state
+object is sent between processes, so seeded bugs work, whose classes another interpreter could not import.
 
-The parent process collects transitions and failures. The result does not depend on the number of processes.
+The first process collects transitions and failures. The result does not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ class Found(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The states that a process expanded, in order, with the numbers of their targets (provisional for new states)."""
+    """What a process did in a batch."""
 
-    expanded: array[int]
-    lengths: array[int]  # of each expanded state: the number of its transitions
-    targets: array[int]
-    found: list[Found]
+    expanded: array[int]  # the numbers of the states that it expanded, ascending
+    lengths: array[int]  # for each expanded state, the number of its transitions
+    targets: array[int]  # of all these transitions; new states have provisional numbers
+    found: list[Found]  # the new states, in the order of their provisional numbers
     failures: list[Failure]
-    hung: int | None  # the state in which a step hung
+    hung: int | None  # the number of the state in which a step hung
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may use; 1 if it cannot start processes."""
+    """Returns the number of cores that this process may use; 1 if it cannot fork processes."""
     if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -64,9 +65,10 @@ def usable_cores() -> int:
 def run_shared(
     search: Search, first: int, jobs: int, hang_seconds: float, limit: int, progress: Progress | None
 ) -> None:
-    """Expands all states from a number on, and the states found from them, in `jobs` processes.
+    """Expands all states from the number `first` on, and all states found from them, in `jobs` processes.
 
-    Raises the exception of a process, and BadValue if there are more states than `limit`.
+    Ends after a batch in which a step hung: in a block that takes more than `hang_seconds` of processor time. Raises
+    the exception of a process, and BadValue if there are more than `limit` states or a process ends early.
     """
     context = multiprocessing.get_context("fork")
     next_state = context.Value("q", first)
@@ -106,7 +108,7 @@ def _terminate(process: Any) -> None:
 
 
 def _received(pipe: Connection) -> Batch:
-    """A batch from another process. Raises that process's exception."""
+    """Returns the batch of another process. Raises that process's exception, and BadValue if it has ended."""
     try:
         data = pipe.recv()
     except EOFError:
@@ -119,20 +121,21 @@ def _received(pipe: Connection) -> Batch:
 
 
 def _forget_states(search: Search, first: int) -> None:
-    """Removes the states from a number on, which only a state that hung or a later one has found."""
+    """Removes the states from the number `first` on."""
     for form in search.graph.states[first:]:
         search.numbers.pop(form, None)
     del search.graph.states[first:], search.graph.parents[first:]
 
 
 def _of_earlier_parents(found: list[Found], hung: int | None) -> list[Found]:
+    """Returns the new states that a state before the hung one found; all if none hung."""
     return found if hung is None else [each for each in found if each.parent < hung]
 
 
 def _work(member: _Member, number: int, hang_seconds: float, pipe: Connection, others: list[Connection]) -> None:
-    """A child process: expands and merges until the parent closes the pipe."""
+    """The main function of a child process: expands and merges until the first process closes the pipe, or a hang."""
     for each in others:
-        each.close()  # so that the pipes close when the parent ends
+        each.close()  # so that the pipes close when the first process ends
     try:
         while True:
             batch = member.expand(hang_seconds)
@@ -156,7 +159,10 @@ class _Member:
         self.next_state = next_state
 
     def expand(self, hang_seconds: float, progress: Progress | None = None) -> Batch:
-        """Expands this process's blocks of the unexpanded states."""
+        """Expands blocks of the unexpanded states, until no block is left or a step hangs. Returns what was done.
+
+        New states stay in the graph, with provisional numbers, until `merge`; transitions and failures do not.
+        """
         search = self.search
         graph = search.graph
         end, whole_targets, whole_offsets = len(graph.states), graph.targets, graph.offsets
@@ -193,6 +199,7 @@ class _Member:
         return batch
 
     def _blocks(self, end: int) -> Iterator[range]:
+        """Takes blocks of state numbers below `end` from the shared counter."""
         while True:
             with self.next_state.get_lock():
                 start = self.next_state.value
@@ -202,14 +209,17 @@ class _Member:
             yield range(start, min(start + _BLOCK, end))
 
     def _key(self, form: Any) -> bytes:
-        """The state as bytes: equal bytes are equal states."""
+        """Returns an encoding of a state: states with equal encodings are equal."""
         try:
             return bytes(_encoded(form))
         except (TypeError, OverflowError):
             return repr(form).encode()
 
     def merge(self, own: int, found: list[list[Found]]) -> list[list[int]]:
-        """Numbers the new states of a batch. Returns the numbers by process, in the order of `found`."""
+        """Gives the new states of a batch their numbers, and adds them to the graph.
+
+        `found` has the new states by process; `own` is the index of this process. Returns the numbers in the same form.
+        """
         search = self.search
         graph, numbers = search.graph, search.numbers
         base = len(graph.states) - len(found[own])
@@ -238,7 +248,10 @@ class _Member:
 
 
 def _collect(search: Search, batches: list[Batch], numbers: list[list[int]], base: int, hung: int | None) -> None:
-    """Adds the transitions and failures of a batch, in the order of the states."""
+    """Adds the transitions and failures of all processes in a batch to the search, in the order of the states.
+
+    `base` is the first provisional number, `numbers` has the final ones. The state that hung has no transitions.
+    """
     graph = search.graph
     rows: dict[int, list[int]] = {}
     for batch, assigned in zip(batches, numbers, strict=True):

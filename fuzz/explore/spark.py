@@ -1,8 +1,8 @@
 """The explorer's search on Spark, for scopes larger than one machine's memory: the same states, the same counts.
 
-Workers expand the states of one depth; their unvisited successors are the states of the next depth. States are
-exchanged as JSON and partitioned by a checksum. The driver receives counts, and one failure of each cause and depth. A
-hang does not end the search.
+Workers expand the states of one depth; the unvisited successors of these states are the states of the next depth.
+States are exchanged as JSON and partitioned by a checksum. The driver receives counts, and one failure of each cause
+and depth. A hang does not end the search.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from fuzz.explore.search import Bounded, Exploration, Failure, Progress, Search, bounded, explained, shortest_by_cause
+from fuzz.explore.search import Exploration, Failure, Progress, Search, Space, explained, find_space, shortest_by_cause
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.call import Call
 from fuzz.run.finding import Cause, Kind
@@ -26,38 +26,40 @@ _HANG_SECONDS = 5.0
 
 
 class SpaceNames(NamedTuple):
-    """The names from which a worker creates the space."""
+    """The names from which a worker makes the state space."""
 
     subject: str
     scope: str
     profile: str
     mutant: str | None
 
-    def build(self) -> Bounded:
-        """The space. Raises BadValue for unknown names."""
-        return bounded(resolve(self.subject, self.profile, mutant=self.mutant).subject, self.scope, self.profile)
+    def build(self) -> Space:
+        """Returns the state space. Raises BadValue for unknown names."""
+        return find_space(resolve(self.subject, self.profile, mutant=self.mutant).subject, self.scope, self.profile)
 
 
 def partition_of(key: bytes) -> int:
-    """The partition of a state: a checksum, because Python's hash differs between workers."""
+    """Returns a checksum of a state as JSON, which selects its partition. Python's hash differs between workers."""
     return zlib.crc32(key)
 
 
 def state_to_json(state: Any) -> bytes:
-    """A state as JSON, in which equal states have equal bytes."""
+    """Returns a state as JSON. Equal states have equal bytes."""
     return to_json(plain(state))
 
 
-def state_from_json(space: Bounded, text: bytes) -> Any:
-    """A state from JSON."""
+def state_from_json(space: Space, text: bytes) -> Any:
+    """Returns the state with this JSON. Raises BadValue if it is not one of the space's machine."""
     kind: Any = type(space.start)
     return fitter(kind)(from_json(text), "state", space.cfg)
 
 
 def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: Progress | None = None) -> Exploration:
-    """Visits every state of a scope once, on a cluster; `eventually` properties are not checked.
+    """Visits every state of a scope once, on a cluster. `eventually` properties are not checked.
 
-    Cost: as `explore`, spread over the workers, and two shuffles a level.
+    `partitions` is the number of Spark's partitions. `progress` receives the numbers of expanded and of found states.
+    The number of states has no limit. Cost: that of `explore`, spread over the workers, and two shuffles for each
+    depth.
     """
     from pyspark import StorageLevel
 
@@ -100,7 +102,7 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
 
 
 def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, Any]]:
-    """On a worker: for each state its successors, the number of transitions, and failures."""
+    """Expands the states of a partition on a worker. Yields successors with the state before, failures, transitions."""
     space = names.build()
     transitions = 0
     for text, _parent in part:
@@ -121,13 +123,13 @@ def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterato
     yield "transitions", transitions
 
 
-def call_from_json(space: Bounded, action: str, arguments: bytes) -> Call | None:
-    """The call of a failure on a worker, or None for a failure in a state."""
+def call_from_json(space: Space, action: str, arguments: bytes) -> Call | None:
+    """Returns the call of a failure; None for a failure of a state, whose action is empty. Raises BadValue."""
     return Call(action, space.machine.actions[action].arguments(from_json(arguments), space.cfg)) if action else None
 
 
-def _path(space: Bounded, levels: list[Any], level: int, text: bytes) -> list[Any]:
-    """The states of a shortest trace to this one, one from each level."""
+def _path(space: Space, levels: list[Any], level: int, text: bytes) -> list[Any]:
+    """Returns the states of a shortest trace to a state, one from each level. `text` is the state as JSON."""
     path = [text]
     for each in range(level, 0, -1):
         path.append(levels[each].lookup(path[-1])[0])

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from fuzz.defects.table import defects_of
 from fuzz.explore.edge_cover import cover
-from fuzz.explore.search import bounded, explore
+from fuzz.explore.search import explore, find_space
 from fuzz.mutation.operators import Generated, generated_of, id_prefix, source_with
 from fuzz.mutation.specification import killer
 from fuzz.platform.json import from_json, to_json
@@ -258,7 +258,7 @@ def _detects(subject: Subject, cfg: Any, wrong: Any) -> bool:
 
 
 def _explored(subject: Subject) -> tuple[Finding | None, str]:
-    space = bounded(subject, _SCOPE)
+    space = find_space(subject, _SCOPE)
     found = explore(space)
     if found.violations:
         return found.violations[0].finding, "explore"

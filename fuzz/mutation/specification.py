@@ -34,7 +34,7 @@ from typing import Any
 from fuzz.defects.table import defects_of
 from fuzz.explore.canonical import misbehaviour
 from fuzz.explore.counts import counts_of
-from fuzz.explore.search import Graph, bounded, explore
+from fuzz.explore.search import Graph, explore, find_space
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.generate import generate, plan_trace
 from fuzz.seeding import use_source
@@ -103,7 +103,7 @@ def _graph_of(subject: Subject) -> Graph:
         if counts is not None and known > counts.distinct_states:
             raise _FailedError(f"more than {counts.distinct_states:,} states")
 
-    found = explore(bounded(subject, _SCOPE), implementation=False, properties=False, progress=progress)
+    found = explore(find_space(subject, _SCOPE), implementation=False, properties=False, progress=progress)
     if found.violations:
         raise _FailedError(found.violations[0].finding.difference.message)
     assert found.graph is not None, "an exploration on this machine keeps its graph"

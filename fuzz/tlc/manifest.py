@@ -32,7 +32,7 @@ import msgspec
 
 from fuzz.defects.table import defects_of
 from fuzz.explore.counts import Counts, counts_of
-from fuzz.explore.search import Bounded, find_scope
+from fuzz.explore.search import Space, find_scope
 from fuzz.subject import Offset, Scope, Subject, find_profile, find_subject, subject_names
 from fuzz.tlc.module import ALWAYS, EVENTUALLY, Module, camel, read_module
 from model.machine import BadValue, plain
@@ -98,9 +98,9 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         small = self.counts is None or self.counts.distinct_states <= _MAX_STATES_FOR_EDGES
         return small and not self.violates and not liveness & set(self.wanted)
 
-    def space(self) -> Bounded:
+    def space(self) -> Space:
         """The model within the run's scope. Raises BadValue for an unknown scope, profile, setting, action or value."""
-        return Bounded(self.subject, self.profile, _narrowed(self, find_scope(self.subject, self.scope)))
+        return Space(self.subject, self.profile, _narrowed(self, find_scope(self.subject, self.scope)))
 
 
 def all_runs(folder: Path) -> list[Run]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fuzz.explore.search import LIVENESS_MARGIN, Bounded
+from fuzz.explore.search import LIVENESS_MARGIN, Space
 from fuzz.run.generate import usable
 from fuzz.subject import Domain, Offset
 from fuzz.tlc.values import tla
@@ -89,7 +89,7 @@ class Twin:
     """
 
     def __init__(
-        self, module: Module, space: Bounded, wanted: Iterable[str] = (), fair: tuple[str, ...] | None = None
+        self, module: Module, space: Space, wanted: Iterable[str] = (), fair: tuple[str, ...] | None = None
     ) -> None:
         self.module = module
         self.space = space

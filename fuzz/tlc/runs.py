@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from fuzz.explore.counts import counts_of
-from fuzz.explore.search import LIVENESS_MARGIN, OUTSIDE, Bounded, Graph, explore
+from fuzz.explore.search import LIVENESS_MARGIN, OUTSIDE, Graph, Space, explore
 from fuzz.platform.progress import showing
 from fuzz.tlc.manifest import Run, all_runs, chosen
 from fuzz.tlc.module import Twin, camel, read_module
@@ -108,7 +108,7 @@ def make_run(
     folder: Path = MODULES,
     output: Path = OUTPUT,
     *,
-    space: Bounded | None = None,
+    space: Space | None = None,
     progress: Progress = lambda text: None,
 ) -> Result:
     """Runs TLC once. Compares the result with the expected one and with the model in the space (default: the run's)."""
@@ -149,7 +149,7 @@ def _is_long(run: Run) -> bool:
     return not run.violates and (counts is None or counts.distinct_states > _MAX_STATES_OF_SHORT_RUN)
 
 
-def _model_states(run: Run, space: Bounded, twin: Twin, progress: Progress) -> tuple[int, Graph | None]:
+def _model_states(run: Run, space: Space, twin: Twin, progress: Progress) -> tuple[int, Graph | None]:
     """The number of the model's states, and its graph if the steps are compared.
 
     A scope compared by counts alone is not explored: the count is the stored one.
@@ -176,7 +176,7 @@ def _with_violated_name(launch: Callable[[tuple[str, ...]], Outcome], checks: tu
     return together
 
 
-def _explored(space: Bounded, progress: Progress) -> Graph:
+def _explored(space: Space, progress: Progress) -> Graph:
     """The explorer's graph of a space, cached because several runs may share one."""
     key = (space.subject, str(space.cfg), space.scope.actions, str(space.scope.bounds), str(space.scope.domains))
     if key not in _graphs:
@@ -200,7 +200,7 @@ _GRAPHS_KEPT = 2
 _graphs: dict[Any, Graph] = {}
 
 
-def _states_after_switch(space: Bounded, graph: Graph, actions: tuple[str, ...]) -> int:
+def _states_after_switch(space: Space, graph: Graph, actions: tuple[str, ...]) -> int:
     """The number of states after the switch to these fair actions: those of the graph, and those that they reach.
 
     0 without fair actions: then there is no switch.
@@ -222,7 +222,7 @@ def _states_after_switch(space: Bounded, graph: Graph, actions: tuple[str, ...])
 # ---- comparing graphs ---------------------------------------------------------------------------------
 
 
-def compare_graphs(space: Bounded, graph: Graph, dump: Path) -> tuple[int, list[str]]:
+def compare_graphs(space: Space, graph: Graph, dump: Path) -> tuple[int, list[str]]:
     """The number of equal steps, and a line for the first difference of each kind.
 
     A step is two different states and an action's name. Cost: some tens of microseconds for each of TLC's states, and
@@ -268,7 +268,7 @@ def compare_graphs(space: Bounded, graph: Graph, dump: Path) -> tuple[int, list[
     return len(theirs & ours), found
 
 
-def _edges(space: Bounded, graph: Graph) -> Iterator[tuple[int, int, int]]:
+def _edges(space: Space, graph: Graph) -> Iterator[tuple[int, int, int]]:
     """The explorer's steps between different states: numbers of state, action and state."""
     actions = {name: i for i, name in enumerate(space.scope.actions)}
     for source, state in enumerate(graph.states):
