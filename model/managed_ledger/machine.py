@@ -494,11 +494,11 @@ without_counts = managed_ledger.profile(
 SHIPPED = Config(discarded_read_marks_read=True, replay_order="new_first", discards_old_replay_read=False)
 
 pulsar_4_1 = managed_ledger.release("4.1", "4.2", rules=SHIPPED, about="the dispatchers as read in 3.0 to 4.1")
-pulsar_5_0 = managed_ledger.release("5.0", rules=SHIPPED, about="as pulsar-4.1")
+pulsar_5_0 = managed_ledger.release("5.0", rules=SHIPPED, about="the dispatchers of pulsar-4.1; other defaults")
 
 classic = managed_ledger.profile(
     "classic-dispatcher",
-    "the classic Key_Shared dispatcher, which apache/pulsar#26677 limits",
+    "the classic Key_Shared dispatcher, which 5.0 removes; apache/pulsar#26677 proposes a limit",
     Config(limits_look_ahead=False),
 )
 

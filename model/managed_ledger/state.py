@@ -77,10 +77,12 @@ class Config(NamedTuple):
         int, AtLeast(0), Setting("managedLedgerMaxBacklogBetweenCursorsForCaching", 1000)
     ] = 1000
     #: maximum number of entries of a read
-    read_batch: Annotated[int, AtLeast(1), Setting("dispatcherMaxReadBatchSize", 100)] = 100
+    read_batch: Annotated[int, AtLeast(1), Setting("dispatcherMaxReadBatchSize", (("4.0", 100), ("5.0", 500)))] = 100
     #: Key_Shared: no normal read starts while the replay queue has at least this many entries
     look_ahead: Annotated[
-        int, AtLeast(1), Setting("keySharedLookAheadMsgInReplayThresholdPerSubscription", (("4.0", 20_000),))
+        int,
+        AtLeast(1),
+        Setting("keySharedLookAheadMsgInReplayThresholdPerSubscription", (("4.0", 20_000), ("5.0", 40_000))),
     ] = 20_000
 
     #: whether the release of an entry that was read and not sent decreases its expected read count
