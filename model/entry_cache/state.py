@@ -61,7 +61,13 @@ class Config(NamedTuple):
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
     #: bytes of storage reads in flight; 0 switches the limiter off
     max_reads_in_flight_bytes: Annotated[
-        int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightSizeInMB", 0, 1 << 20)
+        int,
+        AtLeast(0),
+        Setting(
+            "managedLedgerMaxReadsInFlightSizeInMB",
+            (("4.0", 0), ("5.0", "15 % of direct memory, at least dispatcherMaxReadSizeBytes")),
+            1 << 20,
+        ),
     ] = 0
     #: how long a read waits for permits; without limit if the broker's setting is 0 or less, which is not modelled
     permits_timeout_ns: Annotated[
