@@ -40,7 +40,7 @@ __all__ = ["client_session", "reference"]
 reference = client_session.profile("reference", "the protocol as the documentation and PIP-307 state it", Config())
 
 # The source of this client differs from the profile in five cases, which no experiment has shown yet:
-#   * it drops its receiver queue when SUBSCRIBE is answered, not when it is sent (`ConsumerImpl::handleCreateConsumer`);
+#   * it drops its receiver queue after SUBSCRIBE is answered, not before it (`ConsumerImpl::handleCreateConsumer`);
 #   * after its creation, a consumer retries every refusal, and a producer all but ProducerFenced and TopicTerminated;
 #   * a CLOSE during the first request cancels nothing, either (`HandlerBase::grabCnx`);
 #   * a ChecksumError of a later message also closes the connection, and the next reconnection or timeout dereferences
