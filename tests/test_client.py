@@ -385,6 +385,8 @@ def sent(*sessions: tuple[tuple[int, int], ...]) -> Observed:
         ((((0, 0),), ((0, 0), (1, 0))), True),
         (((), ((0, 0), (1, 0))), True),  # message 0 was pending
         (((), ((0, 0), (1, 1), (2, 0), (3, 1))), True),
+        (((), ((0, 0), (1, 1)), ((2, 0), (3, 1))), True),  # in a later session
+        (((), ((0, 0), (1, 1)), ((2, 0), (3, 0))), False),
         ((((0, 0),), ((0, 0), (1, 1), (2, 0))), True),
         ((((0, 0), (1, 0)),), False),  # no reconnection
         (((), ((0, 0), (1, 0), (2, 0))), False),  # two restarts in a session

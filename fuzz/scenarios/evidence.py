@@ -45,13 +45,16 @@ def _sessions(seen: Observed) -> list[dict[int, int]]:
     return found[1:]
 
 
-def _pending_at_start(session: dict[int, int], new: list[int]) -> list[int]:
-    """Those of the `new` messages of a session that were pending when the session began.
+def _pending_at_start(sessions: list[dict[int, int]], earlier: set[int]) -> list[int]:
+    """The messages, other than `earlier`, that were pending when the first of the sessions began.
 
     They keep the ids that they had, so they are the new messages before the first whose id is no larger than the id of
-    the message before it.
+    the message before it. That message can be in a later session.
     """
-    return next((new[:i] for i, (a, b) in enumerate(pairwise(new), 1) if session[b] <= session[a]), [])
+    ids = {m: number for session in reversed(sessions) for m, number in session.items()}
+    new = sorted(ids.keys() - earlier)
+    pending = next((new[:i] for i, (a, b) in enumerate(pairwise(new), 1) if ids[b] <= ids[a]), [])
+    return pending if sessions[0].keys() >= set(pending) else []
 
 
 def _before_restart(seen: Observed) -> set[int]:
@@ -60,8 +63,9 @@ def _before_restart(seen: Observed) -> set[int]:
     No receipt has come before such a reconnection. Empty if there is none.
     """
     earlier: set[int] = set()
-    for number, session in enumerate(_sessions(seen)):
-        pending = _pending_at_start(session, sorted(session.keys() - earlier)) if number else []
+    sessions = _sessions(seen)
+    for number, session in enumerate(sessions):
+        pending = _pending_at_start(sessions[number:], earlier) if number else []
         if (earlier or pending) and earlier <= session.keys():
             return earlier.union(pending)
         earlier |= session.keys()
