@@ -149,7 +149,7 @@ def add_entry(cfg: Config, s: State) -> Step[State, Added]:
 
 @managed_ledger.action
 def rollover_ledger(cfg: Config, s: State) -> Step[State, int]:
-    """`ManagedLedgerImpl.ledgerClosed`, `createNewOpAddEntryForNewLedger`: entries are added to a new ledger."""
+    """`ManagedLedgerImpl.ledgerClosed`, `createNewOpAddEntryForNewLedger`: later entries are added to a new ledger."""
     if not s.ledgers[-1].entries:
         return refused(s, "illegal_state", "the ledger is empty")
     new = s.ledgers[-1].ledger + 1
@@ -394,9 +394,9 @@ def seek(cfg: Config, s: State, subscription: Name, position: Position) -> Step[
 
 @managed_ledger.action
 def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
-    """`PersistentTopic.checkBackloggedCursors`: activates cursors with consumers and a small backlog, and no others.
+    """`PersistentTopic.checkBackloggedCursors`: activates the cursors with consumers and a small backlog.
 
-    With counts it is not run.
+    It deactivates all others. With counts it is not run.
     """
     if cfg.counts_reads:
         return refused(s, "unsupported", "a cursor is active while it has consumers")
