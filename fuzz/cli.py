@@ -203,7 +203,7 @@ def campaign(
         list[str] | None,
         typer.Argument(
             metavar="[SUBJECT]...",
-            help="Components (default: all but the canary), or client.SCENARIO: schedules for a real client.",
+            help="Components, or client.SCENARIO for a real client (default: all with the profile, except the canary).",
         ),
     ] = None,
     profile: Annotated[

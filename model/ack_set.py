@@ -376,7 +376,7 @@ def observe(cfg: Config, s: State) -> list[dict[str, object]]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = ack_set.profile("reference", "the decisions of this specification", Config())
+reference = ack_set.profile("reference", "Pulsar's behaviour with its known defects corrected", Config())
 
 shipped = ack_set.profile(
     "pulsar-2026-07",

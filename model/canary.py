@@ -62,4 +62,4 @@ def canonical(cfg: Config, s: State) -> State:
     return s._replace(taken=min(s.taken, 6))
 
 
-reference = canary.profile("reference", "the only one", Config())
+reference = canary.profile("reference", "the only profile of the canary", Config())

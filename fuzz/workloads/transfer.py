@@ -320,7 +320,7 @@ workload = Workload(
         "V4": "the channel has no Assigning record",
         "deduplication": "brokerDeduplicationEnabled",
         "client lookups": "lookups that brokers receive",
-        "publish gap": "steps between the last message confirmed by the source and the first by the destination",
+        "publish gap": "steps from the last message that the source confirms to the first by the destination",
         "ignored sends": "messages that reach the source and are neither stored nor answered",
         "channel appends": "ownership records that are written",
         "client commands": "close and prepare commands that brokers send to clients",

@@ -486,11 +486,11 @@ def slowest_cursors(s: State, slowest: Position | None) -> list[int]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = active_cursors.profile("reference", "the decisions of this specification", Config())
+reference = active_cursors.profile("reference", "Pulsar's behaviour with its known defects corrected", Config())
 
 recorded = active_cursors.profile(
     "pulsar-2026-07",
-    "ActiveManagedCursorContainerImpl as recorded from Apache Pulsar master, 2026-07-23, with a broker's calls",
+    "ActiveManagedCursorContainerImpl as recorded from Apache Pulsar master, 2026-07-23, with the calls of a broker",
     Config(
         calls="of_the_broker",
         container="linked_list",
@@ -505,13 +505,13 @@ recorded = active_cursors.profile(
 
 recorded_any_call = active_cursors.profile(
     "pulsar-2026-07-any-call",
-    "the same class with any calls",
+    "ActiveManagedCursorContainerImpl with any calls, also those that no broker makes",
     recorded.config._replace(calls="any"),
 )
 
 recorded_heap = active_cursors.profile(
     "pulsar-2026-07-heap",
-    "ManagedCursorContainerImpl as recorded from Apache Pulsar master, 2026-07-23, with a broker's calls",
+    "ManagedCursorContainerImpl as recorded from Apache Pulsar master, 2026-07-23, with the calls of a broker",
     Config(
         calls="of_the_broker",
         container="heap",
@@ -525,7 +525,7 @@ recorded_heap = active_cursors.profile(
 
 recorded_heap_any_call = active_cursors.profile(
     "pulsar-2026-07-heap-any-call",
-    "the same class with any calls",
+    "ManagedCursorContainerImpl with any calls, also those that no broker makes",
     recorded_heap.config._replace(calls="any"),
 )
 

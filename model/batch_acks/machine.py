@@ -466,7 +466,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = batch_acks.profile("reference", "the decisions of this specification", Config())
+reference = batch_acks.profile("reference", "Pulsar's behaviour with its known defects corrected", Config())
 
 shipped = batch_acks.profile(
     "pulsar-2026-07",
@@ -488,7 +488,7 @@ shipped = batch_acks.profile(
 
 later = batch_acks.profile(
     "pulsar-2026-09",
-    "with pull request 26474, which recovers ack sets from the metadata store, and with ranges kept as bitmaps",
+    "pulsar-2026-07 with apache/pulsar#26474: ack sets survive in the metadata store, ranges are persisted as bitmaps",
     shipped.config._replace(metadata_sets_are_recovered=True, range_cap_is_exact=True),
 )
 

@@ -579,7 +579,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = cache_steps.profile("reference", "the decisions of this specification", Config())
+reference = cache_steps.profile("reference", "Pulsar's behaviour with its known defects corrected", Config())
 
 future_erased = cache_steps.profile(
     "future-erased",

@@ -453,7 +453,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = entry_cache.profile("reference", "the decisions of this specification", Config())
+reference = entry_cache.profile("reference", "Pulsar's behaviour with its known defects corrected", Config())
 
 recorded = entry_cache.profile(
     "pulsar-2026-07",

@@ -483,7 +483,7 @@ def entries_of(sub: Subscription) -> tuple[ReadEntry, ...]:
     return (*read, *sub.sent)
 
 
-reference = managed_ledger.profile("reference", "the decisions of this specification", Config())
+reference = managed_ledger.profile("reference", "Pulsar's behaviour with its known defects corrected", Config())
 
 without_counts = managed_ledger.profile(
     "without-counts",

@@ -531,7 +531,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = negative_acks.profile("reference", "the decisions of this specification", Config())
+reference = negative_acks.profile("reference", "Pulsar's behaviour with its known defects corrected", Config())
 
 pip_393 = negative_acks.profile(
     "pip-393",

@@ -615,7 +615,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = pending_acks.profile("reference", "the decisions of this specification", Config())
+reference = pending_acks.profile("reference", "Pulsar's behaviour with its known defects corrected", Config())
 
 pip_160 = pending_acks.profile(
     "pip-160",
@@ -646,13 +646,13 @@ master = pending_acks.profile(
 
 before_25528 = pending_acks.profile(
     "pulsar-2026-04",
-    "the same before #25528: a commit removes the pending acks before the cursor has taken them",
+    "pulsar-2026-07 before apache/pulsar#25528: a commit removes the pending acks before the cursor has taken them",
     master.config._replace(rejected_commit="drop"),
 )
 
 before_24406 = pending_acks.profile(
     "pulsar-2025-05",
-    "the same before #24406: an empty ack set is ignored where the cursor stores no ack sets",
+    "pulsar-2026-04 before apache/pulsar#24406: an empty ack set is ignored if the cursor stores no ack sets",
     before_25528.config._replace(empty_ack_set_acks_entry=False),
 )
 

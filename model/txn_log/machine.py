@@ -543,7 +543,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = txn_log.profile("reference", "the decisions of this specification", Config())
+reference = txn_log.profile("reference", "Pulsar's behaviour with its known defects corrected", Config())
 
 shipped = txn_log.profile(
     "pulsar-2026-07",

@@ -370,7 +370,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = txn_writer.profile("reference", "the decisions of this specification", Config())
+reference = txn_writer.profile("reference", "Pulsar's behaviour with its known defects corrected", Config())
 
 shipped = txn_writer.profile(
     "pulsar-2026-07",

@@ -52,12 +52,12 @@ class Row(msgspec.Struct):
 
 MEANINGS = {
     "reads": "entries that dispatchers asked for, redeliveries included; each is a hit or comes from storage",
-    "hit ratio": "share of the reads without an own entry from storage; a read that joins another's storage read is a "
-    "hit",
-    "bytes cached": "peak: of one broker; mean: over time, of all brokers together",
+    "hit ratio": "share of the reads that are hits: without a storage read of their own. A read that joins the storage "
+    "read of another cursor is a hit",
+    "bytes cached": "peak: the largest of a broker; mean: over time, of all brokers together",
     "dead bytes": "mean bytes of cached entries that no connected cursor will read",
-    "eviction visits": "slots, entries and caches that evictions and invalidations looked at; of a library, evictions",
-    "bound": "of the optimum: exact, or an upper or lower bound on the hits that the best eviction has",
+    "eviction visits": "slots, entries and caches that evictions and invalidations visited; of a library, evictions",
+    "bound": "of an optimum: exact, or an upper or lower bound on the hits of the best possible eviction",
 }
 
 
