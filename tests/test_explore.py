@@ -101,7 +101,7 @@ class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
         return loaded
 
 
-@pytest.mark.parametrize(("heals", "cause"), [(True, "unstable:walk"), (False, "view:now_ns")])
+@pytest.mark.parametrize(("heals", "cause"), [(True, "unstable:cover"), (False, "view:now_ns")])
 def test_what_a_replay_of_the_walk_does_not_show_is_called_unstable(heals: bool, cause: str, smoke: Graph) -> None:
     """Ways to a state that has transitions left go wrong too: the walk must end with it all the same."""
     finding = walk(type("Body", (Wrong,), {"heals": heals}), smoke)

@@ -161,7 +161,7 @@ class _Run:
             skipped=self.skipped,
             hang_seconds=HANG_SECONDS * (1 + len(self.calls) / 100),
         )
-        unstable = Difference(Cause(Kind.UNSTABLE, "walk"), _UNSTABLE)
+        unstable = Difference(Cause(Kind.UNSTABLE, "cover"), _UNSTABLE)
         return again or Finding(space.cfg, tuple(self.calls), unstable)
 
 

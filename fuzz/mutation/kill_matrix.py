@@ -1,17 +1,18 @@
 """The kill matrix: which mutants the engines kill, what kills them, and how fast.
 
-    bug in impl/      1. lockstep of model and implementation; a generated mutant under every profile with the
-                         reference's rules, under which the implementation runs
-                      2. corrupted states are loaded: the implementation's own check must detect them
-                      3. the explorer exhausts the smoke scope; then every transition runs on the implementation
-    bug in model/     1. the properties, without the implementation
-    generated bug     1. the properties under every profile; a violation counts only if the original model does not
-      in model/          violate a property in the same trace
-                      2. the checks of `fuzz/mutation/specification.py`; of them `twin` only with `--twin`, and for
-                         the canonical form, which only explorers use
+    seeded bug in impl/         1. lockstep of the model and the mutated implementation, under the bug's profile
+                                2. corrupted states are loaded: the mutated `check` must detect them
+                                3. the explorer exhausts the smoke scope; then every transition runs on the mutant
+    generated mutant in impl/   the same, in lockstep under every profile with the reference's rules
+    seeded bug in model/        the properties, on traces of the mutated model under the bug's profile
+    generated mutant in model/  1. the properties under every profile; under another than the reference, a finding
+    counts
+                                   only if the original model violates nothing in the same trace
+                                2. the checks of `fuzz/mutation/specification.py`; its check `twin` only with `--twin`,
+                                   or if the mutant changes the canonical form, which only explorers use
 
-The checks run in order until one kills the mutant. A survivor shows a missing check, or it is equivalent: then a row
-`[[equivalent]]` in the component's file has the reason.
+The checks of a mutant run in order until one kills it. A survivor shows a missing check, or is equivalent to the
+original: then a row `[[equivalent]]` in the component's file has the reason.
 """
 
 from __future__ import annotations
@@ -70,22 +71,22 @@ class Kill(NamedTuple):
     subject: str
     origin: str
     killed: bool
-    killed_by: str  # engine and cause
-    seconds_to_kill: float | None
-    steps_to_kill: int | None
+    killed_by: str  # check and cause; empty if the mutant survived
+    seconds_to_kill: float | None  # wall-clock time
+    steps_to_kill: int | None  # of fuzzing, in all traces
     length: int | None  # steps of the trace that kills it, not shrunk
-    excuse: str  # the reason of its row `[[equivalent]]`, if there is one
+    excuse: str  # the reason of its row `[[equivalent]]`; empty if there is none
     place: str  # file; with the line for a generated mutant
 
 
 class Job(NamedTuple):
-    """A mutant, seeded or generated, in a form that can be sent to a worker."""
+    """A seeded bug (the id `mutant`) or a generated mutant, in a form that can be sent to a worker."""
 
     subject: str
     mutant: str | None
     generated: Generated | None
-    seconds: float
-    seed: int
+    seconds: float  # processor time of fuzzing
+    seed: int  # of the first trace
     twin: bool = False  # compare the state graphs of the mutated and the original model
 
 
@@ -93,7 +94,7 @@ class Job(NamedTuple):
 
 
 def run_job(job: Job) -> Kill:
-    """Tries to kill a mutant. Cost: at most the job's seconds of fuzzing, and the later checks if it survives."""
+    """Tries to kill a mutant. Returns the result. Cost: at most the job's seconds of fuzzing, then the other checks."""
     if job.generated is not None:
         return _kill_generated(job, job.generated)
     [mutant] = [m for m in mutants_of(job.subject) if m.id == job.mutant]
@@ -111,6 +112,7 @@ def _path_of(mutant: Mutant | Generated) -> str:
 
 
 def _kill_generated(job: Job, generated: Generated) -> Kill:
+    """Tries to kill a generated mutant. If it cannot be imported, it is killed."""
     reasons, module = equivalents_of(job.subject), generated.module
     excuse = reasons.get((module, generated.id)) or reasons.get((module, id_prefix(generated.id)), "")
     place, text = _path_of(generated), source_with(generated)
@@ -127,7 +129,10 @@ def _kill_generated(job: Job, generated: Generated) -> Kill:
 
 
 def _kill_specification(job: Job, generated: Generated, subject: Subject, text: str) -> Kill:
-    """Tries to kill a mutated model. The reference profile gets half of the seconds; the others share the rest."""
+    """Tries to kill a generated mutant of a model; `text` is the mutated source.
+
+    Fuzzing under the reference takes half of the seconds; the other profiles share the other half.
+    """
     started, steps, finding, by = time.perf_counter(), 0, None, ""
     others = [p for p in subject.machine.profiles if p != "reference"]
     try:
@@ -150,14 +155,15 @@ def _kill_specification(job: Job, generated: Generated, subject: Subject, text: 
     return row if by else row._replace(seconds_to_kill=None, steps_to_kill=None)
 
 
-#: By subject and profile: the properties that the original model violated in a trace.
+#: (subject, profile) -> the properties that the original model violated in a trace.
 _broken_in_original: dict[tuple[str, str], frozenset[str]] = {}
 
 
 def _fuzz_model_under(subject: Subject, profile: str, *, seconds: float, seed: int) -> tuple[Finding | None, int]:
-    """Fuzzes a mutated model under a profile until a finding in a trace in which the original model violates nothing.
+    """Fuzzes a mutated model under a profile. Returns the finding that kills it, or None, and the number of steps.
 
-    A property that the original violates is skipped from then on, also for later mutants in this process.
+    A finding kills it if a replay of its trace on the original model finds nothing. A property that the original
+    violates is skipped from then on, also for later mutants in this process.
     """
     key, original = (subject.name, profile), find_subject(subject.name)
     lockstep = Lockstep(Target(subject, find_profile(subject, profile), model_only=True))
@@ -178,6 +184,7 @@ def _fuzz_model_under(subject: Subject, profile: str, *, seconds: float, seed: i
 
 
 def _kill(mutant: Mutant | Generated, origin: str, subject: Subject, profiles: tuple[str, ...], job: Job) -> Kill:
+    """Tries to kill a mutant of an implementation, or a seeded bug of a model. `subject` is the mutated one."""
     started, steps, finding, of_model = time.perf_counter(), 0, None, is_of_model(mutant)
     for profile in profiles:
         finding, taken = fuzz_mutant(
@@ -204,10 +211,11 @@ def _kill(mutant: Mutant | Generated, origin: str, subject: Subject, profiles: t
 def fuzz_mutant(
     subject: Subject, profile: str, *, of_model: bool, seconds: float, seed: int = 0
 ) -> tuple[Finding | None, int]:
-    """Fuzzes a mutant. Returns the first finding, if there is one, and the number of steps.
+    """Fuzzes a mutated subject under a profile. Returns the first finding, or None, and the number of steps.
 
-    `seconds` is processor time, so the result does not depend on the load of the machine. For a bug in `impl/`,
-    properties are checked under the reference only, because other profiles violate some.
+    `seconds` is processor time, so that the load of the machine matters little. `seed` is the seed of the first trace.
+    For a mutant in `impl/` (`of_model` is false), properties are checked under the reference only, because other
+    profiles violate some.
     """
     cfg = find_profile(subject, profile)
     lockstep = Lockstep(Target(subject, cfg, model_only=of_model))
@@ -225,7 +233,7 @@ def fuzz_mutant(
 
 
 def _is_slow_only(target: Target, finding: Finding) -> bool:
-    """Returns whether a finding is a hang that ends within ten times the limit, for example on a busy machine."""
+    """Returns whether a finding is a hang whose trace has no finding if it gets ten times as much processor time."""
     if finding.cause.kind is not Kind.HANG:
         return False
     return replay(replace(target, config=finding.config), finding.calls, hang_seconds=10 * HANG_SECONDS) is None
@@ -234,7 +242,8 @@ def _is_slow_only(target: Target, finding: Finding) -> bool:
 def undetected_corruption(subject: Subject) -> str | None:
     """Returns the name of a corruption that the implementation's own check does not detect, or None.
 
-    A corruption also counts as detected if loading or checking the state raises or hangs, or if it applies to no state.
+    Each corruption in `subject.corrupt` is applied to the final states of some traces, where it applies. It is detected
+    if `check` reports a violation, or if `load` or `check` raises an exception or hangs.
     """
     profile = find_profile(subject, "reference")
     for seed in range(_CORRUPTED_TRACES):
@@ -258,22 +267,23 @@ def _detects(subject: Subject, cfg: Any, wrong: Any) -> bool:
 
 
 def _explored(subject: Subject) -> tuple[Finding | None, str]:
+    """Explores the smoke scope, then covers its transitions. Returns the first finding, or None, and the last check."""
     space = find_space(subject, _SCOPE)
     found = explore(space)
     if found.violations:
         return found.violations[0].finding, "explore"
     assert found.graph is not None
-    return cover(space, found.graph).finding, "walk"
+    return cover(space, found.graph).finding, "cover"
 
 
 # ---- which properties kill what -----------------------------------------------------------------------
 
 
 def killers(mutant: Mutant) -> list[str]:
-    """Returns the causes of all findings of a bug in `model/`; for a broken property its name.
+    """Returns what kills a seeded bug in `model/`: the names of violated properties, and causes of other kinds, sorted.
 
-    Runs blocks of traces until one block has a finding. The properties are checked at one step in sixteen, so one that
-    fails rarely, and for a single step, may be missing.
+    Runs blocks of traces up to the first block with a finding. Properties are checked at every 16th step, so a property
+    that fails rarely, and for a single step, may be missing.
     """
     subject = seed_bug(mutant)
     lockstep = Lockstep(Target(subject, find_profile(subject, mutant.profile), model_only=True))
@@ -285,7 +295,7 @@ def killers(mutant: Mutant) -> list[str]:
 
 
 def all_findings(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
-    """Yields all findings of the seeds. A property is skipped after its first violation, which would hide others."""
+    """Yields all findings of the seeds. A property is skipped after its first violation, so that it hides no other."""
     for seed in seeds:
         while (finding := lockstep.run(seed)) is not None:
             name = finding.broken_property
@@ -296,9 +306,11 @@ def all_findings(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
 
 
 def unique_kills(subject: Subject, killed_by: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
-    """Returns for each `always` property the mutants that only it kills, and the reason to keep it without one.
+    """Returns for each `always` property the mutants that no other property kills, and a reason to keep the property.
 
-    The reason is in the table `stays`, or is a row of the defect table that the property finds.
+    `killed_by` has the result of `killers` for each mutant. The keys of a row are `only_killer_of` and `stays`. The
+    reason is in the component's table `stays`; without one there, and if the property is no mutant's only killer, it is
+    a row of the defect table that the property finds, or empty.
     """
     broken_by = {d.property: f"the defect {d.id} breaks it" for d in defects_of(subject.name)}
     rows: dict[str, dict[str, Any]] = {}
@@ -322,11 +334,12 @@ def jobs_of(
     sample: int = 0,
     twin: bool = False,
 ) -> list[Job]:
-    """Returns jobs for the seeded bugs of the subjects, or for generated mutants of their implementations or models.
+    """Returns jobs for the seeded bugs of the subjects; if `generated`, for generated mutants of their implementations.
 
-    Modules of the implementation that the subject does not import have tests of their own, and no mutants here: nothing
-    would kill them. `sample` limits the generated mutants of each subject; they are evenly spread. Raises BadValue if a
-    row `[[equivalent]]` names a mutant that is not generated.
+    With `model`, the generated mutants are of their models. A module of the implementation that the subject does not
+    import has no mutants here, because no check of this module could kill them; it has tests of its own. `sample`
+    limits the number of generated mutants of each subject, which are then evenly spread; 0 means all. Raises BadValue
+    if a row `[[equivalent]]` names a mutant that is not generated.
     """
     jobs = []
     for name in names:
@@ -358,7 +371,10 @@ def check_all_apply(names: Sequence[str]) -> None:
 
 
 def run_here(jobs: Sequence[Job], processes: int) -> Iterator[Kill]:
-    """Runs jobs in local processes. Yields results as they complete. Replaces processes regularly to free memory."""
+    """Runs jobs in this process, or in several. Yields the results as they complete.
+
+    Several processes are replaced regularly, which frees memory.
+    """
     if processes == 1:
         yield from map(run_job, jobs)
         return
@@ -370,7 +386,7 @@ def run_here(jobs: Sequence[Job], processes: int) -> Iterator[Kill]:
 
 
 def run_on_spark(jobs: Sequence[Job], spark: Any, slots: int) -> list[Kill]:
-    """Runs jobs on a Spark cluster, several in each task."""
+    """Runs jobs on a Spark cluster with this number of `slots`, several jobs in each task. Returns the results."""
     texts = [job_to_json(job) for job in jobs]
     pieces = max(1, min(len(texts), 4 * slots))
 
@@ -396,7 +412,7 @@ def job_from_json(text: str) -> Job:
 
 
 def in_order(jobs: Sequence[Job], kills: Iterable[Kill], progress: Callable[[int, int], None]) -> list[Kill]:
-    """Returns the results in the order of the jobs; calls `progress` after each."""
+    """Returns the results in the order of the jobs. Calls `progress` with the numbers of results and of jobs."""
     indices = {(j.subject, j.mutant or (j.generated.id if j.generated else "")): i for i, j in enumerate(jobs)}
     done: list[Kill] = []
     for kill in kills:

@@ -1,13 +1,12 @@
 """Generated mutants: the mutation operators of cosmic-ray, applied at every node of a module's syntax tree.
 
-The operators change comparisons, arithmetic, logic, numbers, loops and decorators. `_REPLACED_BY` limits the
+The mutation operators change comparisons, arithmetic, logic, numbers, loops and decorators. `_REPLACED_BY` limits the
 replacements: an arithmetic operator is replaced by one other, a comparison by two or three. A test that kills these
 mutants usually kills those of the other replacements.
 
 Changes of annotations, type aliases, docstrings, defaults of settings, cache decorators and `strict` of `zip` make no
-mutants. In a comparison with a string literal `<=` counts as `==`, and `<` as `!=`, because the order of strings has no
-meaning; likewise with the empty tuple. The id of a mutant has its function and the source before and after the change,
-but no line number, so it stays valid when lines move.
+mutants. Neither do changes between equivalent comparisons (`_UNORDERED`, `_OF_EMPTY`). The id of a mutant has its
+function and the source before and after the change, but no line number, so it stays valid when lines move.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import NamedTuple
 from fuzz.seeding import source_of
 from model.machine import BadValue
 
-#: The operators that replace an operator.
+#: Operator of Python -> the operators that replace it.
 _REPLACED_BY = {
     "Add": "Sub",
     "Sub": "Add",
@@ -47,7 +46,7 @@ _REPLACED_BY = {
 
 
 class Generated(NamedTuple):
-    """A generated mutant: an operator, and the index of the occurrence in `part` to which it is applied."""
+    """A generated mutant: a mutation operator, and the index of the occurrence in `part` to which it is applied."""
 
     id: str
     module: str
@@ -61,14 +60,17 @@ class Part(NamedTuple):
     """A function, a method, or a statement outside of functions. Each is parsed and mutated alone, for speed."""
 
     name: str
-    first: int  # index of the first line, from 0
-    end: int
+    first: int  # index of the first line in the module, from 0
+    end: int  # index of the line after the last
     indent: str
     text: str  # dedented
 
 
 def generated_of(module: str) -> list[Generated]:
-    """Returns the generated mutants of a module. Takes seconds. Raises BadValue if cosmic-ray is not installed."""
+    """Returns the generated mutants of a module, one for each id. Takes seconds.
+
+    Raises BadValue if cosmic-ray is not installed, or if the module does not exist.
+    """
     found: dict[str, Generated] = {}
     for part in parts_of(source_of(module)).values():
         if part.name.startswith("Config.line of ") and "Rule(" not in part.text:
@@ -100,7 +102,7 @@ def source_with(mutant: Generated) -> str:
 
 
 def parts_of(source: str) -> dict[str, Part]:
-    """Returns the parts of a module by name, in source order."""
+    """Returns the parts of a module by name, in source order. Of parts with the same name, only the last."""
     lines = source.splitlines(keepends=True)
     parts: dict[str, Part] = {}
 
@@ -125,7 +127,7 @@ def parts_of(source: str) -> dict[str, Part]:
 
 @lru_cache(maxsize=1)
 def _operators() -> tuple[str, ...]:
-    """Returns the names of the operators without arguments, sorted, limited by `_REPLACED_BY`."""
+    """Returns the names of the mutation operators without parameters, sorted, limited by `_REPLACED_BY`."""
     try:
         from cosmic_ray import plugins
     except ImportError:
@@ -145,7 +147,7 @@ def _operators() -> tuple[str, ...]:
 
 
 def _occurrences(text: str) -> list[tuple[str, int]]:
-    """Returns the operators that apply to a source text, each with its number of occurrences."""
+    """Returns the mutation operators that apply to a source text, each with its number of occurrences."""
     from cosmic_ray import plugins
     from cosmic_ray.ast import ast_nodes, get_ast
 
@@ -160,16 +162,16 @@ def _occurrences(text: str) -> list[tuple[str, int]]:
 
 
 def _mutated(text: str, operator: str, occurrence: int) -> str:
-    """Returns the source text with the operator applied at one occurrence."""
+    """Returns the source text with a mutation operator applied at one occurrence."""
     from cosmic_ray import plugins
     from cosmic_ray.mutating import mutate_code
 
     return str(mutate_code(text, plugins.get_operator(operator)(), occurrence))
 
 
-#: No tuple is less than the empty one.
+#: No tuple is less than the empty one: if the right side is `()`, `<=` is equivalent to `==`, and `>` to `!=`.
 _OF_EMPTY: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.LtE: ast.Eq, ast.Gt: ast.NotEq}
-#: The order of strings has no meaning: for them, `<=` is the same mutant as `==`, and `<` as `!=`.
+#: The order of strings has no meaning: beside a string literal, `<=` counts as `==`, and `<` as `!=`.
 _UNORDERED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.LtE: ast.Eq,
     ast.GtE: ast.Eq,
@@ -183,7 +185,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _relevant_tree(source: str) -> str | None:
-    """Returns the syntax tree without the parts whose changes make no mutant, as text; None if it is no Python."""
+    """Returns a source's syntax tree as text, without what makes no mutant; None if the source is not valid Python."""
     try:
         tree = ast.parse(source)
     except SyntaxError:  # as after `*` in a parameter list has become `/`
@@ -216,7 +218,7 @@ def _relevant_tree(source: str) -> str | None:
 
 
 def _id_and_line(part: Part, changed: str) -> tuple[str, int]:
-    """Returns the id of a mutant, and the number of its first changed line."""
+    """Returns the id of a mutant, and its first changed line, from 1. `changed` is the mutated text of the part."""
     before, after = part.text.splitlines(), changed.splitlines()
     blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     _, i1, i2, j1, j2 = next(each for each in blocks if each[0] != "equal")

@@ -7,12 +7,13 @@
     examples      a test of the component fails. Deselected are tests in classes, nightly and Spark tests, and tests
                   that refer to `invariants/`, to a function of `impl/`, or to `fuzz/` beyond `fuzz.subject`. A test
                   that constructs an implementation is skipped
-    twin          exploring the smoke scope fails, or gives another graph than that of the original model: the states
-                  and the targets of their transitions, both in the order of the search. TLC has confirmed that one
+    twin          exploring the smoke scope fails, or gives another graph than exploring it with the original model,
+                  whose graph TLC has confirmed. Compared are the states and the targets of their transitions, both in
+                  the order of the search
 
 All checks but `twin` run in a forked process in which the mutated source replaces the original module. `python -m
 fuzz.mutation.specification` is a server that has imported no component. Each line that it reads is a JSON object that
-describes a mutant; it forks a process for the mutant and answers with a line.
+describes a mutant; the server forks a process for the mutant and answers with a line.
 """
 
 from __future__ import annotations
@@ -43,18 +44,19 @@ from model.machine import BadValue
 
 _ROOT = Path(__file__).parents[2]
 _SCOPE = "smoke"
-#: Processor time of all checks of one mutant but `twin`. A mutant that waits uses none: the wall clock limits it, too.
+#: Limits of the processor time and of the wall-clock time of all checks of a mutant but `twin`. A mutant that waits
+#: uses no processor time.
 _SECONDS, _WAITING_SECONDS = 60, 600.0
 #: Number and length of the random traces of the check `canonical`, which looks at every 17th state.
 _TRACES, _STEPS, _EVERY = 6, 120, 17
 
 
 def killer(mutated: Subject, module: str, source: str, *, twin: bool = False) -> str:
-    """Returns the first check that kills a mutated model, and what it found; empty if the model survives.
+    """Returns the name of the first check that kills a mutated model, and what the check found; empty if it survives.
 
-    `mutated` is the subject with `source` in place of `module`. The check `twin` runs only if asked for, and if the
+    `mutated` is the subject with `source` in place of `module`. The check `twin` runs only if `twin` is true and the
     subject has a smoke scope. A check that hangs, or ends its process, kills the mutant. Raises RuntimeError if the
-    source cannot be put into place.
+    server cannot use the source, or if the forked process ends before its first check.
     """
     server = _server()
     assert server.stdin is not None
@@ -71,7 +73,7 @@ def killer(mutated: Subject, module: str, source: str, *, twin: bool = False) ->
 
 @functools.lru_cache(maxsize=1)
 def _server() -> subprocess.Popen[bytes]:
-    """Returns this process's server, started at the first call. It exits when this process closes its input."""
+    """Returns this process's server, which is started at the first call and exits when this process does."""
     return subprocess.Popen(
         [sys.executable, "-m", "fuzz.mutation.specification"],
         stdin=subprocess.PIPE,
@@ -87,6 +89,7 @@ class _FailedError(Exception):
 
 
 def _has_original_graph(subject: Subject) -> bool:
+    """Returns whether exploring a mutated subject gives the same graph as the original one."""
     original = _graph_of(find_subject(subject.name))
     try:
         changed = _graph_of(subject)
@@ -97,6 +100,7 @@ def _has_original_graph(subject: Subject) -> bool:
 
 @functools.lru_cache(maxsize=2)
 def _graph_of(subject: Subject) -> Graph:
+    """Explores the smoke scope. Raises _FailedError, and what the model raises in its initial state."""
     counts = counts_of(subject.name, _SCOPE)
 
     def progress(_done: int, known: int) -> None:
@@ -120,7 +124,7 @@ def _wrong_defect(name: str) -> str:
 
 
 def _wrong_canonical_form(name: str) -> str:
-    """Returns how a state of random traces and its canonical form differ in behaviour; empty if all behave alike."""
+    """Returns how some state of random traces and its canonical form differ in behaviour; empty if none do."""
     subject = find_subject(name)
     for seed in range(_TRACES):
         cfg = plan_trace(subject, subject.machine.config(), seed)[0].config
@@ -187,7 +191,7 @@ class _Examples:
 
 
 def _forbid_implementations() -> None:
-    """Makes the constructors of the classes in the modules of `impl/` imported so far skip the test that calls them."""
+    """Replaces the constructors of all imported classes of `impl/`: a test that calls one is skipped."""
     import pytest
 
     def skip(*_args: object, **_named: object) -> None:
@@ -200,6 +204,7 @@ def _forbid_implementations() -> None:
 
 
 def _needs_more_than_model(item: Any) -> bool:
+    """Returns whether a test is in a class, or uses something above `model/`, itself or in a fixture."""
     function = getattr(item, "function", None)
     if not isinstance(function, FunctionType) or item.cls is not None:
         return True
@@ -209,15 +214,22 @@ def _needs_more_than_model(item: Any) -> bool:
 
 
 def _is_above_model(value: Any) -> bool:
+    """Returns whether a global comes from `invariants/`, from `fuzz/` beyond `fuzz.subject`, or from `impl/`.
+
+    A class of `impl/` does not count: its constructor skips the test.
+    """
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     modules = {str(each) for each in (name, type(value).__module__)} - {"fuzz.subject"}
     if isinstance(value, type):
-        modules = {each for each in modules if not each.startswith("impl.")}  # its constructor skips the test
+        modules = {each for each in modules if not each.startswith("impl.")}
     return not {each.partition(".")[0] for each in modules}.isdisjoint(("impl", "fuzz", "invariants"))
 
 
 def _globals_used_by(function: FunctionType, seen: set[int]) -> Iterator[Any]:
-    """Yields the globals that a function or a Hypothesis test's body uses, also through functions of its module."""
+    """Yields the globals that a function or the body of a Hypothesis test uses, itself or in functions of its module.
+
+    `seen` has the ids of the globals that were yielded before.
+    """
     todo: list[CodeType] = [function.__code__]
     inner = getattr(getattr(function, "hypothesis", None), "inner_test", None)
     if inner is not None:
@@ -242,7 +254,10 @@ _CHECKS: dict[str, Callable[[str], str]] = {
 
 
 def _run_checks(request: dict[str, str], writer: int) -> None:
-    """Runs the checks up to the first that kills. Writes before each check the answer in case it ends the process."""
+    """Runs the checks up to the first that kills the mutant. Writes its answers as lines; the last one counts.
+
+    Before each check it writes that the check crashed, which is the answer if the check ends the process.
+    """
 
     def answer(kind: str, text: str) -> None:
         os.write(writer, to_json((kind, text)) + b"\n")
@@ -266,7 +281,7 @@ def _run_checks(request: dict[str, str], writer: int) -> None:
 
 
 def _serve() -> None:
-    """Serves requests. Imports everything but the components first, so that a forked process starts fast."""
+    """Serves requests. First imports what is slow to import, but no component, so that forked processes are fast."""
     import hypothesis  # noqa: F401
     import pytest  # noqa: F401
 
@@ -292,7 +307,10 @@ def _serve() -> None:
 
 
 def _last_line(reader: int) -> tuple[str, str]:
-    """Returns the last line that a forked process writes. If time runs out, the check that it began has timed out."""
+    """Returns the last answer of a forked process: kind (error, killer) and text.
+
+    If the process does not end in time, the answer is that the check that it began last timed out.
+    """
     data, until, ended = b"", time.monotonic() + _WAITING_SECONDS, False
     while not ended and select.select([reader], [], [], max(0.0, until - time.monotonic()))[0]:
         read = os.read(reader, 1 << 16)
@@ -305,6 +323,7 @@ def _last_line(reader: int) -> tuple[str, str]:
 
 
 def _timed_out(text: str) -> str:
+    """Returns the answer that a check timed out, from the answer that it crashed."""
     return text.removesuffix(" crash") + " timeout"
 
 

@@ -30,7 +30,8 @@ class Cause(NamedTuple):
 
     `what` is the name of the action, the field, the property, or the structural rule in the words of `check`. For a
     crash, it is the action and the exception; if only the fast loop raised the exception, the function and the
-    exception. For LOAD, it is an action, "state" or "load"; for UNSTABLE, "difference" or "hang".
+    exception. For LOAD, it is an action, "state" or "load"; for UNSTABLE, "difference", "hang",
+    "cover" (`fuzz/explore/edge_cover.py`) or an action.
     """
 
     kind: Kind
