@@ -36,7 +36,7 @@ MOST_STEPS = 2_000_000
 LONG = 10
 #: How many findings of one defect are shrunk at most, and the budget of each in steps.
 _MOST_SHRUNK, _SHRINK_STEPS = 6, 60_000
-_HEAD = """| symptom | severity | versions | upstream | violates | steps | length |
+_HEAD = """| defect | symptom | severity | versions | upstream | steps | length |
 |---|---|---|---|---|---|---|"""
 _NOT_SHOWN = "not shown |"
 
@@ -81,7 +81,7 @@ def run(
     """Finds and shrinks each defect of the components (default: all), each in at most `most_steps` steps of traces.
 
     With `defect_id`, it finds only this defect of the one component, and explains its trace. With `write`, rows that
-    have a result in that file stay as they are, and each new result is written at once. Raises BadValue for an
+    have a result in that file keep it, and each new result is written at once. Raises BadValue for an
     unknown component or defect, and a file without marks.
     """
     for name in components:
@@ -90,7 +90,7 @@ def run(
         raise BadValue(f"--defect needs exactly one SUBJECT, got {len(components)}")
     named = None if defect_id is None else find_defect(components[0], defect_id)
     known = written_in(write) if write is not None else {}
-    chosen = [d for d in all_defects() if d.component in (components or subject_names()) and cells_of(d) not in known]
+    chosen = [d for d in all_defects() if d.component in (components or subject_names()) and key_of(d) not in known]
     chosen = [d for d in chosen if named in (None, d)]
     rows: list[EvidenceRow] = []
     with showing(console, "finding defects") as update:
@@ -98,9 +98,11 @@ def run(
             row = found_by_fuzzing(defect, most_steps, explained=named is not None)
             rows.append(row)
             if write is not None:
-                known[cells_of(defect)] = result_of(row)
+                known[key_of(defect)] = result_of(row)
                 write_into(write, table_of(all_defects(), known))
             counter(update)(len(rows), len(chosen))
+    if write is not None:
+        write_into(write, table_of(all_defects(), known))
     return EvidenceResult(defects=rows, version=code_version())
 
 
@@ -133,26 +135,26 @@ def found_by_fuzzing(defect: Defect, most_steps: int, *, explained: bool = False
     )
 
 
-def cells_of(row: Defect | EvidenceRow) -> str:
-    """The cells of a row that identify the defect."""
-    component = row.component if isinstance(row, Defect) else row.subject
-    return " | ".join((row.symptom, row.severity, row.versions, linked(row.link), f"`{component}`: `{row.property}`"))
+def key_of(row: Defect | EvidenceRow) -> str:
+    """The cell that identifies the defect."""
+    return f"`{row.component if isinstance(row, Defect) else row.subject}`: `{row.id}`"
 
 
 def result_of(row: EvidenceRow) -> str:
-    """The cells of a row that have the result."""
+    """The cells that have the result."""
     return _NOT_SHOWN if row.steps is None else f"{row.steps:,} | {row.length}"
 
 
 def table_of(rows: Iterable[Defect | EvidenceRow], results: Mapping[str, str]) -> str:
-    """The evidence as a Markdown table: the result of each row, by its other cells; empty if there is none."""
-    return "\n".join([_HEAD, *(f"| {cells_of(row)} | {results.get(cells_of(row), '|')} |" for row in rows)])
+    """The evidence as a Markdown table, with the results by the first cell of their rows."""
+    cells = [(key_of(r), r.symptom, r.severity, r.versions, linked(r.link), results.get(key_of(r), "|")) for r in rows]
+    return "\n".join([_HEAD, *(f"| {' | '.join(each)} |" for each in cells)])
 
 
 def written_in(path: Path) -> dict[str, str]:
-    """The results in a document, by the other cells of their rows."""
-    rows = [line.strip("| ").rsplit(" | ", 2) for line in table_in(path).splitlines()]
-    return {row[0]: " | ".join(row[1:]) for row in rows if len(row) == 3 and row[2].isdecimal()}
+    """The results in a document, by the first cell of their rows."""
+    rows = [line.strip("| ").split(" | ") for line in table_in(path).splitlines()]
+    return {row[0]: " | ".join(row[-2:]) for row in rows if len(row) == 7 and row[-1].isdecimal()}
 
 
 def show(console: Console, result: EvidenceResult) -> None:
@@ -161,4 +163,4 @@ def show(console: Console, result: EvidenceResult) -> None:
         if row.explanation is not None:
             show_explanation(console, row.explanation)
             console.print()
-    console.print(escape(table_of(result.defects, {cells_of(row): result_of(row) for row in result.defects})))
+    console.print(escape(table_of(result.defects, {key_of(row): result_of(row) for row in result.defects})))
