@@ -193,7 +193,7 @@ def test_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
         "versions": "1.0",
         "link": "apache/pulsar#1",
     }
-    names = {"subject": "lease", "id": "lease-lost", "profile": "shipped", "property": "kept"}
+    names: Any = {"subject": "lease", "id": "lease-lost", "profile": "shipped", "property": "kept"}
     found = EvidenceRow(
         **names, **fields, command="brokerproof fuzz lease", steps=1250, seconds=0.1, length=3, explanation=None
     )
