@@ -222,3 +222,22 @@ def test_all_looks_at_each_of_a_known_tuple() -> None:
 
 def all_positive(numbers: tuple[int, ...]) -> bool:
     return all(each > 0 for each in numbers)
+
+
+def divided(at: int) -> int:
+    return 7 // at
+
+
+def quotients(items: list[int]) -> list[int]:
+    return [7 // each for each in items]
+
+
+def test_source_that_is_refused_leaves_no_trace_in_the_reader() -> None:
+    reader, items = Reader(), Seq.unknown(int, "items")
+    for _ in range(30):
+        with pytest.raises(UnsupportedError, match="the divisor is not zero"):
+            reader.call(divided, z3.Int("at"))
+        with pytest.raises(UnsupportedError, match="the divisor is not zero"):
+            reader.call(quotients, items).at(z3.Int("i"))
+    assert str(reader.fresh(int, "new")).startswith("new#"), "fresh names are no longer those of elements"
+    assert len(reader.paths(among, unknown(Pair, "pair"), z3.Int("at"))) == 2

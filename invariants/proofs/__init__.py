@@ -1,1 +1,1 @@
-"""What a solver has shown about a component."""
+"""Claims about components, proved by Z3 or checked by CrossHair (`claim.py`)."""

@@ -79,11 +79,11 @@ class Bundle:
         return found
 
     def inside(self, place: Any, field: str) -> list[Any]:
-        """That an index is one of a sequence of the state."""
+        """Returns that a number is an index of a sequence of the state."""
         return [place >= 0, place < self.s.fields[field].length]
 
     def is_broker(self, broker: Any) -> list[Any]:
-        """That a number is a broker."""
+        """Returns that a number is that of a broker."""
         return [broker >= 0, broker < self.brokers]
 
     def view(self, broker: Any) -> Any:
@@ -91,18 +91,18 @@ class Bundle:
         return self.s.fields["brokers"].at(broker).fields["view"]
 
     def has_view(self, s: Rec, broker: Any) -> Any:
-        """That a broker's view is one of the records."""
+        """Returns that a broker's view is the index of a record."""
         view = s.fields["brokers"].at(broker).fields["view"]
         return z3.And(view >= 0, view < s.fields["records"].length)
 
     def names_brokers(self, s: Rec, place: Any) -> list[Any]:
-        """That a record names brokers."""
+        """Returns that a record's destination and source, if any, are brokers."""
         r = s.fields["records"].at(place).fields
         source = z3.Implies(r["source"].defined, z3.And(*self.is_broker(r["source"].value)))
         return [*self.is_broker(r["dst"]), source]
 
     def addressed(self) -> list[Any]:
-        """That a command in flight to the client is of a known kind, and a close names a broker or none."""
+        """Returns that the oldest command to the client is of a known kind, and a close names a broker or none."""
         command = self.s.fields["topics"].at(self.topic).fields["clients"].at(self.client).fields["down"].at(0)
         kind, value = command.fields["kind"], command.fields["value"]
         kinds = ("success", "receipt", "message", "close", "prepare")
@@ -111,13 +111,16 @@ class Bundle:
         return [known, z3.Implies(is_close, z3.And(*self.is_broker(value.value)))]
 
     def added_by_client(self) -> list[Any]:
-        """That the producer of the oldest add in flight is a client of its topic."""
+        """Returns that the producer of the broker's oldest add in flight is a client of the topic."""
         t = self.s.fields["topics"].at(self.topic).fields
         producer = t["objects"].at(self.broker).value.fields["adds"].at(0).fields["entry"].fields["producer"]
         return [producer >= 0, producer < t["clients"].length]
 
     def after_commands(self, t: Rec) -> Rec:
-        """A topic after commands to its clients; `show_commands` proves that nothing else changes."""
+        """Returns a topic after commands to its clients: clients and adds in flight are arbitrary.
+
+        `show_commands` proves that nothing else changes.
+        """
         name, objects = f"commands#{next(self.fresh)}", t.fields["objects"]
 
         def at(place: Any) -> Maybe:
@@ -130,7 +133,7 @@ class Bundle:
         return t.replace({"objects": dataclasses.replace(objects, at=at), "clients": clients})
 
     def steps(self, *names: str) -> Iterator[tuple[str, Path, Rec]]:
-        """Every path through the actions (default: all) that does not return the same state, and the state after it."""
+        """Yields each path through these actions (default: all) that changes the state: action, path, state after."""
         stubs = {state.to_attached: lambda t, *_: self.after_commands(t)}
         facts = {"receive": self.addressed(), "confirm": self.added_by_client()}
         for name in names or bundle_transfer.actions:
@@ -143,22 +146,22 @@ class Bundle:
                     yield name, path, path.value[0]
 
     def handle(self, s: Rec, broker: Any) -> Maybe:
-        """The topic object of a broker, of an arbitrary topic."""
+        """Returns the topic object that a broker has of the arbitrary topic `some_topic`."""
         found: Maybe = s.fields["topics"].at(self.some_topic).fields["objects"].at(broker)
         return found
 
     def writes(self, s: Rec, broker: Any) -> Any:
-        """Whether the bookies confirm adds of a broker to that topic."""
+        """Returns whether the bookies confirm a broker's adds to `some_topic`."""
         o = self.handle(s, broker)
         return z3.And(o.defined, o.value.fields["writable"])
 
     def log(self, s: Rec) -> Seq:
-        """The log of that topic."""
+        """Returns the log of `some_topic`."""
         found: Seq = s.fields["topics"].at(self.some_topic).fields["log"]
         return found
 
     def show_commands(self) -> None:
-        """Proves that a command to a client leaves ledgers and their handles alone: one round of `to_attached`."""
+        """Proves that commands to clients change no ledger and no handle, for one iteration of `to_attached`."""
         before = self.s.fields["topics"].at(self.some_topic)
         over: Seq = dataclasses.replace(before.fields["clients"])
         loop = Reader([self.brokers >= 1, *self.is_broker(self.broker)]).loop(state.to_attached)
@@ -183,7 +186,7 @@ class Bundle:
             self.proof.need("the loop's topic is the result", path.value is before)
 
     def in_log(self, of: Seq) -> Any:
-        """That the arbitrary place is one of a sequence."""
+        """Returns that the arbitrary number `e` is an index of a sequence."""
         return z3.And(self.e >= 0, self.e < of.length)
 
 

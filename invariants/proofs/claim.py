@@ -67,24 +67,25 @@ class Answer(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A claim. `says` is its sentence; `source` cites where the sentence comes from.
-
-    `proves` names the safety properties that the claim implies under the reference rules, in every reachable state.
-    """
+    """A claim."""
 
     id: str
     tool: Tool
-    says: str
+    says: str  # its sentence
     control: Control
     check: Callable[[], Answer]
-    source: str
+    source: str  # where the sentence comes from
+    #: names of the safety properties that the claim implies under the reference rules, in every reachable state
     proves: tuple[str, ...] = ()
 
 
 def claim(
     name: str, tool: Tool, says: str, control: Control, *, proves: tuple[str, ...] = ()
 ) -> Callable[[Callable[[], Answer]], Claim]:
-    """Returns a decorator that makes a claim of its check. The docstring of the check is the claim's source."""
+    """Returns a decorator that makes a claim of its check. The docstring of the check is the claim's source.
+
+    The decorator raises TypeError if there is no docstring.
+    """
 
     def made(check: Callable[[], Answer]) -> Claim:
         if not check.__doc__:
@@ -116,12 +117,12 @@ def claims_in(*modules: ModuleType) -> tuple[Claim, ...]:
 
 
 class Statement(NamedTuple):
-    """A statement of a proof: the premises `given` imply the goal. A lemma is a statement that mentions no program."""
+    """A statement of a proof: the premises imply the goal."""
 
-    what: str
+    what: str  # its name
     goal: Any
-    given: list[Any]
-    is_lemma: bool
+    given: list[Any]  # the premises
+    is_lemma: bool  # whether it mentions no program
 
 
 class Proof:
@@ -130,16 +131,16 @@ class Proof:
     A counterexample to a `direct` statement refutes the claim. Any other statement may fail although the claim holds,
     because the invariant of an induction may be too weak: the claim is refuted only if a run violates it, too. If a run
     violates the claim although every statement was proved, or if terms and program differ, the translation is wrong and
-    the verdict is `unknown`. The verdict is also `unknown` if premises are impossible.
+    the verdict is `unknown`. The verdict is also `unknown` if the solver finds no example of the premises.
     """
 
     def __init__(self) -> None:
-        self.steps = self.compared = 0
+        self.steps = self.compared = 0  # as in `Answer`
         self.statements: list[Statement] = []
-        self.open: list[tuple[str, str]] = []  # statements that were not proved, and the reason
-        self.doubts: list[str] = []
-        self.counterexamples: list[tuple[str, str]] = []
-        self.runs_against: list[tuple[str, str]] = []
+        self.open: list[tuple[str, str]] = []  # names of statements that were not proved, each with the reason
+        self.doubts: list[str] = []  # differences of terms and program, and premises without an example
+        self.counterexamples: list[tuple[str, str]] = []  # names of direct statements, each with the counterexample
+        self.runs_against: list[tuple[str, str]] = []  # runs that violate the claim, each with an example
         recording = _RECORDING.get()
         if recording is not None:
             recording.append(self)
@@ -147,11 +148,14 @@ class Proof:
     def show(
         self, what: str, goal: Any, given: Sequence[Any] = (), *, direct: bool = False, solver: Any = None
     ) -> bool:
-        """Proves that the premises imply the goal. Returns whether it was proved, within STEP_MS."""
+        """Tries to prove that the premises imply the goal, within STEP_MS. Returns whether that succeeded.
+
+        `what` is the statement's name; `direct` is as in the class. `solver` replaces the default solver.
+        """
         return self._ask(Statement(what, as_term(goal), [as_term(g) for g in given], False), direct, solver)
 
     def lemma(self, what: str, goal: Any, given: Sequence[Any] = (), *, solver: Any = None) -> bool:
-        """Proves a statement that mentions no program. The scrutiny rejects it if it holds without its premises."""
+        """As `show`, of a statement that mentions no program. `scrutiny.py` rejects it if it holds without premises."""
         return self._ask(Statement(what, as_term(goal), [as_term(g) for g in given], True), False, solver)
 
     def _ask(self, statement: Statement, direct: bool, solver: Any) -> bool:
@@ -170,7 +174,7 @@ class Proof:
         return False
 
     def possible(self, what: str, given: Sequence[Any]) -> None:
-        """Checks that the premises are satisfiable; otherwise they would imply any goal."""
+        """Checks that the premises of `what` are satisfiable; otherwise they would imply any goal."""
         self.steps += 1
         if FORGETS.get():
             return
@@ -181,13 +185,13 @@ class Proof:
             self.doubts.append(f"there is no example of {what}")
 
     def need(self, what: str, holds: bool) -> None:
-        """Adds a step that needs no solver: `what` says what holds."""
+        """Adds a step that needs no solver: whether the sentence `what` holds."""
         self.steps += 1
         if not holds:
             self.open.append((what, "it does not hold"))
 
     def run(self, what: str, holds: bool, example: object = "") -> None:
-        """Adds a run of the program, and whether the claim holds in it."""
+        """Adds a run of the program: its name, whether the claim holds in it, and an example for the message."""
         self.compared += 1
         if not holds:
             self.runs_against.append((what, str(example)))
@@ -241,7 +245,10 @@ def _shown(model: Any) -> str:
 
 
 def explored(contract: Callable[..., Any], seconds: float = CONTRACT_SECONDS) -> Answer:
-    """Returns CrossHair's answer about a function whose docstring has a contract. Takes at most about `seconds`."""
+    """Returns CrossHair's answer about a function whose docstring has a contract. Takes at most about `seconds`.
+
+    The verdict is `unknown` if the docstring has no contract.
+    """
     from collections import Counter
 
     from crosshair.core_and_libs import MessageType, analyze_function, run_checkables
@@ -272,7 +279,7 @@ def explored(contract: Callable[..., Any], seconds: float = CONTRACT_SECONDS) ->
 
 
 def answer(check: Callable[[], Answer]) -> Answer:
-    """Runs a check. The verdict is `unknown` if the source is outside the subset that can be translated."""
+    """Runs a check. Returns its answer; `unknown` if the source is outside the subset that can be translated."""
     try:
         return check()
     except UnsupportedError as problem:

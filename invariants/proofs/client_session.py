@@ -42,7 +42,7 @@ def cost(reply: Rec) -> Any:
 
 
 def is_whole(s: Rec) -> Any:
-    """No ChecksumError took a message away: that needs another rule than the reference's."""
+    """Returns that no ChecksumError has damaged the pending queue, which happens under other rules only."""
     return z3.Not(as_term(lifted(s.fields["producer"].fields["damaged"])))
 
 
@@ -69,7 +69,7 @@ class Session:
         return found
 
     def steps(self, stubs: Any = None) -> Iterator[tuple[str, str, Path]]:
-        """Every path through the actions that does not return the same state, and the handler of it, if any."""
+        """Yields each path through the actions that changes the state: action, handler (or ""), path."""
         for name, action in client_session.actions.items():
             takes_handler = "handler" in action.names
             for handler in KINDS if takes_handler else ("",):
@@ -84,7 +84,10 @@ class Session:
                         yield name, handler, path
 
     def replied(self, handler: str) -> list[Any]:
-        """That a handler's reply is of a kind that it gets: success answers its request, messages follow success."""
+        """Returns what holds of the oldest reply in flight to a handler.
+
+        It is of a kind that the handler gets; success answers the handler's request, and messages come after success.
+        """
         link = self.s.fields[handler].fields["link"].fields
         kind = link["down"].at(0).fields["kind"]
         known = z3.Or(*[as_term(equal(kind, each)) for each in KINDS[handler]])
@@ -144,7 +147,10 @@ def conserves(cfg: Rec, s: Rec) -> Any:
 
 
 def emptied(cfg: Rec, s: Rec) -> Any:
-    """The consumer without receiver queue and messages on their way; `shown_emptied` proves that it is so."""
+    """Stub of the model's `emptied`: no message is in the receiver queue or on its way, and all permits are returned.
+
+    `show_emptied` proves its facts.
+    """
     c = s.fields["consumer"]
     kept = Seq(Reply, z3.Int("kept.length"), Session.reply, {"messages": lambda _: z3.IntVal(0)}, {"messages": cost})
     link = c.fields["link"].replace({"down": kept})
@@ -153,8 +159,8 @@ def emptied(cfg: Rec, s: Rec) -> Any:
     return Reader().call(consumer.with_returned, cfg, empty, returned)
 
 
-def shown_emptied(proof: Proof, it: Session) -> None:
-    """Shows by induction over the replies that the permits returned are those of all messages, and none is left."""
+def show_emptied(proof: Proof, it: Session) -> None:
+    """Proves the facts of the stub `emptied`, by induction over the replies."""
     reader, n = Reader(it.known), z3.Int("n")
     for path in reader.paths(consumer.emptied, it.cfg, it.s):
         whole = reader.sums[0]
@@ -180,7 +186,7 @@ def shown_emptied(proof: Proof, it: Session) -> None:
 
 
 def facts(it: Session, place: Any) -> list[Any]:
-    """The definition of the sum of messages at an index; sums do not decrease."""
+    """Returns the definition of the prefix sum of messages at an index, and that the sums do not decrease."""
     more = BEFORE(place + 1) == BEFORE(place) + cost(it.reply(place))
     rest = z3.Implies(it.down.length > place, BEFORE(it.down.length) >= BEFORE(place + 1))
     return [BEFORE(z3.IntVal(0)) == 0, it.down.length >= 0, cost(it.reply(place)) >= 0, more, rest]
@@ -205,7 +211,7 @@ def facts(it: Session, place: Any) -> list[Any]:
 def permits_are_conserved() -> Answer:
     """Inductive invariant of all actions: without connection, the broker has no permits and no message is in flight."""
     proof, it = Proof(), Session()
-    shown_emptied(proof, it)
+    show_emptied(proof, it)
     before, first = conserves(it.cfg, it.s), facts(it, z3.IntVal(0))
     kind = it.reply(z3.IntVal(0)).fields["kind"]
     has_messages = z3.Or(as_term(equal(kind, "message")), as_term(equal(kind, "corrupt")))
@@ -230,7 +236,10 @@ def permits_are_conserved() -> Answer:
 
 
 def ascends(s: Rec, p: Any, q: Any) -> Any:
-    """The invariant at two indexes: pending sequence ids ascend up to the next one; none is pending before success."""
+    """Returns the invariant for two indexes p and q of the pending queue.
+
+    Pending sequence ids ascend, and are below the next id. Before the first success none is pending.
+    """
     producer = s.fields["producer"].fields
     pending = producer["pending"]
     created = as_term(producer["link"].fields["created"])

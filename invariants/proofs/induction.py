@@ -26,21 +26,22 @@ Names = Mapping[str, Any]
 class Invariant(NamedTuple):
     """A loop invariant: a predicate over the local variables and `indexes` arbitrary indexes."""
 
-    about: str
-    holds: Callable[..., Any]
-    indexes: int = 0
+    about: str  # its name in statements
+    holds: Callable[..., Any]  # (names, *indexes) -> term
+    indexes: int = 0  # the number of index parameters
 
 
 class Induction:
-    """An induction over one loop; `head` has unconstrained values of the local variables at the loop head."""
+    """An induction over one loop. Statements are added to `proof`."""
 
     def __init__(
         self, proof: Proof, loop: Loop, head: Names, invariants: Sequence[Invariant], given: Sequence[Any] = ()
     ) -> None:
+        """`head` has unconstrained values of the local variables at the loop head; `given` are premises throughout."""
         self.proof, self.loop, self.head, self.invariants, self.given = proof, loop, dict(head), invariants, list(given)
 
     def base_case(self, paths: Iterable[Path], assumed: Sequence[Invariant] = ()) -> None:
-        """Proves the invariants on every path to the loop; `assumed` invariants are premises."""
+        """Proves the invariants at the end of the paths to the loop head. Those that are `assumed` are premises."""
         for path in paths:
             for each in (i for i in self.invariants if i not in assumed):
                 self.show(
@@ -66,7 +67,7 @@ class Induction:
         return out
 
     def exit_paths(self, out: Iterable[Path]) -> list[Path]:
-        """Returns the paths from the loop's exits to the end of the function."""
+        """Returns the paths from the loop's exits `out`, as `step_case` returns them, to the end of the function."""
         return [
             end for path in out for end in (self.loop.end(path.names, path.when) if path.exit == "break" else [path])
         ]
@@ -81,7 +82,11 @@ class Induction:
         assumed: Sequence[Invariant] | None = None,
         names: Names | None = None,
     ) -> None:
-        """Proves a goal at the end of a path from the invariants at the loop head, or from `assumed` over `names`."""
+        """Proves a goal, a predicate over indexes, at the end of a path.
+
+        The premises are the path's conditions and the invariants at the loop head; with `assumed` or `names`, those
+        invariants, or the invariants over those names.
+        """
         names = self.head if names is None else names
         assumed = self.invariants if assumed is None else assumed
         given = [*self.given, *path.when]
@@ -98,7 +103,11 @@ def follows(
     given: Sequence[Any],
     values: tuple[Any, ...],
 ) -> None:
-    """Proves a goal from the premises and the `assumed` invariants over `names`; `values` occur in the goal."""
+    """Proves a goal, a predicate over indexes, from the terms `given` and the `assumed` invariants over `names`.
+
+    `values` are the values that occur in the goal: the definitions of their prefix sums are premises, too. Also proves
+    that the premises are satisfiable.
+    """
     said = as_term(goal(*indexes))
     values = (*values, names)
     indexes = indexes_of({root.name: root for root in roots_of(values)}.values(), said, *given)
@@ -110,7 +119,7 @@ def follows(
 def indexes_of(roots: Collection[Root], *terms: Any) -> list[Any]:
     """Returns the indexes at which terms read one of the sequences, without duplicates."""
     found = applications(*map(as_term, terms))
-    about = {name for name in {name for name, _ in found} if any(root.is_looked_at(name) for root in roots)}
+    about = {name for name in {name for name, _ in found} if any(root.has_function(name) for root in roots)}
     return list({index.get_id(): index for name, index in found if name in about}.values())
 
 

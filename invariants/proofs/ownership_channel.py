@@ -52,7 +52,7 @@ class Write:
         self.paths = Reader(self.known, stubs=stubs).paths(channel.put, cfg, self.s, self.broker, self.bundle, self.new)
 
     def after(self, path: Any, bundle: Any) -> Any:
-        """The stored record of a bundle after the write."""
+        """Returns the stored record of a bundle after the write, on a path."""
         return path.value.fields["settled"].at(bundle)
 
 
@@ -151,7 +151,7 @@ def accepted_versions_are_consecutive() -> Answer:
 
 
 def random_records(count: int) -> list[tuple[Data | None, Data, model.Storage]]:
-    """Pairs of records with versions near each other; deterministic."""
+    """Returns pairs of records with versions near each other, each with a storage; always the same."""
     draw = random.Random(192)  # noqa: S311
 
     def record() -> Data:
@@ -180,7 +180,7 @@ TOPIC_PAIRS = PAIRS | {"Free Init": ""} | {f"Init {to}": "" for to in STATES[1:]
 
 
 def restated(storage: str, check_brokers: bool, old: Data | None, new: Data | None) -> bool:
-    """Whether the old record is kept, by tables."""
+    """Returns whether the old record is kept; a restatement of the resolver by tables."""
     is_topic = storage == "system_topic"
     if new is None:
         return False

@@ -1,12 +1,12 @@
 """Checks that a proved claim is not vacuous, to detect proofs that have become weaker.
 
-no statement is empty     a statement fails if the program's results are unconstrained; a lemma, which mentions no
-                          program, fails without its premises
-no premise is impossible  the premises of each statement are satisfiable on at least one path
-no premise is too narrow  the assumptions of each statement, without the path conditions, hold in a sampled reachable
-                          state, as far as the solver can tell
+no statement is empty     a statement must fail if the program's results are unconstrained; a lemma, which mentions no
+                          program, must fail without its premises
+no premise is impossible  the premises of each statement must be satisfiable on at least one path
+no premise is too narrow  the assumptions of each statement, which are its premises without the path conditions, must
+                          hold in a sampled reachable state; they count as holding if the solver cannot tell
 
-Statements with the same name are the instances of one statement, on different paths.
+Statements with the same name count as one statement, on different paths.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class Sample(NamedTuple):
 
 
 def objection(check: Callable[[], Answer], proofs: Sequence[Proof], samples: Sequence[Sample]) -> str | None:
-    """Returns why the proofs that a check made are vacuous, or None if nothing was found."""
+    """Returns the first reason why the proofs that a check made are vacuous, or None if none was found.
+
+    Runs the check again, with unconstrained results.
+    """
     steps = _by_name(proofs)
     with unconstrained_results(), recorded() as again, suppress(Exception):
         check()  # may fail: a check may not expect an unconstrained result
@@ -48,6 +51,7 @@ def objection(check: Callable[[], Answer], proofs: Sequence[Proof], samples: Seq
 
 
 def _by_name(proofs: Sequence[Proof]) -> dict[str, list[Statement]]:
+    """Returns the statements of proofs by name."""
     found: dict[str, list[Statement]] = {}
     for proof in proofs:
         for each in proof.statements:
@@ -61,9 +65,9 @@ def assumptions(statement: Statement) -> list[Any]:
 
 
 def listed(proofs: Sequence[Proof]) -> list[str]:
-    """Returns the assumptions of proofs as text: the short ones as they are, the number and a digest of the others.
+    """Returns the assumptions of proofs as texts, sorted; of those longer than SHORT, only the number and a digest.
 
-    The others are mostly instances of invariants and of prefix sums. Narrowing one of them changes the digest.
+    Long ones are mostly instances of invariants and of prefix sums. If one of them is narrowed, the digest changes.
     """
     facts = {fact.get_id(): fact for p in proofs for s in p.statements for fact in assumptions(s)}
     short, others = set[str](), set[str]()
@@ -115,6 +119,7 @@ def _is_small(term: Any) -> bool:
 
 
 def _impossible(steps: dict[str, list[Statement]]) -> Iterator[str]:
+    """Yields an objection for each statement whose premises are impossible."""
     for what, each in steps.items():
         if z3.is_false(each[0].goal):  # a proof by contradiction: its premises must be impossible
             possible = any(can_hold(assumptions(s)) for s in each)
@@ -125,6 +130,7 @@ def _impossible(steps: dict[str, list[Statement]]) -> Iterator[str]:
 
 
 def _empty(steps: dict[str, list[Statement]], forgotten: dict[str, list[Statement]]) -> Iterator[str]:
+    """Yields an objection for each empty statement; `forgotten` has the statements with unconstrained results."""
     for what, each in steps.items():
         lemmas = [s for s in each if s.is_lemma]
         if any(not can_hold([z3.Not(s.goal)]) or any(s.goal.eq(g) for g in s.given) for s in lemmas):
@@ -136,6 +142,7 @@ def _empty(steps: dict[str, list[Statement]], forgotten: dict[str, list[Statemen
 
 
 def _out_of_reach(steps: dict[str, list[Statement]], samples: Sequence[Sample]) -> Iterator[str]:
+    """Yields an objection for each statement whose assumptions hold in no sample."""
     bounds = [_bound(sample) for sample in samples]
     for what, each in steps.items():
         of_programs = [assumptions(s) for s in each if not s.is_lemma]
@@ -145,6 +152,7 @@ def _out_of_reach(steps: dict[str, list[Statement]], samples: Sequence[Sample]) 
 
 
 def _bound(sample: Sample) -> dict[str, Any]:
+    """Returns the values of the constants of `cfg` and `s` in a sample."""
     bound: dict[str, Any] = {}
     for name, value in (("cfg", sample.cfg), ("s", sample.state)):
         # an unsupported type raises: the fields before it stay bound

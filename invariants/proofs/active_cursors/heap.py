@@ -38,7 +38,7 @@ def parent(index: Any) -> Any:
 
 
 def in_order(items: Seq, upper: Any, lower: Any) -> Any:
-    """The position at the upper index is at or before the position at the lower index."""
+    """Returns whether the position at the index `upper` is at or before the position at the index `lower`."""
     one, other = (items.at(as_term(index)).fields["position"] for index in (upper, lower))
     return ordered("<=", one, other)
 
@@ -48,19 +48,25 @@ def _has_parent(items: Seq, index: Any) -> Any:
 
 
 def is_heap(items: Seq, index: Any) -> Any:
-    """The item at the index is in order with its parent."""
+    """Returns whether the item at an index is not before its parent, if it has one."""
     return z3.Implies(_has_parent(items, index), in_order(items, parent(index), index))
 
 
 def is_heap_except_parent_of(items: Seq, hole: Any, index: Any) -> Any:
-    """A heap, except that the item at `hole`, but not its children, may be smaller than its parent."""
+    """Returns whether the items are a heap at an index, except that the item at `hole` may be before its parent.
+
+    The children of that item must not be before its parent.
+    """
     up = parent(index)
     over_hole = z3.Implies(z3.And(up == hole, hole > 0), in_order(items, parent(hole), index))
     return z3.Implies(_has_parent(items, index), z3.And(z3.Implies(index != hole, is_heap(items, index)), over_hole))
 
 
 def is_heap_except_children_of(items: Seq, hole: Any, index: Any) -> Any:
-    """A heap, except that the item at `hole` may be larger than its children, which are in order with its parent."""
+    """Returns whether the items are a heap at an index, except that the item at `hole` may be after its children.
+
+    The children must not be before the parent of that item.
+    """
     up = parent(index)
     over_hole = z3.Implies(z3.And(up == hole, hole > 0), in_order(items, parent(hole), index))
     elsewhere = z3.Implies(up != hole, is_heap(items, index))
@@ -78,7 +84,7 @@ SHAPES: dict[Callable[..., Any], Shape] = {
 
 
 def sift_restores_heap(proof: Proof, function: Callable[..., Any]) -> None:
-    """Shows that siftUp or siftDown turns a heap except at one index into a heap of the same items."""
+    """Proves that siftUp or siftDown makes a heap of the same items, if the items are a heap except at the index."""
     shape = SHAPES[function]
     items, index = some_items("items"), z3.Int("at_first")
     head: dict[str, Any] = {"items": items, "heap": some_items("heap"), "index": z3.Int("index")}
@@ -101,14 +107,14 @@ def sift_restores_heap(proof: Proof, function: Callable[..., Any]) -> None:
         same = z3.And(after.length == items.length, after.total("weight") == items.total("weight"))
         induction.show("the same items", end, lambda same=same: same)
     kinds = {"heap": list[Item], "index": int}
-    _against_rounds(proof, function, LoopEvaluator(loop.condition(head), loop.iteration(head), kinds))
+    _compare_loop(proof, function, LoopEvaluator(loop.condition(head), loop.iteration(head), kinds))
 
 
-def _against_rounds(proof: Proof, function: Callable[..., Any], rounds: LoopEvaluator) -> None:
-    """Compares the loop's terms, evaluated round by round, with the function."""
+def _compare_loop(proof: Proof, function: Callable[..., Any], loop: LoopEvaluator) -> None:
+    """Compares the terms of the loop, evaluated for each iteration, with runs of the function."""
     for items, index, position, _ in heaps(30):
         changed = (*items[:index], items[index]._replace(position=position), *items[index + 1 :])
-        left = rounds.run({}, {"heap": changed, "index": index})
+        left = loop.run({}, {"heap": changed, "index": index})
         proof.compare(f"{function.__name__} of {changed} at {index}", left["heap"], function(changed, index))
 
 
@@ -121,7 +127,10 @@ class SiftCall(NamedTuple):
 
 
 def restores_heap(proof: Proof, what: str, paths: list[Path], items: Seq, more: Any, given: list[Any]) -> None:
-    """Shows that every path ends in a heap, or calls a sift with its precondition; the weights grow by `more`."""
+    """Proves that every path ends in a heap, or in a call of siftUp or siftDown whose precondition holds.
+
+    Also proves that the sum of weights is that of `items` plus `more`.
+    """
     heap = Invariant("", lambda n, i: is_heap(items, i), 1)
     index = z3.Int("any0")
     for path in paths:

@@ -81,7 +81,7 @@ class Cursors:
     def everywhere(
         self, what: str, relation: Callable[[Any], Any], sums: Sequence[RecursiveSum], given: list[Any]
     ) -> Any:
-        """Shows a relation of sums by induction over the index; returns the relation for all cursors."""
+        """Proves a relation of sums before an index, by induction over it. Returns the relation of the whole sums."""
         n, none = z3.Int("n"), z3.IntVal(0)
         begun = [each.before(0) == 0 for each in sums]
         self.proof.lemma(f"{what}, of no cursors", relation(none), [*given, *begun])
@@ -204,7 +204,7 @@ def rank_counts() -> Answer:
 
 
 def _against_sums(it: Cursors, total: RecursiveSum) -> None:
-    """Compares the evaluated sum with the rule."""
+    """Compares the sum, evaluated for random states, with `rank_of`."""
     at = z3.Int("(index)")
     step = evaluator(total.step(at)[0])
     for s in states(60):

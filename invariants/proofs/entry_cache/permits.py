@@ -45,19 +45,19 @@ class Limits:
         self.permits, self.request, self.now = z3.Ints("permits request now")
 
     def terms(self, *values: Any) -> list[Any]:
-        """Returns the terms of calls of rules."""
+        """Returns the results of calls as terms; each call is a tuple of a function of the model and its arguments."""
         return [as_term(Reader().call(function, *arguments)) for function, *arguments in values]
 
 
 def limiter_named(name: str) -> Rec:
-    """Any limiter."""
+    """Returns an unconstrained limiter, whose constants' names begin with `name`."""
     limiter: Rec = unknown(Limiter, name)
     grants = Seq.unknown(Grant, f"{name}.grants", PERMITS)
     return limiter.replace({"grants": grants})
 
 
 def is_sound(rules: Rec, limiter: Rec) -> Any:
-    """Free permits are between 0 and the maximum; free and granted permits add up to the maximum."""
+    """Returns whether a symbolic limiter is sound."""
     free, most = limiter.fields["free"], rules.fields["max_bytes"]
     return z3.And(free >= 0, free <= most, free + limiter.fields["grants"].total("permits") == most)
 
@@ -325,7 +325,7 @@ def granted_in_order() -> Answer:
         induction.show("the request at the head", end, lambda stuck=stuck: stuck)
         names = {"limiter": after, "granted": granted, "failed": failed}
         induction.show("the remaining requests", end, lambda i, names=names: is_rest(names, i), [z3.Int("any0")])
-    _against_rounds(proof, it, loop, head)
+    _compare_loop(proof, it, loop, head)
     for rules, limiter, now in limiters(300):
         proof.run(f"grant_queued at {now} of {limiter}", _in_order(rules, limiter, now), rules)
     return proof.answer()
@@ -342,14 +342,14 @@ def _in_order(rules: Rules, limiter: Limiter, now: int) -> bool:
     return sorted(granted + failed) == sorted(in_front) and after.waiting == limiter.waiting[answered:] and stuck
 
 
-def _against_rounds(proof: Proof, it: Limits, loop: Loop, head: Names) -> None:
-    """Compares the loop's terms, evaluated round by round, with the function."""
+def _compare_loop(proof: Proof, it: Limits, loop: Loop, head: Names) -> None:
+    """Compares the terms of the loop, evaluated for each iteration, with runs of the function."""
     kinds = {"limiter": Limiter, "granted": list[int], "failed": list[int]}
-    rounds = LoopEvaluator(loop.condition(head), loop.iteration(head), kinds)
+    terms = LoopEvaluator(loop.condition(head), loop.iteration(head), kinds)
     for rules, limiter, now in limiters(60):
         bound: dict[str, Any] = {"now": now}
         bind(Rules, "rules", rules, bound)
-        left = rounds.run(bound, {"limiter": limiter, "granted": (), "failed": ()})
+        left = terms.run(bound, {"limiter": limiter, "granted": (), "failed": ()})
         after, granted, failed = model.grant_queued(rules, limiter, now)
         evaluated = left["limiter"].free, left["limiter"].waiting, list(left["granted"]), list(left["failed"])
         proof.compare(f"grant_queued of {limiter}", evaluated, (after.free, after.waiting, granted, failed))

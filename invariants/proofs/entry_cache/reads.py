@@ -129,7 +129,7 @@ def prefix_is_accepted() -> Answer:
 
 
 def _answers_against(proof: Proof, loop: Loop) -> None:
-    """Checks the claim, and the terms of one round, on random correct and odd answers."""
+    """Checks the claim, and compares the terms of one iteration, on random answers of storage, correct and wrong."""
     draw = random.Random(32)  # noqa: S311
     read, position, at = unknown(StorageRead, "r"), unknown(Position, "position"), z3.Int("at")
     one = Seq(Position, z3.IntVal(1), lambda _: position, {}, {})

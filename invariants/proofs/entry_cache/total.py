@@ -1,7 +1,7 @@
 """Claims about the total size of the entry cache and the eviction that it triggers.
 
-Eviction passes and removals by position end in `account_for_removed`. Its effect on the sizes of range caches is shown
-for any number of entries. Which entries are removed is claimed of the range caches.
+Eviction passes and removals by position end in `account_for_removed`. The effect of this function on the sizes of range
+caches is proved for any number of entries. Which entries are removed is the subject of the claims about `range_cache`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def sizes_of(s: Rec) -> Seq:
 
 
 def is_sum(s: Rec) -> Any:
-    """The total size is the sum of the sizes of the range caches."""
+    """Returns whether the total size is the sum of the sizes of the range caches."""
     return s.fields["total_bytes"] == sizes_of(s).total(SUM)
 
 

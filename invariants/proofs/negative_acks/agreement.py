@@ -1,7 +1,7 @@
 """CrossHair contracts about negative acks: the model, and the implementation compared with it.
 
-Each contract is a function of plain numbers that returns whether something holds; CrossHair searches for arguments for
-which it does not. `pre:` lines restrict the arguments, `post: _` requires the result to be true.
+Each contract is a function of numbers that returns whether a statement holds. CrossHair searches for arguments for
+which the result is false. `pre:` lines restrict the arguments; `post: _` requires the result to be true.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RULES: tuple[Literal["both", "earliest_due", "latest", "first"], ...] = ("both",
 
 
 class RecordedTimes:
-    """Replaces the implementation's buckets and records the time of each added entry."""
+    """A stub of the implementation's buckets, which records the time of each added entry."""
 
     def __init__(self) -> None:
         self.times: list[int] = []

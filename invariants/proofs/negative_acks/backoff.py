@@ -36,7 +36,7 @@ DELAYS = "model.negative_acks.delay"
 
 
 class Table:
-    """Any arguments of `multiplier_backoff`, and its list of delays after any number of rounds."""
+    """Any arguments of `multiplier_backoff`, and its list of delays after any number of iterations."""
 
     def __init__(self) -> None:
         self.minimum, self.maximum, self.at = z3.Ints("minimum maximum at")
@@ -70,7 +70,7 @@ class Table:
         return [*grows, *rounding_facts(*[self.exact(n) for n in (self.at, self.at + 1, 0)])]
 
     def invariants(self) -> list[Invariant]:
-        """The last delay is that of its count; delays are within their bounds, and in order."""
+        """Returns the invariants: the last delay is that of its count; delays are within their bounds, and in order."""
 
         def last(n: Names) -> Any:
             table = n["table"]

@@ -112,7 +112,10 @@ def due_at_timer() -> Answer:
 
 
 def armed_in_time(cfg: Rec, s: Rec) -> Invariant:
-    """While there are buckets, the timer is armed, for at most the time at which any of them is due, or for now."""
+    """Returns the invariant: if there are buckets, the timer is armed.
+
+    Its time is at most the time at which any bucket is due, or now.
+    """
 
     def covered(n: Names, index: Any) -> Any:
         buckets, timer, now = (n["s"].fields[name] for name in ("buckets", "timer", "now"))

@@ -1,6 +1,6 @@
 """Claims about pending acks: overlaps, conflicts, what an ack adds, and what a commit or abort removes.
 
-A batch has any number of messages. An ack set is the mask of the messages that an ack leaves.
+A batch has any number of messages. An ack set is the mask of the messages that an ack leaves unacknowledged.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _show_cumulative(it: Cursor, cfg: Rec, ack: Rec) -> None:
 
 
 def _run_of_conflicts(proof: Proof, draw: random.Random) -> None:
-    """Checks one ack against random acks of both types, message by message."""
+    """Checks the claim on an ack and random pending acks of both types, message by message."""
     cfg, ack_sets = Config(batch_sizes=(3,)), (None, 1, 2, 3, 4, 5, 6)
     pending: tuple[TxnAcks, ...] = ()
     for txn in range(1, draw.randint(1, 4)):
@@ -305,7 +305,7 @@ def ack_adds_its_messages() -> Answer:
 
 
 def _run_of_acks(proof: Proof, draw: random.Random) -> None:
-    """Merges random acks, and counts messages one by one."""
+    """Checks the claim on random acks that are merged, message by message."""
     merged: tuple[PositionAck, ...] = ()
     cfg, expected = Config(batch_sizes=(3,)), set()
     for _ in range(5):
@@ -359,7 +359,7 @@ def end_removes_its_own_acks() -> Answer:
 def _show_rest(
     proof: Proof, pending: Seq, after: Rec, cumulative: Maybe, is_own: Any, txn: Any, index: Any, when: Sequence[Any]
 ) -> None:
-    """Shows what is pending after an end."""
+    """Proves which acks are pending after a commit or abort."""
     rest, left = after.fields["individual_acks"], after.fields["cumulative_ack"]
     removed = z3.Not(as_term(left.defined)) if isinstance(left, Maybe) else z3.BoolVal(left is None)
     expected = z3.Or(is_own, z3.Not(cumulative.defined))
@@ -377,7 +377,7 @@ def _show_rest(
 
 
 def _run_of_ends(proof: Proof, draw: random.Random) -> None:
-    """Ends one of several random transactions."""
+    """Checks the claim on the end of one of several random transactions."""
     txns = draw.sample(range(1, 5), draw.randrange(4))
     pending = tuple([TxnAcks(n, (PositionAck(n, draw.choice((None, 1))),)) for n in txns])
     mine = draw.randrange(1, 5)

@@ -1,6 +1,6 @@
 """Claims about the sparse index of the pending-ack log: its keys ascend, and it deletes nothing that a replay needs.
 
-The log is arbitrary: each of its entries has a last entry of the topic that it acks, or none. So is the lag.
+The log is arbitrary: each of its entries acks entries of the topic up to a last one, or none. So is the lag.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Index:
         inside = z3.And(key_index >= 0, key_index < end)
         return z3.Implies(inside, is_counted == (key_index < count.before(end)))
 
-    def count_is_the_place(self) -> None:
+    def count_is_index(self) -> None:
         """Shows by induction that the keys below the mark-delete position are the first ones."""
         reader, n, k = Reader(self.known, stubs=ANY_LAG), z3.Int("n"), z3.Int("k")
         reader.paths(model.without_acked, self.lag, self.index, self.first_unacked)
@@ -158,7 +158,7 @@ def runs(count: int) -> Iterator[Run]:
 def keys_are_in_order() -> Answer:
     """PIP-153: both columns of the index ascend."""
     it = Index()
-    it.count_is_the_place()
+    it.count_is_index()
     for index, there in it.counted():
         it.proof.possible("one more entry of the log", there)
         it.proof.show("one more key", in_order(index.fields["keys"], it.p, it.q), there, direct=True)
@@ -187,7 +187,7 @@ def keys_are_in_order() -> Answer:
 def trimmed_is_acknowledged() -> Answer:
     """PIP-153: the log can be deleted up to a key whose position is at or before the mark-delete position."""
     it = Index()
-    it.count_is_the_place()
+    it.count_is_index()
     _mark_is_the_durable_one(it)
     p, q, j = it.p, it.q, it.j
     it.proof.need("an empty index has no keys", not model.empty_index(Lag(1)).keys)

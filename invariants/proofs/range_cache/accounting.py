@@ -1,8 +1,8 @@
 """Range cache: sizes, reports of passes, queue times and read counts.
 
-Claims about a pass are of its loop as read from the model, for a queue of any length. Claims about other actions are of
-each action, or of one round of its loop (`passes.py`, `edits.py`), so they hold in every history. Passes are those that
-spare an entry by requeueing it.
+Claims about a pass are proved for its loop, translated from the model, over a queue of any length (`passes.py`). Claims
+about other actions are proved for each action, or for one iteration of its loop (`edits.py`), so they hold in every
+trace. Passes are those of the config `retention` "requeue".
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The proof that read counts are conserved: every write of a read count, and every change of its owner, is checked.
+"""The proof that read counts are conserved. It covers every step that writes or moves a read count:
 
 initial     a put gives an entry a read count, or none
-lowered     by a release that decrements, and by mark_read
-raised      by a replay
-moved       when its entry is looked up, requeued, or removed while readers hold it
+lowered     a release that decrements, or mark_read, decrements it
+raised      a replay increments it
+moved       it stays with an entry that is looked up, requeued, or removed while readers retain the entry
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _count_of(e: Any) -> Maybe:
 
 
 def reads_are_conserved() -> Answer:
-    """Each step that writes a read count or changes its owner; traces consist of such steps."""
+    """Proves that each step that writes or moves a read count keeps to the rule."""
     edits = Edits()
     _counters_by_rule(edits)
     _edits_keep_counts(edits)
@@ -57,7 +57,7 @@ def reads_are_conserved() -> Answer:
 
 
 def _counters_by_rule(edits: Edits) -> None:
-    """`initial_count`, `marked_read` and `replayed` are as claimed, and the actions use them as claimed."""
+    """Proves that `initial_count`, `marked_read` and `replayed` compute what is claimed, where actions call them."""
     proof, reader = edits.proof, Reader()
     count, expected = unknown(int | None, "count"), z3.Int("expected")
     for function, rule in ((model.marked_read, _lowered), (model.replayed, _raised), (model.unchanged, _same)):
@@ -93,7 +93,7 @@ def _applied(change: Any, count: Maybe) -> Any:
 
 
 def _edits_keep_counts(edits: Edits) -> None:
-    """Only mark_read, which decrements, and a put, which sets its own, write a read count."""
+    """Proves that of the actions only mark_read, which decrements, and a put, which sets it, write a read count."""
     at, before = z3.Int("any0"), queue_of({"s": edits.s})
     expected = edits.argument("expected_reads", int)
     initial = Maybe(z3.And(edits.cfg.fields["counts_reads"], expected > 0), expected)
@@ -121,9 +121,9 @@ def _edits_keep_counts(edits: Edits) -> None:
 
 
 def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
-    """What holds the counter holds the changed one afterwards, and the outcome tells it.
+    """Proves that the outcome has the changed read count, and that the entry `holder` in the queue has it afterwards.
 
-    For an entry in the queue, given that no two slots hold the same entry, and that nothing is stashed.
+    The second is proved if no two slots have the same entry, and the stash is empty.
     """
     edits.follows(edit, "the reported count", lambda: equal(_count_of(edit.outcome), ruled), [])
     before, after = queue_of({"s": edits.s}), queue_of({"s": edit.after})
@@ -142,7 +142,7 @@ def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
 
 
 def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
-    """`change_read_count` changes only the read count, by the rule, and returns it."""
+    """Proves that `change_read_count` changes only this read count, by the rule, and returns the changed one."""
     holder = edit.path.names["group" if "group" in edit.path.names else "e"]
     before, after, at = queue_of({"s": edits.s}), queue_of({"s": edit.after}), z3.Int("any0")
     ruled = rule(_count_of(holder))
@@ -167,7 +167,7 @@ def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
 
 
 def _passes_keep_counts(proof: Proof) -> None:
-    """An entry that a pass requeues or removes keeps its read count, and readers keep it."""
+    """Proves that an entry that a pass requeues or removes keeps its read count and its copies."""
     for predicate in PREDICATES:
         it = Pass(predicate, proof=proof)
         queue, gone, head = it.head["queue"], it.head["gone"], it.head["head"]
@@ -186,7 +186,7 @@ def _passes_keep_counts(proof: Proof) -> None:
 
 
 def _leaving_keeps_counts(proof: Proof) -> None:
-    """Entries held of a removed entry keep its read count, decremented only with `removal_marks_read`."""
+    """Proves that the copies of a removed entry keep its read count; with `removal_marks_read`, decremented."""
     edits = Edits()
     loop = Reader(edits.given, stubs={model.add_orphaned_copies: add_orphaned_copies}).loop(model.account_for_removed)
     gone, orphaned_copies = Seq.unknown(Entry, "gone"), Seq.unknown(OrphanedCopies, "orphaned_copies")
@@ -226,8 +226,8 @@ class Cell:
 
 
 def _conserved_in(proof: Proof, history: Any) -> None:
-    """One running history: after each step, every counter is what its cell says."""
-    cells: dict[Any, Cell] = {}  # by the entry's place, and by the copy's number
+    """Checks after each step of a trace that every read count equals the value of its cell."""
+    cells: dict[Any, Cell] = {}  # by cache and position of an entry, and by the number of a copy
     for cfg, before, name, arguments, after, outcome in history:
         _write_down(cells, cfg, before, name, arguments, outcome)
         held = {(e.cache, e.position): e.expected_reads for e in after.queue if e is not None}
@@ -238,6 +238,7 @@ def _conserved_in(proof: Proof, history: Any) -> None:
 
 
 def _write_down(cells: dict[Any, Cell], cfg: Config, before: State, name: str, arguments: Any, outcome: Any) -> None:
+    """Updates the cells for a step."""
     if name == "put_mismatched" and arguments[1] == arguments[2]:
         name, arguments = "put", (*arguments[:2], *arguments[3:])
     if name == "put" and (outcome or cfg.duplicate_put == "latest_handler"):

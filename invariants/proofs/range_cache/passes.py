@@ -1,8 +1,8 @@
-"""The range caches as terms: one eviction pass over a queue of any length, and random states to run it in.
+"""An eviction pass of the range caches as terms, over a queue of any length, and random states for runs.
 
-Claims about a pass are shown for the loop of `evict_entries`, whose rounds are read from the model's source with the
-predicate of the pass, and for `account_for_removed`, with which it ends. Each use is compared with passes that run on
-random states, by evaluating the same terms round by round.
+Claims about a pass are proved for the loop of `evict_entries`, translated from the model's source with the predicate of
+the pass, and for `account_for_removed`, with which a pass ends. The terms are compared with passes on random states:
+they are evaluated for each iteration.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from model.machine import Refused
 from model.positions import Position
 from model.range_cache import Config, Entry, OrphanedCopies, Removed, State
 
-#: Random passes that a claim about passes is held against, and those on which the terms are evaluated, too.
+#: Number of random passes on which a claim is checked, and of those with which the terms are compared, too.
 RUNS, WORKED_OUT = 400, 25
 
 MODEL = "model.range_cache"
@@ -52,14 +52,15 @@ def stays_counted(cfg: Rec, e: Rec) -> Any:
 
 
 def of_live(measure: Callable[[Rec], Any]) -> Callable[[Any], Any]:
-    """A measure of entries as one of slots: 0 for the wrapper of a removed entry."""
+    """Returns a measure of entries as a measure of slots. The wrapper of a removed entry counts as 0."""
     return lambda slot: z3.If(slot.defined, measure(slot.value), 0)
 
 
 class Pass:
-    """A pass over a queue of any length, with the result of `predicate` for each slot.
+    """A pass over a queue of any length. `predicate` decides about each slot.
 
-    `measures` are the sums over entries that the claim uses; a pass has them of its queue and of the removed entries.
+    The queue and the list of removed entries sum the measures `bytes`, `freed` and `entries`, and those that `measures`
+    returns for the config and the state.
     """
 
     def __init__(
@@ -102,9 +103,10 @@ class Pass:
         given: tuple[Any, ...] = (),
         assumed: tuple[Invariant, ...] = (),
     ) -> list[Path]:
-        """The induction. The goal, if any, speaks of the state after the pass and its outcome, at arbitrary places.
+        """Proves the invariants of the loop by induction, and a goal at the end. Returns the paths at the end.
 
-        `given` is assumed of the config, the state before and the limit; `assumed` of that state's places.
+        The goal is a predicate over the state after the pass, its outcome, and `indexes` arbitrary indexes. `given` are
+        assumptions about the config, the state before and the limit; `assumed` are invariants of the state before.
         """
         fits = Invariant("cache numbers of queued entries are in range", self._fits("queue"), 1)
         all_invariants = [
@@ -131,7 +133,7 @@ class Pass:
         return exit_paths
 
     def _plain(self) -> list[Invariant]:
-        """What holds in every pass: where its head stands, and that the queue is untouched before the first step."""
+        """Returns invariants of every pass: the head is in the queue, and nothing changes before the first step."""
 
         def in_range(n: Names) -> Any:
             return z3.And(n["head"] >= 0, n["head"] <= n["queue"].length, n["gone"].length <= n["head"])
@@ -147,6 +149,8 @@ class Pass:
         ]
 
     def _fits(self, name: str) -> Callable[..., Any]:
+        """Returns the predicate that the cache number of an entry in a sequence, by its name, is in range."""
+
         def fits(n: Names, i: Any) -> Any:
             seq, caches = n[name], n["s"].fields["sizes"].length
             item = seq.at(i)
@@ -229,10 +233,10 @@ class Pass:
     # ---- the program beside the terms
 
     def against(self, action: str, holds: Callable[[Run], bool]) -> None:
-        """Holds the claim against random passes, and the terms against some of them."""
+        """Checks a claim on random passes of an action, and compares the terms with some of them."""
         self._is_the_action(action)
         kinds = {"queue": list[Entry | None], "gone": list[Entry], "freed": int, "head": int}
-        rounds = LoopEvaluator(
+        loop = LoopEvaluator(
             self.loop.condition(self.head), self.loop.iteration(self.head, [self.head["head"] >= 0]), kinds
         )
         for i, run in enumerate(runs(action, self.predicate)):
@@ -242,12 +246,12 @@ class Pass:
                 bind(Config, "cfg", run.cfg, bound)
                 bind(State, "s", run.before, bound)
                 at_first = {"queue": run.before.queue, "gone": (), "freed": 0, "head": 0}
-                left = rounds.run(bound, at_first)
+                left = loop.run(bound, at_first)
                 worked_out = (left["queue"][left["head"] :], left["freed"], left["head"])
                 self.proof.compare(action, worked_out, (run.after.queue, run.removed.bytes, run.visits))
 
     def _is_the_action(self, action: str) -> None:
-        """Shows that the action is this walk or a refusal, where entries are spared by requeueing."""
+        """Proves that the action is a call of `evict_entries`, or a refusal, under `retention` "requeue"."""
         walked, calls = (self.s.replace({}), unknown(Removed, "walked")), []
 
         def walk(*arguments: Any) -> tuple[Rec, Rec]:
@@ -275,12 +279,15 @@ def live_at(seq: Seq, i: Any) -> Any:
 
 
 def field_at(seq: Seq, i: Any, field: str) -> Any:
-    """A field of the entry at an index of a queue."""
+    """Returns a field of the entry at an index of a queue."""
     return seq.at(i).value.fields[field]
 
 
 def in_order(first: str | None = None) -> Invariant:
-    """The queue, from an index on, is ordered by timestamp, and no timestamp is later than now."""
+    """Returns the invariant that the queue is ordered by timestamp, and no timestamp is later than now.
+
+    `first` is the name of the index from which on this holds; None: from the head on.
+    """
 
     def holds(n: Names, i: Any, j: Any) -> Any:
         seq, now = queue_of(n), n["s"].fields["now_ns"]
@@ -292,12 +299,12 @@ def in_order(first: str | None = None) -> Invariant:
 
 
 def ordered_before() -> Invariant:
-    """The queue before the pass is ordered by timestamp, and no timestamp is later than now."""
+    """Returns `in_order` of the queue before the pass."""
     return Invariant("", lambda n, i, j: in_order().holds({"s": n["s"]}, i, j), 2)
 
 
 def predicate_against(proof: Proof, predicate: Callable[..., Any], result: Word) -> None:
-    """Compares the terms of a predicate, whose arguments are `visited`, with the predicate itself, on random states."""
+    """Compares the result of a predicate for the arguments `visited`, a term, with the predicate, on random states."""
     draw, terms = random.Random(63), evaluator(result)  # noqa: S311
     for _ in range(100):
         cfg, s = random_config(draw), random_state(draw)
@@ -311,7 +318,7 @@ def predicate_against(proof: Proof, predicate: Callable[..., Any], result: Word)
 
 
 def visited() -> tuple[Rec, Rec, Maybe, Any, Any]:
-    """Any config, state, slot, bytes freed so far, and limit."""
+    """Returns unconstrained arguments of a predicate: config, state, slot, bytes freed so far, and limit."""
     slot: Maybe = unknown(Entry | None, "slot", item=True)
     return unknown(Config, "cfg"), unknown(State, "s"), slot, z3.Int("freed"), z3.Int("limit")
 
@@ -330,7 +337,7 @@ class Run(NamedTuple):
     visits: int
 
     def seen(self) -> str:
-        """The state before, and the settings that are not the reference's."""
+        """Returns the state before, and the config fields without their default, as text."""
         settings = {f: v for f, v in self.cfg._asdict().items() if v != Config._field_defaults[f]}
         return f"{self.before} with {settings}"
 
@@ -345,7 +352,7 @@ class Run(NamedTuple):
 
 
 def runs(action: str, predicate: Callable[..., Any], count: int = RUNS) -> Iterator[Run]:
-    """Random passes from a fixed seed; the threshold is not in the future, and bytes to free are positive."""
+    """Yields random passes of an action; always the same. Thresholds are at most now, bytes to free are positive."""
     draw = random.Random(430)  # noqa: S311
     for _ in range(count):
         cfg, s = random_config(draw), random_state(draw)
@@ -364,7 +371,7 @@ def runs(action: str, predicate: Callable[..., Any], count: int = RUNS) -> Itera
 
 
 def random_config(draw: random.Random) -> Config:
-    """Random rules, without the stash."""
+    """Returns a config with random rules, and `retention` "requeue"."""
     return Config(
         ttl_ns=draw.randint(0, 4),
         released_value_stays_counted=draw.random() < 0.2,

@@ -1,10 +1,9 @@
 """Claims about `evictionTriggerThreshold` and the bytes that a size pass shall free.
 
-The broker multiplies a long by a double and cuts the product to a long. The proofs reason about the product as a
-real number that is rounded, knowing of rounding that it keeps the order, and that it leaves alone the whole
-numbers up to 2**53. Both are shown here bit by bit, for every number that a product of such a number and a double
-between 0 and 1 can be. That a product of doubles is the exact product, rounded to the nearest double, is what
-IEEE 754 says; one claim does without it and multiplies bit by bit.
+The broker multiplies a long by a double, and truncates the product to a long. In the proofs the product is a real
+number that is rounded. They use two facts: rounding is monotonic, and integers up to 2**53 are not changed. Both are
+proved by bit-blasting (`shared/rounding.py`). That a product of doubles is the exact product, rounded to the nearest
+double, is assumed, as IEEE 754 defines it; one claim does not assume it, and multiplies by bit-blasting.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ WATERMARK = "model.watermark"
 
 
 class Amounts:
-    """Any total, maximum and watermark, what the model makes of them, and a proof about it."""
+    """Any total, maximum and watermark (`share`), and the terms of the model's functions of them."""
 
     def __init__(self) -> None:
         self.proof, self.reader = Proof(), Reader()
@@ -51,12 +50,12 @@ class Amounts:
         self.over = self.reader.call(watermark.is_over_threshold, self.total, self.most)
 
     def show(self, what: str, goal: Any) -> None:
-        """Shows a goal about numbers that make sense, from what is known of rounding; and that this is so."""
+        """Proves a goal for a maximum up to 2**53 and a watermark from 0 to 1, and the facts about rounding it uses."""
         if self.proof.show(what, goal, [*self.sense, *rounding_facts(goal)]):
             prove_rounding_facts(self.proof)
 
     def against(self, holds: Callable[[int, int, float], bool]) -> Answer:
-        """Holds the claim, and the terms, against the program on random numbers; then the verdict."""
+        """Checks a claim, and compares the terms with the program, on random numbers. Returns the verdict."""
         for total, most, share in random_amounts():
             self.proof.run(f"{total} of {most} at {share}", holds(total, most, share))
             bound: dict[str, Any] = {"total": total, "most": most}
@@ -169,7 +168,7 @@ def aims_at_the_watermark() -> Answer:
 
 
 def _aims(total: int, most: int, share: float) -> bool:
-    """The amount, and `evict_to_watermark` on one entry of that size."""
+    """Whether the claim holds for these numbers, with a cache of one entry of `total` bytes."""
     wanted, trigger = total - watermark.share_of(most, share), watermark.share_of(most, watermark.TRIGGER_SHARE)
     cfg = Config(max_bytes=max(most, 1), watermark=share)
     s, _ = model.put(cfg, model.start(cfg), 0, Position(1, 0), max(total, 0), 0)

@@ -6,7 +6,8 @@ import ast
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, cast, get_args, get_origin, get_type_hints
 
@@ -91,7 +92,7 @@ class Context:
     def __init__(
         self, path: Path, globals_: Mapping[str, Any], extra: tuple[Any, ...] = (), index: tuple[Any, ...] = ()
     ):
-        """`index` has the index in the sequence over which a comprehension iterates, if there is one."""
+        """`extra` are the conditions beyond those of the path. `index` is empty, or in a comprehension its index."""
         self.path, self.globals_, self.extra, self.index = path, globals_, extra, index
 
     def also(self, condition: Any) -> Context:
@@ -104,10 +105,10 @@ class Context:
 
 
 class AnyFacts(NamedTuple):
-    """The facts about an `any`: the index of a true element if it is true; `fact(i)`: it is true if element i is."""
+    """The facts about a call of `any`."""
 
-    element_index: Any
-    fact: Callable[[Any], Any]
+    element_index: Any  # if the result is true, the index of a true element
+    fact: Callable[[Any], Any]  # for an index i: if the i-th element is true, the result is true
 
 
 class Expressions:
@@ -163,20 +164,36 @@ class Expressions:
         return can_hold([*self.given, *conditions])
 
     def require(self, condition: Any, context: Context, node: ast.AST, what: str) -> None:
-        """Raises UnsupportedError unless the condition is proved in this context."""
+        """Raises UnsupportedError unless the condition is proved in this context; `what` names it in the message."""
         if not FORGETS.get() and self.is_possible([*context.path.when, *context.extra, z3.Not(as_term(condition))]):
             refuse(node, f"cannot show that {what}")
 
     def fresh(self, kind: Any, about: str, context: Context | None = None) -> Any:
-        """Returns a fresh unconstrained value of a type; in a comprehension it is a function of the index."""
+        """Returns a fresh unconstrained value of a type; `about` begins its name.
+
+        In the context of a comprehension, the value is a function of the comprehension's index.
+        """
         self._fresh_count += 1
         item = get_origin(kind) not in (list, tuple)
         return unknown(
             kind, f"{self._prefix}{about}#{self._fresh_count}", *(context.index if context else ()), item=item
         )
 
+    @contextmanager
+    def _names_of_elements(self, about: str) -> Iterator[None]:
+        """In the `with` body, fresh values get names that depend on `about` and the element's expression only.
+
+        So the fresh values of an element are functions of its index.
+        """
+        kept = self._fresh_count, self._prefix
+        self._fresh_count, self._prefix = 0, f"{about}."
+        try:
+            yield
+        finally:
+            self._fresh_count, self._prefix = kept
+
     def value(self, node: ast.expr, context: Context) -> Any:
-        """Returns the value of an expression. Raises UnsupportedError."""
+        """Returns the value of an expression. Raises UnsupportedError if it is not supported or not safe."""
         handler = self._handlers.get(type(node))
         return handler(node, context) if handler else refuse(node, "this expression is not supported")
 
@@ -383,7 +400,7 @@ class Expressions:
     # ---- comprehensions and calls
 
     def _comprehended(self, node: ast.ListComp | ast.GeneratorExp, context: Context) -> Any:
-        """Returns the sequence of a comprehension: element by element, or, with a condition, see `_filtered`."""
+        """Returns the sequence of a comprehension; with a condition, the result of `_filtered`."""
         [generator, *more] = node.generators
         inner, number, name = _iterated(generator)
         over = self.value(inner, context)
@@ -409,21 +426,20 @@ class Expressions:
             return self._filtered(node, about, over, context)
 
         def at(element_index: Any) -> Any:
-            kept = self._fresh_count, self._prefix  # fresh values of an element depend on its index only
-            self._fresh_count, self._prefix = 0, f"{about}."
-            inner = Context(
-                named(over.at(element_index), element_index), context.globals_, context.extra, (as_term(element_index),)
-            )
-            element = coerced(over.kind, self.value(node.elt, inner))
-            self._fresh_count, self._prefix = kept
-            return element
+            with self._names_of_elements(about):
+                path, index = named(over.at(element_index), element_index), (as_term(element_index),)
+                inner = Context(path, context.globals_, context.extra, index)
+                return coerced(over.kind, self.value(node.elt, inner))
 
         return Seq(over.kind, over.length, at, {}, {}, over.roots)
 
     def _filtered(
         self, node: ast.ListComp | ast.GeneratorExp, about: str, over: Seq | Filtered, context: Context
     ) -> Any:
-        """Returns the result of a comprehension with a condition. Elements are evaluated only on demand."""
+        """Returns the result of a comprehension with a condition: `Filtered`, which is added to `filtered`.
+
+        If the elements are not changed, returns an unconstrained sequence whose `origin` is the `Filtered`.
+        """
         [generator] = node.generators
         target = cast(ast.Name, generator.target)
         seen: dict[str, tuple[Any, Any, list[Any]]] = {}
@@ -432,10 +448,8 @@ class Expressions:
             element_index = as_term(element_index)
             text = element_index.sexpr()
             if text not in seen:
-                kept = self._fresh_count, self._prefix  # as in `_comprehended`
-                self._fresh_count, self._prefix = 0, f"{about}."
-                seen[text] = self._filtered_at(node, target.id, over, element_index, context)
-                self._fresh_count, self._prefix = kept
+                with self._names_of_elements(about):
+                    seen[text] = self._filtered_at(node, target.id, over, element_index, context)
             return seen[text]
 
         filtered = Filtered(over if isinstance(over, Seq) else over.over, element_at, about)

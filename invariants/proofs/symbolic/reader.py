@@ -64,8 +64,10 @@ class Reader(Expressions):
         stubs: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
         lists: Mapping[str, tuple[Any, Measures]] | None = None,
     ) -> None:
-        """The result of a `havoc` function is any value of its type. `stubs` replaces functions by functions on terms.
-        `lists` has the element type and measures of local lists, by name.
+        """`given` are facts that hold on every path. A call of a `havoc` function returns any value of its type.
+
+        `stubs` maps functions to the functions on terms that replace them. `lists` has, by name, the element type and
+        the measures of local lists.
         """
         super().__init__(given, havoc, stubs or {})
         self.lists = dict(lists or {})
@@ -78,7 +80,11 @@ class Reader(Expressions):
         when: Sequence[Any] = (),
         named: Mapping[str, Any] | None = None,
     ) -> list[Path]:
-        """Returns the feasible paths through a function; `named` are its keyword arguments. Raises UnsupportedError."""
+        """Returns the feasible paths through a function with symbolic or Python arguments.
+
+        `when` are conditions at its start, `named` its keyword arguments. Raises UnsupportedError, also if no path is
+        feasible.
+        """
         paths = self.inline(function, arguments, when, named)
         if not paths:
             raise UnsupportedError(f"no path through {uncached(function).__name__} is feasible under the given facts")
@@ -101,18 +107,23 @@ class Reader(Expressions):
         when: Sequence[Any] = (),
         named: Mapping[str, Any] | None = None,
     ) -> list[Path]:
-        """Returns the feasible paths through an inlined function."""
+        """Returns the feasible paths through a function, without the given facts. Raises UnsupportedError."""
         function = uncached(function)
         tree = source_of(function)
         if self._depth == MAX_DEPTH:
             raise UnsupportedError(f"{function.__name__} is recursive, or nested calls are too deep")
         self._depth += 1
-        paths = self.run(tree.body, _start(function, arguments, when, named), _globals_of(function))
-        self._depth -= 1
+        try:
+            paths = self.run(tree.body, _start(function, arguments, when, named), _globals_of(function))
+        finally:
+            self._depth -= 1
         return [Path(w.names, w.when, "return", w.value) for w in paths]
 
     def loop(self, function: Callable[..., Any], which: int = 0) -> Loop:
-        """Returns the outermost loop with index `which`. Raises UnsupportedError if there is none."""
+        """Returns a loop of a function: the one of index `which` among the statements of its body.
+
+        Raises UnsupportedError if there is none.
+        """
         body = source_of(function).body
         found = [i for i, node in enumerate(body) if isinstance(node, ast.While | ast.For)]
         if len(found) <= which:
@@ -296,7 +307,7 @@ class Reader(Expressions):
 class Loop:
     """A loop of a function in three parts: the code before it, one iteration, and the code after it.
 
-    For a `for`, the names ITERATED and INDEX are the sequence that it iterates over and the current index.
+    In a `for` loop, the names ITERATED and INDEX have the sequence that the loop iterates over, and the current index.
     """
 
     def __init__(self, reader: Reader, function: Callable[..., Any], body: Sequence[ast.stmt], at: int) -> None:
@@ -307,7 +318,7 @@ class Loop:
             refuse(self.node, "this loop is not supported")
 
     def begin(self, *arguments: Any) -> list[Path]:
-        """Returns the paths to the loop head."""
+        """Returns the paths from the start of the function, with these arguments, to the loop head."""
         paths = self.reader.run(self.before, _start(self.function, arguments), self.globals_)
         if not isinstance(self.node, ast.While):
             paths = [
@@ -330,7 +341,7 @@ class Loop:
         return None
 
     def condition(self, names: Mapping[str, Any]) -> Any:
-        """Returns the loop condition."""
+        """Returns the loop condition as a term, for these values of the names at the loop head."""
         if isinstance(self.node, ast.For):
             return names[INDEX] < names[ITERATED].length
         return as_term(self.reader.condition(self.node.test, Context(Path(names), self.globals_)))

@@ -165,8 +165,8 @@ class Root:
         more = self.total(measure, index) + of(self.at(index))
         return z3.Implies(z3.And(index >= 0, index < self.length), self.total(measure, index + 1) == more)
 
-    def is_looked_at(self, name: str) -> bool:
-        """Returns whether a function name belongs to this sequence's elements or prefix sums."""
+    def has_function(self, name: str) -> bool:
+        """Returns whether the Z3 function of this name gives elements or prefix sums of this sequence."""
         return name == self.name or name.startswith((f"{self.name}.", f"{self.name} sum of "))
 
 
@@ -190,12 +190,12 @@ def applications(*terms: Any) -> list[tuple[str, Any]]:
 class Seq:
     """A tuple or list of any length: its elements and prefix sums by index."""
 
-    kind: Any
+    kind: Any  # the type of its elements
     length: Any
-    at: Callable[[Any], Any]
-    totals: Mapping[str, Callable[[Any], Any]]
+    at: Callable[[Any], Any]  # index -> element
+    totals: Mapping[str, Callable[[Any], Any]]  # measure -> (index -> sum over the elements before it)
     measures: Measures
-    roots: tuple[Root, ...] = ()
+    roots: tuple[Root, ...] = ()  # the unconstrained sequences that it is made of
     origin: Filtered | None = None  # the comprehension that made it, if one did
 
     @staticmethod
@@ -353,10 +353,11 @@ def _zero(_: Any) -> Any:
 
 
 def unknown(kind: Any, name: str, *index: Any, item: bool = False, nested: bool = False) -> Any:
-    """Returns an unconstrained value of an annotated type, at an index if it is an element of a sequence.
+    """Returns an unconstrained value of an annotated type; with `index`, an element of the sequence `name`.
 
-    An `item` has the form of such an element: a tuple in it is a token. In a `nested` value it is a sequence, too,
-    whose length and elements are functions of all indexes. Raises UnsupportedError for a union of several types.
+    A tuple in an element is a token. `item`: the value has the form of an element. `nested`: a tuple in an element is a
+    sequence, whose length and elements are functions of the indexes. Raises UnsupportedError for a union of several
+    types.
     """
     origin = get_origin(kind)
     if origin is Annotated:
@@ -487,10 +488,10 @@ def merged(when: Any, then: Any, other: Any) -> Any:
 
 
 def _alike(value: Any, other: Any) -> Any:
-    """Returns a tuple in the form of `other` if that is a sequence, an empty tuple in any form, a constant as a mask
-    if `other` is a mask.
+    """Returns a value in the form of `other`, if it has that form, otherwise unchanged.
 
-    A record that represents a tuple has `has_any` and `none`, and optionally `length_of` or `item_of`.
+    A tuple becomes a sequence, an empty tuple a token or a record that represents a tuple, and a constant a mask. The
+    type of a record that represents a tuple has `has_any` and `none`, and optionally `length_of` or `item_of`.
     """
     if bitmasks.is_mask(other):
         mask = bitmasks.as_mask(value)

@@ -1,4 +1,4 @@
-"""What solvers have shown about the transaction log of a coordinator, for any number of records and transactions."""
+"""Claims about the transaction log of a coordinator, for any number of records and transactions."""
 
 from __future__ import annotations
 

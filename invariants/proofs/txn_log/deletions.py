@@ -34,18 +34,18 @@ AS_MASKS: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 class Records(NamedTuple):
-    """A log entry of which only the number of records matters."""
+    """Stands for a log entry; only its number of records is represented."""
 
     records: int
 
     @staticmethod
     def length_of(entry: Rec) -> Any:
-        """The number of its records."""
+        """Returns the number of records of an entry."""
         return entry.fields["records"]
 
 
 def masks_are_words(proof: Proof) -> None:
-    """Runs the replaced mask functions, and the ack sets of records against the bits of their words."""
+    """Compares the mask functions with their stubs, and the ack sets of records with the bits of their words."""
     draw = random.Random(160)  # noqa: S311
     for size in (*range(2, 70), 128, 129, 1000):
         at = draw.randrange(size)
@@ -92,7 +92,7 @@ def ack_set_deletes_one() -> Answer:
 
 
 class Deletions:
-    """The deletion loop in any state of a log."""
+    """The loop of `delete_positions`, in any state of a log."""
 
     def __init__(self) -> None:
         self.it = Cursor()
@@ -122,11 +122,11 @@ class Deletions:
         self.loop: Loop = self.reader.loop(model.delete_positions)
 
     def size(self, entry: Any) -> Any:
-        """The number of records of an entry."""
+        """Returns the number of records of an entry of the log."""
         return self.log.at(entry - self.s.fields["first_entry"]).fields["records"]
 
     def inside(self, entry: Any) -> list[Any]:
-        """The entry is in the log, and the cursor knows its size."""
+        """Returns that an entry is in the log, and that the cursor has its size."""
         first = self.s.fields["first_entry"]
         there = [entry >= first, entry < first + self.log.length, SIZE(entry) == self.size(entry)]
         return [*there, first >= 0, self.size(entry) >= 1]
@@ -186,7 +186,7 @@ def entry_goes_with_last_record() -> Answer:
 
 
 def _run_of_deletions(proof: Proof, draw: random.Random) -> None:
-    """Deletes random records of a log one by one."""
+    """Checks the claim on random records of a log that are deleted one by one."""
     cfg = Config(max_records=draw.choice((0, 2)))
     sizes = [draw.choice((1, 2, 3, 65)) for _ in range(draw.randint(1, 4))]
     log = tuple([tuple([Record(1, "NEW", 1)] * size) for size in sizes])
@@ -208,7 +208,7 @@ def _run_of_deletions(proof: Proof, draw: random.Random) -> None:
 
 
 class Kept:
-    """Any deletions, any caps, and the cursor record that `cursor_snapshot` makes of them."""
+    """Any deletions, any limits of a cursor record, and the record that `cursor_snapshot` makes of them."""
 
     def __init__(self) -> None:
         self.proof = Proof()
@@ -230,18 +230,18 @@ class Kept:
         self.reader = Reader(self.known, stubs=stubs)
 
     def _first_of(self, mask: Any) -> Any:
-        """Replaces the search for the first bit of a mask."""
+        """Stub of the search for the first bit of a mask."""
         first = z3.Int(f"first#{len(self.firsts)}")
         before = [z3.Implies(z3.And(n >= 0, n < first), z3.Not(mask[n])) for n in (self.one, self.other)]
         self.firsts.append(z3.Implies(mask != bitmasks.NONE, z3.And(first >= 0, mask[first], *before)))
         return first
 
     def whole(self, acks: Rec, entry: Any) -> Any:
-        """Whether an entry is deleted as a whole."""
+        """Returns whether an entry is deleted as a whole."""
         return z3.Or(entry < acks.fields["first_unacked"], acks.fields["deleted"][entry])
 
     def in_order(self, *positions: Any) -> list[Any]:
-        """The ack sets in memory are in entry order."""
+        """Returns that the ack sets in memory are ordered by entry."""
         entry = {p.get_id(): self.partial.at(p).fields["entry"] for p in positions}
         return [
             z3.Implies(z3.And(p >= 0, p < q, q < self.partial.length), entry[p.get_id()] < entry[q.get_id()])
@@ -250,7 +250,7 @@ class Kept:
 
 
 def _is_kept(record: Rec, partial: Seq, index: Any) -> tuple[Any, list[Any]]:
-    """Whether an ack set in memory is in the record, and the facts that follow."""
+    """Returns whether an ack set in memory is in the cursor record, and facts about that."""
     kept: Seq = record.fields["partial"]
     if kept.origin is None:
         return z3.And(index >= 0, index < kept.length), []
@@ -260,7 +260,7 @@ def _is_kept(record: Rec, partial: Seq, index: Any) -> tuple[Any, list[Any]]:
 
 
 def lowest_ranges_are_a_beginning(proof: Proof) -> None:
-    """Shows that the lowest ranges are the deleted entries below some entry, or all."""
+    """Proves that the lowest ranges are the deleted entries below some entry, or all deleted entries."""
     ranges = Lowest(proof)
     i, j = z3.Ints("i j")
     is_over = z3.Not(ranges.loop.condition(ranges.head))
@@ -316,7 +316,7 @@ def caps_keep_the_order() -> Answer:
 
 
 def _run_of_caps(proof: Proof, draw: random.Random) -> None:
-    """Persists random deletions, by a write and by a close, and searches the record for gaps."""
+    """Checks the claim on records of random deletions, made by a write and by a close."""
     count = draw.randint(1, 8)
     first_unacked = draw.randrange(count)
     kinds = [draw.choice(("kept", "part", "whole")) for _ in range(first_unacked + 1, count)]
@@ -334,6 +334,6 @@ def _run_of_caps(proof: Proof, draw: random.Random) -> None:
 
 
 def _ledgers(draw: random.Random, count: int) -> tuple[int, ...]:
-    """Distributes entries over one or two ledgers."""
+    """Returns the sizes of one or two ledgers with `count` entries in all."""
     first = draw.randrange(count + 1)
     return (first, count - first) if first else (count,)

@@ -97,20 +97,20 @@ def empty_store_names_no_id_to_come(last: int, first: int, second: int, in_fligh
 
 
 class Records(NamedTuple):
-    """A log entry of which only the last record matters."""
+    """Stands for a log entry; only its last record is represented."""
 
     last: Record
 
     @staticmethod
     def item_of(entry: Rec, index: Any) -> Any:
-        """Its last record. Raises UnsupportedError for any other."""
+        """Returns the record at the index -1, the last one. Raises UnsupportedError for any other index."""
         if index != -1:
             raise UnsupportedError(f"record {index} of an entry")
         return entry.fields["last"]
 
 
 def made_by(given: Sequence[Any], action: Callable[..., Any], s: Rec, *arguments: Any) -> Iterator[tuple[Any, Any]]:
-    """The records that an action appends, path by path, each with the appending store."""
+    """Yields the record that an action appends on each path, with the state that it is appended to."""
     made: list[tuple[Any, Any]] = []
 
     def appended(cfg: Any, then: Rec, record: Rec) -> tuple[Rec, tuple[()]]:

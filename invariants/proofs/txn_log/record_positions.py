@@ -1,4 +1,7 @@
-"""Claims about record positions: which record each names, and which are deleted, live and at replay."""
+"""Claims about record positions: the record that a position names, and the positions that are deleted.
+
+"Live" is when a record becomes durable, in contrast to its replay.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ class AppliedRecords:
         refutes="by its entry and its index",
     ),
 )
-def known_by_its_index() -> Answer:
+def position_is_entry_and_index() -> Answer:
     """PIP-160: a record's position is its entry and batch index, by which it is deleted."""
     proof, records, k = Proof(), Seq.unknown(Record, "records"), z3.Int("k")
     count, length, first = z3.Int("in flight"), z3.Int("log.length"), z3.Int("first")
@@ -80,7 +83,7 @@ def known_by_its_index() -> Answer:
     for begun in [path for path in loop.begin(cfg, s) if path.exit == "next"]:
         proof.need("an entry's records are gone over", begun.names[ITERATED] is records)
         for path in loop.iteration({**begun.names, INDEX: k}, [*known, *begun.when]):
-            _does_its_part(proof, live, path, records, k, first + length)
+            _is_applied(proof, live, path, records, k, first + length)
 
     entry, left = z3.Int("entry"), bitmasks.unknown_mask("left")
     again = AppliedRecords()
@@ -96,7 +99,7 @@ def known_by_its_index() -> Answer:
         does = path.names["s"] is again.then
         proof.show("exactly what is left is done", left[k] == does, path.when, direct=True)
         if does:
-            _does_its_part(proof, again, path, records, k, entry)
+            _is_applied(proof, again, path, records, k, entry)
     for _, after in histories(20, 60):
         told = {t.id: t.positions for t in after.txns}
         where = [(txn, n - after.first_entry, at) for txn, positions in told.items() for n, at in positions]
@@ -105,11 +108,11 @@ def known_by_its_index() -> Answer:
     return proof.answer()
 
 
-def _does_its_part(proof: Proof, doing: AppliedRecords, path: Path, records: Seq, k: Any, number: Any) -> None:
-    """The record was applied once, with its entry and batch index."""
+def _is_applied(proof: Proof, stubs: AppliedRecords, path: Path, records: Seq, k: Any, number: Any) -> None:
+    """Proves that the k-th record was applied once, with its entry `number` and batch index k."""
     proof.possible("a record of an entry", path.when)
-    proof.need("a record does its part once", len(doing.applied) == 1 and doing.applied[0][0] is records.at(k))
-    position = doing.applied[0][1].fields
+    proof.need("a record does its part once", len(stubs.applied) == 1 and stubs.applied[0][0] is records.at(k))
+    position = stubs.applied[0][1].fields
     is_there = z3.And(position["entry"] == number, position["batch_index"] == k)
     proof.show("by its entry and its index", is_there, path.when, direct=True)
 
@@ -166,7 +169,7 @@ def end_deletes_all() -> Answer:
 
 
 def _as_seq(positions: Any) -> Seq:
-    """A tuple of positions as a symbolic sequence."""
+    """Returns positions as a symbolic sequence."""
     if isinstance(positions, Seq):
         return positions
     seq = Seq.empty(RecordPosition)
@@ -176,7 +179,7 @@ def _as_seq(positions: Any) -> Seq:
 
 
 def effects(count: int) -> Iterator[tuple[Record, Txn | None, Effect]]:
-    """The effects of deterministic random records on a transaction."""
+    """Yields random records of transaction 1, each with the transaction before and the effect; always the same."""
     draw = random.Random(160)  # noqa: S311
     for _ in range(count):
         txns: tuple[Txn, ...] = ()

@@ -1,8 +1,8 @@
 """Claims about the effects of records on transactions, live and at replay.
 
-One transaction is followed through a log with any number of records of any transactions. The map is reduced to a slot
-for that transaction and a slot for the transaction of the current record; the three functions that read and change the
-map were run against this reduction on random maps.
+One transaction is followed through a log with any number of records of any transactions. The map of transactions is
+represented by two slots: one for the followed transaction, one for the transaction of the current record. That the
+three functions on the map agree with their stubs is tested with random maps, not proved.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from model.txn_log import state as model
 from model.txn_log.state import EXPECTED, Config, Effect, Op, Record, RecordPosition, State, Status, Target, Txn
 
 STATE = "model.txn_log.state"
-#: from where to where a transaction may go; to stay is allowed
+#: The transitions of a transaction's status: before, after.
 STEPS = (("OPEN", "COMMITTING"), ("OPEN", "ABORTING"), ("COMMITTING", "COMMITTED"), ("ABORTING", "ABORTED"))
 ENDS = ("COMMITTED", "ABORTED")
 
 
 class Map(NamedTuple):
-    """The ongoing transactions: the followed one, and another one."""
+    """Stands for the map of transactions: the followed one (`here`), and that of the current record (`other`)."""
 
     id: int
     here: object
@@ -34,7 +34,7 @@ class Map(NamedTuple):
 
 
 def is_word(value: Any, *texts: str) -> Any:
-    """Whether it is one of these texts; None is not."""
+    """Returns whether a symbolic string is one of these texts; None is not."""
     if isinstance(value, Maybe):
         return z3.And(value.defined, is_word(value.value, *texts))
     return z3.Or(*[value.code == code_of(text) for text in texts])
@@ -65,31 +65,34 @@ class Transaction:
         self.reader = Reader(self.known, stubs=stubs)
 
     def slot(self, name: str) -> Maybe:
-        """The transaction, or none; an ongoing one has not ended unless stated."""
+        """Returns the followed transaction in any status, or None."""
         txn: Rec = unknown(Txn, name).replace({"id": self.id})
         return Maybe(z3.Bool(f"{name} lives"), with_names(txn, name))
 
     def map_of(self, here: Maybe) -> Rec:
-        """Any transactions, and this one."""
+        """Returns a map with this followed transaction and any other one."""
         other: Rec = with_names(unknown(Txn, "other").replace({"id": self.record.fields["txn"]}), "other")
         return Rec(Map, {"id": self.id, "here": here, "other": Maybe(z3.Bool("other lives"), other)})
 
     def effects(self, here: Maybe) -> list[tuple[list[Any], Maybe, Any]]:
-        """The live effect of the record, path by path: the condition, the transaction after it, and whether it was
-        effective.
+        """Returns for each path of applying the record live its conditions, the followed transaction after it, and
+        whether the record was effective.
         """
         paths = self.reader.paths(model.apply_record, self.map_of(here), self.record, self.position, z3.Int("deadline"))
         return [(path.when, _here(path.value.fields["txns"]), _told(path.value)) for path in paths]
 
     def replays(self, here: Maybe, when: Sequence[Any] = ()) -> list[tuple[list[Any], Maybe]]:
-        """The effect of the record at replay, path by path; the cursor may work or not."""
+        """Returns for each path of replaying the record its conditions, and the followed transaction after it.
+
+        Deletions may succeed or fail.
+        """
         s = unknown(State, "s").replace({"txns": self.map_of(here)})
         paths = self.reader.paths(replay.with_replayed, self.cfg, s, self.record, self.position, when=when)
         return [(path.when, _here(path.value.fields["txns"])) for path in paths]
 
 
 def with_names(txn: Rec, name: str) -> Rec:
-    """The transaction with any participants."""
+    """Returns the transaction with arbitrary participants."""
     return txn.replace({each: bitmasks.unknown_mask(f"{name} {each}") for each in ("partitions", "subscriptions")})
 
 
@@ -103,23 +106,23 @@ def _told(effect: Rec) -> Any:
 
 
 def _txn_of(txns: Rec, txn: Any) -> Any:
-    """Replaces the map lookup."""
+    """Stub of `find_txn`."""
     return merged(txn == txns.fields["id"], txns.fields["here"], txns.fields["other"])
 
 
 def _with_txn(txns: Rec, new: Rec) -> Rec:
-    """Replaces the insertion into the map."""
+    """Stub of `put_txn`."""
     return txns.replace({"here": merged(new.fields["id"] == txns.fields["id"], new, txns.fields["here"])})
 
 
 def _without_txn(txns: Rec, txn: Any) -> Rec:
-    """Replaces the removal from the map."""
+    """Stub of `remove_txn`."""
     here = txns.fields["here"]
     return txns.replace({"here": Maybe(z3.And(here.defined, txn != txns.fields["id"]), here.value)})
 
 
 def run_map_stubs(proof: Proof) -> None:
-    """Runs the map functions against a dictionary."""
+    """Compares the three functions on the map with a dictionary, on random maps."""
     draw = random.Random(97)  # noqa: S311
     for _ in range(100):
         ids = sorted(draw.sample(range(8), draw.randrange(5)))
@@ -135,7 +138,7 @@ def run_map_stubs(proof: Proof) -> None:
 
 
 def may_go(before: Any, after: Any) -> Any:
-    """Whether the transition is legal, or none."""
+    """Returns whether two statuses are equal, or the transition from the first to the second is legal."""
     moves = [z3.And(is_word(before, one), is_word(after, other)) for one, other in STEPS]
     return z3.Or(as_term(equal(before, after)), *moves)
 
@@ -155,7 +158,7 @@ def may_go(before: Any, after: Any) -> Any:
         refutes="a transaction is removed by its end only",
     ),
 )
-def transactions_go_where_they_may() -> Answer:
+def transitions_are_legal() -> Answer:
     """Transaction statuses of PIP-31: OPEN, then COMMITTING and COMMITTED, or ABORTING and ABORTED."""
     it = Transaction()
     proof = it.proof
@@ -179,19 +182,19 @@ def transactions_go_where_they_may() -> Answer:
 
 
 def lives(txn: Maybe) -> Any:
-    """A transaction in the map has not ended."""
+    """Returns whether the status of a transaction is one of those before its end."""
     return is_word(txn.value.fields["status"], "OPEN", "COMMITTING", "ABORTING")
 
 
 def same(one: Maybe, other: Maybe) -> Any:
-    """The same transaction, or none in both, apart from positions."""
+    """Returns whether two transactions are equal apart from positions, or both are None."""
     names = ("status", "partitions", "subscriptions", "deadline_ms")
     alike = [as_term(equal(one.value.fields[name], other.value.fields[name])) for name in names]
     return z3.And(one.defined == other.defined, z3.Implies(one.defined, z3.And(*alike)))
 
 
 def _show_moves(it: Transaction, was: Maybe, then: Maybe, there: Sequence[Any]) -> None:
-    """Shows the allowed effects of a record on a transaction."""
+    """Proves that a record has only allowed effects on the followed transaction."""
     proof, record, i = it.proof, it.record.fields, z3.Int("i")
     both = z3.And(was.defined, then.defined)
     before, after = was.value.fields, then.value.fields
@@ -214,7 +217,7 @@ def _show_moves(it: Transaction, was: Maybe, then: Maybe, there: Sequence[Any]) 
 
 
 def _run_of_moves(proof: Proof, draw: random.Random) -> None:
-    """Applies random records to a transaction."""
+    """Checks the claim on random records that are applied to a transaction."""
     txns: tuple[Txn, ...] = ()
     for n in range(12):
         record = random_record(draw, draw.choice((1, 1, 2)))
@@ -229,7 +232,7 @@ def _run_of_moves(proof: Proof, draw: random.Random) -> None:
 
 
 def random_record(draw: random.Random, txn: int, op: Op | None = None) -> Record:
-    """A random record of a transaction."""
+    """Returns a random record of a transaction, with the given operation if any."""
     ops: tuple[Op, ...] = ("NEW", "ADD_PARTITION", "ADD_SUBSCRIPTION", "UPDATE", "UPDATE")
     chosen: Op = draw.choice(ops) if op is None else op
     to: Target | None = draw.choice(get_args(Target)) if chosen == "UPDATE" else None
@@ -240,7 +243,7 @@ def random_record(draw: random.Random, txn: int, op: Op | None = None) -> Record
 
 
 class Run:
-    """A transaction by the whole log and by its undeleted records, after any number of records."""
+    """The followed transaction after any number of records, live and by a replay of undeleted records (`again`)."""
 
     def __init__(self, name: str, it: Transaction) -> None:
         self.live, self.again = it.slot(f"{name} live"), it.slot(f"{name} again")
@@ -248,7 +251,7 @@ class Run:
 
 
 def holds(run: Any, first_is_left: Any) -> Any:
-    """The invariant: equal if the NEW record is undeleted, otherwise nothing is found."""
+    """Returns the invariant: a replay finds the live transaction if its NEW record is undeleted, otherwise none."""
     live, again = run.live, run.again
     is_read = z3.And(run.begun, first_is_left)
     alike = [
@@ -264,7 +267,7 @@ def holds(run: Any, first_is_left: Any) -> Any:
 
 
 class After(NamedTuple):
-    """The transaction after one more record."""
+    """The fields of `Run` after one more record."""
 
     live: Maybe
     again: Maybe
@@ -334,7 +337,7 @@ LIFE = (
 
 
 def found_in(cfg: Config, log: Sequence[Record], deleted: set[int], *, works: bool) -> tuple[Txn, ...]:
-    """The transactions that a replay finds when some records are deleted."""
+    """Returns the transactions that a replay of the undeleted records finds; `works`: whether deletions succeed."""
     s = model.start(cfg)._replace(log=tuple([(each,) for each in log]), ledgers=(len(log),), deletions_succeed=works)
     for n, record in enumerate(log):
         if n not in deleted:
@@ -343,7 +346,7 @@ def found_in(cfg: Config, log: Sequence[Record], deleted: set[int], *, works: bo
 
 
 def _run_of_replay(proof: Proof, draw: random.Random) -> None:
-    """Replays a random log with deletions in order."""
+    """Checks the claim on a random log, in which an effective record is deleted only if the NEW record is."""
     log = [random_record(draw, 1, draw.choice(("ADD_PARTITION", "UPDATE", "UPDATE"))) for _ in range(draw.randrange(8))]
     log.insert(draw.randrange(len(log) + 1), Record(1, "NEW", 1))
     txns: tuple[Txn, ...] = ()

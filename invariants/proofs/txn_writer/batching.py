@@ -1,4 +1,4 @@
-"""Buffered writer: when a batch is written, how large it is, and whose future completes."""
+"""Claims about the buffered writer: when it flushes, the size of a batch, and the positions in callbacks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BYTES = "bytes"
 
 
 class Writer:
-    """Any writer that batches, between two steps, and any record that comes."""
+    """Any writer that batches, in any state that satisfies the invariant, and any record to add."""
 
     def __init__(self, **rules: str) -> None:
         self.max_records, self.max_bytes = z3.Ints("max_records max_bytes")
@@ -48,7 +48,7 @@ class Writer:
         self.known += [self.holds(self.s), *facts_of((self.buffer,), self.size)]
 
     def holds(self, s: Rec) -> Any:
-        """The invariant: between steps a buffer is below both limits, or empty, and its size is that of its records."""
+        """Returns the invariant: the buffer is below both limits or empty, and `size` is the sum of its records."""
         buffer, size = s.fields["buffer"], as_term(s.fields["size"])
         if isinstance(buffer, tuple):
             buffer = self._as_seq(buffer)
@@ -56,14 +56,14 @@ class Writer:
         return z3.And(z3.Or(buffer.length == 0, below), size == buffer.total(BYTES), size >= 0)
 
     def _as_seq(self, buffer: tuple[Any, ...]) -> Seq:
-        """A buffer whose records are known one by one."""
+        """Returns a buffer of known length as a sequence."""
         seq = Seq.empty(Buffered, self.buffer.measures)
         for each in buffer:
             seq = seq.appended(each)
         return seq
 
     def steps(self) -> Iterator[tuple[str, list[Path], Listener]]:
-        """What a record, the timer and a close do, each with what it tells."""
+        """Yields the paths of an added record, a tick of the timer and a close, each with its name and its effects."""
         for name, function, arguments in (
             ("a record", model.taken, (self.record,)),
             ("the timer", model.ticked, ()),
@@ -74,7 +74,7 @@ class Writer:
 
 
 def flushes_in(out: Listener) -> list[tuple[Any, ListenerCall]]:
-    """The flushes that were told, each with where it is so."""
+    """Returns the fields of each recorded flush, with the call that recorded it, which has the path conditions."""
     return [(call.arguments[0].fields, call) for call in out.calls_of("flushes.append")]
 
 
@@ -181,22 +181,22 @@ def records_before_bytes() -> Answer:
 
 
 def code_is(word: Any, text: str) -> Any:
-    """Whether a text is this one."""
+    """Returns whether a symbolic string equals `text`."""
     return lifted(word).code == code_of(text)
 
 
 def _is_taken(it: Writer) -> Any:
-    """Whether the record's turn comes: the writer is open, and its size can be told."""
+    """Returns whether the record is not rejected: the writer is open, and the record's size can be computed."""
     return z3.And(code_is(it.s.fields["status"], "open"), z3.Not(code_is(it.record.fields["fails_on"], "size")))
 
 
 def _is_buffered(it: Writer) -> Any:
-    """Whether the record comes to the buffer."""
+    """Returns whether the record is added to the buffer."""
     return z3.And(_is_taken(it), it.record.fields["size"] < it.max_bytes)
 
 
 def runs(count: int) -> Iterator[tuple[Config, str, Sequence[Flush], State]]:
-    """Records and ticks at random, each with the flushes that it makes; always the same."""
+    """Yields steps of random runs: config, name of the step, its flushes, state after it; always the same sequence."""
     draw = random.Random(512)  # noqa: S311
     for _ in range(count):
         limit: Any = draw.choice(("trigger", "trigger", "cap"))
@@ -226,7 +226,7 @@ def runs(count: int) -> Iterator[tuple[Config, str, Sequence[Flush], State]]:
         refutes="in a batch",
     ),
 )
-def told_its_place() -> Answer:
+def callback_has_position() -> Answer:
     """PIP-160: a record's position has batchIndex and batchSize, by which it is deleted from the log."""
     proof, k, out = Proof(), z3.Int("k"), Listener()
     s, write = unknown(State, "s"), unknown(Write, "write")
@@ -251,9 +251,9 @@ def told_its_place() -> Answer:
         proof.show("in a batch", z3.Implies(batched, z3.And(*placed)), there, direct=True)
         proof.show("alone", z3.Implies(z3.Not(batched), z3.And(*bare)), there, direct=True)
     for n in range(1, 101):
-        heard_, numbers = model.EffectCollector(), tuple(range(n, 2 * n))
-        after = model.completed(state.start(Config()), Write(1, True, numbers, 0), heard_)
-        indexes = [(answer.record, answer.batch_index, answer.batch_size) for answer in heard_.callbacks]
+        effects, numbers = model.EffectCollector(), tuple(range(n, 2 * n))
+        after = model.completed(state.start(Config()), Write(1, True, numbers, 0), effects)
+        indexes = [(answer.record, answer.batch_index, answer.batch_size) for answer in effects.callbacks]
         wanted = [(number, i, n) for i, number in enumerate(numbers)]
         proof.run(f"{n} records", indexes == wanted and after.log[-1].records == numbers, indexes[:2])
     return proof.answer()
