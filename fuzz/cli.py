@@ -90,7 +90,7 @@ def _hint(problem: TyperException, arguments: Sequence[str]) -> str:
     if getattr(problem, "option_name", "") in ("--profile", "--against"):
         for name in arguments:
             if name in subject_names():
-                return f"{name} has {', '.join(find_subject(name).machine.profiles)}."
+                return f"The profiles of {name} are {', '.join(find_subject(name).machine.profiles)}."
     context = getattr(problem, "ctx", None)
     command = f"{context.info_name} " if context is not None and context.parent is not None else ""
     return f"Try brokerproof {command}--help."

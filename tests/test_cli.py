@@ -384,7 +384,7 @@ WRONG = {
     "unknown subject of mutants": (("mutants", "nope"), "there is no subject nope; there are "),
     "no mutants": (("mutants", "legacy_cache"), f"legacy_cache has no mutants; these have: {', '.join(SEEDED)}\n"),
     "a profile against itself": (("fuzz", "range_cache", "--against", "reference"), "must name another profile"),
-    "no profile": (("fuzz", "range_cache", "--profile"), "range_cache has reference, pulsar-2026-07, "),
+    "no profile": (("fuzz", "range_cache", "--profile"), "The profiles of range_cache are reference, pulsar-2026-07, "),
     "unknown property": (("fuzz", "range_cache", "--property", "x"), "range_cache has no property x; it has "),
     "a coverage goal as property": (
         ("fuzz", "range_cache", "--property", "copy_outlives_its_entry"),
