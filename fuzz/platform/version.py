@@ -1,4 +1,4 @@
-"""The version of the code. With a component, a profile and a seed it reproduces a finding."""
+"""The version of the code. A finding is reproduced by this version, its component, profile and seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUFFIXES = (".py", ".toml")
 
 @functools.cache
 def code_version() -> str:
-    """The release, and a digest of every source file that can change the result of a run."""
+    """Returns the release, and a digest of all Python and TOML files of the packages that determine a finding."""
     digest = hashlib.sha256()
     for package in _PACKAGES:
         for name, text in sorted(_texts(files(package), package)):

@@ -1,19 +1,19 @@
 """TLC's runs: those derived from scopes and from the defect table, and those written in `tla/runs/<component>.toml`.
 
-    derived    for each scope whose actions the twin has: the invariants hold, the number of states is the stored one,
-               and, if the scope is small enough, every step is one of the explorer's
+    derived    for each scope whose actions the twin has: the invariants hold, the number of states is the one in
+               `fuzz/explore/counts.toml`, and, if the scope is small enough, TLC's steps are the explorer's
                for each row of the defect table whose property the twin states: the reference with the row's rules
                violates the property
     written    everything else: liveness under fairness and its controls, other profiles, further actions and values
 
-A written run is a table with the run's name:
+A written run is a table with the run's name. Its keys are the fields of `Run`, such as:
 
     scope      a scope of the component; `settings`, `actions`, `without`, `only`, `domains` and `bounds` change it
     about      one line
     checks     properties by name, or `always` for every invariant; by default `always` under the reference's rules,
                and none under others
     violates   instead of `checks`: the property that TLC must find violated
-    fair       the fair actions, instead of those that the liveness property names
+    fair       the fair actions, instead of those that the liveness properties name
     profile    default: reference
     nightly    run only if its scope is named
 
@@ -40,9 +40,9 @@ from model.machine import BadValue, plain
 #: The folder beside the modules whose files list the written runs, one file a component.
 RUNS = "runs"
 REFERENCE = "reference"
-#: Larger scopes are compared by counts alone: the graph takes minutes to write, read and compare.
+#: The steps of larger scopes are not compared: the graph takes minutes to write, read and compare.
 _MAX_STATES_FOR_EDGES = 25_000
-#: Larger scopes are not part of the default runs.
+#: The derived runs of larger scopes are nightly.
 _MAX_STATES_BY_DEFAULT = 60_000
 
 
@@ -56,15 +56,15 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     profile: str = REFERENCE
     checks: tuple[str, ...] | None = None
     violates: str = ""
-    fair: tuple[str, ...] | None = None  # instead of those that the properties name
+    fair: tuple[str, ...] | None = None
     settings: Mapping[str, Any] = {}  # replace those of the scope
     actions: tuple[str, ...] = ()  # in addition to those of the scope
     without: tuple[str, ...] = ()  # actions of the scope that are not driven
-    only: Mapping[str, Any] = {}  # a subset of an argument's values; for an Offset, of its offsets
-    domains: Mapping[str, Any] = {}  # other values of an argument
+    only: Mapping[str, Any] = {}  # by argument, the values of its domain that are kept; for an Offset, the offsets
+    domains: Mapping[str, Any] = {}  # by argument, other values
     bounds: Mapping[str, int] = {}  # replace those of the scope
     nightly: bool = False
-    counts: Counts | None = None  # of a whole scope under the reference
+    counts: Counts | None = None  # the stored counts, if the run is derived from a scope
 
     @property
     def id(self) -> str:
@@ -78,12 +78,12 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @property
     def module(self) -> str:
-        """The twin."""
+        """The name of the twin's module."""
         return str(self.subject.tla)
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The properties that are checked: names, or all of a kind."""
+        """The properties that are checked: names of operators, or `always` or `eventually` for all of this kind."""
         if self.violates:
             return (self.violates,)
         if self.checks is not None:
@@ -92,21 +92,24 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return () if other_rules or self.profile != REFERENCE else (ALWAYS,)
 
     @property
-    def edges(self) -> bool:
-        """Whether every step is compared with the explorer's."""
+    def compares_edges(self) -> bool:
+        """Whether TLC's steps are compared with the explorer's."""
         liveness = {EVENTUALLY} | {camel(p.name) for p in self.subject.properties if p.kind == EVENTUALLY}
         small = self.counts is None or self.counts.distinct_states <= _MAX_STATES_FOR_EDGES
         return small and not self.violates and not liveness & set(self.wanted)
 
     def space(self) -> Space:
-        """The model within the run's scope. Raises BadValue for an unknown scope, profile, setting, action or value."""
+        """Returns the state space of the model within the run's scope.
+
+        Raises BadValue for an unknown scope, profile, setting, action, measure, argument or value.
+        """
         return Space(self.subject, self.profile, _narrowed(self, find_scope(self.subject, self.scope)))
 
 
 def all_runs(folder: Path) -> list[Run]:
-    """The runs of each component that has a twin and a file of runs in the folder: derived ones, then written ones.
+    """Returns the runs of each component that has a file of written runs in the folder: derived, then written ones.
 
-    Raises BadValue for an invalid file, and for a folder without one.
+    Raises BadValue for an invalid file, and if there is no file.
     """
     found: list[Run] = []
     for name in subject_names():
@@ -121,6 +124,7 @@ def all_runs(folder: Path) -> list[Run]:
 
 
 def _of_scopes(name: str, module: Module, defaults: Mapping[str, Any]) -> Iterator[Run]:
+    """Yields the runs that are derived from the scopes of a component."""
     for scope, each in find_subject(name).scopes.items():
         if all(camel(action) in module.operators for action in each.actions):
             counts = counts_of(name, scope)
@@ -130,6 +134,7 @@ def _of_scopes(name: str, module: Module, defaults: Mapping[str, Any]) -> Iterat
 
 
 def _of_defects(name: str, module: Module, defaults: Mapping[str, Any]) -> Iterator[Run]:
+    """Yields the runs that are derived from the rows of a component's defect table."""
     for row in defects_of(name):
         if camel(row.property) in module.operators:
             changed = {rule: plain(value) for rule, value in row.changes().items()}
@@ -139,7 +144,7 @@ def _of_defects(name: str, module: Module, defaults: Mapping[str, Any]) -> Itera
 
 
 def _read(path: Path, component: str) -> tuple[Mapping[str, Any], list[Run]]:
-    """The defaults of a file and its runs."""
+    """Returns the defaults and the written runs of a file. Raises BadValue."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
         defaults = tables.pop("defaults", {})
@@ -151,6 +156,7 @@ def _read(path: Path, component: str) -> tuple[Mapping[str, Any], list[Run]]:
 def _run_of(
     component: str, name: str, table: Mapping[str, Any], defaults: Mapping[str, Any], counts: Counts | None = None
 ) -> Run:
+    """Returns the run that a table describes. Raises BadValue."""
     merged = {**defaults, **table}
     merged["settings"] = {**defaults.get("settings", {}), **table.get("settings", {})}
     if not name.isidentifier():
@@ -162,7 +168,7 @@ def _run_of(
 
 
 def _narrowed(run: Run, scope: Scope) -> Scope:
-    """The scope with the run's changes."""
+    """Returns the scope with the run's changes. Raises BadValue."""
     subject = run.subject
     for action in (*run.actions, *run.without, *(run.fair or ())):
         if action not in subject.machine.actions:
@@ -188,7 +194,7 @@ def _narrowed(run: Run, scope: Scope) -> Scope:
 
 
 def _fitted(run: Run, key: str, values: Any, cfg: Any) -> tuple[Any, ...]:
-    """The values of a run's table as the model's; the key is `argument` or `action.argument`."""
+    """Returns the values in a run's table as values of the model. `key` is `argument` or `action.argument`."""
     wanted, _, argument = key.rpartition(".")
     for action in run.subject.machine.actions.values():
         for name, fits, where in action.fitters:
@@ -198,7 +204,7 @@ def _fitted(run: Run, key: str, values: Any, cfg: Any) -> tuple[Any, ...]:
 
 
 def _with_none(value: Any) -> Any:
-    """A value of TOML, which has no null: the string "None" is None."""
+    """Returns a value of TOML with None for the string "None", because TOML has no null."""
     if isinstance(value, dict):
         return {key: _with_none(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -207,9 +213,9 @@ def _with_none(value: Any) -> Any:
 
 
 def chosen(runs: list[Run], modules: list[str], scope: str | None) -> list[Run]:
-    """The runs of the named modules (default: all) and scope (default: all but nightly runs).
+    """Returns the runs of the named modules, or of all, in a scope; without a scope, all but the nightly runs.
 
-    Raises BadValue when there is none.
+    Raises BadValue if there is no such module, or no run of these modules in the scope.
     """
     known = list(dict.fromkeys(run.module for run in runs))
     for module in modules:

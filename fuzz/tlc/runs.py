@@ -1,12 +1,11 @@
 """Runs TLC on the twins and compares states and steps with the explorer's.
 
 The runs are derived from the scopes and the defect table, or written beside the modules: see `fuzz/tlc/manifest.py`.
-A run's constants, bounds and actions are generated from the subject's scope into a module that extends the twin. The
-result is compared with the explorer's in the same scope:
+For each run, a module is generated that extends the twin: it has the constants, bounds and actions of the subject's
+scope. TLC's result is compared with the explorer's in the same scope:
 
     counts    the numbers of distinct states are equal
-    edges     the steps between different states, each with its action, are equal: those of TLC's state graph and those
-              of the explorer's
+    edges     the steps between different states, each with its action, are equal in the two state graphs
 
 Conventions of a twin, so that no engine knows a component:
 
@@ -17,9 +16,9 @@ Conventions of a twin, so that no engine knows a component:
     properties   operators with the names of `always` and `eventually` properties in CamelCase, in the module itself
                  or in `<Module>Properties`
 
-Liveness: in any state the system may switch to the fair actions alone. Each of them is weakly fair, and they may exceed
-the scope's bounds by LIVENESS_MARGIN. TLC counts the states before and those after the switch, and so does the
-comparison.
+Liveness: in any state, the system may switch to a mode in which only the fair actions occur. Each fair action is weakly
+fair, and may exceed the scope's bounds by LIVENESS_MARGIN. TLC counts the states before and after the switch, and so
+does the comparison.
 """
 
 from __future__ import annotations
@@ -52,24 +51,24 @@ Progress = Callable[[str], None]
 
 
 class Result(NamedTuple):
-    """The result of a run, and its differences from the expected result."""
+    """The result of a run, and a line for each difference from what is expected."""
 
     run: Run
-    result: str
-    distinct_states: int
-    model_distinct_states: int | None
-    edges_checked: int
-    seconds: float
+    result: str  # `Outcome.result`
+    distinct_states: int  # that TLC found
+    model_distinct_states: int | None  # None if TLC did not succeed, or should not
+    edges_checked: int  # number of steps that are equal in the two state graphs; 0 if they are not compared
+    seconds: float  # of TLC
     differences: list[str]
     log: str
 
     @property
     def passed(self) -> bool:
-        """Whether nothing differs."""
+        """Whether there is no difference."""
         return not self.differences
 
     def row(self) -> dict[str, Any]:
-        """The result as plain data."""
+        """Returns the result as plain data."""
         run, kept = self.run, self._asdict()
         kept.pop("run")
         names = {"module": run.module, "run": run.name, "scope": run.scope, "profile": run.profile}
@@ -77,7 +76,7 @@ class Result(NamedTuple):
 
 
 def expected_of(run: Run) -> str:
-    """The expected result of a run."""
+    """Returns the expected result of a run: `success`, or `violated NAME`."""
     return f"{VIOLATED} {run.violates}" if run.violates else SUCCESS
 
 
@@ -85,9 +84,10 @@ def expected_of(run: Run) -> str:
 
 
 def run_tla(modules: list[str], scope: str | None, console: Console, folder: Path | None = None) -> list[Result]:
-    """Makes the runs of these modules in this scope, one after the other. Raises BadValue for unknown names.
+    """Makes the runs that `chosen` selects, one after the other. Returns their results.
 
-    The folder has the modules and their runs (default: the project's).
+    `folder` has the modules and the written runs (default: the project's). Raises BadValue for unknown names, for an
+    invalid run, and if there is no Java or no TLC.
     """
     folder = folder or MODULES
     runs = chosen(all_runs(folder), modules, scope)
@@ -111,7 +111,10 @@ def make_run(
     space: Space | None = None,
     progress: Progress = lambda text: None,
 ) -> Result:
-    """Runs TLC once. Compares the result with the expected one and with the model in the space (default: the run's)."""
+    """Runs TLC. Compares the result with the expected one, and the states and steps with those of the model in `space`.
+
+    The default of `space` is `run.space()`. `folder` has the modules, `output` receives TLC's files. Raises BadValue.
+    """
     space = space or run.space()
     twin = Twin(read_module(folder, run.module), space, run.wanted, run.fair)
     expected = expected_of(run)
@@ -119,7 +122,7 @@ def make_run(
     def launch(checks: tuple[str, ...]) -> Outcome:
         name = f"MC_{run.id}"
         text, config = twin.text(name, checks)
-        job = Job(name, text, config, folder, output / run.id, _is_long(run), run.edges, _TIMEOUT_SECONDS)
+        job = Job(name, text, config, folder, output / run.id, _is_long(run), run.compares_edges, _TIMEOUT_SECONDS)
         return run_tlc(job, lambda seconds, message: progress(f"TLC {seconds:.0f} s {message}"))
 
     outcome = _with_violated_name(launch, twin.checks)
@@ -144,27 +147,27 @@ def make_run(
 
 
 def _is_long(run: Run) -> bool:
-    """Whether a run visits all states of a large scope, so that several workers and an optimising compiler pay off."""
+    """Returns whether a run visits all states of a large scope: then several workers and optimisation are faster."""
     counts = counts_of(run.component, run.scope)
     return not run.violates and (counts is None or counts.distinct_states > _MAX_STATES_OF_SHORT_RUN)
 
 
 def _model_states(run: Run, space: Space, twin: Twin, progress: Progress) -> tuple[int, Graph | None]:
-    """The number of the model's states, and its graph if the steps are compared.
+    """Returns the number of the model's states, and the model's graph if the steps are compared.
 
-    A scope compared by counts alone is not explored: the count is the stored one.
+    If only counts are compared and the run has stored counts, the model is not explored.
     """
-    if run.counts is not None and not run.edges:
+    if run.counts is not None and not run.compares_edges:
         return run.counts.distinct_states, None
     graph = _explored(space, progress)
     states = len(graph.states) + _states_after_switch(space, graph, twin.fair_actions)
-    return states, graph if run.edges else None
+    return states, graph if run.compares_edges else None
 
 
 def _with_violated_name(launch: Callable[[tuple[str, ...]], Outcome], checks: tuple[str, ...]) -> Outcome:
-    """The outcome of a run; if it violates a liveness property, with the property's name, which TLC does not print.
+    """Runs TLC. Returns the outcome; if a liveness property is violated, with its name, which TLC does not print.
 
-    Several properties are then checked one by one.
+    If there are several properties, TLC then checks them one by one to find the name.
     """
     together = launch(checks)
     if together.result != VIOLATED:
@@ -177,7 +180,10 @@ def _with_violated_name(launch: Callable[[tuple[str, ...]], Outcome], checks: tu
 
 
 def _explored(space: Space, progress: Progress) -> Graph:
-    """The explorer's graph of a space, cached because several runs may share one."""
+    """Returns the explorer's graph of a space. The last `_GRAPHS_KEPT` graphs are cached, because runs may share one.
+
+    Raises BadValue if the model raises an exception or hangs.
+    """
     key = (space.subject, str(space.cfg), space.scope.actions, str(space.scope.bounds), str(space.scope.domains))
     if key not in _graphs:
         while len(_graphs) >= _GRAPHS_KEPT:
@@ -201,15 +207,16 @@ _graphs: dict[Any, Graph] = {}
 
 
 def _states_after_switch(space: Space, graph: Graph, actions: tuple[str, ...]) -> int:
-    """The number of states after the switch to these fair actions: those of the graph, and those that they reach.
+    """Returns the number of states after the switch to the fair `actions`.
 
-    0 without fair actions: then there is no switch.
+    They are the states of the graph, and all that the fair actions reach from them. If there are no fair actions, there
+    is no switch, and the number is 0.
     """
     if not actions:
         return 0
     states = list(graph.states)
     seen = set(states)
-    for state in states:  # grows while it is walked over
+    for state in states:  # the list grows in the loop
         for name, act, _, arguments in space.moves(state):
             if name in actions:
                 form = space.machine.canonical(space.cfg, act(space.cfg, state, *arguments)[0])
@@ -223,10 +230,10 @@ def _states_after_switch(space: Space, graph: Graph, actions: tuple[str, ...]) -
 
 
 def compare_graphs(space: Space, graph: Graph, dump: Path) -> tuple[int, list[str]]:
-    """The number of equal steps, and a line for the first difference of each kind.
+    """Returns the number of equal steps, and a line for each kind of difference: initial state, states, steps.
 
-    A step is two different states and an action's name. Cost: some tens of microseconds for each of TLC's states, and
-    one or two for each step.
+    A step is two different states and the name of an action. Raises BadValue if the subject has no `from_tla`. Cost:
+    some tens of microseconds for each of TLC's states, and one or two for each step.
     """
     reads = space.subject.from_tla
     if reads is None:
@@ -269,7 +276,7 @@ def compare_graphs(space: Space, graph: Graph, dump: Path) -> tuple[int, list[st
 
 
 def _edges(space: Space, graph: Graph) -> Iterator[tuple[int, int, int]]:
-    """The explorer's steps between different states: numbers of state, action and state."""
+    """Yields the explorer's steps between different states: numbers of the state, the action and the next state."""
     actions = {name: i for i, name in enumerate(space.scope.actions)}
     for source, state in enumerate(graph.states):
         first = graph.offsets[source]

@@ -5,7 +5,7 @@ None                        None: the model value `None` represents an absent va
 another model value         ModelValue
 <<a, b>>                    a tuple
 {a, b}, a..b                a frozenset
-[name |-> a], (k :> a)      a Function; a record is a function of strings
+[name |-> a], (k :> a)      a Function: a record is a function whose domain is a set of strings
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOKEN = re.compile(r'\s*(?:(-?\d+)|"((?:[^"\\]|\\.)*)"|([A-Za-z]\w*)|(\|->|:>|@
 
 
 class ModelValue(NamedTuple):
-    """A value that equals only itself."""
+    """A model value of TLC: it equals only itself."""
 
     name: str
 
@@ -49,7 +49,7 @@ class Function(dict[Any, Any]):
 
 
 def parse_value(text: str) -> Any:
-    """The value of a text that TLC printed. Raises BadValue for invalid text. Cost: its length."""
+    """Returns the value of a text that TLC printed. Raises BadValue for invalid text. Cost: O(length)."""
     reader = _Reader(text)
     value = reader.value()
     reader.end()
@@ -57,7 +57,10 @@ def parse_value(text: str) -> Any:
 
 
 def parse_state(text: str) -> dict[str, Any]:
-    """The variables of a printed state: `/\\ name = value` for each; a single variable has no `/\\`."""
+    """Returns the variables of a printed state, by name. Raises BadValue for invalid text.
+
+    TLC prints a line `/\\ name = value` for each variable, without `/\\` if there is only one.
+    """
     reader = _Reader(text)
     variables = {}
     while not reader.at_end():
@@ -69,7 +72,11 @@ def parse_state(text: str) -> dict[str, Any]:
 
 
 class _Reader:
-    """Reads tokens from left to right: (kind, text), where kind is the group of the pattern that matched."""
+    """Reads a text as tokens from left to right.
+
+    A token is (kind, text). The kinds are the groups of `_TOKEN`: 1 integer, 2 string, 3 word, 4 symbol. Its methods
+    raise BadValue for text that they do not expect.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -99,7 +106,7 @@ class _Reader:
         return self.tokens[self.next - 1]
 
     def skip(self, symbol: str) -> bool:
-        """Consumes the symbol if it is next."""
+        """Consumes the symbol if it is next. Returns whether it was."""
         if not self.at_end() and self.tokens[self.next] == (4, symbol):
             self.next += 1
             return True
@@ -136,7 +143,7 @@ class _Reader:
         raise BadValue(f"expected a TLA+ value, got {token}: {self.text[:60]!r}")
 
     def integers(self, first: int) -> Any:
-        """An integer, or a range a..b."""
+        """Returns an integer, or the set of a range a..b. `first` is the integer that was consumed last."""
         if not self.skip(".."):
             return first
         _, last = self.take()
@@ -161,7 +168,7 @@ class _Reader:
             self.expect(between)
 
     def function(self) -> Any:
-        """(k :> v @@ ...); a function on 1..n is a tuple and printed as one."""
+        """Returns the function (k :> v @@ ...). TLC prints a function on 1..n as a tuple."""
         return Function(self.pairs(":>", "@@", ")"))
 
 
@@ -169,10 +176,10 @@ class _Reader:
 
 
 def tla(value: Any) -> str:
-    """The TLA+ expression of a value. Raises BadValue for a value that TLC does not support, such as a long integer.
+    """Returns a TLA+ expression for a value. Raises BadValue for a value that TLC does not support, such as 2^31.
 
-    A list is a tuple. A mapping whose keys are names is a record; any other is a function, for which the module
-    must extend TLC.
+    A list becomes a tuple, a mapping whose keys are names becomes a record, any other mapping a function. An expression
+    with a function needs a module that extends TLC.
     """
     if value is None or isinstance(value, ModelValue):
         return "None" if value is None else value.name
@@ -194,6 +201,7 @@ def tla(value: Any) -> str:
 
 
 def _mapping(value: Mapping[Any, Any]) -> str:
+    """Returns the expression of a record or a function."""
     if value and all(isinstance(key, str) and key.isidentifier() for key in value):
         return "[" + ", ".join(f"{key} |-> {tla(each)}" for key, each in value.items()) + "]"
     pairs = [f"{tla(key)} :> {tla(each)}" for key, each in value.items()]
@@ -207,15 +215,15 @@ _EDGE = re.compile(r'(-?\d+) -> (-?\d+) \[label="([^"]*)"')
 
 
 class Dump(NamedTuple):
-    """The state graph of a run: the text of each state by its fingerprint, and (from, action, to) by fingerprints."""
+    """The state graph of a run of TLC. States are identified by their fingerprints."""
 
     initial: list[int]
-    states: dict[int, str]
-    edges: set[tuple[int, str, int]]
+    states: dict[int, str]  # fingerprint -> the text of the state
+    edges: set[tuple[int, str, int]]  # state, action, next state
 
 
 def read_dump(path: Path) -> Dump:
-    """Reads the output of `-dump dot,actionlabels`. Cost: its size; a million edges take some seconds."""
+    """Reads a file that TLC wrote with `-dump dot,actionlabels`. Cost: O(size); a million edges take some seconds."""
     initial: list[int] = []
     states: dict[int, str] = {}
     edges: set[tuple[int, str, int]] = set()
@@ -234,7 +242,7 @@ def read_dump(path: Path) -> Dump:
 
 
 def unescaped(label: str) -> str:
-    """The text of an escaped label."""
+    """Returns the text of a label with backslash escapes."""
     return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], label)
 
 
@@ -242,10 +250,11 @@ def unescaped(label: str) -> str:
 
 
 def as_model(kind: Any, value: Any, **given: Any) -> Any:
-    """Converts a value of a twin to a type of the model; `given` replaces fields that the twin lacks or that differ.
+    """Returns a value of a twin as a value of an annotated type of the model (`kind`).
 
-    A record or tuple becomes a named tuple, a set of numbers a bit mask, another set a sorted tuple, and a function of
-    numbers a tuple.
+    A record or tuple becomes a named tuple if the type is one; a set becomes a bit mask if the type is int, or a sorted
+    tuple; a function of numbers becomes a tuple. `given` has values of fields that the twin lacks or represents
+    differently.
     """
     if not given:
         return _reader_of(kind)(value)
@@ -253,13 +262,13 @@ def as_model(kind: Any, value: Any, **given: Any) -> Any:
 
 
 def _in_order(value: Any) -> Any:
-    """The items of a tuple, of a function of numbers, or of a set."""
+    """Returns the items of a tuple or a set, or the values of a function of numbers in the order of the numbers."""
     return [value[n] for n in sorted(value)] if isinstance(value, Function) else value
 
 
 @functools.cache
 def _reader_of(kind: Any) -> Callable[[Any], Any]:
-    """The conversion of a twin's values to a type."""
+    """Returns the function that converts a twin's values to a type."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _reader_of(parts[0])
