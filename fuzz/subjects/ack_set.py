@@ -38,7 +38,7 @@ INDICES = (0, 1, 2, 9, 10, 63, 64, 65, 127, 128, 130, 192, 199)
 
 
 def batches(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the open batches, three times as often as one that was not opened or was recycled."""
+    """Returns the open batches, three times; a recycled batch, if there is one; and one that was not opened."""
     known = tuple([b.batch for b in s.batches])
     recycled = tuple([n for n in range(1, s.next_batch) if n not in known])[-1:]
     return *known, *known, *known, *recycled, s.next_batch

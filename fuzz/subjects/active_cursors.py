@@ -1,4 +1,4 @@
-"""Domains, settings, scopes and corrupted states of the active cursors."""
+"""How to drive the containers of active cursors."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ HEAP = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Converts a state of the TLA+ twin, which derives the next object number from its objects."""
+    """The state of the twin's variables. The twin has no next object number; it follows from the objects."""
     s: State = as_model(State, variables, now_ms=0, version=0, next_object=0)
     objects = {each.object for each in s.cursors} | {each.object for each in s.items}
     if s.nodes is not None:

@@ -1,4 +1,4 @@
-"""How the engines drive the transfer of a bundle."""
+"""How to drive the transfer of a bundle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def brokers(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def stale_owner(s: State) -> int | None:
-    """A running broker whose view says that it owns the bundle, although another one does."""
+    """A running broker that owns the bundle in its view, although another broker is the owner; None: there is none."""
     newest = s.records[-1]
     for broker, each in enumerate(s.brokers):
         r = s.records[each.view]
@@ -34,17 +34,17 @@ def stale_owner(s: State) -> int | None:
 
 
 def has_writer(s: State, broker: int) -> bool:
-    """Whether a broker can write to a topic."""
+    """Whether a broker can write to some topic."""
     return any(o is not None and o.writable for t in s.topics for o in (t.objects[broker],))
 
 
 def readers(cfg: Config, s: State) -> tuple[int, ...]:
-    """Every broker; the newest record's destination more often, so that it acts while others lag."""
+    """Every broker; more often the destination of the newest record, so that this broker acts while others lag."""
     return (*range(cfg.brokers), *(s.records[-1].dst,) * (4 if stale_owner(s) is None else 24))
 
 
 def asked(cfg: Config, s: State) -> tuple[int, ...]:
-    """Every broker; beside a stale owner, the new owner until it serves the topic, and then the stale one."""
+    """Every broker; if there is a stale owner, more often the new owner until it can write, then the stale owner."""
     stale, dst = stale_owner(s), s.records[-1].dst
     return (*range(cfg.brokers), *(() if stale is None else (stale if has_writer(s, dst) else dst,) * 6))
 
@@ -60,7 +60,7 @@ def clients(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """The race that the state permits, if any; else whether a broker is gone, or a transfer is in flight."""
+    """The race that is possible in the state; if none is, whether a broker is not registered, or a transfer goes on."""
     newest = s.records[-1]
     objects = [o for t in s.topics for o in t.objects if o is not None]
     if any(o.adds and not o.writable for o in objects):
@@ -91,17 +91,17 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def entries(s: State) -> int:
-    """Entries of the topic that has most, unconfirmed ones included."""
+    """The number of entries, with unconfirmed ones, of the topic that has most."""
     return max(len(t.log) + len(t.abandoned) + sum([len(o.adds) for o in t.objects if o]) for t in s.topics)
 
 
 def messages(s: State) -> int:
-    """Messages of the producer that sent most."""
+    """The number of messages of the producer that sent most."""
     return max(c.begun for t in s.topics for c in t.clients)
 
 
 def records(s: State) -> int:
-    """Records from the oldest view on; of a canonical state."""
+    """The number of records; of a canonical state, those from the oldest view on."""
     return len(s.records)
 
 
@@ -214,7 +214,7 @@ TOPICS = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin, whose variables may not be named like settings."""
+    """The state of the twin's variables. Two have other names than the fields, because settings have these names."""
     fields = {"records": "records", "brokers": "members", "topics": "bundle"}
     found: State = as_model(State, {field: variables[name] for field, name in fields.items()})
     return found
@@ -224,7 +224,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
 
 def open_ledger_without_writer(_cfg: Config, s: State) -> State | None:
-    """An open ledger has entries of a writer that is gone."""
+    """A topic has unconfirmed entries of a former writer, although a broker can write to it."""
     t = s.topics[0]
     if not any(o is not None and o.writable for o in t.objects):
         return None
@@ -232,7 +232,7 @@ def open_ledger_without_writer(_cfg: Config, s: State) -> State | None:
 
 
 def two_writers(_cfg: Config, s: State) -> State | None:
-    """Two brokers write to the topic."""
+    """Two brokers can write to the topic."""
     t = s.topics[0]
     writer = next((o for o in t.objects if o is not None and o.writable), None)
     if writer is None or t.objects[1] is not None:

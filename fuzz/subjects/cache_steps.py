@@ -1,4 +1,4 @@
-"""Subject of `model/cache_steps`: argument domains, weights, scopes and corrupted states."""
+"""How to drive the steps of threads in the range caches."""
 
 from __future__ import annotations
 
@@ -55,12 +55,13 @@ EVICTING: Mapping[str, tuple[str, ...]] = {
     "report": ("report_evicted",),
     "end": ("end_eviction",),
 }
-#: Weight factor of a step of the evicting thread where it is refused; the domains of other steps are enabled threads.
+#: Weight factor of the steps of the evicting thread that are refused at its program counter. Other steps are rarely
+#: refused, because the domains of their arguments are the enabled threads.
 RARELY = 0.02
 
 
 def enabled_threads(threads: str, counters: tuple[str, ...]) -> Domain:
-    """The threads at one of these program counters."""
+    """Returns a domain: the threads, of this field of the state, that are at one of these program counters."""
     field = State._fields.index(threads)
 
     def domain(cfg: Config, s: Any) -> tuple[int, ...]:
@@ -70,7 +71,7 @@ def enabled_threads(threads: str, counters: tuple[str, ...]) -> Domain:
 
 
 def enabled_threads_and_first(threads: str, counters: tuple[str, ...]) -> Domain:
-    """The threads at one of these program counters; if there are some, also thread 0, which may be refused."""
+    """Returns the domain of `enabled_threads`; if it has threads but not thread 0, that one, too, which is refused."""
     field = State._fields.index(threads)
 
     def domain(cfg: Config, s: Any) -> tuple[int, ...]:
@@ -104,7 +105,10 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def factors(at: str, busy: Mapping[str, bool]) -> dict[str, float]:
-    """Weight factors of steps that no thread can take: of the evicting thread elsewhere, and of idle threads."""
+    """Weight factors in a situation: the evicting thread is at `at`, and `busy` says which kinds of threads are busy.
+
+    Steps of the evicting thread at other program counters are rare. Steps that no thread can take are never taken.
+    """
     elsewhere = {step: RARELY for other, steps in EVICTING.items() if other != at for step in steps}
     nobody = {
         step: 0.0 for step, (threads, _, counters) in STEPS.items() if not busy[threads] and counters != ("idle",)

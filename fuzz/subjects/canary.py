@@ -9,7 +9,7 @@ from model.canary import State, canary
 
 
 def taken(s: State) -> int:
-    """Tokens taken so far."""
+    """The number of tokens that were taken."""
     return s.taken
 
 

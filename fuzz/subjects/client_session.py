@@ -1,4 +1,4 @@
-"""How the engines drive a client's session."""
+"""How to drive a client's session."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from model.client_session.state import Config, State
 
 
 def messages(cfg: Config, s: State) -> tuple[int, ...]:
-    """What the application has received, more often; the first and the last message, and one that does not exist."""
+    """The messages that the application has received, twice; the first message; the last; one that does not exist."""
     end = len(s.log) * cfg.batch_size
     return (*s.consumer.taken, *s.consumer.taken, 0, max(end - 1, 0), end)
 
 
 def sequences(cfg: Config, s: State) -> tuple[int, ...]:
-    """Sequence ids before, of and after the oldest pending message, and the next one."""
+    """The sequence ids before, of and after the oldest pending message, and the next sequence id."""
     p = s.producer
     oldest = p.pending[0] if p.pending else p.next_sequence_id
     return (max(oldest - 1, 0), oldest, oldest + 1, p.next_sequence_id)
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Whether a handler is missing, or what one of them waits for."""
+    """Whether a handler has failed, none was created, one waits for an answer, or acks are grouped."""
     phases = (s.producer.link.phase, s.consumer.link.phase)
     if "failed" in phases:
         return "failed"
@@ -55,12 +55,12 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def entries(s: State) -> int:
-    """Entries of the log."""
+    """The number of entries of the log."""
     return len(s.log)
 
 
 def sent(s: State) -> int:
-    """Messages that the application sent."""
+    """The number of messages that the application sent."""
     return len(s.producer.results) + len(s.producer.pending)
 
 
@@ -182,7 +182,7 @@ BOTH = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin, whose sets of messages are sorted tuples here."""
+    """The state of the twin's variables. The twin has sets of messages where the model has sorted tuples."""
     found: State = as_model(State, {field: variables[field] for field in State._fields})
     return found
 
@@ -191,7 +191,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
 
 def lost_permit(_cfg: Config, s: State) -> State | None:
-    """A permit is missing."""
+    """The broker has one permit too few for the connected consumer."""
     link = s.consumer.link
     if link.phase != "ready" or link.served != "open":
         return None
@@ -199,7 +199,7 @@ def lost_permit(_cfg: Config, s: State) -> State | None:
 
 
 def sequence_ids_descend(_cfg: Config, s: State) -> State | None:
-    """Two pending messages are in the wrong order."""
+    """The pending messages are in reverse order."""
     if len(s.producer.pending) < 2:
         return None
     return s._replace(producer=s.producer._replace(pending=s.producer.pending[::-1]))

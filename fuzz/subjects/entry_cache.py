@@ -1,4 +1,4 @@
-"""Domains, settings, scopes and corrupted states of the entry cache."""
+"""How to drive the entry cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAR = (Position(1, 63), Position(1, 64), Position(2, -1), Position(-1, -1))
 
 
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns open copies, and for one in eight numbers the newest copy although it is closed, which is refused."""
+    """Returns the open copies, and the newest copy if it is closed and its number is 1 modulo 8: it is refused."""
     held = [
         c for h in (*s.ranges.queue, *s.ranges.orphaned_copies) if h is not None and h.copies for c in h.copies if c > 0
     ]
@@ -31,7 +31,7 @@ def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def outstanding_reads(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns outstanding reads, and for one in eight numbers the newest read although it is completed."""
+    """Returns the outstanding reads, and the newest read if it is completed and its number is 1 modulo 8."""
     open_reads = tuple([r.number for r in s.reads])
     newest = s.next_read - 1
     return (*open_reads, newest) if newest % 8 == 1 and newest not in open_reads else open_reads

@@ -1,4 +1,4 @@
-"""Subject of `model/legacy_cache`: the range caches before the removal queue (branch 4.0)."""
+"""How to drive the range caches before the removal queue (branch 4.0)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POSITIONS = (Position(1, 0), Position(1, 1), Position(1, 2), Position(2, 0), Pos
 
 
 def times(cfg: Config, s: State) -> tuple[int, ...]:
-    """Creation times of the `EntryImpl`: now, or earlier than those of cached entries."""
+    """Creation times of an added entry: now, or earlier than those of cached entries."""
     return s.now_ns, s.now_ns - cfg.ttl_ns, s.now_ns - 1
 
 
@@ -25,7 +25,7 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
-    """Zero, a few bytes, about the total size, and two amounts whose shares of small sizes are rounded in doubles."""
+    """Numbers of bytes: zero, small, about the total size, and two whose shares are rounded in floating point."""
     total = sum(size(held) for held in s.caches)
     return 1, 10, 3, total, total + 1, total // 2, 0, 55, 110
 

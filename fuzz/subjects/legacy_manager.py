@@ -1,4 +1,4 @@
-"""Subject of `model/legacy_manager`: the cache manager before the removal queue (branch 4.0)."""
+"""How to drive the cache manager before the removal queue (branch 4.0)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def watermarks(cfg: Config, s: State) -> tuple[float, ...]:
-    """Typical watermarks; or the one at which the queued task frees an amount whose shares are rounded in doubles."""
+    """Typical watermarks; if `hard_to_share` finds an amount, the watermark with which the queued task frees it."""
     wanted = hard_to_share(s) if s.tasks else 0
     return ((s.tasks[0] - wanted + 0.5) / s.max_bytes,) if wanted else (0.9, 0.5, 0.0, 0.99, 1.0)
 
 
 def hard_to_share(s: State) -> int:
-    """The largest amount for a queued task over two caches that `hardest` finds and a watermark can produce; else 0."""
+    """The amount that `hardest` finds for the two caches of the queued task, if a watermark leads to it; else 0."""
     sizes = sorted(size(entries_of(held)) for held in s.caches)
     asked = shares(list(enumerate(sizes)), sum(sizes), "whole")
     if len(asked) != 2:
@@ -47,7 +47,10 @@ def hard_to_share(s: State) -> int:
 
 @lru_cache(maxsize=8192)
 def hardest(larger: int, smaller: int) -> int:
-    """The largest amount of which a share in doubles is not the integer share; 0 if there is none."""
+    """The largest number of bytes of which a cache's share differs in floating point and in integers; 0: none.
+
+    The arguments are the sizes of two caches.
+    """
     every = larger + smaller
 
     def is_hard(wanted: int) -> bool:

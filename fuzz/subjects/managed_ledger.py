@@ -1,4 +1,4 @@
-"""Domains, settings, scopes and corrupted states of the managed ledger."""
+"""How to drive the managed ledger."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from model.positions import Position
 
 
 def log(s: State) -> list[Position]:
-    """Returns the entries."""
+    """Returns the positions of the entries, in order."""
     return [Position(each.ledger, i) for each in s.ledgers for i in range(each.entries)]
 
 
 def outstanding_reads(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the outstanding storage reads."""
+    """Returns the numbers of the outstanding storage reads."""
     return tuple([r.number for r in s.caches.reads])
 
 
 def held_entries(cfg: Config, s: State) -> tuple[Position, ...]:
-    """Returns the entries that consumers hold or that wait for replay, and one that is not in the log."""
+    """Returns the entries that are pending at consumers or in a replay queue, and one that is not in the log."""
     held = [p for sub in s.subscriptions for p in (*[p for c in sub.consumers for p in c.pending], *sub.replay)]
     return (*sorted(set(held)), Position(0, -1))
 
 
 def positions(cfg: Config, s: State) -> tuple[Position, ...]:
-    """Returns the last entries and the end of the log; the first entry, which may be deleted, and one past the end."""
+    """Returns the last four entries; the end of the log; the first entry, which may be deleted; one past the end."""
     end = Position(*s.ledgers[-1])
     return (*log(s)[-4:], end, Position(0, 0), end._replace(entry=end.entry + 1))
 
@@ -64,7 +64,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """Coverage key: kinds of reads, what consumers hold, replay queues, cached entries, active cursors."""
+    """Coverage key: kinds of reads, entries pending at consumers, replay queues, cached entries, active cursors."""
     subs = [
         (
             cfg.types[i % len(cfg.types)],
@@ -362,14 +362,14 @@ def _subscription(i: int, sub: Any, numbers: Mapping[int, int], copies: Mapping[
 
 
 def request_has_no_reader(_cfg: Config, s: State) -> State | None:
-    """A request is pending at the cache, and no read waits for it."""
+    """A request is pending at the cache, and no read of a subscription has it."""
     reading = [sub for sub in s.subscriptions if sub.normal is not None and sub.normal.requests]
     lost: list[Subscription] = [sub._replace(normal=None) if sub in reading else sub for sub in s.subscriptions]
     return s._replace(subscriptions=tuple(lost)) if reading else None
 
 
 def active_cursor_is_counted_twice(_cfg: Config, s: State) -> State | None:
-    """The container has a durable cursor too many."""
+    """The container of active cursors counts one durable cursor too many."""
     return s._replace(active=s.active._replace(durables=s.active.durables + 1)) if s.active.cursors else None
 
 

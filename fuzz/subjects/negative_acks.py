@@ -267,7 +267,10 @@ def is_closed(cfg: Config, s: State) -> bool:
 
 
 def is_closed_after(cfg: Config, closed: bool, action: str, outcome: Any) -> bool | None:
-    """Returns whether the tracker is closed after an action. A nack is an illegal state if, and only if, it is."""
+    """Returns whether the tracker is closed after an action with this plain outcome.
+
+    None if the outcome is impossible: a nack is rejected with `illegal_state` if and only if the tracker is closed.
+    """
     if cfg.after_close != "final" or cfg.timer == "ticker":
         return closed
     is_rejected = isinstance(outcome, dict) and outcome.get("kind") == "illegal_state"

@@ -1,4 +1,4 @@
-"""Drives the ownership channel: requests, views, handlers, sessions, clean-ups and shutdown."""
+"""How to drive the ownership channel: requests, views, handlers, sessions, clean-ups and shutdown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def brokers(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def optional_brokers(cfg: Config, s: State) -> tuple[int | None, ...]:
-    """All brokers, or none."""
+    """All brokers, and None."""
     return (*range(cfg.brokers), None)
 
 
@@ -66,7 +66,7 @@ def waiting(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def first_owners(cfg: Config, s: State) -> tuple[int, ...]:
-    """Brokers that own the first bundle in their view, and the first broker."""
+    """The first broker, and the brokers that own the first bundle in their own view."""
     owners = [n for n, at in enumerate(s.brokers) if (data := at.view[0]) is not None and data.dst_broker == n]
     return (0, *owners)
 
@@ -77,7 +77,7 @@ def has_parked_lookup_of_owned(at: Broker) -> bool:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Whether a lookup is parked until its owner registers, brokers are missing, or the channel is busy or quiet."""
+    """Whether a broker is down or not registered, and then whether a lookup of an owned bundle is parked; else busy."""
     if not all(at.is_up and at.is_registered for at in s.brokers):
         return "parked" if any(has_parked_lookup_of_owned(at) for at in s.brokers) else "broken"
     if any(at.read < len(s.log) or at.tasks for at in s.brokers):
@@ -86,7 +86,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """The first bundle's record, and how each broker differs from it, abstracted for coverage."""
+    """The first bundle's record, and of two brokers the status and whether the view has that record."""
     data = s.settled[0]
     return (
         cfg.storage,
@@ -118,17 +118,17 @@ def versions(s: State) -> int:
 
 
 def unread(s: State) -> int:
-    """Messages of the broker that is furthest behind."""
+    """The number of messages that the broker that is furthest behind has not read."""
     return max([len(s.log) - at.read for at in s.brokers if at.is_up], default=0)
 
 
 def tasks(s: State) -> int:
-    """Tasks of the broker that has most."""
+    """The number of tasks of the broker that has most."""
     return max(len(at.tasks) for at in s.brokers)
 
 
 def absent(s: State) -> int:
-    """Brokers that are down, or not registered, or shut down, or whose session is not stable."""
+    """The number of brokers that are down, not registered, shut down, or without a stable session."""
     return len(
         [1 for at in s.brokers if not at.is_up or not at.is_registered or at.is_disabled or at.session != "Stable"]
     )
@@ -177,9 +177,9 @@ SMOKE = Scope(
 
 
 def scope(driven: tuple[str, ...], settings: Any, domains: Any, bounds: Any, **reasons: str) -> Scope:
-    """A scope over the first one: other actions, settings, values and bounds, and the reasons for them.
+    """A scope with these actions and bounds, and with changes of the settings, domains and reasons of SMOKE.
 
-    The key `action_argument` of a reason is the domain `action.argument`.
+    The name of a reason has `_dst` in place of `.dst`.
     """
     every = dict(SMOKE.settings) | settings, dict(SMOKE.domains) | domains
     reasons = {each.replace("_dst", ".dst"): why for each, why in reasons.items()}
@@ -294,19 +294,19 @@ NIGHTLY = scope(
 
 
 def data_of(record: Any) -> Data | None:
-    """A record of the twin."""
+    """A record of the twin as the model's."""
     if record is None:
         return None
     return Data(record["state"], record["dst"], record["source"], record["version"], record["force"])
 
 
 def tasks_of(tasks: Any) -> tuple[Task, ...]:
-    """Tasks, or a snapshot, of the twin."""
+    """The tasks of a broker, or the snapshot of a clean-up, of the twin as the model's."""
     return tuple([Task(each["bundle"], data_of(each["data"])) for each in tasks])  # type: ignore[arg-type]
 
 
 def broker_of(at: Mapping[str, Any], every: range) -> Broker:
-    """A broker of the twin."""
+    """A broker of the twin as the model's; `every` are the bundles."""
     stale, lookups, unloads = [tuple([at[name][k] for k in every]) for name in ("stale", "lookups", "unloads")]
     return Broker(
         at["up"],
@@ -324,7 +324,7 @@ def broker_of(at: Mapping[str, Any], every: range) -> Broker:
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin."""
+    """The state of the twin's variables."""
     every = range(cfg.bundles)
     return State(
         variables["leader"],

@@ -65,19 +65,19 @@ def lists_near(sizes: tuple[int, ...], start: int) -> Lists:
 
 @lru_cache(maxsize=4096)
 def lists_with(sizes: tuple[int, ...], start: int, pending: tuple[PositionAck, ...]) -> Lists:
-    """Returns lists near an entry, and more often the rest of entries that are pending in part."""
+    """Returns lists near an entry, and more often acks of the messages that partly pending entries have left."""
     rests = [(AckArgument(n, 2 ** sizes[n % len(sizes)] - 1 & ~(ack_set or 0)),) for n, ack_set in pending]
     return (*lists_near(sizes, start), *rests * 8)
 
 
 def lists(cfg: Config, s: State) -> Lists:
-    """Returns lists near the mark-delete position, and the rest of entries that are pending in part."""
+    """Returns lists near the mark-delete position, and acks of the messages that partly pending entries have left."""
     pending = tuple([ack for each in s.individual_acks for ack in each.acks if ack.ack_set])
     return lists_with(cfg.batch_sizes, max(s.cursor.first_unacked - 1, 0), pending)
 
 
 def txns(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns four transactions, and more often the first and last with pending individual acks."""
+    """Returns four transactions, and the first and last with pending individual acks."""
     last = int(LARGE)  # another object each time, as a number from a file is
     pending = s.individual_acks
     return (1, 2, 3, last, pending[0].txn, pending[0].txn, pending[-1].txn) if pending else (1, 2, 3, last)
@@ -85,7 +85,7 @@ def txns(cfg: Config, s: State) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def near(start: int) -> tuple[int, ...]:
-    """Returns a few entries in order."""
+    """Returns the numbers of `_NEAR` entries from `start` on."""
     return tuple(range(start, start + _NEAR))
 
 
@@ -117,7 +117,7 @@ def batch_ends(cfg: Config, s: State) -> tuple[int | None, ...]:
 
 
 def last_entries(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns entries near the mark-delete position, and seldom one far from it."""
+    """Returns the entries near the mark-delete position, four times, and one far behind them."""
     near = entries(cfg, s)
     return (*near * 4, near[-1] + 256)
 

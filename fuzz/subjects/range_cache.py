@@ -1,4 +1,4 @@
-"""How the range caches are driven."""
+"""How to drive the range caches."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
-    """Thresholds around now - TTL, now, and the future, where a pass visits an entry twice."""
+    """Thresholds around now - TTL, now, and one in the future, with which a pass visits a requeued entry again."""
     edge = s.now_ns - cfg.ttl_ns
     return edge, edge + 1, edge - 1, s.now_ns, s.now_ns + 1
 
 
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
-    """Amounts that are rejected, small amounts, and amounts around the total size."""
+    """Numbers of bytes: small ones, those around the total size and its half, and two that are rejected."""
     total = sum(s.sizes)
     return 1, 10, 11, total, total + 1, total // 2, 0, -1
 
@@ -79,19 +79,19 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def slots(s: State) -> int:
-    """Slots of the queue and the stash, DETACHED wrappers included."""
+    """The number of slots of the queue and the stash, with DETACHED wrappers."""
     return len(s.queue) + len(s.stash)
 
 
 def open_copies_count(s: State) -> int:
-    """Number of open copies."""
+    """The number of open copies."""
     return sum([len(e.copies) for e in s.queue + s.stash if e is not None]) + sum(
         [len(g.copies) for g in s.orphaned_copies]
     )
 
 
 def age(s: State) -> int:
-    """Age of the oldest entry since its insertion or last requeue."""
+    """The largest time since the insertion or last requeue of an entry."""
     return max([s.now_ns - e.timestamp_ns for e in s.queue + s.stash if e is not None], default=0)
 
 
@@ -237,7 +237,7 @@ NIGHTLY = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """The model's state of a state of the twin, which counts copies instead of numbering them."""
+    """The state of the twin's variables. The twin counts copies; here they get numbers."""
     following = 1
 
     def numbered(copies: int) -> tuple[int, ...]:
@@ -292,18 +292,21 @@ def with_bytes(s: State, e: Entry) -> tuple[int, ...]:
 
 
 def copy_number_beyond_next(_cfg: Config, s: State) -> State | None:
-    """The largest number of an open copy is the next to be given."""
+    """The next copy number is that of an open copy."""
     copies = [c for h in (*s.queue, *s.stash, *s.orphaned_copies) if h is not None for c in h.copies]
     return s._replace(next_copy=max(copies)) if copies else None
 
 
 def copy_numbers_restart(_cfg: Config, s: State) -> State | None:
-    """Numbers of open copies are given again."""
+    """The next copy number is 0, although copies are open."""
     return s._replace(next_copy=0) if open_copies_count(s) else None
 
 
 def changes_nothing(cfg: Config, action: str, outcome: Any) -> bool:
-    """Whether an action with this outcome changes nothing. A removed entry whose bytes stay counted is no outcome."""
+    """Whether an action with this plain outcome changes no state.
+
+    With `released_value_stays_counted`, a removal may have removed an entry that its outcome does not count.
+    """
     if action in ("remove_range", "invalidate_ledger", "clear"):
         return outcome == {"entries": 0, "bytes": 0} and not cfg.released_value_stays_counted
     return action == "exists" or (action == "mark_read" and outcome is None)

@@ -1,4 +1,4 @@
-"""Drives the transaction log: few concurrent transactions, so that they share batches and most of them end."""
+"""How to drive the transaction log: with few concurrent transactions, so that they share batches and most end."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from model.txn_log.state import Config, State
 
 # ---- domains and coverage -----------------------------------------------------------------------------
 
-#: How many ongoing transactions are driven.
+#: The number of ongoing transactions to which actions apply.
 _DRIVEN = 4
 
 
 def transactions(cfg: Config, s: State) -> tuple[int, ...]:
-    """The first ongoing transactions, more often; the last assigned id; the next id."""
+    """The ids of the first ongoing transactions, three times; the last assigned id; the next id."""
     ongoing = tuple([t.id for t in s.txns[:_DRIVEN]])
     return ongoing * 3 + (max(s.last_id, 0), s.last_id + 1)
 
 
 def situation(cfg: Config, s: State) -> str:
-    """The situation on which the weights of the next action depend."""
+    """The status unless ready; whether the ledger is fenced; whether there are no, few or many transactions."""
     if s.status != "ready":
         return s.status
     if s.ledger == "fenced":
@@ -57,27 +57,27 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def entries(s: State) -> int:
-    """Entries in the log."""
+    """The number of entries in the log."""
     return len(s.log)
 
 
 def ledgers(s: State) -> int:
-    """Ledgers in the log."""
+    """The number of ledgers of the log."""
     return len(s.ledgers)
 
 
 def ids(s: State) -> int:
-    """Assigned ids, from the first known one."""
+    """The number of assigned ids, from the first known one on."""
     return s.last_id + 1
 
 
 def in_flight(s: State) -> int:
-    """Entries in flight."""
+    """The number of entries in flight."""
     return len(s.in_flight)
 
 
 def late(s: State) -> int:
-    """Time since the earliest known start."""
+    """The time since the earliest known start of a transaction."""
     return s.now_ms
 
 
@@ -277,7 +277,7 @@ NIGHTLY = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin: entries are numbered from the first one."""
+    """The state of the twin's variables. The twin numbers entries from the first one of the log."""
     found: State = as_model(State, variables, first_entry=0)
     return found
 
@@ -298,7 +298,7 @@ def deleted_entry_is_beyond_log(_cfg: Config, s: State) -> State:
 
 
 def ack_set_is_empty(_cfg: Config, s: State) -> State | None:
-    """An entry without remaining records is not deleted."""
+    """An ack set is empty: its entry should be deleted."""
     if not s.acks.partial:
         return None
     first = s.acks.partial[0]

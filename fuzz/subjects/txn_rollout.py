@@ -1,4 +1,4 @@
-"""Drives upgrades and downgrades of brokers whose transaction logs hold batches."""
+"""How to drive upgrades and downgrades of brokers whose transaction logs have batches."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def entries(s: State) -> int:
-    """Undeleted entries of the store that has most."""
+    """The number of undeleted entries of the store that has most."""
     return max(sum([len(ledger.entries) for ledger in store.ledgers]) for store in s.stores)
 
 
 def ledgers(s: State) -> int:
-    """Ledgers of the store that has most."""
+    """The number of ledgers of the store that has most."""
     return max(len(store.ledgers) for store in s.stores)
 
 
@@ -137,7 +137,7 @@ STORES = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin: brokers and stores count from 1, ledgers are renumbered."""
+    """The state of the twin's variables. The twin numbers brokers and stores from 1; its ledgers get new numbers."""
     cluster = tuple([Broker(each["new"], each["flag"]) for each in variables["cluster"]])
     logs = []
     for each in variables["logs"]:
@@ -155,7 +155,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
 
 def with_first(s: State, **changes: Any) -> State:
-    """The state with the first store changed."""
+    """The state with changed fields of the first store."""
     return s._replace(stores=(s.stores[0]._replace(**changes), *s.stores[1:]))
 
 

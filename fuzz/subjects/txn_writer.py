@@ -1,4 +1,4 @@
-"""Drives the buffered writer of a transaction log."""
+"""How to drive the buffered writer of a transaction log."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from invariants import txn_writer as invariants
 from model.txn_writer.machine import txn_writer
 from model.txn_writer.state import Buffered, Config, Record, State, Task, Write, is_batching
 
-#: Mostly serialisable records, and each kind of serialisation failure.
+#: Where the serialisation of a record fails: mostly nowhere; each kind of failure.
 FAILURES = ("nothing",) * 12 + ("size", "single", "single", "batch")
 
 
 def sizes(cfg: Config, s: State) -> tuple[int, ...]:
-    """Zero, a few bytes, sizes around the remaining space and around max size."""
+    """Zero, one byte, parts of the size limit, sizes around the remaining space, and sizes around the limit."""
     left, most = cfg.max_bytes - s.size, cfg.max_bytes
     if most == 1000 and left > 500:
-        return 0, 1  # so that many records come together before there are enough bytes
+        return 0, 1  # so that many records are buffered before the size limit is reached
     found = (0, 1, most // 3, most // 3, most // 2, left - 1, left, left + 1, most - 1, most, most + 3)
     return tuple([size for size in found if size >= 0])
 
 
 def spans(cfg: Config, s: State) -> tuple[int, ...]:
-    """Zero, short spans, spans around the timer's deadline, and several periods."""
+    """Zero, short spans of time, spans around the timer's deadline, and several periods of the timer."""
     if s.timer is None:
         return (0, 1, cfg.max_delay_ms)
     left = s.timer - s.now
@@ -40,7 +40,7 @@ def longest_span(cfg: Config) -> int:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """The situation on which the weights of the next action depend."""
+    """Whether the writer is closed, tasks are queued, writes are in flight, or none of these."""
     if s.status == "closed":
         return "closed"
     if s.tasks:
@@ -71,27 +71,27 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def records(s: State) -> int:
-    """Known records of a canonical state."""
+    """The number of known records of a canonical state."""
     return s.next_record - 1
 
 
 def tasks(s: State) -> int:
-    """Queued tasks."""
+    """The number of queued tasks."""
     return len(s.tasks)
 
 
 def ledgers(s: State) -> int:
-    """The ledger of the next entry."""
+    """The number of the ledger of the next entry."""
     return s.ledger
 
 
 def closers(s: State) -> int:
-    """Pending close futures."""
+    """The number of pending close futures."""
     return s.closers
 
 
 def age(s: State) -> int:
-    """Age of the oldest buffered record."""
+    """The age of the oldest buffered record."""
     return s.now - s.buffer[0].since if s.buffer else 0
 
 
@@ -180,7 +180,7 @@ NIGHTLY = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin, whose time is 0 and whose known records are numbered from 1."""
+    """The state of the twin's variables. In the twin the time is 0, and known records are numbered from 1."""
     tasks = tuple([read_task(each) for each in variables["tasks"]])
     in_flight = tuple([as_model(Write, w, number=i) for i, w in enumerate(variables["in_flight"], 1)])
     numbers = {"next_record": 0, "next_write": len(in_flight) + 1}
@@ -191,7 +191,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
 
 def read_task(task: Mapping[str, Any]) -> Task:
-    """A task of the twin."""
+    """A task of the twin as the model's."""
     return as_model(Record, task["record"]) if task["is"] == "record" else task["is"]  # type: ignore[no-any-return]
 
 
@@ -224,7 +224,7 @@ def record_in_flight_has_completed(_cfg: Config, s: State) -> State | None:
 
 
 def record_is_lost(_cfg: Config, s: State) -> State:
-    """A record with a pending callback is nowhere."""
+    """A record whose callback is pending is neither queued, nor buffered, nor in flight."""
     return s._replace(pending_callbacks=(*s.pending_callbacks, s.next_record), next_record=s.next_record + 1)
 
 
@@ -234,7 +234,7 @@ def closed_writer_has_buffer(_cfg: Config, s: State) -> State | None:
 
 
 def close_future_of_open_writer(_cfg: Config, s: State) -> State | None:
-    """A close future of an open writer is pending."""
+    """The close future of an open writer is pending."""
     return s._replace(closers=1) if s.status == "open" else None
 
 
