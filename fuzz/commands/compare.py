@@ -85,7 +85,7 @@ def run(options: Options, console: Console) -> CompareResult:
             runner,
             cells_per_round(spark),
             store,
-            lambda n: update(n, len(cells), "cells"),
+            lambda n: update(n, len(cells), f"{n:,} of {len(cells):,} cells"),
         )
         drawn = list[str]()
         if store is not None:

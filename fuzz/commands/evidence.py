@@ -100,7 +100,7 @@ def run(
             if write is not None:
                 known[key_of(defect)] = result_of(row)
                 write_into(write, table_of(all_defects(), known))
-            counter(update)(len(rows), len(chosen))
+            counter(update, "defects")(len(rows), len(chosen))
     if write is not None:
         write_into(write, table_of(all_defects(), known))
     return EvidenceResult(defects=rows, version=code_version())

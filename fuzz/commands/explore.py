@@ -103,7 +103,8 @@ def run(options: Options, console: Console) -> ExploreResult:
     names = SpaceNames(options.subject, options.scope, options.profile, options.mutant)
     space = names.build()
     with contextlib.ExitStack() as stack:
-        progress = counter(stack.enter_context(showing(console, f"exploring {options.subject} {options.scope}")))
+        update = stack.enter_context(showing(console, f"exploring {options.subject} {options.scope}"))
+        progress = counter(update, "states")
         if options.spark:
             spark = stack.enter_context(session("brokerproof explore", options.master))
             found = explore_on_spark(names, spark, 2 * slots(spark), progress)
@@ -112,7 +113,7 @@ def run(options: Options, console: Console) -> ExploreResult:
         findings = [each.finding for each in found.violations]
         covered = None
         if options.cover and found.graph is not None:
-            walked = cover(space, found.graph, progress)
+            walked = cover(space, found.graph, counter(update, "transitions"))
             covered = Covered(transitions=walked.transitions, runs=walked.runs, steps=walked.steps)
             known = {finding.signature for finding in findings}
             findings += [walked.finding] if walked.finding and walked.finding.signature not in known else []

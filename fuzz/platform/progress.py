@@ -30,6 +30,9 @@ def showing(console: Console, text: str) -> Iterator[Update]:
         yield update
 
 
-def counter(update: Update) -> Callable[[int, int], None]:
-    """Returns a function of (done, found) that moves a progress bar, for a search that finds its work as it goes on."""
-    return lambda done, found: update(done, found, f"{done:,} of {found:,}")
+def counter(update: Update, what: str) -> Callable[[int, int], None]:
+    """Returns a function of (done, found) that moves a progress bar, for a search that finds its work as it goes on.
+
+    `what` names the counted things, in the plural.
+    """
+    return lambda done, found: update(done, found, f"{done:,} of {found:,} {what}")
