@@ -74,9 +74,10 @@ class Dispatcher:
         return _refusal(self.step("flow", 0, consumer, permits))
 
     def redeliver(self, consumer: int, numbers: set[int | None]) -> str:
-        """A consumer asks for redelivery: of a Shared subscription of those of its pending entries, otherwise of all.
+        """A consumer of a Shared subscription asks for the redelivery of its pending entries with these numbers.
 
-        Without numbers it asks for all, too. A None among the numbers is an entry that does not exist.
+        Without numbers, and on other subscriptions, it asks for all its pending entries. None stands for an entry that
+        does not exist.
         """
         asking = next((each for each in self._sub.consumers if each.consumer == consumer), None)
         if asking is None or not numbers or not self.is_shared:

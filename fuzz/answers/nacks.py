@@ -83,7 +83,7 @@ def obeys_timing_law(delay_ms: int, calls: Sequence[Call], commands: Sequence[Co
 
 
 def _lags(s: State, node: _Node, commands: Sequence[Command], bound: int) -> list[int]:
-    """Nanoseconds by which the next run may be late, the last to be tried first."""
+    """Nanoseconds by which the next run may be late. The search tries the last one first."""
     if s.timer is None:
         return []
     shown = [command.at - s.timer for command in commands[node.commands : node.commands + 1]]

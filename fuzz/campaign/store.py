@@ -84,7 +84,10 @@ class LocalStore:
         path = self.root / folder
         if not path.is_dir():
             return {}
-        return {p.name: p.stat().st_size for p in sorted(path.iterdir()) if _is_visible(p.name)}
+        try:
+            return {p.name: p.stat().st_size for p in sorted(path.iterdir()) if _is_visible(p.name)}
+        except OSError as problem:
+            raise BadValue(f"{path} cannot be read: {problem.strerror}; choose another --out") from None
 
     def path(self, name: str) -> str:
         """As Store.path."""

@@ -151,9 +151,9 @@ class Subscription:
             consumer.pending.clear()
 
     def redeliver(self, consumer: Consumer, ids: list[Id]) -> None:
-        """Puts pending entries of a consumer into the replay queue: of a Shared subscription those with ids, else all.
+        """Puts pending entries of a consumer into the replay queue: on a Shared subscription those with these ids.
 
-        Without ids it is all, too.
+        Without ids, and on other subscriptions, all pending entries.
         """
         self._note("redeliver", consumer.session, ids)
         wanted = list(consumer.pending)

@@ -8,4 +8,5 @@ The functions of a module are
     measures     (state) -> a number that scopes bound
     twin         `from_tla` -> the model's state for the variables of the TLA+ twin
     corruptions  (config, state) -> the state with one thing wrong, which the docstring says; None if that does not
-                 fit the state"""
+                 fit the state
+"""

@@ -236,7 +236,7 @@ class Program:
         return {k: v for k, v in observation.items() if k in observes} or None
 
     def difference(self, expected: Any, reply: Reply) -> Difference | None:
-        """How a reply differs from the model's observation `expected`; None if it does not, or shows nothing of it."""
+        """How a reply differs from the model's observation in the fields that the program shows; None if not at all."""
         expected = self.seen(expected)
         if expected is None or agrees(expected, reply.observed):
             return None

@@ -2,11 +2,13 @@
 
 no statement is empty     a statement must fail if the program's results are unconstrained; a lemma, which mentions no
                           program, must fail without its premises
-no premise is impossible  the premises of each statement must be satisfiable on at least one path
-no premise is too narrow  the assumptions of each statement, which are its premises without the path conditions, must
-                          hold in a sampled reachable state; they count as holding if the solver cannot tell
+no premise is impossible  the premises of each statement must be satisfiable on at least one path; of a statement that
+                          is proved by contradiction, the assumptions
+no premise is too narrow  the assumptions of each statement must hold in a sampled reachable state; they count as
+                          holding if the solver cannot tell
 
-Statements with the same name count as one statement, on different paths.
+The assumptions of a statement are its premises without the path conditions. Statements with the same name count as one
+statement, on different paths.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class SeparateCounters(Queue):
 
 
 class Stash(Queue):
-    """The first draft of PIP-430: size passes move entries with expected reads to a list, the stash,."""
+    """The first draft of PIP-430: size passes move entries with expected reads to a list, the stash."""
 
     def __init__(self, cfg: RangeConfig) -> None:
         super().__init__(cfg)

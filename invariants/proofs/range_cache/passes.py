@@ -286,7 +286,7 @@ def field_at(seq: Seq, i: Any, field: str) -> Any:
 def in_order(first: str | None = None) -> Invariant:
     """Returns the invariant that the queue is ordered by timestamp, and no timestamp is later than now.
 
-    `first` is the name of the index from which on this holds; None: from the head on.
+    `first` is the name of the index from which on this holds; None: the whole queue.
     """
 
     def holds(n: Names, i: Any, j: Any) -> Any:

@@ -120,7 +120,7 @@ class Reader(Expressions):
         return [Path(w.names, w.when, "return", w.value) for w in paths]
 
     def loop(self, function: Callable[..., Any], which: int = 0) -> Loop:
-        """Returns a loop of a function: the one of index `which` among the statements of its body.
+        """Returns the loop of index `which` among the loops that are statements of the function's body.
 
         Raises UnsupportedError if there is none.
         """
