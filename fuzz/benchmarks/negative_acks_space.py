@@ -7,7 +7,7 @@ library's statistics count objects, tables and bitmaps. Rows:
     middle      the same where a bucket has between 4,096 and 50,000 entries
     rollover    the same with ledgers as large as `managedLedgerMinLedgerRolloverTimeMinutes` makes them
     sparse      1,000,000 nacks of some messages of a stream
-    few         100,000 nacks with so few entries per bucket that bitmaps lose
+    few         100,000 nacks with few entries per bucket, where bitmaps take more memory than a hash map
 
 Predictions of the bitmaps' size for a row with M nacks per bucket:
 
@@ -55,11 +55,11 @@ INITIAL_SLOTS, SLOT_BYTES, FILL_PERCENT, IDLE_PERCENT = 512, 32, 66, 15
 
 
 class Row(NamedTuple):
-    """A workload, and the proposal's measurement in bytes per entry if it has one."""
+    """A workload, and the proposal's measurement in bytes per entry, if there is one."""
 
     name: str
     rate: int  # messages per millisecond
-    bits: int
+    bits: int  # a bucket is 2**bits milliseconds long
     entries: int  # per ledger
     nacks: int = 1_000_000
     every: float = 1  # every n-th message is nacked; below one: at random, with this probability
@@ -279,7 +279,7 @@ def resident_bytes() -> int:
 
 @functools.cache
 def taken(structure: str, row: Row) -> dict[str, float]:
-    """Returns the measured bytes per entry of a structure. Raises BadValue where they cannot be measured."""
+    """Returns the measured bytes per entry of a structure, by kind. Raises BadValue where they cannot be measured."""
     root = str(Path(fuzz.benchmarks.__path__[0]).parents[1])
     paths = os.pathsep.join(each for each in (root, os.environ.get("PYTHONPATH")) if each)
     code = f"from fuzz.benchmarks.negative_acks_space import measure; measure({structure!r}, {row.name!r})"
@@ -297,7 +297,7 @@ def taken(structure: str, row: Row) -> dict[str, float]:
 
 
 def against(row: Row, baseline: Callable[[Row], float], kind: str = "allocated") -> Callable[[], Measured]:
-    """Compares the compressed buckets with a baseline, in bytes per entry."""
+    """Returns a comparison of the compressed buckets with a baseline, in bytes per entry."""
 
     def run() -> Measured:
         ours, other = taken("packed", row)[kind], baseline(row)
@@ -307,7 +307,7 @@ def against(row: Row, baseline: Callable[[Row], float], kind: str = "allocated")
 
 
 def prediction(row: Row, predict: Callable[[Row], float], kind: str) -> Callable[[], Measured]:
-    """Compares the measured structure of PIP-393 with a prediction; a ratio of 1 means that it is exact."""
+    """Returns a comparison of the measured structure of PIP-393 with a prediction, which is exact if the ratio is 1."""
 
     def run() -> Measured:
         here, predicted = taken("bitmaps", row)[kind], predict(row)
@@ -317,7 +317,7 @@ def prediction(row: Row, predict: Callable[[Row], float], kind: str) -> Callable
 
 
 def of_structure(structure: str, kind: str) -> Callable[[Row], float]:
-    """Returns the measured bytes per entry of another structure as a baseline."""
+    """Returns a baseline: the measured bytes per entry of a structure."""
     return lambda row: taken(structure, row)[kind]
 
 
@@ -332,7 +332,7 @@ def of_idle_hash_map(row: Row) -> float:
 
 
 def of_row(row: Row) -> list[Benchmark]:
-    """Returns all measurements of a row."""
+    """Returns all benchmarks of a row."""
     name, unit = f"negative_acks_space.{row.name}", "bytes per entry"
     found = []
     if row.measured is not None:
@@ -348,11 +348,22 @@ def of_row(row: Row) -> list[Benchmark]:
         Benchmark(f"{name}.{part}", unit, about, prediction(row, predict, kind))
         for part, about, predict, kind in predictions
     ]
+    with_runs = "the proposal's structure with run containers"
     parts: list[tuple[str, str, Callable[[Row], float], str]] = [
         ("bitmaps", "in memory, against the proposal's structure", of_structure("bitmaps", "allocated"), "allocated"),
-        ("optimized", "in memory, against it with run containers", of_structure("optimized", "allocated"), "allocated"),
-        ("serialized_optimized", "as bytes, against these", of_structure("optimized", "serialized"), "serialized"),
-        ("serialized", "as bytes, against its bitmaps", of_structure("bitmaps", "serialized"), "serialized"),
+        ("optimized", f"in memory, against {with_runs}", of_structure("optimized", "allocated"), "allocated"),
+        (
+            "serialized_optimized",
+            f"serialized, against {with_runs}",
+            of_structure("optimized", "serialized"),
+            "serialized",
+        ),
+        (
+            "serialized",
+            "serialized, against the proposal's structure",
+            of_structure("bitmaps", "serialized"),
+            "serialized",
+        ),
         ("resident", "resident, against the proposal's structure", of_structure("bitmaps", "resident"), "resident"),
         ("sets", "in memory, against dictionaries of sets", of_structure("sets", "allocated"), "allocated"),
         ("hash_map", "in memory, against the map before PIP-393, simulated", of_hash_map, "allocated"),
@@ -368,7 +379,7 @@ def of_row(row: Row) -> list[Benchmark]:
 
 benchmarks = [each for row in ROWS for each in of_row(row)]
 
-#: Rows in which bitmaps lose: the fewer entries a bucket has, the more their containers weigh.
+#: The rows `few`: the number of entries of a bucket, and the benchmark's name.
 _FEW = [(2.0**row.bits, f"negative_acks_space.{row.name}") for row in ROWS if row.name.startswith("few")]
 plots = (
     Plot(

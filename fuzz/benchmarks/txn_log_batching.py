@@ -53,7 +53,7 @@ TRANSACTIONS = 4_000
 
 
 class Log(NamedTuple):
-    """The log that a simulation wrote, and the latency of its requests."""
+    """The log that a simulation wrote, and the latency of the requests."""
 
     entries: tuple[bytes, ...]
     records: int
@@ -95,7 +95,7 @@ STEPS = 5
 
 
 class Client:
-    """Runs transactions one after the other."""
+    """A client, which runs transactions one after the other."""
 
     def __init__(self, number: int, transactions: int) -> None:
         self.number = number
@@ -191,7 +191,7 @@ class Simulation:
 
 @functools.cache
 def simulated(cfg: Config, concurrent: int, busy_us: int = 0) -> Log:
-    """The log that a simulation with that many concurrent transactions writes."""
+    """The log that a simulation with this number of concurrent transactions writes."""
     return Simulation(cfg, concurrent, TRANSACTIONS, busy_us=busy_us).run()
 
 
@@ -236,7 +236,7 @@ def replay_rate(log: Log) -> float:
 
 
 def reduction(concurrent: int, measure: Callable[[Log], float], busy_us: int = 0) -> Callable[[], Measured]:
-    """Measures a cost with batching on and off; the ratio is above 1 where batching lowers it."""
+    """Returns a measurement of a cost with batching on and off. The ratio is above 1 if batching lowers the cost."""
 
     def run() -> Measured:
         batched, baseline = [measure(simulated(cfg, concurrent, busy_us)) for cfg in (ON, OFF)]
@@ -246,7 +246,7 @@ def reduction(concurrent: int, measure: Callable[[Log], float], busy_us: int = 0
 
 
 def replay_speedup(concurrent: int) -> Callable[[], Measured]:
-    """Measures the replay rate with batching on and off."""
+    """Returns a measurement of the replay rate with batching on and off."""
 
     def run() -> Measured:
         on, off = simulated(ON, concurrent), simulated(OFF, concurrent)
@@ -257,7 +257,7 @@ def replay_speedup(concurrent: int) -> Callable[[], Measured]:
 
 
 def benchmarks_at(concurrent: int) -> list[Benchmark]:
-    """All benchmarks with that many concurrent transactions."""
+    """All benchmarks with this number of concurrent transactions."""
     name = f"txn_log_batching.{concurrent}"
     load = f"{concurrent:,} concurrent transactions" if concurrent > 1 else "one transaction at a time"
     return [

@@ -1,6 +1,7 @@
-"""Sequence charts: how the steps of a component are drawn.
+"""Sequence charts: how the steps of a component's traces are drawn.
 
-A module `fuzz/charts/<component>.py` has a `chart`. The report and `python -m fuzz.report.sequence` draw it.
+The `chart` of the module `fuzz/charts/<component>.py` says how. The report and `python -m fuzz.report.sequence` draw
+the traces.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from invariants.properties import Event
 class Chart:
     """The actors of a component's traces, and the sender and receiver of each action.
 
-    A role stands for an actor in one step, such as `peer`. If sender and receiver are one actor, the arrow is a loop.
+    A role, such as `peer`, names an actor of a step. If sender and receiver are one actor, the arrow is a loop.
     """
 
     #: (config, the trace's actions with arguments) -> the actors in the order of their lifelines, with their headings

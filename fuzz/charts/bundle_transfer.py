@@ -41,13 +41,13 @@ TEXTS = {
 
 
 def client_of(cfg: Config, topic: int, client: int) -> str:
-    """The actor of a client."""
+    """The name of a client as an actor."""
     kind = f"producer {client}" if client < cfg.producers else "consumer"
     return kind if cfg.topics == 1 else f"{kind} of topic {topic}"
 
 
 def actors(cfg: Config, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """The clients, the brokers with their parts in the first transfer, the bookies and the channel."""
+    """The actors, with headings: clients; brokers, with what they are in the first transfer; bookies; channel."""
     clients = cfg.producers + cfg.consumers
     found = {name: name for t in range(cfg.topics) for c in range(clients) for name in [client_of(cfg, t, c)]}
     moves = [args.get("dst", args.get("owner")) for _, args in calls if "dst" in args or "owner" in args]
@@ -59,7 +59,7 @@ def actors(cfg: Config, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[
 
 
 def roles(cfg: Config, s: State, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The actors of a step."""
+    """The actor of each role in a step."""
     found = {"channel": "channel", "store": "store"}
     if "broker" in arguments:
         found["broker"] = f"broker {arguments['broker']}"
@@ -72,13 +72,13 @@ def roles(cfg: Config, s: State, arguments: Mapping[str, Any]) -> dict[str, str]
 
 
 def record_text(r: Record) -> str:
-    """A record as its state, destination and source."""
+    """A record as text: its state, destination and source."""
     brokers = str(r.dst) if r.source is None else f"{r.dst}, {r.source}"
     return f"{r.state.capitalize()}({brokers}){', forced' if r.forced else ''}"
 
 
 def command_text(command: Command) -> str:
-    """A command of a broker to a client."""
+    """A command of a broker to a client as text."""
     if command.kind == "close":
         return "close, look up" if command.value is None else f"close, connect to {command.value}"
     return command.kind if command.value is None else f"{command.kind} {command.value}"

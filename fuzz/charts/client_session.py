@@ -30,20 +30,20 @@ ARROWS = {
 
 
 def actors(cfg: Config, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """The application, the handlers that take part, and the broker."""
+    """The actors of these calls, with headings: application, producer, consumer and broker, if they take part."""
     names = [action for action, _ in calls]
     roles = {role for action in names for role in ARROWS[action]} | {args.get("handler", "") for _, args in calls}
     return {name: name for name in ("application", "producer", "consumer", "broker") if name in roles}
 
 
 def roles(cfg: Config, s: State, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The actors of a step."""
+    """The actor of each role in a step."""
     found = {name: name for name in ("application", "producer", "consumer", "broker")}
     return found | ({"handler": arguments["handler"]} if "handler" in arguments else {})
 
 
 def reply_text(reply: Reply) -> str:
-    """A reply of the broker."""
+    """A reply of the broker as text."""
     if reply.kind in ("message", "corrupt"):
         return f"{'MESSAGE' if reply.kind == 'message' else 'corrupt MESSAGE'} {', '.join(map(str, reply.messages))}"
     if reply.kind == "close":

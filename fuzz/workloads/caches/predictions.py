@@ -57,7 +57,7 @@ class Prediction(msgspec.Struct, forbid_unknown_fields=True):
                 yield cell, None if self.right is None else cell._replace(policy=self.right, parameters=others)
 
     def figure(self, left: float, right: float | None) -> float:
-        """The predicted quantity: the measure of `left`, less that of `right`, or divided by it if it is at least 1."""
+        """The predicted quantity: `left`, `left` minus `right`, or, with `ratio`, `left` divided by max(`right`, 1)."""
         if right is None:
             return left
         return left / max(right, 1) if self.ratio else left - right

@@ -191,7 +191,10 @@ def takes_no_more() -> Answer:
 
 
 def _last_was_needed(run: Run) -> bool:
-    """Whether the pass would have continued without any one of the removed entries, so without the last."""
+    """Whether the pass would have freed fewer bytes than requested without the largest of the removed entries.
+
+    The claim, about the last one, implies this. A run does not show which one is the last.
+    """
     sizes = [0 if model.stays_counted(run.cfg, e) else e.bytes for e in run.gone()]
     return not sizes or run.removed.bytes - max(sizes) < run.limit
 
@@ -249,7 +252,7 @@ def visit_bound() -> Answer:
 
 
 def _sums_are_not_negative(proof: Proof) -> None:
-    """A sum over any part of a sequence of numbers of zero or more is not negative: by induction over its end."""
+    """Proves by induction over the end that a sum over a slice of a sequence is not negative, if no number is."""
     numbers = Seq.unknown(int, "numbers", {"it": lambda n: n})
     first, end = z3.Int("first"), z3.Int("end")
     item = numbers.at(end)
