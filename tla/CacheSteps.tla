@@ -1,55 +1,66 @@
 ----------------------------- MODULE CacheSteps -----------------------------
-(***************************************************************************)
-(* Range caches at the grain of their linearisation points: interleavings  *)
-(* of the steps of an insert, a removal, an eviction and a lookup.         *)
-(*                                                                         *)
-(* Source: PIP-430.  The twin of model/cache_steps/machine.py: the same    *)
-(* steps, the same names, the same settings, equal state counts.           *)
-(*                                                                         *)
-(*   insert    a pooled wrapper is filled under its lock and mapped; it is *)
-(*             offered to the queue; the cache adds its bytes and the      *)
-(*             lock is released; the total adds them; above the trigger,   *)
-(*             unless an eviction is in progress, a task is scheduled      *)
-(*   remove    per position: a wrapper is found; under its lock, if it     *)
-(*             still has the key, it is unmapped and marked as removed; at *)
-(*             the end its cache subtracts the bytes, then the total       *)
-(*   evict     one thread, one task at a time: the head of the queue is    *)
-(*             peeked; under its lock it is checked, unmapped, marked and  *)
-(*             subtracted; it is popped and recycled; at the end of the    *)
-(*             pass the freed bytes are subtracted from the total          *)
-(*   look up   a wrapper is found; its key is compared; `accessed` is set  *)
-(*             without the lock; its value is retained                     *)
-(*                                                                         *)
-(* A wrapper is a number.  Symmetry reduction: every step ends by          *)
-(* renumbering the wrappers, as the model's canonical form does.  Locks    *)
-(* are derived from the threads' program counters.  A step that the model  *)
-(* refuses is not enabled here.  The entry at position p has p + 1 bytes.  *)
-(*                                                                         *)
-(* Not modelled: outcomes, time, read counts, buffers.                     *)
-(***************************************************************************)
+(*****************************************************************************)
+(* Range caches and their removal queue with concurrent threads: the steps   *)
+(* of a put, a removal, an eviction and a lookup interleave.                 *)
+(*                                                                           *)
+(* Source: PIP-430.  Twin of model/cache_steps/machine.py: the same actions  *)
+(* and settings, equal states and steps.  Models RangeCache,                 *)
+(* RangeCacheRemovalQueue and RangeEntryCacheManagerImpl (master 2026-07).   *)
+(* Step grain: one access to a shared structure; the model's docstring lists *)
+(* the exceptions.                                                           *)
+(*                                                                           *)
+(*   insert    a pooled wrapper is filled under its lock and mapped; it is   *)
+(*             offered to the queue; the cache adds its bytes, and the lock  *)
+(*             is released; the total adds the bytes; above the trigger, if  *)
+(*             no eviction is in progress, an eviction task is scheduled     *)
+(*   remove    per position: a wrapper is found; under its lock, if it still *)
+(*             has the key, it is unmapped and marked as removed; at the end *)
+(*             the cache subtracts the removed bytes, then the total         *)
+(*   evict     one thread, one task at a time: the head of the queue is      *)
+(*             peeked and tested under its lock; to remove its entry, it is  *)
+(*             unmapped, marked as removed and subtracted; then it is popped *)
+(*             and recycled; at the end of the pass the total subtracts the  *)
+(*             freed bytes                                                   *)
+(*   look up   a wrapper is found; its key is compared; `accessed` is set    *)
+(*             without the lock; its value is retained                       *)
+(*                                                                           *)
+(* A wrapper is identified by a number.  A key is the number of a position   *)
+(* among those of all caches; the entry at position p of a cache has p + 1   *)
+(* bytes.  Every step ends by renumbering the wrappers (symmetry reduction), *)
+(* as the model's canonical form does.  Locks are derived from the program   *)
+(* counters `at` of the threads.  A step that the model refuses is not       *)
+(* enabled.                                                                  *)
+(*                                                                           *)
+(* Not modelled: return values, time (any entry may be expired), expected    *)
+(* read counts, buffers and reference counts.                                *)
+(*****************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets, TLC
 
 CONSTANTS
   None,
-  \* Numbers of caches, positions, wrappers and threads, and broker settings.
+  \* Numbers of caches, positions, wrappers and threads, and broker settings.  Config in model/cache_steps/threads.py
+  \* explains them, and the rules.
   caches, positions, pool, inserters, removers, readers, trigger_bytes, target_bytes,
   extend_ttl_of_recently_accessed,
-  \* Rules: the value of the reference, or a bug of a version.
+  \* Rules on which versions differ.
   published_first, put_is_atomic, clears_in_bulk, removal_reports, removal_rechecks_key, eviction_unmaps,
   retaining_checks_position, recycling_clears_accessed, late_trigger, periodic_task_overwrites_future,
   released_value_stays_counted, removal_passes_released_values,
-  \* The values of the steps' arguments; steps range over all threads and wrappers.
+  \* The values of the actions' arguments; the numbers of threads and wrappers are not bounded further.
   cache, position, last, expired
 
 VARIABLES
   mapped,     \* the wrapper at each key
   queue,      \* the removal queue: wrappers, head first
-  wrappers,   \* key, `accessed`, whether the value is deallocated, whether the wrapper is in the pool
+  wrappers,   \* of each wrapper: key, `accessed`, whether its value is deallocated, whether it is in the pool
   sizes,      \* of each cache (RangeCache.size)
   total,      \* of all caches (RangeEntryCacheManagerImpl.currentSize)
   eviction_in_progress,  \* evictionInProgress is not null: an eviction task is scheduled or runs
-  scheduled,  \* number of scheduled eviction tasks
-  inserts, removals, eviction, lookups  \* the threads: program counters and local variables
+  scheduled,  \* number of eviction tasks that the evicting thread has not begun
+  inserts,    \* of each inserting thread: program counter and local variables
+  removals,   \* of each removing thread
+  eviction,   \* of the evicting thread
+  lookups     \* of each thread that looks up
 
 vars == <<mapped, queue, wrappers, sizes, total, eviction_in_progress, scheduled, inserts, removals, eviction, lookups>>
 
@@ -89,8 +100,8 @@ Contents == [mapped |-> mapped, queue |-> queue, wrappers |-> wrappers, sizes |-
              eviction_in_progress |-> eviction_in_progress, scheduled |-> scheduled, inserts |-> inserts,
              removals |-> removals, eviction |-> eviction, lookups |-> lookups]
 
-\* The wrappers, and None, in the order of queue, map and threads.
-Met(c) == c.queue \o [k \in 1..caches * positions |-> c.mapped[k - 1]]
+\* The references to wrappers, in the order of queue, map and threads; None if a key or a thread has no wrapper.
+References(c) == c.queue \o [k \in 1..caches * positions |-> c.mapped[k - 1]]
                   \o [i \in 1..inserters |-> c.inserts[i - 1].wrapper]
                   \o [r \in 1..removers |-> c.removals[r - 1].wrapper]
                   \o <<c.eviction.wrapper>>
@@ -98,16 +109,20 @@ Met(c) == c.queue \o [k \in 1..caches * positions |-> c.mapped[k - 1]]
 
 Bit(truth) == IF truth THEN 1 ELSE 0
 
-\* The fields of a wrapper as a number: unreferenced wrappers come last, in this order.
-Carried(w) == 8 * (IF w.key = None THEN 0 ELSE w.key + 1) + 4 * Bit(w.accessed) + 2 * Bit(w.released) + Bit(w.pooled)
+\* The fields of a wrapper as a number, by which unreferenced wrappers are ordered.
+FieldsAsNumber(w) ==
+  8 * (IF w.key = None THEN 0 ELSE w.key + 1) + 4 * Bit(w.accessed) + 2 * Bit(w.released) + Bit(w.pooled)
 
-\* The first index of a wrapper in `met`, or a number above all indices if it is not in it; its new number.
-Place(c, met, w) == LET at == {n \in DOMAIN met : met[n] = w}
-                    IN IF at = {} THEN Len(met) + 1 + Carried(c.wrappers[w]) ELSE CHOOSE n \in at : \A m \in at : n <= m
-Number(place, w) == Cardinality({v \in Wrappers : place[v] < place[w] \/ (place[v] = place[w] /\ v < w)})
+\* The first index of a wrapper in the references, or a number above all indices if the wrapper is unreferenced.
+RankOf(c, references, w) == LET at == {n \in DOMAIN references : references[n] = w}
+                            IN IF at = {} THEN Len(references) + 1 + FieldsAsNumber(c.wrappers[w])
+                               ELSE CHOOSE n \in at : \A m \in at : n <= m
 
-\* The state with renumbered wrappers.
-Numbered(c, number) ==
+\* The number of a wrapper in the canonical state: wrappers are ordered by rank, then by their old numbers.
+NewNumber(rank, w) == Cardinality({v \in Wrappers : rank[v] < rank[w] \/ (rank[v] = rank[w] /\ v < w)})
+
+\* The state with wrapper w renumbered to number[w].
+Renumbered(c, number) ==
   LET N(w) == IF w = None THEN None ELSE number[w]
   IN IF \A w \in Wrappers : number[w] = w THEN c
      ELSE [c EXCEPT !.mapped = [k \in Keys |-> N(@[k])],
@@ -118,13 +133,14 @@ Numbered(c, number) ==
                     !.eviction.wrapper = N(@),
                     !.lookups = [l \in Readers |-> [@[l] EXCEPT !.wrapper = N(@)]]]
 
-\* The next state, with renumbered wrappers.  The quantifiers name values that TLC shall compute only once.
+\* Makes these contents the next state, with renumbered wrappers.  Each quantifier over a single value makes TLC
+\* evaluate that value only once.
 Become(contents) ==
   \E c \in {TLCEval(contents)} :
-  \E met \in {TLCEval(Met(c))} :
-  \E place \in {TLCEval([w \in Wrappers |-> Place(c, met, w)])} :
-  \E number \in {TLCEval([w \in Wrappers |-> Number(place, w)])} :
-  \E d \in {TLCEval(Numbered(c, number))} :
+  \E references \in {TLCEval(References(c))} :
+  \E rank \in {TLCEval([w \in Wrappers |-> RankOf(c, references, w)])} :
+  \E number \in {TLCEval([w \in Wrappers |-> NewNumber(rank, w)])} :
+  \E d \in {TLCEval(Renumbered(c, number))} :
      /\ mapped' = d.mapped
      /\ queue' = d.queue
      /\ wrappers' = d.wrappers
@@ -140,8 +156,9 @@ Become(contents) ==
 -----------------------------------------------------------------------------
 (* Locks, and changes of a wrapper. *)
 
-\* An insert holds the lock of its wrapper; a removal holds it after `take`; an eviction after the result REMOVE, or,
-\* if `eviction_unmaps` is "mapped", after it has found the wrapper that is mapped at the position.
+\* An insert holds the lock of its wrapper.  A removal holds it after Take.  An eviction holds it from the result REMOVE
+\* until the bytes are subtracted; if `eviction_unmaps` is "mapped", it holds instead the lock of the wrapper that is
+\* mapped at the position, after UnmapEvicted.
 InsertLocks(w) == \E i \in Inserters : inserts[i].wrapper = w
 RemovalLocks(w) == \E r \in Removers : removals[r].wrapper = w /\ removals[r].at # "take"
 EvictionLocks(w) == /\ eviction.wrapper = w
@@ -149,23 +166,25 @@ EvictionLocks(w) == /\ eviction.wrapper = w
                        \/ eviction.at = "unmap" /\ eviction_unmaps = "checked"
 Locked(w) == InsertLocks(w) \/ RemovalLocks(w) \/ EvictionLocks(w)
 
-\* A recycled wrapper; and the wrapper of a removed entry, which keeps `accessed`.
+\* RangeCacheEntryWrapper.recycle resets every field; markRemoved keeps `accessed`.
 Recycled(w) == IF recycling_clears_accessed THEN Free ELSE [Free EXCEPT !.accessed = w.accessed]
 MarkedRemoved(w) == [w EXCEPT !.key = None, !.released = FALSE]
 
 \* The map without this wrapper at the key; another wrapper at the key stays.
 Unmapped(k, w) == IF mapped[k] = w THEN [mapped EXCEPT ![k] = None] ELSE mapped
 
-\* Whether clearing a wrapper throws, and nothing is counted, because its value is deallocated.
+\* Whether a wrapper is not marked as removed, and its bytes stay in the size, because its value is deallocated.
 StaysCounted(w) == wrappers[w].released /\ released_value_stays_counted
 
 -----------------------------------------------------------------------------
 (* Inserting. *)
 
+\* RangeCache.put: fills a pooled wrapper under its lock and maps it.  If the position is taken, the wrapper returns to
+\* the pool.
 AfterInsert(i, k, w) ==
   LET filled == [Contents EXCEPT !.wrappers[w] = [Free EXCEPT !.key = k, !.accessed = @ \/ wrappers[w].accessed,
                                                               !.pooled = FALSE]]
-      at(place) == [at |-> place, wrapper |-> w, key |-> k]
+      at(step) == [at |-> step, wrapper |-> w, key |-> k]
   IN IF published_first = "map" /\ mapped[k] # None THEN [Contents EXCEPT !.wrappers[w] = Recycled(@)]
      ELSE IF published_first = "queue" THEN [filled EXCEPT !.queue = Append(@, w), !.inserts[i] = at("put")]
      ELSE IF put_is_atomic THEN [filled EXCEPT !.mapped[k] = w, !.inserts[i] = at("offer")]
@@ -175,9 +194,9 @@ CanInsert(i, w) == inserts[i].at = "idle" /\ wrappers[w].pooled /\ ~Locked(w)
 Insert == \E i \in Inserters, c \in cache, p \in position, w \in Wrappers :
             CanInsert(i, w) /\ Become(AfterInsert(i, Key(c, p), w))
 
-\* The wrapper is offered to the queue.  With `published_first` "queue", the wrapper is mapped here, after it was
-\* queued; if the position is taken, its slot stays in the queue.  Without `put_is_atomic`, it is mapped here after an
-\* earlier test of the map; if the position has been taken since, the insert continues.
+\* The mapped wrapper is offered to the queue.  With `published_first` "queue", Insert has queued the wrapper, and it is
+\* mapped here; if the position is taken, its slot stays in the queue.  Without `put_is_atomic`, Insert has only tested
+\* the map, and the wrapper is mapped here; if the position has been taken since, the insert continues.
 AfterPublish(i) ==
   LET w == inserts[i].wrapper
       k == inserts[i].key
@@ -189,12 +208,14 @@ AfterPublish(i) ==
 
 Publish == \E i \in Inserters : inserts[i].at \in {"put", "offer"} /\ Become(AfterPublish(i))
 
+\* The cache adds the bytes to its size, and the lock of the wrapper is released.
 AfterCountInCache(i) ==
   [Contents EXCEPT !.sizes[CacheOf(inserts[i].key)] = @ + BytesOf(inserts[i].key),
                    !.inserts[i].at = "total", !.inserts[i].wrapper = None]
 
 CountInCache == \E i \in Inserters : inserts[i].at = "count" /\ Become(AfterCountInCache(i))
 
+\* entryAdded: the total adds the bytes.
 AfterCountInTotal(i) ==
   LET now == total + BytesOf(inserts[i].key)
   IN [Contents EXCEPT !.total = now,
@@ -203,6 +224,8 @@ AfterCountInTotal(i) ==
 
 CountInTotal == \E i \in Inserters : inserts[i].at = "total" /\ Become(AfterCountInTotal(i))
 
+\* triggerEvictionWhenNeeded: sets evictionInProgress and schedules a task.  If another thread has set it since this one
+\* read it, this thread does nothing; with `late_trigger` "erases" it sets it to null, and reads it again at "retry".
 AfterSchedule(i) ==
   IF inserts[i].at = "retry"
   THEN [Contents EXCEPT !.inserts[i] = IF eviction_in_progress THEN NoInsert ELSE [@ EXCEPT !.at = "schedule"]]
@@ -216,6 +239,7 @@ Schedule == \E i \in Inserters : inserts[i].at \in {"schedule", "retry"} /\ Beco
 -----------------------------------------------------------------------------
 (* Removing by position. *)
 
+\* removeRange of the positions of cache c up to p.
 AfterRemove(r, c, p) ==
   [Contents EXCEPT !.removals[r] =
      [NoRemoval EXCEPT !.at = "find", !.key = Key(c, 0), !.last = Key(c, p),
@@ -223,7 +247,7 @@ AfterRemove(r, c, p) ==
 
 Remove == \E r \in Removers, c \in cache, p \in last : removals[r].at = "idle" /\ Become(AfterRemove(r, c, p))
 
-\* Finds the next mapped position of the range; if there is none, the removed bytes are to be subtracted.
+\* Finds the next mapped position of the range.  If there is none, the next step subtracts the removed bytes, if any.
 AfterFindNext(r) ==
   LET at == removals[r]
       ahead == {k \in at.key..at.last : mapped[k] # None}
@@ -235,6 +259,7 @@ AfterFindNext(r) ==
 
 FindNext == \E r \in Removers : removals[r].at = "find" /\ Become(AfterFindNext(r))
 
+\* Locks the wrapper; unlocks it at once if its key has changed.
 AfterTake(r) ==
   LET at == removals[r]
       w == wrappers[at.wrapper]
@@ -251,6 +276,7 @@ AfterUnmap(r) ==
 
 Unmap == \E r \in Removers : removals[r].at = "unmap" /\ Become(AfterUnmap(r))
 
+\* markRemoved: marks the wrapper as removed and unlocks it; its slot stays in the queue.
 AfterMarkRemoved(r) ==
   LET at == removals[r]
       w == at.wrapper
@@ -262,6 +288,7 @@ AfterMarkRemoved(r) ==
 
 MarkRemoved == \E r \in Removers : removals[r].at = "mark_removed" /\ Become(AfterMarkRemoved(r))
 
+\* The cache subtracts the removed bytes from its size.
 AfterSubtract(r) ==
   LET at == removals[r]
       c == CacheOf(at.last)
@@ -273,6 +300,7 @@ AfterSubtract(r) ==
 
 Subtract == \E r \in Removers : removals[r].at = "subtract" /\ Become(AfterSubtract(r))
 
+\* entriesRemoved: the total subtracts the removed bytes.
 AfterReport(r) == [Contents EXCEPT !.total = @ - removals[r].removed, !.removals[r] = NoRemoval]
 
 Report == \E r \in Removers : removals[r].at = "report" /\ Become(AfterReport(r))
@@ -282,20 +310,24 @@ Report == \E r \in Removers : removals[r].at = "report" /\ Become(AfterReport(r)
 
 Evicting(at) == [Contents EXCEPT !.eviction.at = at]
 
+\* The thread begins a scheduled task.
 BeginEviction == /\ eviction.at = "idle" /\ scheduled > 0
                  /\ Become([Evicting("measure") EXCEPT !.scheduled = @ - 1])
 
+\* doCacheEviction begins: a time pass, then the size check.
 BeginPeriodicEviction ==
   /\ eviction.at = "idle"
   /\ Become([Contents EXCEPT !.eviction_in_progress = @ \/ periodic_task_overwrites_future,
                              !.eviction = [NoEviction EXCEPT !.at = "peek", !.periodic = TRUE, !.goal = None]])
 
+\* doEvictToWatermarkWhenOverThreshold: the bytes that the size pass must free; 0 at or below the trigger.
 Measure ==
   LET goal == IF total > trigger_bytes THEN Max(total - target_bytes, 0) ELSE 0
   IN /\ eviction.at = "measure"
      /\ Become([Evicting(IF goal > 0 THEN "peek" ELSE "end") EXCEPT !.eviction.goal = goal])
 
-\* The end of a pass: the report if the pass freed bytes; after a time pass, the check of the total.
+\* The end of a pass.  If the pass freed bytes, it reports them.  Then a time pass is followed by the size check, and a
+\* size pass ends the task.
 PassOver == IF eviction.freed # 0 THEN [Evicting("report") EXCEPT !.eviction.wrapper = None]
             ELSE [Evicting(IF eviction.goal = None THEN "measure" ELSE "end") EXCEPT !.eviction.wrapper = None,
                                                                                    !.eviction.goal = 0]
@@ -303,7 +335,7 @@ PassOver == IF eviction.freed # 0 THEN [Evicting("report") EXCEPT !.eviction.wra
 Peek == /\ eviction.at = "peek"
         /\ Become(IF queue = <<>> THEN PassOver ELSE [Evicting("visit") EXCEPT !.eviction.wrapper = Head(queue)])
 
-\* The result for the head, under its lock, in this order: MISSING, STOP, REQUEUE, REMOVE.
+\* The test of the head under its lock.  The cases are, in this order, MISSING, STOP, REQUEUE and REMOVE.
 AfterVisit(stops) ==
   LET w == eviction.wrapper
   IN IF wrappers[w].key = None THEN Evicting("pop")
@@ -320,6 +352,7 @@ VisitForTime == CanVisit /\ eviction.goal = None /\ \E e \in expired : Become(Af
 Requeue == /\ eviction.at = "requeue"
            /\ Become([Evicting("peek") EXCEPT !.queue = Append(Tail(@), eviction.wrapper), !.eviction.wrapper = None])
 
+\* Unmaps the wrapper under its lock; with `eviction_unmaps` "mapped", whichever wrapper is mapped at the position.
 UnmapEvicted ==
   LET k == eviction.key
       first == mapped[k]
@@ -348,12 +381,15 @@ AfterRecycle == [Evicting("peek") EXCEPT !.wrappers[eviction.wrapper] = Recycled
 
 Recycle == eviction.at = "recycle" /\ Become(AfterRecycle)
 
+\* entriesRemoved: the total subtracts the freed bytes.
 ReportEvicted ==
   /\ eviction.at = "report"
   /\ Become([Evicting(IF eviction.goal = None THEN "measure" ELSE "end") EXCEPT !.total = @ - eviction.freed,
                                                                                 !.eviction.goal = 0,
                                                                                 !.eviction.freed = 0])
 
+\* The task ends and sets evictionInProgress to null; the periodic task leaves it as it is, unless it has overwritten
+\* it.
 EndEviction ==
   /\ eviction.at = "end"
   /\ Become([Contents EXCEPT !.eviction_in_progress = @ /\ eviction.periodic /\ ~periodic_task_overwrites_future,
@@ -377,8 +413,8 @@ AfterSetAccessed(l) == [Contents EXCEPT !.wrappers[lookups[l].wrapper].accessed 
 
 SetAccessed == \E l \in Readers : lookups[l].at = "set_accessed" /\ Become(AfterSetAccessed(l))
 
-\* Retains the value, and returns its key if it is not deallocated and has the requested position.
-Given(l) == LET w == wrappers[lookups[l].wrapper]
+\* The key of the value that a lookup returns; None if the value is deallocated or has another position.
+RetainedKey(l) == LET w == wrappers[lookups[l].wrapper]
             IN IF ~w.released /\ (w.key = lookups[l].key \/ ~retaining_checks_position) THEN w.key ELSE None
 AfterRetain(l) == [Contents EXCEPT !.lookups[l] = NoLookup]
 
@@ -386,10 +422,11 @@ Retain == \E l \in Readers : lookups[l].at = "retain" /\ Become(AfterRetain(l))
 
 AfterOverRelease(k) == [Contents EXCEPT !.wrappers[mapped[k]].released = TRUE]
 
+\* One release too many deallocates the value of a cached entry.
 OverRelease == \E c \in cache, p \in position : LET k == Key(c, p) IN mapped[k] # None /\ Become(AfterOverRelease(k))
 
 -----------------------------------------------------------------------------
-(* Bounds of a scope, which make the number of states finite. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
 \* The number of threads that are not idle.
 Busy == Cardinality({i \in Inserters : inserts[i].at # "idle"})
@@ -397,7 +434,7 @@ Busy == Cardinality({i \in Inserters : inserts[i].at # "idle"})
         + Cardinality({l \in Readers : lookups[l].at # "idle"}) + Bit(eviction.at # "idle")
 BusyAtMost(n) == Busy <= n
 
-\* The absolute values of all counts of bytes.
+\* The absolute values of sizes, total, and freed and removed bytes.
 BytesAtMost(n) == /\ total \in -n..n
                   /\ eviction.freed <= n
                   /\ \A c \in DOMAIN sizes : sizes[c] \in -n..n

@@ -1,52 +1,63 @@
 ----------------------------- MODULE RangeCache -----------------------------
-(***************************************************************************)
-(* Range caches with one removal queue: when a broker evicts cached        *)
-(* entries.                                                                *)
-(*                                                                         *)
-(* Source: PIP-430.  This is the twin of model/range_cache.py: the same    *)
-(* actions under the same names, the same settings, equal state counts.    *)
-(* A state is a canonical state of the model:                              *)
-(*                                                                         *)
-(*   time    timestamp_ns is relative to now: zero at the put, negative    *)
-(*           when time has passed                                          *)
-(*   copies  the number of open copies; which of them is released does not *)
-(*           matter                                                        *)
-(*   orphaned_copies  open copies whose read count no cached entry has: a    *)
-(*           bag of <<copies that share a read count, the read count>>     *)
-(*                                                                         *)
-(* A slot of the queue is an entry, or None if it is detached.  Step grain: *)
-(* one call, or one whole eviction pass.  CacheSteps models the steps      *)
-(* within an insert and a removal.                                         *)
-(*                                                                         *)
-(* Not modelled: outcomes, except the counts of a pass or a removal (a     *)
-(* refused call changes nothing).  Shares of the maximum are exact         *)
-(* fractions here and rounded doubles in the broker.                       *)
-(***************************************************************************)
+(****************************************************************************)
+(* Range caches of a broker and the removal queue that they share: which    *)
+(* entries a pass over the queue evicts, and which it requeues.             *)
+(*                                                                          *)
+(* Source: PIP-430.  Twin of model/range_cache.py: the same actions and     *)
+(* settings, equal states and steps.  Models RangeCache,                    *)
+(* RangeCacheRemovalQueue, RangeCacheEntryWrapper and                       *)
+(* EntryReadCountHandlerImpl, and                                           *)
+(* RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold.          *)
+(*                                                                          *)
+(* Step grain: one call on a cache, or one whole eviction pass.             *)
+(* CacheSteps.tla models the steps within a put and a removal.              *)
+(*                                                                          *)
+(* A slot of the queue is a cached entry; or it is None, the detached       *)
+(* wrapper of a removed entry.  A copy is an entry held by a reader.  It    *)
+(* shares its read count (the handler) with the cached entry, until that    *)
+(* entry is removed or a duplicate put replaces its handler; from then on   *)
+(* the copy is orphaned.  A state is a canonical state of the model:        *)
+(*                                                                          *)
+(*   timestamp_ns  relative to now: 0 at the put or requeue, negative when  *)
+(*                 time has passed                                          *)
+(*   copies        the number of open copies that share the read count of   *)
+(*                 a cached entry; copies are not numbered here             *)
+(*   orphaned_copies  a bag (a function to multiplicities) of pairs: a      *)
+(*                 number of copies that share a read count, and that count *)
+(*                                                                          *)
+(* Not modelled: return values of actions; a rejected call changes nothing. *)
+(* Cursors, reference counts and the schedule of the passes, as in the      *)
+(* model.  Shares of the maximum size are exact fractions; the broker       *)
+(* truncates products of doubles.                                           *)
+(****************************************************************************)
 EXTENDS Integers, Sequences
 
 CONSTANTS
   None,
-  \* Settings of the broker; for a dynamic setting, its first value.
+  \* Settings of the broker; start_ and the name of a variable: its first value.  Config in model/range_cache.py
+  \* explains each setting and each rule.
   caches, ttl_ns, max_bytes, watermark, counts_reads,
   start_max_requeue_times, start_extend_ttl_of_recently_accessed,
   \* Rules on which versions or proposals differ.
   duplicate_put, inverted_range, removal_marks_read, undelivered_release_marks_read, access_requeue_counts,
   size_pass_requeues_expired, released_value_stays_counted, retention,
-  \* The values of the actions' arguments; threshold_ns is relative to now.
+  \* The values of the actions' arguments, by name; threshold_ns is relative to now.
   cache, position, value_position, bytes, expected_reads, hold, delivered, first, last, last_inclusive, ledger,
   threshold_ns, bytes_to_free, advance_nanos, step_clock_back_nanos, set_max_requeue_times_value, set_extend_ttl_value
 
 VARIABLES
-  queue,              \* entries and detached slots, oldest first
-  stash,              \* entries set aside by a size pass; only with the early draft's stash
-  sizes,              \* bytes of each cache
-  orphaned_copies,    \* open copies whose read count no cached entry has
-  max_requeue_times, extend_ttl_of_recently_accessed
+  queue,              \* the removal queue: slots, head (oldest) first
+  stash,              \* entries that size passes moved out of the queue; empty unless `retention` is "stash"
+  sizes,              \* bytes of each cache (RangeCache.size)
+  orphaned_copies,    \* open copies whose read count no cached entry has: a bag of <<copies, read count>>
+  max_requeue_times,  \* dynamic setting: how often an entry is requeued because it has expected reads
+  extend_ttl_of_recently_accessed  \* dynamic setting: whether an accessed entry is requeued
 
 vars == <<queue, stash, sizes, orphaned_copies, max_requeue_times, extend_ttl_of_recently_accessed>>
 settings == <<max_requeue_times, extend_ttl_of_recently_accessed>>
 
-\* The variables that actions change, as one record.
+\* All variables but the settings, as one record.  The operators below map such a record to the next one; Become makes a
+\* record the next state.
 Contents == [queue |-> queue, stash |-> stash, sizes |-> sizes, orphaned_copies |-> orphaned_copies]
 
 Become(c) == /\ queue' = c.queue
@@ -65,37 +76,42 @@ Init == /\ queue = <<>>
 -----------------------------------------------------------------------------
 (* Read counts, requeue and expiry. *)
 
-\* The read count of a new handler; none for zero or less (EntryReadCountHandlerImpl.maybeCreate).
+\* EntryReadCountHandlerImpl.maybeCreate: the read count of a new handler; None, that is no handler, for zero or less.
 InitialCount(n) == IF counts_reads /\ n > 0 THEN n ELSE None
 
-\* markRead and incrementExpectedReadCount: the read count may become negative; an undefined one does not change.
+\* markRead and incrementExpectedReadCount: the read count may become negative; without a handler nothing changes.
 MarkedRead(n) == IF n = None THEN None ELSE n - 1
 Replayed(n) == IF n = None THEN None ELSE n + 1
 
 HasExpectedReads(e) == e.expected_reads # None /\ e.expected_reads >= 1
 
-\* Due for requeue: recently accessed, without limit, or with expected reads, up to the maximum.
+\* shouldRequeue: whether an entry is due for requeue.  The maximum limits requeues for expected reads, not those for
+\* recent access.
 ShouldRequeue(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
                     \/ e.requeue_count < max_requeue_times /\ HasExpectedReads(e)
 
-\* requeueCount after a requeue; with separate counters, a requeue for recent access does not count.
+\* requeueCount after a requeue; without access_requeue_counts, a requeue for recent access does not count.
 RequeuesAfter(e) == IF access_requeue_counts \/ ~(extend_ttl_of_recently_accessed /\ e.accessed)
                     THEN e.requeue_count + 1
                     ELSE e.requeue_count
 
-\* Older than the threshold, strictly.
+\* Whether the timestamp is before the threshold; an entry at the threshold is not expired.
 IsExpired(e, threshold) == e.timestamp_ns < threshold
 
-\* A requeued entry: timestamp now, accessed cleared, requeueCount incremented.
+\* markRequeued: the entry as the pass requeues it, with its timestamp now and `accessed` cleared.
 Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeue_count = RequeuesAfter(e)]
 
 \* Positions are ordered by ledger first, then by entry.
 Before(p, q) == p[1] < q[1] \/ (p[1] = q[1] /\ p[2] < q[2])
 Inside(p, low, high, inclusive) == ~Before(p, low) /\ (Before(p, high) \/ (inclusive /\ p = high))
+
+\* Whether an inverted range is an error (RangeCache.getRange); otherwise it is empty.
 IsRefused(low, high) == inverted_range = "illegal_argument" /\ Before(high, low)
 
-\* The whole bytes of a share of the maximum, without the product of the two, which TLC's integers may not hold.
+\* A share of the maximum size, rounded down.  The product of the share's numerator and the maximum may exceed TLC's
+\* 32-bit integers, so the maximum is divided first.
 ShareOf(share) == (max_bytes \div share.den) * share.num + ((max_bytes % share.den) * share.num) \div share.den
+\* evictionTriggerThresholdPercent
 TriggerShare == [num |-> 98, den |-> 100]
 
 Total(of) == LET Sum[n \in 0..caches] == IF n = 0 THEN 0 ELSE Sum[n - 1] + of[n - 1] IN Sum[caches]
@@ -110,6 +126,7 @@ IsAt(slot, c, p) == slot # None /\ slot.position = p /\ slot.cache = c
 \* All cached entries.
 Entries(of) == SelectSeq(of.queue, IsEntry) \o of.stash
 
+\* The entry of cache c at position p, or None.
 Find(of, c, p) == LET Matches(slot) == IsAt(slot, c, p)
                       found == SelectSeq(of.queue \o of.stash, Matches)
                   IN IF found = <<>> THEN None ELSE found[1]
@@ -121,7 +138,7 @@ Changed(slots, Chosen(_), New(_)) ==
 ChangedAll(of, Chosen(_), New(_)) ==
   [of EXCEPT !.queue = Changed(@, Chosen, New), !.stash = Changed(@, Chosen, New)]
 
-\* A read count without copies is dropped.
+\* The bag with one more read count and its copies; without copies, the same bag.
 WithOrphanedCopies(bag, copies, count) ==
   IF copies = 0 THEN bag
   ELSE [g \in DOMAIN bag \cup {<<copies, count>>} |->
@@ -130,17 +147,19 @@ WithOrphanedCopies(bag, copies, count) ==
 WithoutOrphanedCopies(bag, group) ==
   IF bag[group] > 1 THEN [bag EXCEPT ![group] = @ - 1] ELSE [g \in DOMAIN bag \ {group} |-> bag[g]]
 
-\* Whether the size keeps the bytes of a removed entry, because its value was deallocated.
+\* Whether the size of the cache keeps the bytes of a removed entry: RangeCache.removeEntry only unmaps an entry whose
+\* value is already deallocated.
 StaysCounted(e) == released_value_stays_counted /\ e.released
 Freed(e) == IF StaysCounted(e) THEN 0 ELSE e.bytes
 
-\* Subtracts the bytes of removed entries and orphans their open copies.
-RECURSIVE Leave(_, _)
-Leave(of, gone) ==
+\* Subtracts the bytes of the removed entries `gone` from the sizes; their copies become orphaned.
+RECURSIVE AccountForRemoved(_, _)
+AccountForRemoved(of, gone) ==
   IF gone = <<>> THEN of
   ELSE LET e == Head(gone)
            count == IF removal_marks_read THEN MarkedRead(e.expected_reads) ELSE e.expected_reads
-       IN Leave([of EXCEPT !.sizes[e.cache] = @ - Freed(e), !.orphaned_copies = WithOrphanedCopies(@, e.copies, count)], Tail(gone))
+       IN AccountForRemoved([of EXCEPT !.sizes[e.cache] = @ - Freed(e),
+                                       !.orphaned_copies = WithOrphanedCopies(@, e.copies, count)], Tail(gone))
 
 -----------------------------------------------------------------------------
 (* Putting and looking up. *)
@@ -149,6 +168,8 @@ NewEntry(c, p, b, n) ==
   [cache |-> c, position |-> p, bytes |-> b, expected_reads |-> InitialCount(n), copies |-> 0,
    timestamp_ns |-> 0, requeue_count |-> 0, accessed |-> FALSE, released |-> FALSE]
 
+\* RangeCache.put: appends an absent entry.  A put at a cached position is rejected; unless duplicate_put is "keep", the
+\* cached entry gets a new handler with the read count of the rejected one (updateIfCached).
 AfterPut(c, p, b, n) ==
   LET present == Find(Contents, c, p)
       Chosen(e) == e = present
@@ -157,10 +178,12 @@ AfterPut(c, p, b, n) ==
      THEN [Contents EXCEPT !.queue = Append(@, NewEntry(c, p, b, n)), !.sizes[c] = @ + b]
      ELSE IF duplicate_put = "keep" \/ present.released
      THEN Contents
-     ELSE [ChangedAll(Contents, Chosen, New) EXCEPT !.orphaned_copies = WithOrphanedCopies(@, present.copies, present.expected_reads)]
+     ELSE [ChangedAll(Contents, Chosen, New) EXCEPT
+             !.orphaned_copies = WithOrphanedCopies(@, present.copies, present.expected_reads)]
 
 Put == \E c \in cache, p \in position, b \in bytes, n \in expected_reads : Become(AfterPut(c, p, b, n))
 
+\* A put is rejected if the position of its value v is not its key p.
 PutMismatched ==
   \E c \in cache, p \in position, v \in value_position, b \in bytes, n \in expected_reads :
     IF p = v THEN Become(AfterPut(c, p, b, n)) ELSE UNCHANGED vars
@@ -183,32 +206,35 @@ AfterGetRange(c, low, high, h) ==
 
 GetRange == \E c \in cache, low \in first, high \in last, h \in hold : Become(AfterGetRange(c, low, high, h))
 
+\* RangeCache.exists does not mark the entry accessed.
 Exists == UNCHANGED vars
 
 -----------------------------------------------------------------------------
 (* Counting reads. *)
 
-\* Changes the read count of one open copy, cached or orphaned; closes `goes` copies (one or none).
-CountCopy(New(_), goes) ==
+\* Replaces the read count n of one open copy by New(n), and closes `closed` copies that share it: 1, or 0.
+CountCopy(New(_), closed) ==
   /\ \/ \E i \in DOMAIN queue :
           /\ queue[i] # None /\ queue[i].copies > 0
-          /\ queue' = [queue EXCEPT ![i].expected_reads = New(@), ![i].copies = @ - goes]
+          /\ queue' = [queue EXCEPT ![i].expected_reads = New(@), ![i].copies = @ - closed]
           /\ UNCHANGED <<stash, orphaned_copies>>
      \/ \E i \in DOMAIN stash :
           /\ stash[i].copies > 0
-          /\ stash' = [stash EXCEPT ![i].expected_reads = New(@), ![i].copies = @ - goes]
+          /\ stash' = [stash EXCEPT ![i].expected_reads = New(@), ![i].copies = @ - closed]
           /\ UNCHANGED <<queue, orphaned_copies>>
      \/ \E g \in DOMAIN orphaned_copies :
-          /\ orphaned_copies' = WithOrphanedCopies(WithoutOrphanedCopies(orphaned_copies, g), g[1] - goes, New(g[2]))
+          /\ orphaned_copies' = WithOrphanedCopies(WithoutOrphanedCopies(orphaned_copies, g), g[1] - closed, New(g[2]))
           /\ UNCHANGED <<queue, stash>>
   /\ UNCHANGED <<sizes, settings>>
 
 Same(n) == n
 
-\* Releases a copy; a delivered one decrements the read count.
+\* EntryImpl.release: closes a copy.  The release of a delivered copy decrements its read count; that of an undelivered
+\* copy only with undelivered_release_marks_read.
 ReleaseOf(d) == IF d \/ undelivered_release_marks_read THEN CountCopy(MarkedRead, 1) ELSE CountCopy(Same, 1)
 Release == \E d \in delivered : ReleaseOf(d)
 
+\* The entry is added to the replay queue, so one more read is expected.
 Replay == CountCopy(Replayed, 0)
 
 AfterMarkRead(c, p) ==
@@ -221,117 +247,126 @@ MarkRead == \E c \in cache, p \in position : Become(AfterMarkRead(c, p))
 -----------------------------------------------------------------------------
 (* Removing by position. *)
 
-\* Removes entries by position; their slots remain in the queue, detached.
-Detached(Gone(_)) ==
+\* Removes the entries that satisfy Gone; their wrappers stay in the queue, detached.
+RemoveEntries(Gone(_)) ==
   LET Stays(e) == ~Gone(e)
       Nothing(e) == None
       gone == SelectSeq(Entries(Contents), Gone)
   IN IF gone = <<>> THEN Contents
-     ELSE Leave([Contents EXCEPT !.queue = Changed(@, Gone, Nothing), !.stash = SelectSeq(@, Stays)], gone)
+     ELSE AccountForRemoved([Contents EXCEPT !.queue = Changed(@, Gone, Nothing), !.stash = SelectSeq(@, Stays)], gone)
 
 AfterRemoveRange(c, low, high, inclusive) ==
   LET Gone(e) == e.cache = c /\ Inside(e.position, low, high, inclusive)
-  IN IF IsRefused(low, high) THEN Contents ELSE Detached(Gone)
+  IN IF IsRefused(low, high) THEN Contents ELSE RemoveEntries(Gone)
 
 RemoveRange == \E c \in cache, low \in first, high \in last, inclusive \in last_inclusive :
                  Become(AfterRemoveRange(c, low, high, inclusive))
 
 AfterInvalidateLedger(c, l) ==
-  LET Gone(e) == e.cache = c /\ Inside(e.position, <<l, 0>>, <<l + 1, 0>>, FALSE) IN Detached(Gone)
+  LET Gone(e) == e.cache = c /\ Inside(e.position, <<l, 0>>, <<l + 1, 0>>, FALSE) IN RemoveEntries(Gone)
 
 InvalidateLedger == \E c \in cache, l \in ledger : Become(AfterInvalidateLedger(c, l))
 
-AfterClear(c) == LET Gone(e) == e.cache = c IN Detached(Gone)
+AfterClear(c) == LET Gone(e) == e.cache = c IN RemoveEntries(Gone)
 
 Clear == \E c \in cache : Become(AfterClear(c))
 
 -----------------------------------------------------------------------------
 (* Eviction. *)
 
-\* Whether a size pass removes an entry because it is expired (PIP-430's two-argument pass).
-IsPastSparing(e) == ~size_pass_requeues_expired /\ IsExpired(e, -ttl_ns)
+\* Whether a size pass removes an expired entry although it is due for requeue: PIP-430's
+\* evictLeastAccessedEntries(sizeToFree, expirationTimestamp).
+IsRemovedAsExpired(e) == ~size_pass_requeues_expired /\ IsExpired(e, -ttl_ns)
 
-\* The result of a time pass for the head; the order of the tests matters.
+\* The result of a time pass for the head of the queue.  The order of the cases matters.
 TimePassPredicate(slot, threshold) ==
   CASE slot = None                  -> "MISSING"
     [] ~IsExpired(slot, threshold)  -> "STOP"
-    [] ShouldRequeue(slot)      -> "REQUEUE"
+    [] ShouldRequeue(slot)          -> "REQUEUE"
     [] OTHER                        -> "REMOVE"
 
-\* The result of a size pass for the head; the order of the tests matters, and age does not.
+\* The result of a size pass for the head of the queue.  The order of the cases matters.  Age matters only without
+\* size_pass_requeues_expired.
 SizePassPredicate(slot, freed, goal) ==
-  CASE slot = None                                           -> "MISSING"
-    [] freed >= goal                                         -> "STOP"
-    [] ShouldRequeue(slot) /\ ~IsPastSparing(slot)       -> "REQUEUE"
-    [] OTHER                                                 -> "REMOVE"
+  CASE slot = None                                       -> "MISSING"
+    [] freed >= goal                                     -> "STOP"
+    [] ShouldRequeue(slot) /\ ~IsRemovedAsExpired(slot)  -> "REQUEUE"
+    [] OTHER                                             -> "REMOVE"
 
-\* One pass from the head of the queue, until it stops or the queue is empty; it may visit a requeued entry again.
-\* Gives the queue after it, and the removed entries.
-RECURSIVE Walk(_, _, _, _, _)
-Walk(by_time, limit, slots, gone, freed) ==
+\* RangeCacheRemovalQueue.evictEntries: one pass, from the head of the queue to the first STOP or to the end of the
+\* queue.  The pass may visit a requeued entry again.  `limit` is the threshold of a time pass, or the bytes that a
+\* size pass must free.  The value has the queue after the pass, and the removed entries.
+RECURSIVE EvictionPass(_, _, _, _, _)
+EvictionPass(by_time, limit, slots, gone, freed) ==
   IF slots = <<>> THEN [queue |-> slots, gone |-> gone]
   ELSE LET slot == Head(slots)
-           verdict == IF by_time THEN TimePassPredicate(slot, limit) ELSE SizePassPredicate(slot, freed, limit)
-       IN CASE verdict = "STOP"    -> [queue |-> slots, gone |-> gone]
-            [] verdict = "MISSING" -> Walk(by_time, limit, Tail(slots), gone, freed)
-            [] verdict = "REQUEUE" -> Walk(by_time, limit, Append(Tail(slots), Requeued(slot)), gone, freed)
-            [] verdict = "REMOVE"  -> Walk(by_time, limit, Tail(slots), Append(gone, slot), freed + Freed(slot))
+           result == IF by_time THEN TimePassPredicate(slot, limit) ELSE SizePassPredicate(slot, freed, limit)
+       IN CASE result = "STOP"    -> [queue |-> slots, gone |-> gone]
+            [] result = "MISSING" -> EvictionPass(by_time, limit, Tail(slots), gone, freed)
+            [] result = "REQUEUE" -> EvictionPass(by_time, limit, Append(Tail(slots), Requeued(slot)), gone, freed)
+            [] result = "REMOVE"  -> EvictionPass(by_time, limit, Tail(slots), Append(gone, slot), freed + Freed(slot))
 
-Walked(by_time, limit) == LET walk == Walk(by_time, limit, queue, <<>>, 0)
-                          IN Leave([Contents EXCEPT !.queue = walk.queue], walk.gone)
+Evicted(by_time, limit) == LET walk == EvictionPass(by_time, limit, queue, <<>>, 0)
+                          IN AccountForRemoved([Contents EXCEPT !.queue = walk.queue], walk.gone)
 
-\* The early draft: an unexpired entry with expected reads, which a size pass never evicts.
-IsSparedInStash(e) == HasExpectedReads(e) /\ ~IsExpired(e, -ttl_ns)
+\* With `retention` "stash" (RangeCacheRemovalQueueStash, first draft of apache/pulsar#24623) a size pass moves an entry
+\* that has expected reads and is not expired to the stash, or keeps it there.
+MustBeStashed(e) == HasExpectedReads(e) /\ ~IsExpired(e, -ttl_ns)
 
-\* The early draft's time pass: first every stashed entry, then the queue; evicts entries older than the threshold,
-\* also those with expected reads.
+\* The first draft's time pass evicts expired entries, with or without expected reads: all of the stash, and those
+\* before the first unexpired entry of the queue.
 AfterStashTimePass(threshold) ==
   LET Old(e) == IsExpired(e, threshold)
       Young(e) == ~Old(e)
       stops == {i \in DOMAIN queue : queue[i] # None /\ Young(queue[i])}
       stop == IF stops = {} THEN Len(queue) + 1 ELSE CHOOSE i \in stops : \A j \in stops : i <= j
       passed == SelectSeq(SubSeq(queue, 1, stop - 1), IsEntry)
-  IN Leave([Contents EXCEPT !.queue = SubSeq(@, stop, Len(@)), !.stash = SelectSeq(@, Young)],
-           SelectSeq(stash, Old) \o passed)
+  IN AccountForRemoved([Contents EXCEPT !.queue = SubSeq(@, stop, Len(@)), !.stash = SelectSeq(@, Young)],
+                       SelectSeq(stash, Old) \o passed)
 
-\* The early draft's size pass: first the stash, then the queue, until enough is freed; unevicted entries are stashed.
-RECURSIVE SetAside(_, _, _, _, _, _)
-SetAside(goal, aside, slots, kept, gone, freed) ==
-  IF aside = <<>> /\ slots = <<>> THEN [queue |-> slots, stash |-> kept, gone |-> gone]
-  ELSE LET from_stash == aside # <<>>
-           slot == IF from_stash THEN Head(aside) ELSE Head(slots)
-           rest == IF from_stash THEN Tail(aside) ELSE aside
+\* The first draft's size pass visits the stash, then the queue, until enough bytes are freed.  It has still to visit
+\* the entries `to_visit` of the stash and the slots of the queue; `kept` is the next stash, `gone` are the removed
+\* entries.
+RECURSIVE StashSizePass(_, _, _, _, _, _)
+StashSizePass(goal, to_visit, slots, kept, gone, freed) ==
+  IF to_visit = <<>> /\ slots = <<>> THEN [queue |-> slots, stash |-> kept, gone |-> gone]
+  ELSE LET from_stash == to_visit # <<>>
+           slot == IF from_stash THEN Head(to_visit) ELSE Head(slots)
+           rest == IF from_stash THEN Tail(to_visit) ELSE to_visit
            behind == IF from_stash THEN slots ELSE Tail(slots)
-       IN CASE slot = None -> SetAside(goal, rest, behind, kept, gone, freed)
+       IN CASE slot = None -> StashSizePass(goal, rest, behind, kept, gone, freed)
             [] slot # None /\ freed >= goal /\ ~from_stash -> [queue |-> slots, stash |-> kept, gone |-> gone]
-            [] slot # None /\ freed < goal /\ ~IsSparedInStash(slot) ->
-                 SetAside(goal, rest, behind, kept, Append(gone, slot), freed + Freed(slot))
-            [] OTHER -> SetAside(goal, rest, behind, Append(kept, slot), gone, freed)
+            [] slot # None /\ freed < goal /\ ~MustBeStashed(slot) ->
+                 StashSizePass(goal, rest, behind, kept, Append(gone, slot), freed + Freed(slot))
+            [] OTHER -> StashSizePass(goal, rest, behind, Append(kept, slot), gone, freed)
 
 AfterStashSizePass(goal) ==
-  LET result == SetAside(goal, stash, queue, <<>>, <<>>, 0)
-  IN Leave([Contents EXCEPT !.queue = result.queue, !.stash = result.stash], result.gone)
+  LET result == StashSizePass(goal, stash, queue, <<>>, <<>>, 0)
+  IN AccountForRemoved([Contents EXCEPT !.queue = result.queue, !.stash = result.stash], result.gone)
 
-AfterTimePass(threshold) == IF retention = "stash" THEN AfterStashTimePass(threshold) ELSE Walked(TRUE, threshold)
+AfterTimePass(threshold) == IF retention = "stash" THEN AfterStashTimePass(threshold) ELSE Evicted(TRUE, threshold)
 
 TimePass == \E threshold \in threshold_ns : Become(AfterTimePass(threshold))
 
+\* A goal of zero or less is rejected.
 AfterSizePass(goal) ==
-  IF goal <= 0 THEN Contents ELSE IF retention = "stash" THEN AfterStashSizePass(goal) ELSE Walked(FALSE, goal)
+  IF goal <= 0 THEN Contents ELSE IF retention = "stash" THEN AfterStashSizePass(goal) ELSE Evicted(FALSE, goal)
 
 SizePass == \E goal \in bytes_to_free : Become(AfterSizePass(goal))
 
+\* doEvictToWatermarkWhenOverThreshold: above the trigger, a size pass down to the watermark.
 AfterEvictToWatermark ==
   IF IsOverTrigger THEN AfterSizePass(Total(sizes) - ShareOf(watermark)) ELSE Contents
 
 EvictToWatermark == Become(AfterEvictToWatermark)
 
+\* getNonEvictableSize drops detached wrappers.
 NonEvictableSize == Become([Contents EXCEPT !.queue = SelectSeq(@, IsEntry)])
 
 -----------------------------------------------------------------------------
 (* Time and settings. *)
 
-\* Advances the clock by nanos.
+\* The entries after the clock advances by nanos.
 Aged(nanos) ==
   LET Chosen(e) == TRUE
       New(e) == [e EXCEPT !.timestamp_ns = @ - nanos]
@@ -347,8 +382,10 @@ SetExtendTtl ==
   /\ extend_ttl_of_recently_accessed' \in set_extend_ttl_value
   /\ UNCHANGED <<queue, stash, sizes, orphaned_copies, max_requeue_times>>
 
+\* The clock steps back, as two concurrent puts that enter the queue in the opposite order of their timestamps see it.
 StepClockBack == \E nanos \in step_clock_back_nanos : Become(Aged(-nanos))
 
+\* One release too many deallocates the value of a cached entry.
 OverRelease ==
   \E c \in cache, p \in position :
     LET Chosen(e) == e.position = p /\ e.cache = c
@@ -356,7 +393,7 @@ OverRelease ==
     IN Become(ChangedAll(Contents, Chosen, New))
 
 -----------------------------------------------------------------------------
-(* Bounds: what a scope limits, so that there are finitely many states. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
 \* Whether a predicate holds for every cached entry.
 OfAll(Holds(_)) == /\ \A i \in DOMAIN queue : queue[i] = None \/ Holds(queue[i])
@@ -377,14 +414,15 @@ HighestCountAtMost(n) == LET Holds(e) == e.expected_reads = None \/ e.expected_r
 LowestCountAtMost(n) == LET Holds(e) == e.expected_reads = None \/ -e.expected_reads <= n
                         IN OfAll(Holds) /\ \A g \in DOMAIN orphaned_copies : g[2] = None \/ -g[2] <= n
 
-\* Open copies: of cached entries, then orphaned ones.
+\* Open copies that share the read count of a cached entry, and orphaned copies.
 RECURSIVE CopiesIn(_)
 CopiesIn(slots) == IF slots = <<>> THEN 0
                    ELSE CopiesIn(Tail(slots)) + IF Head(slots) = None THEN 0 ELSE Head(slots).copies
 
 RECURSIVE OrphanedCopiesIn(_)
 OrphanedCopiesIn(groups) == IF groups = {} THEN 0
-                       ELSE LET g == CHOOSE g \in groups : TRUE IN orphaned_copies[g] * g[1] + OrphanedCopiesIn(groups \ {g})
+                            ELSE LET g == CHOOSE g \in groups : TRUE
+                                 IN orphaned_copies[g] * g[1] + OrphanedCopiesIn(groups \ {g})
 
 OpenCopies == CopiesIn(queue) + CopiesIn(stash) + OrphanedCopiesIn(DOMAIN orphaned_copies)
 OpenCopiesAtMost(n) == OpenCopies <= n

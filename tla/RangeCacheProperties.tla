@@ -1,40 +1,41 @@
 ------------------------ MODULE RangeCacheProperties ------------------------
-(***************************************************************************)
-(* Guarantees of the range caches: twin of invariants/range_cache,         *)
-(* under the same names.                                                   *)
-(*                                                                         *)
-(* A property of a step is an invariant: it holds for every step from      *)
-(* every reached state.  A property of all steps is an action property.    *)
-(*                                                                         *)
-(* Equal edges establish the other properties of the model.  Outcomes are  *)
-(* not modelled, and copies have no numbers.                               *)
-(***************************************************************************)
+(*****************************************************************************)
+(* Invariants and liveness of the range caches: those of                     *)
+(* invariants/range_cache that a broker engineer would name first, under the *)
+(* same names.                                                               *)
+(*                                                                           *)
+(* A property of a step is stated as an invariant: in every reached state it *)
+(* holds for the result of the action with each of its arguments.  The other *)
+(* properties of the model hold here because steps are equal.                *)
+(*****************************************************************************)
 EXTENDS RangeCache
 
 InSet(seq) == {seq[i] : i \in DOMAIN seq}
 EntrySet(of) == InSet(Entries(of))
 Bytes(seq) == LET Sum[n \in 0..Len(seq)] == IF n = 0 THEN 0 ELSE Sum[n - 1] + seq[n].bytes IN Sum[Len(seq)]
 
-\* Whether an entry is still cached after a step; the entries that left.
+\* Whether an entry is still cached after a step.
 IsKept(after, e) == Find(after, e.cache, e.position) # None
-Gone(after) == LET IsGone(e) == ~IsKept(after, e) IN SelectSeq(Entries(Contents), IsGone)
 
-\* Thresholds that are not in the future, as in the broker.
+\* Thresholds that are not in the future; the broker uses no other ones.
 Ordinary == {threshold \in threshold_ns : threshold <= 0}
 
 -----------------------------------------------------------------------------
 (* States. *)
 
+\* The size of a cache is the sum of the bytes of its entries.
 CacheSizeEqualsSumOfEntrySizes == \A c \in DOMAIN sizes : LET IsOf(e) == e.cache = c
                                         IN sizes[c] = Bytes(SelectSeq(Entries(Contents), IsOf))
 
 -----------------------------------------------------------------------------
 (* Puts, lookups and removals. *)
 
+\* After a put, the entry has the expected read count of that put.  A deallocated value cannot take it over.
 LatestPutSetsExpectedReadCount ==
   \A c \in cache, p \in position, b \in bytes, n \in expected_reads :
     LET e == Find(AfterPut(c, p, b, n), c, p) IN e.released \/ e.expected_reads = InitialCount(n)
 
+\* A range whose first position is after its last is no error; nothing is looked up or removed.
 InvertedRangeIsEmpty ==
   \A low \in first, high \in last : Before(high, low) =>
     /\ ~IsRefused(low, high)
@@ -44,37 +45,26 @@ InvertedRangeIsEmpty ==
 -----------------------------------------------------------------------------
 (* Eviction passes. *)
 
+\* A time pass removes no entry that is due for requeue.
 TimePassKeepsDueEntries ==
   \A threshold \in Ordinary : \A e \in EntrySet(Contents) : ShouldRequeue(e) => IsKept(AfterTimePass(threshold), e)
 
-\* A size pass frees the requested bytes, or all there are [13].
+\* A size pass frees the requested bytes, or all bytes.
 SizePassFreesRequestedBytes ==
   \A goal \in bytes_to_free : goal > 0 =>
     LET left == Bytes(Entries(AfterSizePass(goal))) IN left = 0 \/ Bytes(Entries(Contents)) - left >= goal
 
 -----------------------------------------------------------------------------
-(* Steps. *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* All defined read counts, and the number of open copies whose read count is at most n.
-Counters == ({e.expected_reads : e \in EntrySet(Contents)} \cup {g[2] : g \in DOMAIN orphaned_copies}) \ {None}
-CopiesAtMost(n) ==
-  LET IsAtMost(e) == e.expected_reads # None /\ e.expected_reads <= n
-  IN CopiesIn(SelectSeq(Entries(Contents), IsAtMost)) + OrphanedCopiesIn({g \in DOMAIN orphaned_copies : g[2] # None /\ g[2] <= n})
-
-\* The read count of an entry that remains cached decreases or becomes undefined.
-IsAnEntryCountedDown ==
-  \E e \in EntrySet(Contents) :
-    LET now == Find(Contents', e.cache, e.position)
-    IN now # None /\ e.expected_reads # None /\ now.expected_reads # e.expected_reads /\
-       (now.expected_reads = None \/ now.expected_reads < e.expected_reads)
-
------------------------------------------------------------------------------
-(* Liveness: goals reached once only the fair actions happen. *)
-
-\* Time passes empty the caches once there are no more puts and lookups, whatever reads are expected [P3].
+\* Fair: Advance, TimePass.  Every entry expires.  A time pass then removes the entry, or requeues it.  Requeues for
+\* expected reads have a maximum.  Requeues for recent access end because lookups are not fair, so they stop.
 EveryEntryIsEventuallyEvicted == Entries(Contents) = <<>>
 
+\* Fair: Advance, TimePass.  A time pass drops a detached wrapper once every entry in front of it is expired.
 EveryDetachedWrapperIsEventuallyDropped == \A i \in DOMAIN queue : queue[i] # None
 
+\* Fair: EvictToWatermark.  If the watermark is below the trigger, a size check brings the total to the trigger or below
+\* it, or leaves no entry.  That needs no time: one pass visits an entry again until its requeues are used up.
 SizeCheckEventuallyEndsAtOrBelowTrigger == IsOverTrigger => Entries(Contents) = <<>>
 =============================================================================
