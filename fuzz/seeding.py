@@ -54,7 +54,7 @@ class Mutant(NamedTuple):
 
 
 def mutants_of(subject: str) -> list[Mutant]:
-    """Returns the mutants of a component, in the order of its file."""
+    """Returns the mutants of a component, in the order of its file. Raises BadValue if the file is not valid."""
     return list(_read_mutants(subject))
 
 
@@ -71,7 +71,10 @@ def _read_mutants(subject: str) -> tuple[Mutant, ...]:
 
 
 def _module_of(subject: str, mutant_id: str, table: dict[str, str]) -> str:
-    """Returns the module with a mutant's passage: in `model/` if the id starts with `spec-`, else in `impl/`."""
+    """Returns the module with a mutant's passage: in `model/` if the id starts with `spec-`, else in `impl/`.
+
+    The first module of the component if none has the passage. Raises BadValue if several have it.
+    """
     if "module" in table:
         return table["module"]
     modules = modules_of("model" if mutant_id.startswith("spec-") else "impl", subject)
@@ -119,7 +122,7 @@ def _similar(mutant_id: str, ids: list[str]) -> list[str]:
 
 
 def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:
-    """Returns the mutant of that id. Raises BadValue, naming the known ids, if there is none."""
+    """Returns the mutant of that id of these components, by default of all. Raises BadValue if there is none."""
     names = subjects or subject_names()
     every = [m for name in names for m in mutants_of(name)]
     for mutant in every:
@@ -180,14 +183,15 @@ def mutated_source(mutant: Mutant) -> str:
 
 @functools.lru_cache(maxsize=64)
 def seed_bug(mutant: Mutant) -> Subject:
-    """Returns the mutant's subject, built from modules with the bug."""
+    """Returns the mutant's subject, built from modules with the bug. Raises BadValue as `seed_source`."""
     return seed_source(mutant.subject, mutant.module, mutated_source(mutant))
 
 
 def seed_source(subject: str, module: str, source: str) -> Subject:
-    """Returns the subject with changed text for one module. Raises BadValue if it does not import the module.
+    """Returns the subject, built with changed text of one module. Raises BadValue if the subject does not import it.
 
-    The original modules are imported first: types of seeded records are later looked up by module name.
+    Raises also what the changed text raises when it is imported. The original modules are imported first, because types
+    of seeded records are later looked up by module name.
     """
     find_subject(subject)
     fresh = _FreshModules(subject, module, source)
@@ -201,7 +205,7 @@ def seed_source(subject: str, module: str, source: str) -> Subject:
 def subject_or_mutant(name: str, mutant_id: str | None) -> Subject:
     """Returns the subject, with a mutant's bug if an id is given.
 
-    Raises BadValue for an unknown name or id, or if the implementation lacks a method.
+    Raises BadValue for an unknown name or id, BadComponent if the implementation lacks a method.
     """
     subject = find_subject(name)
     implementation = subject.implementation
