@@ -1,14 +1,15 @@
-"""Range caches before the removal queue: each cache is evicted by itself, in the order of positions (branch 4.0).
+"""Range caches of branch 4.0: no removal queue. An eviction removes the lowest positions of a cache first.
 
 Models `RangeCache` (package `mledger.util`), `RangeEntryCacheImpl` and `EntryCacheDefaultEvictionPolicy` as they are in
-branch 4.0; PIP-430 replaces their eviction ("Motivation"). One step is one call on a cache, or one round of the policy
-over several caches.
+branch 4.0; PIP-430 replaces their eviction ("Motivation"). A step is one call on a cache, one round of the policy over
+several caches, or the passing of time.
 
     put                    position absent: stored with the creation time of the entry; present: rejected
     get                    changes nothing
     time pass              of one cache, by position: removes entries up to the first unexpired one
     size pass              of one cache, by position: removes entries until enough bytes are freed
-    evict_proportionally   the largest caches that make up half of all bytes free shares proportional to their sizes
+    evict_proportionally   the policy asks the largest caches, which together hold half of all bytes, to free bytes in
+                           proportion to their sizes
 
 State: the entries of each cache, ordered by position. Not modelled: reference counts and buffers.
 """
@@ -33,7 +34,7 @@ class Config(NamedTuple):
 
     #: number of topics with a cache; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: TTL; thresholds are arguments here, so it only guides generation
+    #: TTL; a time pass has its threshold as an argument, so the TTL matters only for the thresholds of random traces
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
@@ -44,8 +45,8 @@ class Config(NamedTuple):
     ] = "empty"
     #: how the share of a cache is computed: in integers, or by a quotient of doubles that can be a byte too small
     share_arithmetic: Annotated[
-        Literal["whole", "double"], Rule(Origin.RECORDED, "double: EntryCacheDefaultEvictionPolicy.doEviction, 4.0")
-    ] = "whole"
+        Literal["integers", "double"], Rule(Origin.RECORDED, "double: EntryCacheDefaultEvictionPolicy.doEviction, 4.0")
+    ] = "integers"
 
 
 class Entry(NamedTuple):
@@ -122,7 +123,7 @@ def size(entries: tuple[Entry, ...]) -> int:
     return sum([e.bytes for e in entries])
 
 
-def expired_front(entries: tuple[Entry, ...], threshold_ns: int) -> int:
+def expired_count(entries: tuple[Entry, ...], threshold_ns: int) -> int:
     """`RangeCache.evictLEntriesBeforeTimestamp`: number of lowest positions that a time pass removes.
 
     It stops at the first unexpired entry, so expired entries behind it stay (PIP-430, "Motivation"). An entry
@@ -132,7 +133,7 @@ def expired_front(entries: tuple[Entry, ...], threshold_ns: int) -> int:
     return next(young, len(entries))
 
 
-def front_of_size(entries: tuple[Entry, ...], bytes_to_free: int) -> int:
+def count_to_free(entries: tuple[Entry, ...], bytes_to_free: int) -> int:
     """`RangeCache.evictLeastAccessedEntries`: number of lowest positions that a size pass removes."""
     freed = 0
     for i, e in enumerate(entries):
@@ -147,9 +148,9 @@ def taken(entries: tuple[Entry, ...]) -> Removed:
     return Removed(len(entries), size(entries))
 
 
-def whole_part(bytes_to_free: int, part: int, whole: int, arithmetic: str) -> int:
-    """bytes x part / whole, truncated; with doubles the quotient is rounded first and the result can be a byte less."""
-    return bytes_to_free * part // whole if arithmetic == "whole" else int(bytes_to_free * (part / whole))
+def share_of(bytes_to_free: int, size: int, total: int, arithmetic: str) -> int:
+    """bytes_to_free x size / total, truncated. With doubles, size / total is rounded: the share can be a byte less."""
+    return bytes_to_free * size // total if arithmetic == "integers" else int(bytes_to_free * (size / total))
 
 
 def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) -> list[tuple[int, int]]:
@@ -158,15 +159,15 @@ def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) ->
     The largest caches are chosen until they hold half of all bytes. Each frees its truncated share; a share of zero
     is skipped.
     """
-    every = sum(n for _, n in sizes)
-    needed = every // 2 if arithmetic == "whole" else int(every * SHARE_CONSIDERED)
+    all_bytes = sum(n for _, n in sizes)
+    needed = all_bytes // 2 if arithmetic == "integers" else int(all_bytes * SHARE_CONSIDERED)
     chosen: list[tuple[int, int]] = []
     for cache, n in sorted(sizes, key=lambda each: -each[1]):
         if sum(m for _, m in chosen) >= needed:
             break
         chosen.append((cache, n))
-    total = sum(n for _, n in chosen)
-    asked = [(cache, whole_part(bytes_to_free, n, total, arithmetic)) for cache, n in chosen if total]
+    chosen_bytes = sum(n for _, n in chosen)
+    asked = [(cache, share_of(bytes_to_free, n, chosen_bytes, arithmetic)) for cache, n in chosen if chosen_bytes]
     return [(cache, share) for cache, share in asked if share > 0]
 
 
@@ -190,7 +191,7 @@ def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, t
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes
 ) -> Step[State, bool]:
-    """`RangeCache.put`: puts a value under a key; IllegalArgumentException if the value's position is not the key."""
+    """`RangeCache.put` with a key and a value: IllegalArgumentException if the value's position is not the key."""
     if position != value_position:
         return refused(s, "illegal_argument", "the value's position is not the key")
     return put(cfg, s, cache, position, bytes, s.now_ns)
@@ -263,7 +264,7 @@ def remove_front(s: State, cache: int, count: int) -> tuple[State, Removed]:
 @legacy_cache.action
 def time_pass(cfg: Config, s: State, cache: Cache, threshold_ns: int) -> Step[State, Removed]:
     """`invalidateEntriesBeforeTimestamp`: removes entries of one cache by position, up to the first unexpired one."""
-    return remove_front(s, cache, expired_front(s.caches[cache], threshold_ns))
+    return remove_front(s, cache, expired_count(s.caches[cache], threshold_ns))
 
 
 @legacy_cache.action
@@ -271,7 +272,7 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
     """`evictEntries`: removes the lowest positions of one cache until enough bytes are freed."""
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
-    return remove_front(s, cache, front_of_size(s.caches[cache], bytes_to_free))
+    return remove_front(s, cache, count_to_free(s.caches[cache], bytes_to_free))
 
 
 @legacy_cache.action
@@ -285,7 +286,7 @@ def evict_proportionally(
         return refused(s, "illegal_argument", "the policy is given each cache once")
     done: list[Eviction] = []
     for cache, share in shares([(c, size(s.caches[c])) for c in caches], bytes_to_free, cfg.share_arithmetic):
-        s, gone = remove_front(s, cache, front_of_size(s.caches[cache], share))
+        s, gone = remove_front(s, cache, count_to_free(s.caches[cache], share))
         done.append(Eviction(cache, share, gone))
     return s, tuple(done)
 

@@ -27,8 +27,8 @@ from model.legacy_cache import (
     Entry,
     Nanos,
     added,
-    expired_front,
-    front_of_size,
+    count_to_free,
+    expired_count,
     lookup,
     observe_entries,
     shares,
@@ -62,8 +62,8 @@ class Config(NamedTuple):
     eviction_task: Literal["immediate", "queued"] = "queued"
     #: how the share of a cache is computed: in integers, or by a quotient of doubles that can be a byte too small
     share_arithmetic: Annotated[
-        Literal["whole", "double"], Rule(Origin.RECORDED, "double: EntryCacheDefaultEvictionPolicy.doEviction, 4.0")
-    ] = "whole"
+        Literal["integers", "double"], Rule(Origin.RECORDED, "double: EntryCacheDefaultEvictionPolicy.doEviction, 4.0")
+    ] = "integers"
     #: sizes of the entries in storage: by cache, by ledger (from 1), by entry
     storage: tuple[tuple[tuple[Bytes, ...], ...], ...] = (((10,) * 8, (7,) * 8),) * 2
 
@@ -220,7 +220,7 @@ def evict(cfg: Config, s: State, size_at_scheduling: int) -> tuple[State, int | 
         return s, Failed("illegal_argument", "the policy needs bytes to free and at least one cache")
     before = s.counters.evicted_entries
     for cache, share in shares(existing, wanted, cfg.share_arithmetic):
-        s, _ = remove_front(s, cache, front_of_size(entries_of(s.caches[cache]), share))
+        s, _ = remove_front(s, cache, count_to_free(entries_of(s.caches[cache]), share))
     return s, s.counters.evicted_entries - before
 
 
@@ -295,7 +295,7 @@ def time_pass(cfg: Config, s: State, cache: Cache, threshold_ns: int) -> Step[St
     Returns their number.
     """
     s = get_entry_cache(s, cache)
-    s, gone = remove_front(s, cache, expired_front(entries_of(s.caches[cache]), threshold_ns))
+    s, gone = remove_front(s, cache, expired_count(entries_of(s.caches[cache]), threshold_ns))
     return s, gone.entries
 
 
@@ -305,7 +305,7 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
     s = get_entry_cache(s, cache)
-    return remove_front(s, cache, front_of_size(entries_of(s.caches[cache]), bytes_to_free))
+    return remove_front(s, cache, count_to_free(entries_of(s.caches[cache]), bytes_to_free))
 
 
 @legacy_manager.action

@@ -53,12 +53,12 @@ def test_size_pass_removes_lowest_positions_first() -> None:
 
 
 def test_largest_caches_with_half_of_all_bytes_share_by_size() -> None:
-    assert m.shares([(0, 10), (1, 30), (2, 20), (3, 5)], 50, "whole") == [(1, 30), (2, 20)]
+    assert m.shares([(0, 10), (1, 30), (2, 20), (3, 5)], 50, "integers") == [(1, 30), (2, 20)]
 
 
 def test_share_in_doubles_can_be_a_byte_too_small() -> None:
     sizes = [(0, 12), (1, 10), (2, 10)]
-    assert m.shares(sizes, 55, "whole") == [(0, 30), (1, 25)]
+    assert m.shares(sizes, 55, "integers") == [(0, 30), (1, 25)]
     assert m.shares(sizes, 55, "double") == [(0, 29), (1, 25)]
 
 

@@ -109,7 +109,7 @@ def test_insert_into_absent_cache_under_maximum_zero_schedules_no_eviction(evict
 def test_share_in_doubles_keeps_an_entry_too_many() -> None:
     """Two caches hold 49 bytes, and 49 are to be freed: 27/49 of 49 is truncated to 26, and an entry of one byte stays."""
     cfg = Config(caches=3, max_bytes=60, share_arithmetic="double")
-    for arithmetic, left in (("whole", []), ("double", [1])):
+    for arithmetic, left in (("integers", []), ("double", [1])):
         cfg = cfg._replace(share_arithmetic=arithmetic)
         s = m.start(cfg)
         for cache, entry, size in ((0, 0, 26), (0, 1, 1), (1, 0, 22), (2, 0, 11)):

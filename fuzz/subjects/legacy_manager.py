@@ -8,7 +8,7 @@ from itertools import pairwise
 from fuzz.subject import Subject
 from impl.legacy_manager import LegacyManager
 from invariants import legacy_manager as invariants
-from model.legacy_cache import shares, size, whole_part
+from model.legacy_cache import share_of, shares, size
 from model.legacy_manager import Config, State, entries_of, legacy_manager, total_bytes
 from model.positions import Position
 
@@ -38,7 +38,7 @@ def watermarks(cfg: Config, s: State) -> tuple[float, ...]:
 def hard_to_share(s: State) -> int:
     """The amount that `hardest` finds for the two caches of the queued task, if a watermark leads to it; else 0."""
     sizes = sorted(size(entries_of(held)) for held in s.caches)
-    asked = shares(list(enumerate(sizes)), sum(sizes), "whole")
+    asked = shares(list(enumerate(sizes)), sum(sizes), "integers")
     if len(asked) != 2:
         return 0
     wanted = hardest(sizes[asked[0][0]], sizes[asked[1][0]])
@@ -55,7 +55,7 @@ def hardest(larger: int, smaller: int) -> int:
 
     def is_hard(wanted: int) -> bool:
         parts = (larger, smaller)
-        return any(whole_part(wanted, n, every, "whole") != whole_part(wanted, n, every, "double") for n in parts)
+        return any(share_of(wanted, n, every, "integers") != share_of(wanted, n, every, "double") for n in parts)
 
     return next(filter(is_hard, range(every, 0, -1)), 0)
 

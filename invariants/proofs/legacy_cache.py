@@ -43,7 +43,7 @@ def takes_what_it_needs() -> Answer:
         here = z3.And(n[INDEX] >= 0, n[INDEX] <= entries.length, n["freed"] == first(n[INDEX]))
         return z3.And(here, z3.Implies(n[INDEX] > 0, first(n[INDEX] - 1) < wanted))
 
-    loop = Reader().loop(model.front_of_size)
+    loop = Reader().loop(model.count_to_free)
     head = {"entries": entries, "bytes_to_free": wanted, "freed": freed, ITERATED: entries, INDEX: at}
     induction = Induction(proof, loop, head, [Invariant("passed entries are counted, and were needed", counted)])
     induction.base_case(loop.begin(entries, wanted))
@@ -57,7 +57,7 @@ def takes_what_it_needs() -> Answer:
         sizes = [draw.randint(0, 3) for _ in range(draw.randint(0, 6))]
         asked = draw.randint(1, 8)
         some = tuple(Entry(Position(1, i), size, 0) for i, size in enumerate(sizes))
-        count = model.front_of_size(some, asked)
+        count = model.count_to_free(some, asked)
         fits = (sum(sizes[:count]) >= asked or count == len(sizes)) and (not count or sum(sizes[: count - 1]) < asked)
         proof.run(f"{asked} of {sizes}", fits)
     return proof.answer()
@@ -71,8 +71,8 @@ def takes_what_it_needs() -> Answer:
     Control(
         "shares are rounded up",
         MODEL,
-        "bytes_to_free * part // whole if",
-        "bytes_to_free * part // whole + 1 if",
+        "bytes_to_free * size // total if",
+        "bytes_to_free * size // total + 1 if",
         refutes="a share",
     ),
 )
@@ -81,7 +81,7 @@ def shares_are_within() -> Answer:
     proof = Proof()
     amount, part, whole = z3.Ints("amount part whole")
     given = [amount >= 0, part >= 0, part <= whole, whole > 0]
-    share = Reader(given).call(model.whole_part, amount, part, whole, "whole")
+    share = Reader(given).call(model.share_of, amount, part, whole, "integers")
     proof.show("a share", z3.And(share >= 0, share <= amount), given, direct=True)
     proof.show("the whole", z3.Implies(part == whole, share == amount), given, direct=True)
     draw = random.Random(50)  # noqa: S311
@@ -89,7 +89,7 @@ def shares_are_within() -> Answer:
         a, w = draw.randint(0, 2**40), draw.randint(1, 2**40)
         p = draw.randint(0, w)
         bound = {"amount": a, "part": p, "whole": w}
-        proof.compare(f"{p}/{w} of {a}", evaluate(share, bound), model.whole_part(a, p, w, "whole"))
+        proof.compare(f"{p}/{w} of {a}", evaluate(share, bound), model.share_of(a, p, w, "integers"))
     return proof.answer()
 
 
