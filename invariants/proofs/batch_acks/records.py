@@ -1,4 +1,4 @@
-"""Claims about the record of a cursor: what it holds, and what a recovery finds."""
+"""Claims about cursor records: what a record contains, and what a recovery from a record acknowledges."""
 
 from __future__ import annotations
 

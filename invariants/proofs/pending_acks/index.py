@@ -72,7 +72,7 @@ class Index:
         return [*self.known, *held]
 
     def counted(self) -> Iterator[tuple[Rec, list[Any]]]:
-        """Yields the index with one more log entry, and what holds."""
+        """Yields on each path the index with one more log entry, and the premises of statements about it."""
         last, n = LAST(self.end), self.keys.length
         given = self.assumed((self.p, self.q, n - 1), (self.j,))
         reader = Reader(self.known, stubs=ANY_LAG)
@@ -80,7 +80,7 @@ class Index:
             yield path.value, [*given, *path.when, last >= -1]
 
     def cleared(self) -> Iterator[tuple[Rec, Any, list[Any]]]:
-        """Yields the index after a new mark-delete position, how many log entries are deleted, and what holds."""
+        """Yields on each path the index after a mark-delete, the number of deleted log entries, and the premises."""
         reader = Reader(self.known, stubs=ANY_LAG)
         for path in reader.paths(model.without_acked, self.lag, self.index, self.first_unacked):
             count = reader.sums[0]
@@ -92,7 +92,7 @@ class Index:
             yield index, trimmed, [*given, *path.when, *before]
 
     def _is_prefix(self, count: RecursiveSum, end: Any, key_index: Any) -> Any:
-        """Returns that the counted keys are the first ones."""
+        """Returns that a key before `end` is counted if and only if its index is below the number of counted keys."""
         is_counted = count.step(key_index)[0] == 1
         inside = z3.And(key_index >= 0, key_index < end)
         return z3.Implies(inside, is_counted == (key_index < count.before(end)))
@@ -117,10 +117,10 @@ class Index:
 class Run(NamedTuple):
     """An index after some log entries and some advances of the mark-delete position."""
 
-    said: str
+    said: str  # what happened, for messages
     after: LogIndex
-    log: tuple[int, ...]  # the last acked entry of each log entry that is kept
-    lost: tuple[int, ...]  # of each deleted one
+    log: tuple[int, ...]  # of each log entry that is kept, the last entry that it acks
+    lost: tuple[int, ...]  # the same of each deleted log entry
     first_unacked: int
 
 

@@ -162,8 +162,8 @@ def entry_goes_with_last_record() -> Answer:
     proof.need("the loop is reached", len(begins) == 1)
     for path in begins:
         proof.need("the loop begins with the deletions so far", path.names["acks"] is d.before)
-        for round_ in d.loop.iteration({**path.names, "acks": it.acks, INDEX: d.at}, [*d.known, *path.when]):
-            after, there = round_.names["acks"], [*d.known, *round_.when]
+        for one in d.loop.iteration({**path.names, "acks": it.acks, INDEX: d.at}, [*d.known, *path.when]):
+            after, there = one.names["acks"], [*d.known, *one.when]
             proof.possible("a deletion", there)
             is_it = z3.And(e == entry, i == index)
             left = it.is_left(after, e, i) == z3.And(it.is_left(it.acks, e, i), z3.Not(is_it))
