@@ -1,23 +1,28 @@
 ----------------------------- MODULE EntryCache -----------------------------
-(***************************************************************************)
-(* The broker's entry cache: an added entry is cached; a read is answered  *)
-(* from the cache, from an outstanding storage read, or from storage.      *)
-(*                                                                         *)
-(* Source: PIP-430.  This is the twin of model/entry_cache/machine.py: the same    *)
-(* actions under the same names, the same settings, equal state counts.    *)
-(* EntryCacheState.tla defines the state, EntryCacheEviction.tla caching   *)
-(* and eviction, EntryCacheReads.tla reads.                                *)
-(* Step grain: one call, one eviction task, one completed storage read.    *)
-(*                                                                         *)
-(* Not modelled: outcomes of calls (a refused call changes nothing), and   *)
-(* metrics.                                                                *)
-(***************************************************************************)
+(*****************************************************************************)
+(* The entry cache of a broker: an added entry is cached; a read is answered *)
+(* from the cache, from a read of storage that another request has started,  *)
+(* or from storage.                                                          *)
+(*                                                                           *)
+(* Source: PIP-430.  Twin of model/entry_cache/machine.py: the same actions  *)
+(* and settings, equal states and steps.  Models RangeEntryCacheManagerImpl, *)
+(* RangeEntryCacheImpl, PendingReadsManager and InflightReadsLimiter.        *)
+(* EntryCacheState.tla defines the state, EntryCacheEviction.tla insertion   *)
+(* and eviction, EntryCacheReads.tla reads.                                  *)
+(*                                                                           *)
+(* Step grain: one call on the cache, one eviction task, one answer of       *)
+(* storage.                                                                  *)
+(*                                                                           *)
+(* Not modelled: return values of actions (a rejected call changes nothing   *)
+(* but the request that it fails) and metrics; otherwise as in the model.    *)
+(*****************************************************************************)
 EXTENDS EntryCacheReads
 
 -----------------------------------------------------------------------------
 (* Caches of topics. *)
 
-\* A topic's range cache.  A removed one is created again; it is disabled if the maximum is 0 by then.
+\* getEntryCache: the range cache of a topic.  A removed one is created again; it is disabled if the maximum size is
+\* now 0.
 GetEntryCache(c, topic) ==
   LET s == Cardinality(DOMAIN c.owners)
   IN CASE c.topic_caches[topic] # Absent -> [c |-> c, store |-> c.topic_caches[topic]]
@@ -30,24 +35,27 @@ GetEntryCache(c, topic) ==
              store |-> s]
 
 -----------------------------------------------------------------------------
-(* Adding and evicting. *)
+(* Inserting and evicting. *)
+
+\* RangeEntryCacheImpl.insert of an added entry.
 
 AfterInsert(topic, p, b, n) ==
   LET entry_cache == GetEntryCache(Contents, topic)
-  IN IF entry_cache.store = Disabled THEN entry_cache.c ELSE InsertOrReplace(entry_cache.c, entry_cache.store, p, b, InitialCount(n), NoCopies)
+  IN IF entry_cache.store = Disabled THEN entry_cache.c
+     ELSE InsertOrReplace(entry_cache.c, entry_cache.store, p, b, InitialCount(n), NoCopies)
 
 Insert == \E topic \in cache, p \in position, b \in bytes, n \in insert_expected_reads :
             Become(AfterInsert(topic, p, b, n))
 
-\* A queued eviction task runs: the size check, then the eviction flag is cleared.
+\* A scheduled eviction task runs the size check, then sets evictionInProgress to null.
 AfterEvictionTask == [SizeCheck(Contents) EXCEPT !.tasks = @ - 1, !.eviction_in_progress = FALSE]
 
 RunEvictionTask == tasks > 0 /\ Become(AfterEvictionTask)
 
-\* Periodic eviction: evict expired entries, then run the size check.  A queued task keeps the eviction flag set, so no
-\* second task is queued; one version clears the flag here.
+\* doCacheEviction, the periodic eviction: a time pass, then the size check.  evictionInProgress of a scheduled task
+\* stays set, so that no second task is scheduled; with periodic_eviction_erases_mark it is set to null.
 AfterCacheEviction ==
-  LET evicted == SizeCheck(Evicted(Contents, TRUE, -ttl_ns))
+  LET evicted == SizeCheck(EvictEntries(Contents, TRUE, -ttl_ns))
   IN IF periodic_eviction_erases_mark THEN [evicted EXCEPT !.eviction_in_progress = FALSE] ELSE evicted
 
 DoCacheEviction == Become(AfterCacheEviction)
@@ -55,18 +63,20 @@ DoCacheEviction == Become(AfterCacheEviction)
 -----------------------------------------------------------------------------
 (* Reading. *)
 
-\* Estimated bytes of a read: for each entry the ledger's mean entry size plus an overhead.
+\* getEstimatedEntrySize, times the entries of a read: the mean entry size of the ledger plus an overhead.
 Overhead == 64
 EstimatedBytes(size, n) ==
   LET Sum[i \in 0..Len(size)] == IF i = 0 THEN 0 ELSE Sum[i - 1] + size[i]
       mean == Sum[Len(size)] \div Len(size)
   IN n * ((IF mean > 1 THEN mean ELSE 1) + Overhead)
 
+\* asyncReadEntry of entries low..high of ledger l; of an entry from storage n further reads are expected.  A request
+\* that fits the limiter begins; otherwise it is queued, or fails if the queue is full.
 AfterRead(topic, l, low, high, n) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       c == entry_cache.c
       permits == EstimatedBytes(StoredOf(topic, l), high - low + 1)
-      q == [number |-> Cardinality(Asking(c)) + 1, store |-> entry_cache.store, cache |-> topic, ledger |-> l,
+      q == [number |-> Cardinality(RequestNumbers(c)) + 1, store |-> entry_cache.store, cache |-> topic, ledger |-> l,
             expected_reads |-> n, part |-> Part("permits", low, high)]
       w == [request |-> q.number, permits |-> permits, since_ns |-> 0]
   IN CASE low > high \/ high >= Len(StoredOf(topic, l))    -> Contents
@@ -78,10 +88,12 @@ AfterRead(topic, l, low, high, n) ==
 Read == \E topic \in cache, l \in ledger, low \in first, high \in last, n \in read_expected_reads :
           Become(AfterRead(topic, l, low, high, n))
 
+\* asyncReadEntry of one position, as for a replay: no further reads are expected, so the entry is not cached.
 ReadOne == \E topic \in cache, p \in position : Become(AfterRead(topic, p[1], p[2], p[2], 0))
 
-\* The limiter's timer fails requests that have waited for permits as long as the timeout.  Requests queued after them
-\* are then granted permits if enough are free; without `timer_grants_next` they wait for the next release.
+\* InflightReadsLimiter.timeoutCheck: the timer fails requests that have waited for permits as long as the timeout.  The
+\* requests behind them are then granted permits if enough are free; without timer_grants_next they wait for the next
+\* release.
 AfterExpiry ==
   LET expired == Expired(Contents, {})
       left == FailTimedOut(expired.c, expired.failed)
@@ -90,10 +102,10 @@ AfterExpiry ==
 ExpireWaitingReads == Become(AfterExpiry)
 
 CompleteStorageRead ==
-  \E i \in DOMAIN reads, ok \in success : Become(Answered(Contents, reads[i], IF ok THEN reads[i].last ELSE None))
+  \E i \in DOMAIN reads, ok \in success : Become(Answer(Contents, reads[i], IF ok THEN reads[i].last ELSE None))
 
-\* An irregular answer: the first n entries of a read, and one duplicate or foreign entry.  A distant id stands for an id
-\* beyond 32 bits, which TLC's integers cannot hold.
+\* An irregular answer: the first n entries of a read, and one entry that is duplicate or was not requested.  FarAway
+\* stands for 2^32, which TLC's integers cannot hold.
 FarAway == 65536
 OddAnswer(r, n, odd) ==
   LET asked == [i \in 1..n |-> <<r.ledger, r.first + i - 1>>]
@@ -103,22 +115,22 @@ OddAnswer(r, n, odd) ==
                 [] odd = "other_ledger" -> << <<r.ledger + 1, r.first + n>> >>
                 [] odd = "wraps"        -> << <<r.ledger, r.first + n + FarAway>> >>
 
-\* Length of the answer's longest prefix that has the requested entries, each once and in order.
+\* The length of the answer's longest prefix that has the requested entries, each once and in order.
 AcceptedEntries(r, answer) ==
   LET IsWrong(i) == answer[i] # <<r.ledger, r.first + i - 1>> \/ answer[i][2] > r.last
       wrong == {i \in DOMAIN answer : IsWrong(i)}
   IN IF wrong = {} THEN Len(answer) ELSE Least(wrong) - 1
 
-\* With caches_unexpected_entries the rest of an answer is cached, which this module does not describe.
+\* With caches_unexpected_entries the rest of an answer is cached, which is not modelled here.
 ASSUME caches_unexpected_entries => oddity \subseteq {"short"}
 
 AnswerOddly ==
   \E i \in DOMAIN reads, n \in entries, odd \in oddity :
     LET r == reads[i]
     IN /\ n <= r.last - r.first
-       /\ Become(Answered(Contents, r, r.first + AcceptedEntries(r, OddAnswer(r, n, odd)) - 1))
+       /\ Become(Answer(Contents, r, r.first + AcceptedEntries(r, OddAnswer(r, n, odd)) - 1))
 
-\* Sets how many of the next storage reads fail, where storage answers at once.
+\* The next n reads fail; only if storage answers in the same step.
 FailNextStorageReads ==
   /\ storage_reads = "immediate"
   /\ \E n \in count : Become([Contents EXCEPT !.failing = n])
@@ -128,7 +140,7 @@ FailNextStorageReads ==
 
 OneLess(copies) == [copies EXCEPT !.open = @ - 1]
 
-\* Releases a copy of a grant.  Releasing the last one frees the permits.
+\* EntryImpl.release of the i-th copy of a request with permits g.  The release of its last copy frees the permits.
 AfterReleaseOf(g, i) ==
   LET name == <<g.request, i>>
       Has(copies) == name \in copies.granted
@@ -143,9 +155,10 @@ Release ==
   \/ \E g \in DOMAIN orphaned_copies : g.copies.open > 0 /\ Become(ChangedOrphaned(Contents, g, MarkedRead, OneLess))
   \/ \E g \in grants : \E i \in g.copies : Become(AfterReleaseOf(g, i))
 
-\* A reader's copy, with or without a grant.
+\* Whether a reader has a copy, of a request with or without permits.
 IsRead(copies) == copies.open > 0 \/ copies.granted # {}
 
+\* The entry of a copy is added to the replay queue, so one more read is expected.
 Replay ==
   \/ \E i \in DOMAIN queue : /\ queue[i] # None /\ IsRead(queue[i].copies)
                              /\ Become(ChangedAt(Contents, i, Replayed, Same))
@@ -154,44 +167,49 @@ Replay ==
 -----------------------------------------------------------------------------
 (* Removing. *)
 
-\* Removes the entries of a topic's cache before a position, in any ledger.
+\* invalidateEntries: removes the entries of a topic before a position, in any ledger.
 AfterInvalidation(topic, p) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       Before(e) == e.position[1] < p[1] \/ (e.position[1] = p[1] /\ e.position[2] < p[2])
       Gone(e) == e.store = entry_cache.store /\ e.position[1] >= -1 /\ Before(e)
-  IN Detached(entry_cache.c, Gone)
+  IN RemoveEntries(entry_cache.c, Gone)
 
 InvalidateEntriesBefore == \E topic \in cache, p \in position : Become(AfterInvalidation(topic, p))
 
+\* invalidateAllEntries: removes the entries of a ledger; its reads are not joined any more.
 AfterInvalidateLedger(topic, l) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       Gone(e) == e.store = entry_cache.store /\ e.position[1] = l
-  IN IF entry_cache.store < 0 THEN entry_cache.c ELSE WithoutJoining(Detached(entry_cache.c, Gone), entry_cache.store, l)
+  IN IF entry_cache.store < 0 THEN entry_cache.c
+     ELSE WithoutJoining(RemoveEntries(entry_cache.c, Gone), entry_cache.store, l)
 
 InvalidateLedger == \E topic \in cache, l \in ledger : Become(AfterInvalidateLedger(topic, l))
 
-\* Empties a range cache; none of its outstanding reads can be joined.
-Emptied(c, s) == LET Gone(e) == e.store = s IN IF s < 0 THEN c ELSE WithoutJoining(Detached(c, Gone), s, None)
+\* EntryCache.clear: removes all entries of a range cache; its reads are not joined any more.
+Cleared(c, s) == LET Gone(e) == e.store = s IN IF s < 0 THEN c ELSE WithoutJoining(RemoveEntries(c, Gone), s, None)
 
-AfterClear(topic) == LET entry_cache == GetEntryCache(Contents, topic) IN Emptied(entry_cache.c, entry_cache.store)
+AfterClear(topic) == LET entry_cache == GetEntryCache(Contents, topic) IN Cleared(entry_cache.c, entry_cache.store)
 
 ClearCache == \E topic \in cache : Become(AfterClear(topic))
 
-\* Empties every topic's cache.  A removed cache that a late read has filled is not reached.
-RECURSIVE EmptiedUpTo(_, _)
-EmptiedUpTo(c, topics) == IF topics = 0 THEN c ELSE Emptied(EmptiedUpTo(c, topics - 1), c.topic_caches[topics - 1])
+\* RangeEntryCacheManagerImpl.clear: clears the caches of all topics, but no removed cache that a late read has filled.
+RECURSIVE ClearedUpTo(_, _)
+ClearedUpTo(c, topics) == IF topics = 0 THEN c ELSE Cleared(ClearedUpTo(c, topics - 1), c.topic_caches[topics - 1])
 
-AfterClearAll == EmptiedUpTo(Contents, caches)
+AfterClearAll == ClearedUpTo(Contents, caches)
 
 ClearAll == Become(AfterClearAll)
 
-\* Removes a topic's cache, then empties it; the next use creates a new one.  An earlier read may still fill the removed
-\* cache: its entries count and are evicted, but no lookup finds them.
+\* removeEntryCache: unregisters the range cache of a topic, then clears it; the next use creates a new one.  A read
+\* that started before may still insert into the removed cache.  These entries count in the total and are evicted, but
+\* no lookup finds them.
 AfterRemoval(topic) ==
-  IF topic_caches[topic] = Absent THEN Contents ELSE Emptied([Contents EXCEPT !.topic_caches[topic] = Absent], topic_caches[topic])
+  IF topic_caches[topic] = Absent THEN Contents
+  ELSE Cleared([Contents EXCEPT !.topic_caches[topic] = Absent], topic_caches[topic])
 
 RemoveEntryCache == \E topic \in cache : Become(AfterRemoval(topic))
 
+\* getNonEvictableSize drops detached wrappers.
 NonEvictableSize == Become([Contents EXCEPT !.queue = SelectSeq(@, IsEntry)])
 
 -----------------------------------------------------------------------------
@@ -204,9 +222,9 @@ Advance ==
     IN Become([Contents EXCEPT !.queue = Changed(@, Every, Older),
                                !.waiting = [i \in DOMAIN @ |-> [@[i] EXCEPT !.since_ns = @ - n]]])
 
-\* Everything but the settings.
-contents == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, eviction_in_progress, tasks, failing, reads, requests, free, waiting,
-              grants>>
+\* The variables that are not settings.
+contents == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, eviction_in_progress, tasks, failing,
+              reads, requests, free, waiting, grants>>
 
 SetMaxCacheBytes ==
   /\ max_bytes' \in set_max_cache_bytes_value
@@ -223,22 +241,22 @@ SetExtendTtl ==
   /\ UNCHANGED <<contents, max_bytes, watermark, max_requeue_times>>
 
 -----------------------------------------------------------------------------
-(* Bounds: what a scope limits, so that there are finitely many states. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
-\* Whether a predicate holds for every cached entry; for every defined read count.
+\* Whether a predicate holds for every cached entry; for every read count of a handler.
 OfAll(Holds(_)) == \A i \in DOMAIN queue : queue[i] = None \/ Holds(queue[i])
 OfCounts(Holds(_)) == LET IsFine(each) == each.expected_reads = None \/ Holds(each.expected_reads)
                       IN OfAll(IsFine) /\ \A g \in DOMAIN orphaned_copies : IsFine(g)
 
-\* Slots of the removal queue, those of detached wrappers included.
+\* Slots of the removal queue, detached wrappers included.
 SlotsAtMost(n) == Len(queue) <= n
 
-\* Pending requests; outstanding storage reads; range caches.
+\* Pending requests; reads that storage has not completed; range caches.
 RequestsAtMost(n) == Len(requests) <= n
 ReadsAtMost(n) == Len(reads) <= n
 StoresAtMost(n) == Cardinality(DOMAIN owners) <= n
 
-\* Queued eviction tasks.
+\* Scheduled eviction tasks.
 TasksAtMost(n) == tasks <= n
 
 \* Nanoseconds since the oldest entry was put or requeued, or since the first request was queued for permits.
@@ -253,16 +271,16 @@ HighestCountAtMost(n) == LET Holds(m) == m <= n IN OfCounts(Holds)
 LowestCountAtMost(n) == LET Holds(m) == -m <= n IN OfCounts(Holds)
 
 \* Copies of readers, and copies held for pending requests.
-HowMany(copies) == Cardinality(copies.held) + Cardinality(copies.granted) + copies.open
+NumberOf(copies) == Cardinality(copies.held) + Cardinality(copies.granted) + copies.open
 
 RECURSIVE CopiesIn(_)
 CopiesIn(slots) == IF slots = <<>> THEN 0
-                   ELSE CopiesIn(Tail(slots)) + IF Head(slots) = None THEN 0 ELSE HowMany(Head(slots).copies)
+                   ELSE CopiesIn(Tail(slots)) + IF Head(slots) = None THEN 0 ELSE NumberOf(Head(slots).copies)
 
 RECURSIVE OrphanedCopiesIn(_)
 OrphanedCopiesIn(groups) == IF groups = {} THEN 0
-                       ELSE LET g == CHOOSE g \in groups : TRUE
-                            IN orphaned_copies[g] * HowMany(g.copies) + OrphanedCopiesIn(groups \ {g})
+                            ELSE LET g == CHOOSE g \in groups : TRUE
+                                 IN orphaned_copies[g] * NumberOf(g.copies) + OrphanedCopiesIn(groups \ {g})
 
 CopiesAtMost(n) == CopiesIn(queue) + OrphanedCopiesIn(DOMAIN orphaned_copies) <= n
 =============================================================================

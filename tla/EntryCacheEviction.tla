@@ -1,57 +1,63 @@
 ------------------------- MODULE EntryCacheEviction -------------------------
 (***************************************************************************)
-(* Caching and eviction: the twin of model/entry_cache/eviction.py, and of *)
-(* the rules of RangeCache.tla over the entry cache's state.               *)
+(* Insertion and eviction: twin of model/entry_cache/eviction.py, and the  *)
+(* rules of RangeCache.tla for the state of the entry cache.  Models       *)
+(* RangeEntryCacheManagerImpl and RangeCacheRemovalQueue.                  *)
 (*                                                                         *)
-(* Shares of the maximum are exact fractions here and rounded doubles in   *)
-(* the broker.                                                             *)
+(* Shares of the maximum size are exact fractions; the broker truncates    *)
+(* products of doubles.                                                    *)
 (***************************************************************************)
 EXTENDS EntryCacheState
 
 -----------------------------------------------------------------------------
-(* Counters. *)
+(* Expected read counts. *)
 
-\* The read count of a new entry; none for zero or less (EntryReadCountHandlerImpl.maybeCreate).
+\* EntryReadCountHandlerImpl.maybeCreate: the read count of a new handler; None, that is no handler, for zero or less.
 InitialCount(n) == IF n > 0 THEN n ELSE None
 
-\* Changes a read count; it may become negative, and an undefined one does not change.
+\* markRead and incrementExpectedReadCount: the read count may become negative; without a handler nothing changes.
 MarkedRead(n) == IF n = None THEN None ELSE n - 1
 Replayed(n) == IF n = None THEN None ELSE n + 1
 Same(each) == each
 
 HasExpectedReads(n) == n # None /\ n >= 1
 
-\* Changes the read count, and perhaps the copies, of an entry or of a group of orphaned copies.
+\* Replaces read count and copies of the entry in slot i, or of a group g of orphaned copies, by New(read count) and
+\* Copies(copies).
 ChangedAt(c, i, New(_), Copies(_)) ==
   [c EXCEPT !.queue = Exchanged(@, i, [@[i] EXCEPT !.expected_reads = New(@), !.copies = Copies(@)])]
 ChangedOrphaned(c, g, New(_), Copies(_)) ==
-  [c EXCEPT !.orphaned_copies = WithOrphanedCopies(WithoutOrphanedCopies(@, g), Copies(g.copies), New(g.expected_reads))]
+  [c EXCEPT !.orphaned_copies =
+     WithOrphanedCopies(WithoutOrphanedCopies(@, g), Copies(g.copies), New(g.expected_reads))]
 
-\* The same for the holder whose copies satisfy Has.
+\* The same for the entry or group whose copies satisfy Has.
 ChangedWhere(c, Has(_), New(_), Copies(_)) ==
   LET slots == {i \in DOMAIN c.queue : c.queue[i] # None /\ Has(c.queue[i].copies)}
   IN IF slots # {} THEN ChangedAt(c, CHOOSE i \in slots : TRUE, New, Copies)
      ELSE ChangedOrphaned(c, CHOOSE g \in DOMAIN c.orphaned_copies : Has(g.copies), New, Copies)
 
 -----------------------------------------------------------------------------
-(* Leaving. *)
+(* Sizes and removal. *)
 
-\* The whole bytes of a share of the maximum, without the product of the two, which TLC's integers may not hold.
+\* A share of the maximum size, rounded down.  The product of the share's numerator and the maximum may exceed TLC's
+\* 32-bit integers, so the maximum is divided first.
 ShareOf(share) == (max_bytes \div share.den) * share.num + ((max_bytes % share.den) * share.num) \div share.den
+\* evictionTriggerThresholdPercent
 TriggerShare == [num |-> 98, den |-> 100]
 IsOverTrigger(c) == c.total_bytes > ShareOf(TriggerShare)
 
-\* Accounts for removed entries: subtracts their bytes from cache and total, and orphans their copies.
+\* Subtracts the bytes of the removed entries `gone` from their range caches and the total; their copies become
+\* orphaned.
 RECURSIVE AccountForRemoved(_, _)
 AccountForRemoved(c, gone) ==
   IF gone = <<>> THEN c
   ELSE LET e == Head(gone)
            n == IF removal_marks_read THEN MarkedRead(e.expected_reads) ELSE e.expected_reads
        IN AccountForRemoved([c EXCEPT !.sizes[e.store] = @ - e.bytes, !.total_bytes = @ - e.bytes,
-                          !.orphaned_copies = WithOrphanedCopies(@, e.copies, n)], Tail(gone))
+                                       !.orphaned_copies = WithOrphanedCopies(@, e.copies, n)], Tail(gone))
 
-\* Removes entries by position; their slots remain in the queue, detached.
-Detached(c, Gone(_)) ==
+\* Removes the entries that satisfy Gone; their wrappers stay in the queue, detached.
+RemoveEntries(c, Gone(_)) ==
   LET IsGone(slot) == slot # None /\ Gone(slot)
       Nothing(e) == None
   IN AccountForRemoved([c EXCEPT !.queue = Changed(@, Gone, Nothing)], SelectSeq(c.queue, IsGone))
@@ -59,74 +65,81 @@ Detached(c, Gone(_)) ==
 -----------------------------------------------------------------------------
 (* Passes over the removal queue. *)
 
-\* Due for requeue: recently accessed, without limit, or with expected reads, up to the maximum.
+\* shouldRequeue: whether an entry is due for requeue.  The maximum limits requeues for expected reads, not those for
+\* recent access.
 ShouldRequeue(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
                     \/ e.requeue_count < max_requeue_times /\ HasExpectedReads(e.expected_reads)
 
-\* A requeued entry: timestamp now, accessed cleared, requeueCount incremented.
+\* markRequeued: the entry as the pass requeues it, with its timestamp now and `accessed` cleared.
 Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeue_count = @ + 1]
 
-\* The result of a time pass for the head; the order of the tests matters.  Expired means strictly older.
+\* The result of a time pass for the head of the queue.  The order of the cases matters.  An entry whose timestamp is
+\* the threshold is not expired.
 TimePassPredicate(slot, threshold) ==
   CASE slot = None                      -> "MISSING"
     [] ~(slot.timestamp_ns < threshold) -> "STOP"
-    [] ShouldRequeue(slot)          -> "REQUEUE"
+    [] ShouldRequeue(slot)              -> "REQUEUE"
     [] OTHER                            -> "REMOVE"
 
-\* The result of a size pass for the head; the order of the tests matters, and age does not.
+\* The result of a size pass for the head of the queue.  The order of the cases matters; the age of the entry does not.
 SizePassPredicate(slot, freed, goal) ==
-  CASE slot = None             -> "MISSING"
-    [] freed >= goal           -> "STOP"
+  CASE slot = None         -> "MISSING"
+    [] freed >= goal       -> "STOP"
     [] ShouldRequeue(slot) -> "REQUEUE"
-    [] OTHER                   -> "REMOVE"
+    [] OTHER               -> "REMOVE"
 
-\* One pass from the head of the queue, until it stops or the queue is empty; it may visit a requeued entry again.
-\* Gives the queue after it, and the removed entries.
+\* RangeCacheRemovalQueue.evictEntries: one pass, from the head of the queue to the first STOP or to the end of the
+\* queue.  The pass may visit a requeued entry again.  `limit` is the threshold of a time pass, or the bytes that a
+\* size pass must free.  The value has the queue after the pass, and the removed entries.
 RECURSIVE EvictionPass(_, _, _, _, _)
 EvictionPass(by_time, limit, slots, gone, freed) ==
   IF slots = <<>> THEN [queue |-> slots, gone |-> gone]
   ELSE LET slot == Head(slots)
-           verdict == IF by_time THEN TimePassPredicate(slot, limit) ELSE SizePassPredicate(slot, freed, limit)
-       IN CASE verdict = "STOP"    -> [queue |-> slots, gone |-> gone]
-            [] verdict = "MISSING" -> EvictionPass(by_time, limit, Tail(slots), gone, freed)
-            [] verdict = "REQUEUE" -> EvictionPass(by_time, limit, Append(Tail(slots), Requeued(slot)), gone, freed)
-            [] verdict = "REMOVE"  -> EvictionPass(by_time, limit, Tail(slots), Append(gone, slot), freed + slot.bytes)
+           result == IF by_time THEN TimePassPredicate(slot, limit) ELSE SizePassPredicate(slot, freed, limit)
+       IN CASE result = "STOP"    -> [queue |-> slots, gone |-> gone]
+            [] result = "MISSING" -> EvictionPass(by_time, limit, Tail(slots), gone, freed)
+            [] result = "REQUEUE" -> EvictionPass(by_time, limit, Append(Tail(slots), Requeued(slot)), gone, freed)
+            [] result = "REMOVE"  -> EvictionPass(by_time, limit, Tail(slots), Append(gone, slot), freed + slot.bytes)
 
-Evicted(c, by_time, limit) ==
-  LET walk == EvictionPass(by_time, limit, c.queue, <<>>, 0) IN AccountForRemoved([c EXCEPT !.queue = walk.queue], walk.gone)
+EvictEntries(c, by_time, limit) ==
+  LET walk == EvictionPass(by_time, limit, c.queue, <<>>, 0)
+  IN AccountForRemoved([c EXCEPT !.queue = walk.queue], walk.gone)
 
-\* The size check: above the trigger, a size pass down to the watermark.
+\* doEvictToWatermarkWhenOverThreshold, the size check: above the trigger, a size pass down to the watermark.
 SizeCheck(c) ==
   LET wanted == c.total_bytes - ShareOf(watermark)
-  IN IF wanted > 0 /\ IsOverTrigger(c) THEN Evicted(c, FALSE, wanted) ELSE c
+  IN IF wanted > 0 /\ IsOverTrigger(c) THEN EvictEntries(c, FALSE, wanted) ELSE c
 
-\* Above the trigger, queues an eviction task unless the eviction flag is set.
-Triggered(c) ==
+\* triggerEvictionWhenNeeded: above the trigger, schedules an eviction task unless evictionInProgress is set.
+TriggerEviction(c) ==
   CASE c.eviction_in_progress \/ ~IsOverTrigger(c) -> c
     [] eviction_task = "immediate"   -> SizeCheck(c)
     [] OTHER                         -> [c EXCEPT !.eviction_in_progress = TRUE, !.tasks = @ + 1]
 
 -----------------------------------------------------------------------------
-(* Caching. *)
+(* Insertion. *)
 
 IsAt(slot, s, p) == slot # None /\ slot.position = p /\ slot.store = s
 IsCached(c, s, p) == \E i \in DOMAIN c.queue : IsAt(c.queue[i], s, p)
 
-\* Inserts an absent entry into its cache and at the queue's tail; may trigger eviction.
+\* Adds an absent entry to its range cache and to the tail of the queue; this may trigger an eviction.
 Cached(c, s, p, b, n, copies) ==
   LET e == [store |-> s, position |-> p, bytes |-> b, expected_reads |-> n, copies |-> copies, timestamp_ns |-> 0,
             requeue_count |-> 0, accessed |-> FALSE]
-  IN Triggered([c EXCEPT !.queue = Append(@, e), !.sizes[s] = @ + b, !.total_bytes = @ + b])
+  IN TriggerEviction([c EXCEPT !.queue = Append(@, e), !.sizes[s] = @ + b, !.total_bytes = @ + b])
 
-\* Rejects an entry whose position is cached; the cached entry may take over its read count.
-\* `copies` are the rejected entry's, which share that read count.
+\* Rejects an entry whose position is cached.  With `duplicate_put` "latest_handler", the cached entry gets the
+\* handler of the rejected one (EntryImpl.updateExpectedReadCount).  n and `copies` are those of the rejected entry's
+\* handler.
 InsertDuplicate(c, s, p, n, copies) ==
   LET present == c.queue[CHOOSE i \in DOMAIN c.queue : IsAt(c.queue[i], s, p)]
       Chosen(e) == e = present
       New(e) == [e EXCEPT !.expected_reads = n, !.copies = copies]
   IN IF duplicate_put = "latest_handler"
-     THEN [c EXCEPT !.queue = Changed(@, Chosen, New), !.orphaned_copies = WithOrphanedCopies(@, present.copies, present.expected_reads)]
-     ELSE [c EXCEPT !.orphaned_copies = WithOrphanedCopies(@, copies, IF rejection_marks_read THEN MarkedRead(n) ELSE n)]
+     THEN [c EXCEPT !.queue = Changed(@, Chosen, New),
+                    !.orphaned_copies = WithOrphanedCopies(@, present.copies, present.expected_reads)]
+     ELSE [c EXCEPT !.orphaned_copies =
+             WithOrphanedCopies(@, copies, IF rejection_marks_read THEN MarkedRead(n) ELSE n)]
 
 InsertOrReplace(c, s, p, b, n, copies) ==
   IF IsCached(c, s, p) THEN InsertDuplicate(c, s, p, n, copies) ELSE Cached(c, s, p, b, n, copies)

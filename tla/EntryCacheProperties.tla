@@ -1,12 +1,12 @@
 ------------------------ MODULE EntryCacheProperties ------------------------
-(***************************************************************************)
-(* Invariants and liveness of the entry cache: the twins of those in       *)
-(* invariants/entry_cache.py that a broker engineer would name first.      *)
-(*                                                                         *)
-(* A property of a step is an invariant here: from every reached state,    *)
-(* the action with any of its arguments keeps it.  A property of every     *)
-(* step is an action property.  Outcomes and metrics are not modelled.     *)
-(***************************************************************************)
+(*****************************************************************************)
+(* Invariants and liveness of the entry cache: those of                      *)
+(* invariants/entry_cache that a broker engineer would name first, under the *)
+(* same names.                                                               *)
+(*                                                                           *)
+(* A property of a step is stated as an invariant: in every reached state it *)
+(* holds for the result of the action with each of its arguments.            *)
+(*****************************************************************************)
 EXTENDS EntryCache
 
 Live(c) == SelectSeq(c.queue, IsEntry)
@@ -30,19 +30,20 @@ IsDueForSizeCheck(c) == IsOverTrigger(c) /\ c.total_bytes > ShareOf(watermark)
 -----------------------------------------------------------------------------
 (* States. *)
 
+\* An eviction task is scheduled exactly while evictionInProgress is set, and never a second one.
 AtMostOneEvictionTask == tasks = IF eviction_in_progress THEN 1 ELSE 0
 
-\* The holders of copies: cached entries and groups of orphaned copies.
-Holders == {queue[i] : i \in {i \in DOMAIN queue : queue[i] # None}} \cup DOMAIN orphaned_copies
-
+\* Every pending request waits for permits, or for a read that storage has not completed: none is forgotten.
 PendingRequestWaitsForPermitsOrStorage ==
   \A q \in InSet(requests) : q.number \in WaitingForPermits \/ AwaitedBy(q) # <<>>
 
+\* If the first request in the limiter's queue fitted, it would have been granted.
 FirstQueuedRequestDoesNotFit == waiting = <<>> \/ ~Fits(Contents, Head(waiting).permits)
 
 -----------------------------------------------------------------------------
-(* Of adding and evicting. *)
+(* Steps. *)
 
+\* After an insert, the cached entry has the expected read count of that insert.
 LatestInsertSetsExpectedReadCount ==
   \A topic \in cache, p \in position, b \in bytes, n \in insert_expected_reads :
     LET after == AfterInsert(topic, p, b, n)
@@ -50,29 +51,14 @@ LatestInsertSetsExpectedReadCount ==
     IN key \in Keys(after) => EntryAt(after, key).expected_reads = InitialCount(n)
 
 -----------------------------------------------------------------------------
-(* Of every step. *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-Counters == {each.expected_reads : each \in Holders}
-
-\* Initial read counts of entries, added or from storage.
-Fresh == {InitialCount(n) : n \in insert_expected_reads \cup read_expected_reads} \cup {None}
-
-\* Cached entries by topic and position, because range caches are renumbered; and the read counts.
-TopicKeys == UNION {{<<topic, e.position>> : e \in {e \in LiveSet(Contents) : e.store = topic_caches[topic]}} :
-                      topic \in DOMAIN topic_caches}
-CountAt(key) == EntryAt(Contents, <<topic_caches[key[1]], key[2]>>).expected_reads
-
-\* The read count of an entry that remains cached is lower than before or undefined, and not an initial one.
-IsAnEntryCountedDown ==
-  \E key \in TopicKeys \cap TopicKeys' :
-    LET was == CountAt(key)
-        now == CountAt(key)'
-    IN was # None /\ now # was /\ (now = None \/ now < was) /\ now \notin Fresh
-
------------------------------------------------------------------------------
-(* Liveness: goals reached once only the fair actions happen. *)
-
+\* Fair: CompleteStorageRead, Release.  Storage answers every read, and readers release their entries, so permits become
+\* free; then every request completes or fails.
 EveryRequestCompletes == requests = <<>>
 
-ScheduledEvictionCompletes == tasks = 0 /\ (eviction_task = "queued" /\ IsDueForSizeCheck(Contents) => Live(Contents) = <<>>)
+\* Fair: RunEvictionTask.  A scheduled task runs.  Afterwards the total is not above the trigger, or at or below the
+\* watermark, or no entry is left.
+ScheduledEvictionCompletes ==
+  tasks = 0 /\ (eviction_task = "queued" /\ IsDueForSizeCheck(Contents) => Live(Contents) = <<>>)
 =============================================================================

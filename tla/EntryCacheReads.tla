@@ -1,21 +1,25 @@
 -------------------------- MODULE EntryCacheReads --------------------------
-(***************************************************************************)
-(* Reads of the entry cache: the twin of                                   *)
-(* model/entry_cache/{reads,shared_reads,reads_limiter}.py.                *)
-(*                                                                         *)
-(* A pending request is a tree of parts, each a range of entries:          *)
-(*                                                                         *)
-(*   found    complete: held copies of its entries                         *)
-(*   failed   failed                                                       *)
-(*   permits  queued at the limiter                                        *)
-(*   awaited  awaits one outstanding storage read                          *)
-(*   joined   parts of an outstanding storage read, and reads of the       *)
-(*            entries that it does not include                             *)
-(*   mixed    cached entries, and reads of the gaps between them; if one   *)
-(*            fails, the whole range is read again                         *)
-(*                                                                         *)
-(* A rule that settles a part gives [c |-> contents, part |-> part].       *)
-(***************************************************************************)
+(*****************************************************************************)
+(* Reads of the entry cache: twin of                                         *)
+(* model/entry_cache/{reads,shared_reads,reads_limiter}.py.  Models          *)
+(* RangeEntryCacheImpl.doAsyncReadEntriesByPosition, PendingReadsManager and *)
+(* InflightReadsLimiter.                                                     *)
+(*                                                                           *)
+(* The range of a pending request is a tree of parts, each a range of        *)
+(* entries of one ledger:                                                    *)
+(*                                                                           *)
+(*   found    copies of its entries are held for the request                 *)
+(*   failed   the read failed                                                *)
+(*   permits  waits for permits of the limiter                               *)
+(*   awaited  awaits one read of storage                                     *)
+(*   joined   the common part with a read that another request has started,  *)
+(*            and the parts beside it                                        *)
+(*   mixed    cached entries, and the gaps between them; if a gap fails, the *)
+(*            whole range is read again                                      *)
+(*                                                                           *)
+(* An operator that evaluates a part has the value [c |-> the contents,      *)
+(* part |-> the part] after the evaluation.                                  *)
+(*****************************************************************************)
 EXTENDS EntryCacheEviction
 
 -----------------------------------------------------------------------------
@@ -24,13 +28,13 @@ EXTENDS EntryCacheEviction
 Part(kind, low, high) == [kind |-> kind, first |-> low, last |-> high, read |-> 0, held |-> <<>>, parts |-> <<>>]
 Found(low, high, held) == [Part("found", low, high) EXCEPT !.held = held]
 Awaited(low, high, read) == [Part("awaited", low, high) EXCEPT !.read = read]
-SideBySide(kind, low, high, parts) == [Part(kind, low, high) EXCEPT !.parts = parts]
+Composite(kind, low, high, parts) == [Part(kind, low, high) EXCEPT !.parts = parts]
 
-\* Whether a part awaits nothing; whether it has all entries of its range.
+\* Whether a part awaits nothing; whether all entries of its range are held.
 IsSettled(part) == part.kind \in {"found", "failed"}
 IsComplete(part) == part.kind = "found" /\ Len(part.held) = part.last - part.first + 1
 
-\* The entries held by parts, in order.
+\* The held entries of parts, in order.
 RECURSIVE AllHeld(_)
 AllHeld(parts) ==
   IF parts = <<>> THEN <<>>
@@ -41,13 +45,13 @@ RequestOf(c, n) == LET i == CHOOSE i \in DOMAIN c.requests : c.requests[i].numbe
 
 WithoutRequest(c, n) == LET Other(q) == q.number # n IN [c EXCEPT !.requests = SelectSeq(@, Other)]
 
-\* Inserts a request in the order of numbers.
+\* Inserts a request; requests are ordered by number.
 WithRequest(c, q) ==
   LET Before(other) == other.number < q.number
       After(other) == other.number > q.number
   IN [c EXCEPT !.requests = SelectSeq(@, Before) \o <<q>> \o SelectSeq(@, After)]
 
-\* Bytes of each stored entry of a topic's ledger.
+\* The bytes of each entry of a topic's ledger in storage.
 StoredOf(topic, l) ==
   LET found == {i \in DOMAIN stored : stored[i].cache = topic /\ stored[i].ledger = l}
   IN IF found = {} THEN <<>> ELSE stored[Greatest(found)].entry_bytes
@@ -55,22 +59,23 @@ StoredOf(topic, l) ==
 -----------------------------------------------------------------------------
 (* Permits. *)
 
-\* Enough permits are free; or the request exceeds the maximum and all permits are free.
+\* Whether permits can be granted: enough are free, or the request exceeds the maximum and all are free.
 Fits(c, permits) ==
   c.free >= permits \/ (permits > max_reads_in_flight_bytes /\ c.free = max_reads_in_flight_bytes)
 
-\* Grants a request its permits, at most all of them.
+\* Grants a request its permits, or all if it exceeds the maximum.
 Taken(c, n, permits) ==
   LET taken == IF permits > max_reads_in_flight_bytes THEN max_reads_in_flight_bytes ELSE permits
   IN [c EXCEPT !.free = @ - taken, !.grants = @ \cup {[request |-> n, permits |-> taken, copies |-> {}]}]
 
-\* Frees the request's permits.
+\* The permits of a request are free again.
 PermitsReturned(c, n) ==
   LET mine == {g \in c.grants : g.request = n}
   IN IF mine = {} THEN c
      ELSE LET g == CHOOSE g \in mine : TRUE IN [c EXCEPT !.free = @ + g.permits, !.grants = @ \ mine]
 
-\* From the head of the queue: requests past the timeout fail, and requests that fit are granted.
+\* internalRelease: from the head of the queue, requests that have waited longer than the timeout fail, and requests
+\* that fit are granted, up to the first request that does neither.
 RECURSIVE GrantQueued(_, _, _)
 GrantQueued(c, granted, failed) ==
   LET done == [c |-> c, granted |-> granted, failed |-> failed]
@@ -82,28 +87,29 @@ GrantQueued(c, granted, failed) ==
                     GrantQueued(Taken(rest, w.request, w.permits), Append(granted, w.request), failed)
                [] OTHER -> done
 
-\* The timer: requests that have waited as long as the timeout fail.
+\* timeoutCheck, the timer: requests that have waited as long as the timeout fail.
 RECURSIVE Expired(_, _)
 Expired(c, failed) ==
   IF c.waiting # <<>> /\ -Head(c.waiting).since_ns >= permits_timeout_ns
   THEN Expired([c EXCEPT !.waiting = Tail(@)], failed \cup {Head(c.waiting).request})
   ELSE [c |-> c, failed |-> failed]
 
-\* Fails requests that timed out in the queue.
+\* Fails requests that have waited too long for permits.
 FailTimedOut(c, failed) == LET Stays(q) == q.number \notin failed IN [c EXCEPT !.requests = SelectSeq(@, Stays)]
 
 -----------------------------------------------------------------------------
-(* Completed storage reads. *)
+(* Entries from storage. *)
 
-\* An entry from storage is cached only if reads of it are expected.
+\* An entry from storage is cached only if further reads of it are expected.  A range cache that is disabled expects
+\* none.
 InsertedReadEntry(c, r, entry, names) ==
   LET n == InitialCount(IF r.store >= 0 THEN r.expected_reads ELSE 0)
       b == StoredOf(r.cache, r.ledger)[entry + 1]
   IN IF HasExpectedReads(n) THEN InsertOrReplace(c, r.store, <<r.ledger, entry>>, b, n, Held(names))
      ELSE [c EXCEPT !.orphaned_copies = WithOrphanedCopies(@, Held(names), n)]
 
-\* A storage read returns its entries up to a last one, each with its own read count.  `wanted` has <<request, first,
-\* last>> for each part that awaits the read: each gets copies of its range, which share the read count.
+\* Read r returns its entries from `entry` to `up_to`, each with a handler of its own.  `wanted` has <<request, first,
+\* last>> for each part that awaits the read: each such request gets copies of the entries in its range.
 RECURSIVE ReceivedEntries(_, _, _, _, _)
 ReceivedEntries(c, r, entry, up_to, wanted) ==
   IF entry > up_to THEN c
@@ -111,23 +117,25 @@ ReceivedEntries(c, r, entry, up_to, wanted) ==
            Rest(came) == ReceivedEntries(came, r, entry + 1, up_to, wanted)
        IN With(InsertedReadEntry(c, r, entry, names), Rest)
 
-\* The part after its storage read returned the entries up to a last one.
+\* The part low..high after read r has returned the entries up to `up_to`.
 PartOf(r, low, high, up_to) ==
   LET end == IF high > up_to THEN up_to ELSE high
       size == StoredOf(r.cache, r.ledger)
   IN Found(low, high, [i \in 1..(IF end < low THEN 0 ELSE end - low + 1) |->
                          [entry |-> low + i - 1, bytes |-> size[low + i]]])
 
-\* Makes outstanding reads of a range cache's ledger (None: of all its ledgers) unjoinable.
+\* PendingReadsManager.invalidateLedger, and clear if l is None: reads of this ledger (of all ledgers) are not joined
+\* any more.
 WithoutJoining(c, s, l) ==
   [c EXCEPT !.reads = [i \in DOMAIN @ |-> IF @[i].store = s /\ (l = None \/ @[i].ledger = l)
                                           THEN [@[i] EXCEPT !.joinable = FALSE] ELSE @[i]]]
 
 -----------------------------------------------------------------------------
-(* Looking up and asking. *)
+(* Looking up, joining and reading. *)
 
-\* Index of the outstanding read to join, or 0: one that includes the range, else one that lacks entries only on the
-\* right, else only on the left, else on both sides; among equals the latest.
+\* PendingReadsManager.findPendingRead: the index of the read to join, or 0.  A read that includes the range comes
+\* first, then one that lacks entries only on the right, only on the left, and on both sides; of several such reads
+\* the latest.
 Candidate(c, q, low, high) ==
   LET Overlaps(r) == r.joinable /\ r.store = q.store /\ r.ledger = q.ledger /\ r.first <= high /\ low <= r.last
       near == {i \in DOMAIN c.reads : Overlaps(c.reads[i])}
@@ -137,7 +145,7 @@ Candidate(c, q, low, high) ==
        [] including # {} -> Least(including)
        [] OTHER -> Greatest({i \in near : Worth(i) = Least({Worth(j) : j \in near})})
 
-\* Starts a storage read of a range; it completes in this step, or later.
+\* Starts a read of a range, which storage completes in this step or later.
 ReadFromStorage(c, q, low, high) ==
   LET r == [number |-> c.next_read, store |-> q.store, cache |-> q.cache, ledger |-> q.ledger, first |-> low,
             last |-> high, expected_reads |-> q.expected_reads, joinable |-> q.store >= 0, waiting |-> <<q.number>>]
@@ -149,7 +157,7 @@ ReadFromStorage(c, q, low, high) ==
        [] OTHER ->
             [c |-> ReceivedEntries(asked, r, low, high, {<<q.number, low, high>>}), part |-> PartOf(r, low, high, high)]
 
-\* Splits a range into cached entries and maximal gaps.  `there` has the sizes of cached entries.
+\* Splits a range into cached entries and the maximal gaps between them.  `there` has the bytes of each cached entry.
 RECURSIVE Pieces(_, _, _)
 Pieces(there, low, high) ==
   IF low > high THEN <<>>
@@ -161,14 +169,14 @@ Pieces(there, low, high) ==
 
 RECURSIVE ReadRange(_, _, _, _), ReadMissing(_, _, _, _), ReadGaps(_, _, _, _)
 
-\* Reads each gap, from left to right.
+\* Reads each gap among the parts, from left to right.
 ReadGaps(c, q, parts, i) ==
   IF i > Len(parts) THEN [c |-> c, parts |-> parts]
   ELSE IF parts[i].kind # "awaited" THEN ReadGaps(c, q, parts, i + 1)
   ELSE LET Rest(asked) == ReadGaps(asked.c, q, Exchanged(parts, i, asked.part), i + 1)
        IN With(ReadMissing(c, q, parts[i].first, parts[i].last), Rest)
 
-\* Holds the cached entries of a range and marks them accessed; reads every maximal gap.
+\* Holds the cached entries of a range and marks them accessed; reads each gap.
 ReadRange(c, q, low, high) ==
   LET Chosen(e) == /\ e.store = q.store /\ e.position[1] = q.ledger
                    /\ low <= e.position[2] /\ e.position[2] <= high
@@ -180,10 +188,11 @@ ReadRange(c, q, low, high) ==
       held == [c EXCEPT !.queue = Changed(@, Chosen, Looked)]
   IN CASE found = {} -> ReadMissing(c, q, low, high)
        [] DOMAIN there = low..high -> [c |-> held, part |-> Found(low, high, AllHeld(pieces))]
-       [] OTHER -> LET Rest(asked) == [c |-> asked.c, part |-> SideBySide("mixed", low, high, asked.parts)]
+       [] OTHER -> LET Rest(asked) == [c |-> asked.c, part |-> Composite("mixed", low, high, asked.parts)]
                    IN With(ReadGaps(held, q, pieces, 1), Rest)
 
-\* A range with no cached entry: joins an outstanding read, or starts a storage read.
+\* A range without cached entries: joins a read, or starts one.  Beside the common part with the joined read, the
+\* range is looked up again.
 ReadMissing(c, q, low, high) ==
   LET i == Candidate(c, q, low, high)
   IN IF i = 0 THEN ReadFromStorage(c, q, low, high)
@@ -195,7 +204,7 @@ ReadMissing(c, q, low, high) ==
               One(looked) == [c |-> looked.c, parts |-> <<looked.part>>]
               Beside(found, from, to) == IF from > to THEN [c |-> found, parts |-> <<>>]
                                          ELSE With(ReadRange(found, q, from, to), One)
-              All(parts) == IF Len(parts) = 1 THEN common ELSE SideBySide("joined", low, high, parts)
+              All(parts) == IF Len(parts) = 1 THEN common ELSE Composite("joined", low, high, parts)
               Right(before) ==
                 LET Both(after) == [c |-> after.c, part |-> All(before.parts \o <<common>> \o after.parts)]
                 IN With(Beside(before.c, right + 1, high), Both)
@@ -203,21 +212,22 @@ ReadMissing(c, q, low, high) ==
           IN With(joined, Left)
 
 -----------------------------------------------------------------------------
-(* Settling. *)
+(* Evaluating the parts of a request. *)
 
-\* Releases held copies undelivered; read counts do not change.
-RECURSIVE Discarded(_, _, _)
-Discarded(c, n, held) ==
+\* Releases held copies that were not delivered; read counts change only with undelivered_release_marks_read.
+RECURSIVE Discard(_, _, _)
+Discard(c, n, held) ==
   IF held = <<>> THEN c
   ELSE LET name == <<n, Head(held).entry>>
            Has(copies) == name \in copies.held
            Less(copies) == [copies EXCEPT !.held = @ \ {name}]
-           Rest(left) == Discarded(left, n, Tail(held))
+           Rest(left) == Discard(left, n, Tail(held))
        IN With(IF undelivered_release_marks_read THEN ChangedWhere(c, Has, MarkedRead, Less)
                ELSE ChangedWhere(c, Has, Same, Less), Rest)
 
-\* Settles a tree of parts as far as no part is pending.  Parts of one range complete only together: if one fails, or
-\* storage returned less than requested, all held copies are released.  A mixed range is then read again as a whole.
+\* Evaluates a tree of parts.  A joined or mixed range completes only if all its parts are complete.  If a part fails,
+\* or storage has returned fewer entries than requested, all held copies are released.  Then a joined range fails, and
+\* a mixed range is read again as a whole.  `short_answer` has other results for a mixed range after a short answer.
 RECURSIVE Settle(_, _, _), SettleEach(_, _, _, _)
 Settle(c, q, part) ==
   IF part.parts = <<>> THEN [c |-> c, part |-> part]
@@ -234,7 +244,7 @@ Settle(c, q, part) ==
              IN CASE \E p \in settled : ~IsSettled(p) -> so_far
                   [] \A p \in settled : IsComplete(p) -> [c |-> each.c, part |-> Found(part.first, part.last, gathered)]
                   [] OTHER -> IF short_answer = "never_answered" /\ is_short THEN so_far
-                              ELSE With(Discarded(each.c, q.number, gathered), Failed)
+                              ELSE With(Discard(each.c, q.number, gathered), Failed)
        IN With(SettleEach(c, q, part.parts, 1), Rest)
 
 SettleEach(c, q, parts, i) ==
@@ -243,23 +253,24 @@ SettleEach(c, q, parts, i) ==
        IN With(Settle(c, q, parts[i]), Rest)
 
 -----------------------------------------------------------------------------
-(* Completion. *)
+(* Completing requests. *)
 
-\* Held copies become the reader's: counted by the request's grant if it has one, else as open copies.
-RECURSIVE HandedOver(_, _, _, _)
-HandedOver(c, n, held, i) ==
+\* The copies held for request n become copies of the reader: they are listed with its permits if it has any, and are
+\* counted as open otherwise.
+RECURSIVE WithOpenCopies(_, _, _, _)
+WithOpenCopies(c, n, held, i) ==
   IF i > Len(held) THEN c
   ELSE LET name == <<n, held[i].entry>>
            Has(copies) == name \in copies.held
            Granted(copies) == [copies EXCEPT !.held = @ \ {name}, !.granted = @ \cup {<<n, i>>}]
            Open(copies) == [copies EXCEPT !.held = @ \ {name}, !.open = @ + 1]
-           Rest(over) == HandedOver(over, n, held, i + 1)
+           Rest(over) == WithOpenCopies(over, n, held, i + 1)
        IN With(IF \E g \in c.grants : g.request = n THEN ChangedWhere(c, Has, Same, Granted)
                ELSE ChangedWhere(c, Has, Same, Open), Rest)
 
 RECURSIVE ContinueRequest(_, _), Begin(_, _), BeginEach(_, _), StartQueuedRequests(_)
 
-\* After permits were freed: queued requests start, or fail with a timeout.
+\* After permits were freed, queued requests start, or fail because they have waited too long.
 StartQueuedRequests(c) ==
   LET Rest(handed) == IF handed.granted = <<>> /\ handed.failed = {} THEN c
                       ELSE With(BeginEach(FailTimedOut(handed.c, handed.failed), handed.granted), StartQueuedRequests)
@@ -267,48 +278,50 @@ StartQueuedRequests(c) ==
 
 ReleasePermits(c, n) == IF c.grants = {} THEN c ELSE With(PermitsReturned(c, n), StartQueuedRequests)
 
+\* Begins the requests of these numbers.
 BeginEach(c, numbers) ==
   IF numbers = <<>> THEN c
   ELSE LET n == Head(numbers)
            Rest(begun) == BeginEach(begun, Tail(numbers))
        IN With(Begin(WithoutRequest(c, n), RequestOf(c, n)), Rest)
 
-\* A request with permits looks its range up in the cache.
+\* A request that holds its permits looks up its range.
 Begin(c, q) ==
   LET Rest(looked) == ContinueRequest(looked.c, [q EXCEPT !.part = looked.part])
   IN With(ReadRange(c, q, q.part.first, q.part.last), Rest)
 
-\* Completes a request with its entries.  Without entries, its permits are freed.
-Delivered(c, n, held) ==
+\* Completes a request with its held entries.  Without entries, its permits are freed at once.
+Deliver(c, n, held) ==
   LET Rest(over) ==
         IF held = <<>> THEN ReleasePermits(over, n)
         ELSE [over EXCEPT !.grants = {IF g.request = n THEN [g EXCEPT !.copies = DOMAIN held] ELSE g : g \in @}]
-  IN With(HandedOver(c, n, held, 1), Rest)
+  IN With(WithOpenCopies(c, n, held, 1), Rest)
 
-\* Advances a request until it awaits a read or completes.
+\* Evaluates a request: it still awaits a read, fails, or completes.
 ContinueRequest(c, q) ==
   LET Rest(settled) ==
         CASE ~IsSettled(settled.part)     -> WithRequest(settled.c, [q EXCEPT !.part = settled.part])
           [] settled.part.kind = "failed" -> ReleasePermits(settled.c, q.number)
-          [] OTHER                        -> Delivered(settled.c, q.number, settled.part.held)
+          [] OTHER                        -> Deliver(settled.c, q.number, settled.part.held)
   IN With(Settle(c, q, q.part), Rest)
 
 -----------------------------------------------------------------------------
-(* Answers. *)
+(* Answers of storage. *)
 
-\* What waits in a tree for a read, as a set of <<request, first, last>>.
+\* The parts of a tree of request n that await a read, as a set of <<request, first, last>>.
 RECURSIVE Wanted(_, _, _)
 Wanted(n, part, read) ==
   (IF part.kind = "awaited" /\ part.read = read THEN {<<n, part.first, part.last>>} ELSE {})
     \cup UNION {Wanted(n, part.parts[i], read) : i \in DOMAIN part.parts}
 
-\* The tree after a storage read: its awaiting parts have the entries up to a last one; None if the read failed.
+\* The tree after read r: the parts that awaited it have the entries up to `up_to`, or failed if that is None.
 RECURSIVE WithAnswers(_, _, _)
 WithAnswers(part, r, up_to) ==
   CASE part.kind = "awaited" /\ part.read = r.number ->
          IF up_to = None THEN Part("failed", part.first, part.last) ELSE PartOf(r, part.first, part.last, up_to)
     [] OTHER -> [part EXCEPT !.parts = [i \in DOMAIN @ |-> WithAnswers(@[i], r, up_to)]]
 
+\* The requests of these numbers continue, in this order.
 RECURSIVE AnswerEach(_, _, _, _)
 AnswerEach(c, numbers, r, up_to) ==
   IF numbers = <<>> THEN c
@@ -316,9 +329,9 @@ AnswerEach(c, numbers, r, up_to) ==
            Rest(answered) == AnswerEach(answered, Tail(numbers), r, up_to)
        IN With(With(RequestOf(c, Head(numbers)), Step), Rest)
 
-\* Completes an outstanding read with its entries up to a last one, or fails it (None).  Requests that await it advance
-\* in their order.  A failure makes the ledger's other outstanding reads unjoinable.
-Answered(c, r, up_to) ==
+\* Storage completes read r with its entries up to `up_to`, or fails it (None).  The requests that await it continue
+\* in the order of their arrival.  After a failure the other reads of the ledger are not joined any more.
+Answer(c, r, up_to) ==
   LET Other(each) == each # r
       rest == [c EXCEPT !.reads = SelectSeq(@, Other)]
       wanted == UNION {Wanted(n, RequestOf(c, n).part, r.number) : n \in InSet(r.waiting)}

@@ -1,30 +1,38 @@
 -------------------------- MODULE EntryCacheState --------------------------
-(***************************************************************************)
-(* Settings and state of the entry cache (EntryCache.tla): the twin of     *)
-(* model/entry_cache/state.py and, for its canonical form, names.py.       *)
-(*                                                                         *)
-(* A state is a canonical state of the model:                              *)
-(*                                                                         *)
-(*   time      timestamp_ns and since_ns are relative to now: zero at the  *)
-(*             start, negative when time has passed                        *)
-(*   stores    range caches are numbered from 0: those of the topics, then *)
-(*             removed ones that still have entries or outstanding reads   *)
-(*   requests  pending ones, and completed ones that still hold permits,   *)
-(*             are numbered from 1; so are storage reads                   *)
-(*   copies    sharers of a read count, named where that matters:          *)
-(*               held     <<request, entry>>: of a pending request         *)
-(*               granted  <<request, i>>: its i-th copy not yet released   *)
-(*               open     number of the other copies of readers            *)
-(*   orphaned_copies  copies of entries no longer cached: a bag of records *)
-(*             of the copies that share a read count, and the read count   *)
-(*                                                                         *)
-(* Within a step numbers only grow; Become closes the gaps.                *)
-(***************************************************************************)
+(*****************************************************************************)
+(* Settings and state of the entry cache, and the canonical form of a state. *)
+(* Twin of model/entry_cache/state.py and names.py; EntryCache.tla says what *)
+(* the component models.                                                     *)
+(*                                                                           *)
+(* A range cache holds the entries of one topic (RangeCache).  A request is  *)
+(* a read that a reader has asked for; a read is one that storage has not    *)
+(* completed.  A copy is an entry held by a reader or for a pending request; *)
+(* all copies of an entry and the cached entry share a read count (the       *)
+(* handler).  A state is a canonical state of the model:                     *)
+(*                                                                           *)
+(*   times        timestamp_ns and since_ns are relative to now: 0 when set, *)
+(*                negative when time has passed                              *)
+(*   range caches are numbered from 0 (`store`): first those of the topics,  *)
+(*                then removed ones that still have entries or reads         *)
+(*   requests     pending requests, and completed requests that still hold   *)
+(*                permits, are numbered from 1; so are reads                 *)
+(*   copies       of a read count: a record of                               *)
+(*                  held     <<request, entry>> for a pending request        *)
+(*                  granted  <<request, i>>, the i-th copy that a completed  *)
+(*                           request with permits has not released           *)
+(*                  open     the number of other copies of readers           *)
+(*   orphaned_copies  copies whose read count no cached entry has: a bag (a  *)
+(*                function to multiplicities) of records of copies and the   *)
+(*                read count that they share                                 *)
+(*                                                                           *)
+(* Within a step, new numbers are appended; Become closes the gaps.          *)
+(*****************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings of the broker and its environment; for a dynamic setting, its first value.
+  \* Settings of the broker and of storage; start_ and the name of a variable: its first value.  Config in
+  \* model/entry_cache/state.py explains each setting and each rule.
   caches, stored, storage_reads, eviction_task, ttl_ns, max_reads_in_flight_bytes, permits_timeout_ns,
   permits_queue_size, start_max_bytes, start_watermark, start_max_requeue_times, start_extend_ttl_of_recently_accessed,
   \* Rules on which versions differ.
@@ -36,27 +44,31 @@ CONSTANTS
   set_extend_ttl_value
 
 VARIABLES
-  queue,        \* the removal queue: entries and detached slots, oldest first
+  queue,        \* the removal queue, head first: cached entries, and None for the detached wrapper of a removed entry
   orphaned_copies,  \* copies whose read count no cached entry has
-  owners,       \* for each range cache: its topic, or its last one
-  sizes,        \* bytes of each range cache
+  owners,       \* for each range cache: the topic for which it was created
+  sizes,        \* for each range cache: its bytes
   topic_caches, \* for each topic: its range cache, or Absent, or Disabled
-  total_bytes,  \* the broker's own sum
-  eviction_in_progress,  \* evictionInProgress is set: an eviction task is queued
-  tasks,        \* queued eviction tasks
-  failing,      \* number of the next storage reads that fail, where storage answers at once
-  reads,        \* outstanding storage reads
+  total_bytes,  \* bytes of all range caches (RangeEntryCacheManagerImpl.currentSize)
+  eviction_in_progress,  \* evictionInProgress is not null: an eviction task is scheduled
+  tasks,        \* number of scheduled eviction tasks
+  failing,      \* how many of the next reads fail; 0 unless storage_reads is "immediate"
+  reads,        \* reads that storage has not completed (PendingReadsManager), oldest first
   requests,     \* pending requests
   free,         \* free permits, in bytes
-  waiting,      \* requests queued for permits, oldest first
-  grants,       \* a set: permits of a request until its last copy is released
-  max_bytes, watermark, max_requeue_times, extend_ttl_of_recently_accessed
+  waiting,      \* requests that wait for permits (InflightReadsLimiter), oldest first
+  grants,       \* a set of records: the permits of a request, which it holds until its last copy is released
+  max_bytes,    \* dynamic setting: maximum size of all range caches
+  watermark,    \* dynamic setting: fraction of the maximum size down to which a size pass evicts
+  max_requeue_times,  \* dynamic setting: how often an entry is requeued because it has expected reads
+  extend_ttl_of_recently_accessed  \* dynamic setting: whether an accessed entry is requeued
 
 settings == <<max_bytes, watermark, max_requeue_times, extend_ttl_of_recently_accessed>>
-vars == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, eviction_in_progress, tasks, failing, reads, requests, free, waiting,
-          grants, settings>>
+vars == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, eviction_in_progress, tasks, failing, reads,
+          requests, free, waiting, grants, settings>>
 
-\* Instead of a range cache: removed and not used since; or disabled, so that it stores nothing.
+\* In place of the number of a topic's range cache: Absent if it was removed and not used since; Disabled if it was
+\* created while the maximum size was 0 (EntryCacheDisabled).
 Absent == -1
 Disabled == -2
 
@@ -82,20 +94,22 @@ Init ==
      /\ max_requeue_times = start_max_requeue_times
      /\ extend_ttl_of_recently_accessed = start_extend_ttl_of_recently_accessed
 
-\* Numbers of requests that are pending or hold permits.
-Asking(c) == {c.requests[i].number : i \in DOMAIN c.requests} \cup {g.request : g \in c.grants}
+\* The numbers of the requests that are pending or hold permits.
+RequestNumbers(c) == {c.requests[i].number : i \in DOMAIN c.requests} \cup {g.request : g \in c.grants}
 
-\* The variables that actions change, as one record.
+\* All variables but the settings, and the number of the next read, as one record c.  The operators map such a record to
+\* the next one; Become makes a record the next state.
 Contents ==
-  [queue |-> queue, orphaned_copies |-> orphaned_copies, owners |-> owners, sizes |-> sizes, topic_caches |-> topic_caches, total_bytes |-> total_bytes,
-   eviction_in_progress |-> eviction_in_progress, tasks |-> tasks, failing |-> failing, reads |-> reads, requests |-> requests, free |-> free,
-   waiting |-> waiting, grants |-> grants, next_read |-> Len(reads) + 1]
+  [queue |-> queue, orphaned_copies |-> orphaned_copies, owners |-> owners, sizes |-> sizes,
+   topic_caches |-> topic_caches, total_bytes |-> total_bytes, eviction_in_progress |-> eviction_in_progress,
+   tasks |-> tasks, failing |-> failing, reads |-> reads, requests |-> requests, free |-> free, waiting |-> waiting,
+   grants |-> grants, next_read |-> Len(reads) + 1]
 
 -----------------------------------------------------------------------------
 (* Sets and sequences. *)
 
-\* Of(value), with the value evaluated once.  For an action, TLC evaluates an argument or a LET definition again at each
-\* use.
+\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
+\* only once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Least(set) == CHOOSE n \in set : \A m \in set : n <= m
@@ -103,13 +117,13 @@ Greatest(set) == CHOOSE n \in set : \A m \in set : n >= m
 InSet(seq) == {seq[i] : i \in DOMAIN seq}
 IndexOf(seq, each) == Least({i \in DOMAIN seq : seq[i] = each})
 
-\* A sequence without repetitions; the first occurrence counts.
+\* The sequence without repetitions: of equal elements the first one stays.
 Distinct(seq) == LET IsFirst(i) == IndexOf(seq, seq[i]) = i
                      firsts == SelectSeq([i \in DOMAIN seq |-> i], IsFirst)
                  IN [i \in DOMAIN firsts |-> seq[firsts[i]]]
 
-\* A sequence with another element at an index.  Not by EXCEPT: TLC 2.15 drops the exceptions of a function that it has
-\* not evaluated yet when it converts it to a sequence.
+\* The sequence with another element at index i.  EXCEPT is not used: when TLC 2.15 converts a function to a sequence
+\* before it has evaluated the function, it drops the exceptions.
 Exchanged(seq, i, each) == SubSeq(seq, 1, i - 1) \o <<each>> \o SubSeq(seq, i + 1, Len(seq))
 
 IsEntry(slot) == slot # None
@@ -122,9 +136,10 @@ Changed(slots, Chosen(_), New(_)) ==
 (* Copies. *)
 
 NoCopies == [held |-> {}, granted |-> {}, open |-> 0]
+\* Copies held for pending requests: `names` are pairs <<request, entry>>.
 Held(names) == [NoCopies EXCEPT !.held = names]
 
-\* A read count without copies is dropped.
+\* The bag with one more read count n and its copies; without copies, the same bag.
 WithOrphanedCopies(bag, copies, n) ==
   LET group == [copies |-> copies, expected_reads |-> n]
   IN IF copies = NoCopies THEN bag
@@ -134,7 +149,7 @@ WithOrphanedCopies(bag, copies, n) ==
 WithoutOrphanedCopies(bag, group) ==
   IF bag[group] > 1 THEN [bag EXCEPT ![group] = @ - 1] ELSE [g \in DOMAIN bag \ {group} |-> bag[g]]
 
-\* The contents with To(copies) for all copies; To is injective.
+\* The contents with To(copies) in place of the copies of each read count; To is injective.
 WithCopies(c, To(_)) ==
   LET Every(e) == TRUE
       Entry(e) == [e EXCEPT !.copies = To(@)]
@@ -144,9 +159,9 @@ WithCopies(c, To(_)) ==
                             LET g == CHOOSE g \in DOMAIN group : group[g] = h IN c.orphaned_copies[g]]]
 
 -----------------------------------------------------------------------------
-(* Numbers without gaps. *)
+(* The canonical form: numbers without gaps. *)
 
-\* The range caches that can still be observed, in the order of their new numbers.
+\* The range caches that a topic, an entry, a read or a request refers to, in the order of their new numbers.
 StoresInUse(c) ==
   LET live == SelectSeq(c.queue, IsEntry)
       IsStore(s) == s >= 0
@@ -154,6 +169,7 @@ StoresInUse(c) ==
                         \o [i \in DOMAIN c.reads |-> c.reads[i].store]
                         \o [i \in DOMAIN c.requests |-> c.requests[i].store], IsStore))
 
+\* Renumbers the range caches.
 WithStores(c) ==
   LET order == StoresInUse(c)
       To(s) == IF s < 0 THEN s ELSE IndexOf(order, s) - 1
@@ -168,14 +184,15 @@ WithStores(c) ==
                     !.reads = [i \in DOMAIN @ |-> Moved(@[i])],
                     !.requests = [i \in DOMAIN @ |-> Moved(@[i])]]
 
-\* A part names the outstanding read that it awaits by its index among them.
+\* A part of a request (EntryCacheReads.tla), where the read that it awaits is renumbered to its index in `numbers`.
 RECURSIVE WithReads(_, _)
 WithReads(part, numbers) ==
   [part EXCEPT !.read = IF part.kind = "awaited" THEN IndexOf(numbers, @) ELSE 0,
                !.parts = [i \in DOMAIN @ |-> WithReads(@[i], numbers)]]
 
+\* Renumbers requests and reads.
 WithRequests(c) ==
-  LET asking == Asking(c)
+  LET asking == RequestNumbers(c)
       numbers == [i \in DOMAIN c.reads |-> c.reads[i].number]
       To(n) == Cardinality({m \in asking : m <= n})
       Place(name) == LET g == CHOOSE g \in c.grants : g.request = name[1]
@@ -192,7 +209,7 @@ WithRequests(c) ==
              !.waiting = [i \in DOMAIN @ |-> [@[i] EXCEPT !.request = To(@)]],
              !.grants = {[g EXCEPT !.request = To(@), !.copies = 1..Cardinality(@)] : g \in @}]
 
-\* Sets the variables to these contents.
+\* Makes the canonical form of these contents the next state.
 Become(c) ==
   \E n \in {With(With(c, WithStores), WithRequests)} :
     /\ queue' = n.queue
