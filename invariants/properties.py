@@ -2,10 +2,11 @@
 
     always      safety: a predicate of a state, (config, state), or of a step, (config, before, event, after)
     sometimes   a coverage goal of the same form: a run that never reaches it has not tested enough
-    eventually  liveness: a predicate (config, state) that becomes true from every reachable state under weak fairness
+    eventually  liveness: a predicate (config, state) that becomes true from every reachable state, if from there only
+                the actions in `fair` occur, each under weak fairness
 
-A property is a function. Its docstring is the guarantee, and the message of a finding that violates it. The number of
-parameters distinguishes state properties from step properties. `on` restricts a step property to some actions, `given`
+A property is a function. Its docstring is the guarantee; a finding shows the first sentence. The number of parameters
+distinguishes state properties from step properties. `on` restricts a step property to some actions, `given`
 restricts a property to some configs.
 
 A history variable (ghost variable) is a value that only properties need, such as "the largest id acknowledged so far".
@@ -19,8 +20,8 @@ It is neither in the model's state nor in the implementation. Engines fold it ov
     @always(log, on=("allocate",), history=(largest_id,))
     def allocated_ids_grow(cfg: Config, before: State, event: Event, after: State, largest: int) -> bool:
 
-A property names the variables that it takes in `history` and receives their values after its other arguments. A step
-property receives the values before the step, a state property the values in that state.
+A property names its history variables in `history`. Their values follow its other arguments. A step property receives
+their values before the step, a state property those in the state.
 
 Every engine that runs traces folds history variables: lockstep, replay, shrinking, the Hypothesis state machine,
 recordings, and the edge cover of an explored graph. The explorer's search does not, because a history variable would
@@ -110,7 +111,7 @@ def eventually(
 def history(
     machine: Machine[Any, Any], *, initial: Callable[[Any], Any], on: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., Any]], History]:
-    """Decorator: the function folds a history variable over a trace. `initial` maps a config to the initial value."""
+    """Decorator: the function updates a history variable at a step. `initial` maps a config to the initial value."""
 
     def made(fold: Callable[..., Any]) -> History:
         name, about = _documented(fold, "history variable")
