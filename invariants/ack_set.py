@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from invariants.properties import Event, always, sometimes
-from model.ack_set import AckPosition, AckSet, Batch, Config, State, ack_set
+from model.ack_set import AckPosition, AckSet, Batch, Config, State, Updated, ack_set
 from model.machine import Refused
 
 QUERIES = (
@@ -64,7 +64,7 @@ def update_changes_only_named_messages(cfg: Config, before: State, event: Event,
 
 
 @always(ack_set, on=("and_with",))
-def and_never_clears_an_ack(cfg: Config, before: State, event: Event, after: State) -> bool:
+def and_with_keeps_messages_unacknowledged_in_both(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After `and_with`, a message is unacknowledged if and only if it was unacknowledged in both sets."""
     return was_rejected(event) or left_in(after, event) == left_in(before, event) & left(event.arguments["words"])
 
@@ -77,7 +77,9 @@ def ack_set_is_within_batch(cfg: Config, s: State) -> bool:
 
 @always(ack_set, on=("open_batch", "recycle", *RANGES, *INDICES, "and_with"))
 def update_leaves_other_batches_unchanged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call changes at most the batch in its arguments; a new batch is empty and has a new number."""
+    """A call changes only the batch in its arguments; `open_batch` adds an empty batch with the next number, and
+    `recycle` removes its batch.
+    """
     if event.name == "open_batch":
         return after == State((*before.batches, Batch(event.outcome, 0)), event.outcome + 1) and (
             event.outcome == before.next_batch
@@ -96,7 +98,7 @@ def query_leaves_state_unchanged(cfg: Config, before: State, event: Event, after
 
 @always(ack_set, on=("get_index", "next_set_bit", "next_clear_bit"))
 def query_finds_unacknowledged_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A query returns whether a message is unacknowledged, or the next set or clear bit from an index on."""
+    """A query returns whether a message is unacknowledged, or the first set or clear bit from an index on, or -1."""
     if was_rejected(event):
         return True
     remaining = left_in(before, event)
@@ -113,26 +115,34 @@ def query_finds_unacknowledged_messages(cfg: Config, before: State, event: Event
 
 @always(ack_set, on=("and_ack_set", "and_position_ack_set"))
 def and_is_intersection(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A message is acknowledged in the AND if it is in either set; the result has no zero word at its end."""
+    """The AND acknowledges exactly the messages that either set acknowledges, and has no zero word at its end.
+
+    A null `other` leaves the current ack set as it is; a null `current` has no result.
+    """
     if event.name == "and_ack_set":
         first, second, result = event.arguments["first"], event.arguments["second"], event.outcome
     else:
         current, other = event.arguments["current"], event.arguments["other"]
         if was_rejected(event) or current is None or other is None:
-            return was_rejected(event) or event.outcome is None or event.outcome.current_ack_set == current.ack_set
+            wanted = None if current is None else Updated(current.ack_set)
+            return was_rejected(event) or bool(event.outcome == wanted)
         first, second, result = current.ack_set, other.ack_set, event.outcome.current_ack_set
     return left(result) == left(first) & left(second) and (not result or result[-1] != 0)
 
 
 @always(ack_set, on=("is_ack_set_empty",))
 def ack_set_is_empty_iff_all_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack set is empty if and only if all messages are acknowledged, for any number of zero words."""
+    """An ack set is empty if and only if it acknowledges all messages, whatever its number of words."""
     return event.outcome is (len(left(event.arguments["ack_set"])) == 0)
 
 
 @always(ack_set, on=("is_ack_set_overlap",))
 def overlap_iff_message_acknowledged_in_both(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two ack sets overlap if and only if both acknowledge a message of the batch, with or without trimmed words."""
+    """Two ack sets overlap if and only if both acknowledge the same message of the batch.
+
+    Words that are missing at the end are zeros. If the batch size is unknown, the longer ack set has it. A null ack set
+    overlaps with none.
+    """
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None:
         return event.outcome is False
@@ -147,9 +157,9 @@ def progress(p: AckPosition) -> tuple[int, int, float]:
 
 @always(ack_set, on=("compare_with_ack_set",))
 def comparison_orders_by_first_unacknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A comparison has the sign of the order by ledger, entry and first unacknowledged message.
+    """Positions are compared by ledger, then by entry, then by their first unacknowledged message.
 
-    A position that acknowledges the whole entry is the largest of the entry.
+    A position that acknowledges the whole entry is the largest of the entry. Only the sign of the result is checked.
     """
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None:
@@ -160,8 +170,8 @@ def comparison_orders_by_first_unacknowledged(cfg: Config, before: State, event:
 
 @always(ack_set)
 def call_is_rejected_iff_invalid(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected if and only if its batch is not open, an index is beyond the batch, a range is inverted, or a
-    position lacks its ack set.
+    """A call is rejected if and only if its batch is not open, its index, range or words exceed the batch, its range is
+    inverted, a position to compare is null, or a position to combine has no ack set.
     """
     if "batch" in event.arguments and event.arguments["batch"] not in [b.batch for b in before.batches]:
         return was_rejected(event) and event.outcome.kind == "not_open"
@@ -195,7 +205,7 @@ def only_second_word_has_bits(cfg: Config, s: State) -> bool:
 
 @sometimes(ack_set, on=(*CLEARS, "and_with"))
 def last_message_is_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The last unacknowledged message of a batch is acknowledged while another batch has some."""
+    """The last unacknowledged message of a batch is acknowledged while another batch has unacknowledged messages."""
     if was_rejected(event) or after == before or left_in(after, event):
         return False
     return any(b.bits for b in after.batches)
@@ -209,7 +219,7 @@ def batch_is_opened_after_recycling(cfg: Config, before: State, event: Event, af
 
 @sometimes(ack_set, on=("is_ack_set_overlap",))
 def overlap_is_in_trimmed_words_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Both sets acknowledge the same messages only in words that were trimmed from both."""
+    """Two ack sets both acknowledge messages only in words that were trimmed from both."""
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None or len(current) != len(other) or cfg.batch_size <= 64 * len(current):
         return False
@@ -218,7 +228,7 @@ def overlap_is_in_trimmed_words_only(cfg: Config, before: State, event: Event, a
 
 @sometimes(ack_set, on=("is_ack_set_overlap",), given=lambda cfg: cfg.overlap == "within_batch")
 def disjoint_acks_have_clear_padding(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No overlap within the batch, although padding bits are clear in both sets."""
+    """Two ack sets do not overlap within the batch, although both have a clear bit beyond it."""
     current, other = event.arguments["current"], event.arguments["other"]
     if not current or not other or cfg.batch_size % 64 == 0 or event.outcome is not False:
         return False
