@@ -25,7 +25,7 @@ def all_messages(cfg: Config, entry: int) -> int:
 
 
 def left(cfg: Config, acks: Acks, count: int) -> Left:
-    """Returns the masks of the unacknowledged messages of the first entries."""
+    """Returns the masks of the unacknowledged messages of the first `count` entries."""
     ack_sets = {p.entry: p.remaining for p in acks.partial}
     return [
         0 if n < acks.first_unacked or acks.deleted >> n & 1 else ack_sets.get(n, -1) & all_messages(cfg, n)
@@ -44,7 +44,7 @@ def unacked_messages(cfg: Config, s: State) -> Left:
 
 
 def is_subset(some: Left, more: Left) -> bool:
-    """Whether every message that is unacknowledged in the first is so in the second."""
+    """Whether every message that is unacknowledged in `some` is unacknowledged in `more`."""
     return all(a & ~b == 0 for a, b in zip(some, more, strict=True))
 
 
@@ -81,7 +81,7 @@ def fits(cfg: Config, s: State, acks: Acks) -> bool:
 
 
 def left_after(cfg: Config, reset: Reset, count: int) -> Left:
-    """Returns the masks of the first entries after a reset."""
+    """Returns the masks of the unacknowledged messages of the first `count` entries after a reset."""
     rest = [0 if n < reset.entry else all_messages(cfg, n) for n in range(count)]
     if reset.remaining is not None:
         rest[reset.entry] &= reset.remaining
@@ -126,10 +126,10 @@ def acknowledged_message_stays_acknowledged(cfg: Config, before: State, event: E
 
 @always(batch_acks, on=("ack_individual",))
 def individual_ack_intersects_remaining_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an individual ack, the remaining messages of each entry are those left before and in all of its ack sets.
+    """An individual ack acknowledges exactly the messages that an ack of its list acknowledges.
 
-    No ack set, an empty one and one of zero words acknowledge the whole entry. Other ack sets have an effect only with
-    batch-index acks.
+    An entry without remaining messages is deleted. An ack with no ack set, an empty one or one of zero words
+    acknowledges the whole entry. Other ack sets have an effect only if batch-index acks are enabled.
     """
     if is_error(event):
         return True
@@ -142,9 +142,8 @@ def individual_ack_intersects_remaining_messages(cfg: Config, before: State, eve
 
 @always(batch_acks, on=("ack_cumulative",))
 def cumulative_ack_acknowledges_up_to_its_message(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a cumulative ack, all messages before its entry are acknowledged.
-
-    Of its entry, those messages remain that remained before and that the ack set leaves.
+    """A cumulative ack acknowledges all messages before its entry, the messages of its entry that its ack set
+    acknowledges, and no others.
     """
     if is_error(event):
         return True
@@ -157,7 +156,7 @@ def cumulative_ack_acknowledges_up_to_its_message(cfg: Config, before: State, ev
 
 @always(batch_acks, on=("ack_individual",))
 def order_of_individual_acks_is_irrelevant(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Individual acks have the same effect one by one, in any order."""
+    """A list of individual acks has the same effect as its acks one by one in reverse order."""
     if is_error(event):
         return True
     turned = before
@@ -168,13 +167,13 @@ def order_of_individual_acks_is_irrelevant(cfg: Config, before: State, event: Ev
 
 @always(batch_acks, on=ACKS)
 def failed_ack_changes_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A failed acknowledgement changes no acknowledgements."""
+    """A failed acknowledgement changes nothing."""
     return not is_error(event) or after == before
 
 
 @always(batch_acks, on=ACKS)
 def ack_returns_number_of_newly_acked_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An acknowledgement returns the number of messages that it newly acknowledged."""
+    """An acknowledgement returns the number of messages that were unacknowledged before it and no longer are."""
     if is_error(event):
         return True
     newly_acked = [a & ~b for a, b in zip(unacked_messages(cfg, before), unacked_messages(cfg, after), strict=True)]
@@ -207,9 +206,10 @@ def moves_back(cfg: Config, s: State, ack: Ack) -> bool:
 @always(batch_acks, on=(*ACKS, "reset"))
 def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An ack or reset fails if and only if a position has no entry, a bit is beyond the batch, a cumulative ack is
-    before the mark-delete position, or a reset's ack set leaves nothing. A reset may be after the last entry.
+    before the mark-delete position, or a reset's ack set leaves nothing.
 
-    The error of a list names the first ack that can never succeed, else the first of an entry that is not added yet.
+    A reset may also name the position of the next entry. The error of a list names the first ack that can never
+    succeed; if there is none, the first ack of an entry that is not added yet.
     """
     if event.name == "ack_individual":
         faults = [fault_of(cfg, before, ack) for ack in event.arguments["acks"]]
@@ -233,7 +233,7 @@ def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, eve
 
 @always(batch_acks)
 def only_acks_resets_and_recovery_change_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Reads, writes, ledger rollovers and queries do not change acknowledgements."""
+    """Reads, writes of memory, requests of a reset, ledger rollovers and queries change no acknowledgements."""
     return event.name in (*ACKS, "add_entry") or may_undo_acks(before, event) or after.acks == before.acks
 
 
@@ -245,10 +245,12 @@ def added_entry_is_unacknowledged(cfg: Config, before: State, event: Event, afte
 
 @always(batch_acks, on=("add_entry", "roll_ledger", "begin_read", "flush", *ENDS, *RESTARTS, "end_read"))
 def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Entries go to the last ledger, and a rollover adds an empty one. One read and one write are in flight at most.
+    """At most one read and one write are in flight: a second read fails, and a second write is queued.
 
-    A flush of a dirty cursor starts a write, or is queued once behind what is in flight. A recovered cursor reads from
-    the mark-delete position on; it is not dirty, and nothing is in flight or queued.
+    The end of a read or write that is not in flight fails. A flush of a dirty cursor starts a write, or is queued
+    behind the operation in flight, if no flush is queued last. A recovered cursor reads from the mark-delete position
+    on; it is not dirty, and has no operation in flight or queued. An added entry goes to the last ledger; a rollover
+    adds an empty ledger.
     """
     reading, writing = before.reading, before.writing is not None
     match event.name:
@@ -314,8 +316,8 @@ def mark_delete_position_is_before_first_undeleted_entry(cfg: Config, s: State) 
 def mark_delete_position_moves_back_only_by_reset(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The mark-delete position moves back only by a reset or a recovery.
 
-    The read position is always after it, and advances with it. Otherwise only reads, resets and recoveries move the
-    read position.
+    The read position is always after the mark-delete position, and advances with it. Otherwise only reads, resets and
+    recoveries move the read position.
     """
     if may_undo_acks(before, event) or event.name == "end_read":
         return after.read_position >= after.acks.first_unacked
@@ -325,7 +327,7 @@ def mark_delete_position_moves_back_only_by_reset(cfg: Config, before: State, ev
 
 @always(batch_acks)
 def no_ack_set_without_batch_index_acks(cfg: Config, s: State) -> bool:
-    """Without batch-index acks, no entry has an ack set."""
+    """If batch-index acks are disabled, no entry has an ack set."""
     return s.batch_acks or s.acks.partial == ()
 
 
@@ -353,7 +355,10 @@ def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event:
 
 @always(batch_acks, on=RESTARTS)
 def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a recovery, every acknowledged message was acknowledged before, or by a reset whose record survives."""
+    """After a recovery, every acknowledged message was acknowledged before, or by a reset whose record survives.
+
+    If the record of a reset survives, only messages that the reset acknowledges are acknowledged.
+    """
     if is_error(event):
         return True
     known, found = unacked_messages(cfg, before), unacked_messages(cfg, after)
@@ -365,7 +370,10 @@ def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event
 
 @always(batch_acks, on=RESTARTS)
 def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A recovered cursor has exactly the acknowledgements of its record; ack sets only with batch-index acks."""
+    """A recovered cursor has exactly the acknowledgements of its record.
+
+    It has ack sets only if batch-index acks are enabled.
+    """
     ack_sets, count = after.durable.partial if after.batch_acks else (), entries(after)
     stored = after.durable._replace(partial=ack_sets)
     return is_error(event) or left(cfg, after.acks, count) == left(cfg, stored, count)
@@ -373,7 +381,10 @@ def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, even
 
 @always(batch_acks)
 def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
-    """If the cursor is not dirty, a recovery finds all acknowledgements, as far as a record can hold them."""
+    """If the cursor is not dirty and one record can hold all its acknowledgements, the last record of memory has them.
+
+    This record is durable, or is being written.
+    """
     if s.dirty or not fits(cfg, s, s.acks):
         return True
     record = s.durable if s.writing is None or s.writing.to_apply is not None else s.writing.record
@@ -383,9 +394,9 @@ def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
 
 @always(batch_acks, on=("reopen",))
 def clean_close_keeps_everything_that_fits(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a clean close and reopen, the cursor has all acknowledgements that a record can hold.
+    """A clean close and reopen keep all acknowledgements if one record can hold them.
 
-    Ack sets are kept if batch-index acks still have an effect.
+    Ack sets are kept if batch-index acks are enabled after the reopen.
     """
     if is_error(event) or not fits(cfg, before, before.acks):
         return True
@@ -395,7 +406,10 @@ def clean_close_keeps_everything_that_fits(cfg: Config, before: State, event: Ev
 
 @always(batch_acks)
 def only_completed_write_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A recovery finds the whole record of the last completed write, and nothing of a failed or later write."""
+    """The durable record is that of the last successful write; a write that failed or is in flight leaves no trace.
+
+    A write in flight that survives a crash is successful.
+    """
     if event.name == "reopen" or after.durable is before.durable:
         return True
     if event.name in (*ENDS, "crash") and before.writing is not None:
@@ -416,7 +430,7 @@ def record_respects_configured_limits(cfg: Config, s: State) -> bool:
 
 @always(batch_acks)
 def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A write of memory, and a clean close, keep the lowest ranges and the lowest ack sets, up to the limits."""
+    """A record of memory has the mark-delete position, and up to the limits the lowest ranges and lowest ack sets."""
     write, is_close = after.writing, event.name == "reopen" and not is_error(event)
     if not is_close and (write is None or write is before.writing or write.to_apply is not None):
         return True
@@ -433,7 +447,7 @@ def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: E
 
 @always(batch_acks, on=("is_fully_persistable",))
 def fully_persistable_means_ranges_and_ack_sets_fit(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`is_fully_persistable` is true exactly if ranges and ack sets fit in a record."""
+    """`is_fully_persistable` is true if and only if one record can hold all ranges and ack sets."""
     return event.outcome is fits(cfg, before, before.acks)
 
 
@@ -442,8 +456,10 @@ def fully_persistable_means_ranges_and_ack_sets_fit(cfg: Config, before: State, 
 
 @always(batch_acks, on=ENDS)
 def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When resets complete, reading restarts at the position of the last one; only messages that its ack set excludes
-    are acknowledged from there on. The cursor is not dirty: its record has them.
+    """When resets succeed, the last one takes effect: reading restarts at its entry, and exactly the messages before
+    this entry and those that the reset's ack set acknowledges are acknowledged.
+
+    The cursor is not dirty, because the written record has these acknowledgements.
     """
     resets = done_resets(before, event)
     if not resets:
@@ -454,15 +470,16 @@ def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after
 
 @always(batch_acks, on=("reset",))
 def reset_takes_effect_with_its_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset is queued last with its entry and ack set, and changes nothing itself."""
+    """A reset waits for its write, last in the queue, with its entry and ack set, and changes nothing else."""
     if is_error(event):
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
     to = number(before, ack)
     remaining = requested(before, ack) if ack.ack_set else -1
     last = after.queued[-1] if after.queued else after.writing and after.writing.resets[-1]
-    is_next = event.outcome == before.next_ticket == after.next_ticket - 1
-    return is_next and last == Reset(event.outcome, to, None if remaining in (-1, all_messages(cfg, to)) else remaining)
+    wanted = Reset(before.next_ticket, to, None if remaining in (-1, all_messages(cfg, to)) else remaining)
+    rest = before._replace(queued=after.queued, writing=after.writing, next_ticket=before.next_ticket + 1)
+    return bool(event.outcome == wanted.ticket) and last == wanted and after == rest
 
 
 @always(batch_acks)
@@ -473,7 +490,7 @@ def queued_operation_waits_for_read_or_write(cfg: Config, s: State) -> bool:
 
 @always(batch_acks)
 def reset_completes_exactly_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset completes or fails exactly once, in the order of requests, unless the cursor recovers."""
+    """Every reset completes or fails exactly once, in the order of the requests; a recovery discards pending resets."""
     if event.name in RESTARTS:
         return is_error(event) or not open_tickets(after)
     completed = list(event.outcome.resets) if event.name in ENDS and not is_error(event) else []
@@ -522,9 +539,9 @@ def cumulative_ack_into_entry_with_ack_set(cfg: Config, before: State, event: Ev
 
 @sometimes(batch_acks, on=("ack_individual",))
 def ack_list_has_position_without_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The last position of a list is after the last entry."""
+    """The last of several positions in a list is after the last entry."""
     acks = event.arguments["acks"]
-    return is_error(event) and len(acks) > 1 and acks[-1].position.ledger == len(before.ledgers)
+    return len(acks) > 1 and fault_of(cfg, before, acks[-1]) == "after the last entry"
 
 
 @sometimes(batch_acks)
@@ -538,7 +555,7 @@ def empty_ledger_between_deleted_entries(cfg: Config, s: State) -> bool:
 
 @sometimes(batch_acks)
 def record_cannot_hold_everything(cfg: Config, s: State) -> bool:
-    """Neither ranges nor ack sets fit in a record."""
+    """A record can hold neither all ranges nor all ack sets."""
     too_many = len(ranges(s.ledgers, s.acks.deleted)) > cfg.max_ranges
     return too_many and len(s.acks.partial) > cfg.max_batch_records
 
@@ -552,13 +569,13 @@ def crash_loses_part_of_ack_set(cfg: Config, before: State, event: Event, after:
 
 @sometimes(batch_acks, on=("crash",))
 def crash_recovers_record_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record in flight is recovered after a crash, and differs from the last one."""
+    """A crash recovers the record in flight, which differs from the durable one."""
     return not is_error(event) and event.arguments["write_survives"] and after.durable != before.durable
 
 
 @sometimes(batch_acks, on=ENDS)
 def queued_reset_starts_with_later_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A queued reset starts with a write."""
+    """The end of a write starts the write of a queued reset."""
     return not done_resets(before, event) and after.writing is not None and after.writing.resets != ()
 
 
@@ -571,7 +588,7 @@ def reset_into_batch_before_mark_delete_position(cfg: Config, before: State, eve
 
 @sometimes(batch_acks, on=("end_read",))
 def entry_with_ack_set_is_delivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A consumer receives an entry with an ack set, after a deleted entry."""
+    """A read delivers an entry with an ack set, and skips a deleted entry before it."""
     outcome = event.outcome
     return (
         isinstance(outcome, Delivered)
@@ -591,5 +608,5 @@ def ack_sets_are_dropped_when_switched_off(cfg: Config, before: State, event: Ev
 
 @eventually(batch_acks, fair=("flush", "written", "end_read"))
 def acknowledgements_become_durable(cfg: Config, s: State) -> bool:
-    """If flushes, reads and writes are fair, the cursor eventually is not dirty."""
+    """If flushes, reads and writes are fair, eventually the cursor is not dirty and no write is in flight."""
     return not s.dirty and s.writing is None
