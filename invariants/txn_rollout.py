@@ -1,4 +1,7 @@
-"""Guarantees for upgrade and downgrade of brokers whose transaction logs hold batches (PIP-160)."""
+"""Guarantees for upgrade and downgrade of brokers whose transaction logs hold batches (PIP-160).
+
+A new broker has PIP-160, an old one does not.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def openings(before: State, event: Event) -> Iterator[tuple[int, int]]:
 
 @always(txn_rollout, on=OPENS)
 def old_broker_never_reads_batch(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No broker from before PIP-160 opens a store with an undeleted batch."""
+    """No broker from before PIP-160 tries to open a store with an undeleted batch."""
     return not any(
         not before.brokers[broker].new and batches(before.stores[store]) for store, broker in openings(before, event)
     )
@@ -63,8 +66,8 @@ def old_broker_never_reads_batch(cfg: Config, before: State, event: Event, after
 def new_broker_reads_any_mixture(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A new broker opens any store and reads every undeleted record, in any mixture of batches and plain entries.
 
-    An old broker opens a store without batches; one with a batch stays closed. Other stores do not change. The outcome
-    is the number of records read, or a failure if a store stays closed.
+    An old broker opens a store without batches; a store with a batch stays closed. Other stores do not change. The
+    outcome is the number of records read, or a failure if a store stays closed.
     """
     stores, read, opened = list(before.stores), 0, True
     for store, broker in openings(before, event):
@@ -74,8 +77,8 @@ def new_broker_reads_any_mixture(cfg: Config, before: State, event: Event, after
         )
         opened = opened and is_readable
         read += left(stores[store])
-    is_told = event.outcome == read if opened else isinstance(event.outcome, Failed)
-    return after == State(before.brokers, tuple(stores)) and (isinstance(event.outcome, Refused) or is_told)
+    returned = event.outcome == read if opened else isinstance(event.outcome, Failed)
+    return after == State(before.brokers, tuple(stores)) and (isinstance(event.outcome, Refused) or returned)
 
 
 def deletable(cfg: Config, batching: bool, e: Entry) -> bool:
@@ -106,7 +109,7 @@ def batches_exist_only_with_new_brokers(cfg: Config, s: State) -> bool:
 
 @always(txn_rollout, given=lambda cfg: cfg.operators_follow_steps)
 def no_batch_follows_last_batched_ledger(cfg: Config, s: State) -> bool:
-    """Once the last ledger of a store was recorded, no later ledger has a batch."""
+    """No ledger after the recorded last batched ledger of its store has an undeleted batch."""
     return not any(
         store.last_batched_ledger is not None
         and ledger.id > store.last_batched_ledger
@@ -121,7 +124,7 @@ def no_batch_follows_last_batched_ledger(cfg: Config, s: State) -> bool:
 
 @always(txn_rollout)
 def open_store_keeps_batching_mode(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An open store keeps its mode until it is reopened, whatever the flag of its broker."""
+    """An open store keeps its batching mode until it is reopened, even if the flag of its broker changes."""
     if event.name in OPENS or after.stores is before.stores:
         return True
     return all(
@@ -133,9 +136,9 @@ def open_store_keeps_batching_mode(cfg: Config, before: State, event: Event, aft
 
 @always(txn_rollout, on=("write_records",))
 def entries_follow_batching_mode(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Records are written as one batch if the store batches, also a single record, and otherwise as plain entries.
+    """A batching store writes records as one batch, even a single record; any other store writes plain entries.
 
-    They are appended to the last ledger.
+    The entries are appended to the last ledger. The outcome is their number.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -149,7 +152,7 @@ def entries_follow_batching_mode(cfg: Config, before: State, event: Event, after
 
 @always(txn_rollout)
 def old_broker_has_no_flag(cfg: Config, s: State) -> bool:
-    """An old broker has no flag, and no store that is closed or open at an old broker batches."""
+    """The flag of an old broker is off, and only a store that is open at a new broker batches."""
     return not any(broker.flag and not broker.new for broker in s.brokers) and not any(
         store.batching and (store.owner is None or not s.brokers[store.owner].new) for store in s.stores
     )
@@ -157,9 +160,10 @@ def old_broker_has_no_flag(cfg: Config, s: State) -> bool:
 
 @always(txn_rollout, on=(*STOPS, "close_store"))
 def stopped_broker_closes_its_stores(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a broker stops, exactly its stores are closed; a broker of another version starts with its flag off.
+    """When a broker stops, exactly its stores are closed.
 
-    Closing a store changes neither its log nor another store.
+    An upgraded or downgraded broker starts with its flag off. Closing a store changes neither its log nor another
+    store.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -194,8 +198,9 @@ def is_against_steps(cfg: Config, s: State, event: Event) -> bool:
 
 @always(txn_rollout)
 def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected if and only if its broker has the version already or no flag, its store is open already or
-    closed, there is no such open transaction, nothing to roll over, or PIP-160's steps do not allow it.
+    """A call is rejected if and only if its broker already has the version or has no flag, the store to open is open or
+    the store to use is closed, its entry has no open transaction, the last ledger is empty at a rollover, or PIP-160's
+    steps do not allow the call.
     """
     wrong = is_against_steps(cfg, before, event)
     if "store" in event.arguments:
@@ -222,10 +227,10 @@ def ended_transaction_is_not_reopened(cfg: Config, before: State, event: Event, 
 
 @always(txn_rollout, on=("end_transaction", "end_transactions"))
 def ending_deletes_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A transaction that ends is no longer open. Its record is deleted if it can be.
+    """The end of a transaction deletes its record if single records of the entry can be deleted, and else keeps it.
 
-    An entry is deleted with its last record; other entries and the ledgers stay. The outcome of
-    `end_transaction` is the number of records that its entry keeps.
+    An entry is deleted with its last record; other entries and the ledgers stay. The outcome of `end_transaction` is
+    the number of records that the entry keeps.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -256,7 +261,11 @@ def ended_transaction_is_deleted(cfg: Config, s: State) -> bool:
 
 @always(txn_rollout)
 def open_transaction_is_not_lost(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Open transactions disappear only by ending: one of a store, or all of every open store."""
+    """No open transaction disappears unless it ends: `end_transaction` ends one, `end_transactions` all of the open
+    stores.
+
+    `new_broker_reads_any_mixture` covers openings.
+    """
     if after.stores is before.stores or event.name in OPENS:
         return True
     fewer = [still_open(old) - still_open(new) for old, new in zip(before.stores, after.stores, strict=True)]
@@ -273,7 +282,7 @@ def open_transaction_is_not_lost(cfg: Config, before: State, event: Event, after
 
 @always(txn_rollout)
 def ledgers_are_well_formed(cfg: Config, s: State) -> bool:
-    """Every store has a ledger; ledger ids increase; every listed entry has an undeleted record."""
+    """Every store has a ledger, ledger ids increase, and every entry has an undeleted record."""
     for store in s.stores:
         ids = [ledger.id for ledger in store.ledgers]
         if not ids or ids != sorted(set(ids)):
@@ -302,7 +311,7 @@ def only_deleted_ledgers_are_trimmed(cfg: Config, before: State, event: Event, a
 
 @always(txn_rollout, on=("roll_ledger", *OPENS))
 def new_ledger_is_last_and_empty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a rollover or an opening, the last ledger is the next one and empty; a rollover changes nothing else."""
+    """A rollover or an opening adds an empty last ledger with the next id; a rollover keeps the other ledgers."""
     if isinstance(event.outcome, Refused | Failed):
         return True
     if event.name == "roll_ledger":
@@ -320,7 +329,7 @@ def new_ledger_is_last_and_empty(cfg: Config, before: State, event: Event, after
 
 @always(txn_rollout, on=("record_last_ledgers",))
 def last_batched_ledger_is_recorded_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The last ledger of every store is recorded; a recorded one is kept. The outcome is the number of new ones."""
+    """`record_last_ledgers` records the last ledger of every store without a recorded one, and returns their number."""
     if isinstance(event.outcome, Refused):
         return True
     if event.outcome != len([store for store in before.stores if store.last_batched_ledger is None]):
@@ -334,9 +343,10 @@ def last_batched_ledger_is_recorded_once(cfg: Config, before: State, event: Even
 
 @always(txn_rollout, on=("set_flag", "turn_flags_off"))
 def enabling_flag_discards_recorded_ledgers(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Flags have the value that was set, brokers keep their versions; enabling a flag discards all recorded ledgers.
+    """Enabling a flag discards all recorded last ledgers; disabling one keeps them.
 
-    The outcome of turning all flags off is the number that were on.
+    The flags have the value that was set, and brokers keep their versions. `turn_flags_off` returns the number of flags
+    that were on.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -378,9 +388,10 @@ def batch_is_partially_deleted(cfg: Config, s: State) -> bool:
 
 @sometimes(txn_rollout)
 def open_transaction_pins_later_ledgers(cfg: Config, s: State) -> bool:
-    """A fully deleted ledger is kept because an earlier one has an open transaction."""
+    """A fully deleted ledger is kept because the first one has an open transaction."""
     return any(
-        store.ledgers[0].entries and any(not ledger.entries for ledger in store.ledgers[1:-1]) for store in s.stores
+        any(e.open for e in store.ledgers[0].entries) and any(not ledger.entries for ledger in store.ledgers[1:-1])
+        for store in s.stores
     )
 
 
@@ -417,9 +428,7 @@ def old_broker_continues_log(cfg: Config, before: State, event: Event, after: St
 
 @eventually(txn_rollout, fair=("turn_flags_off", "reopen_stores", "end_transactions", "trim", "record_last_ledgers"))
 def downgrade_terminates(cfg: Config, s: State) -> bool:
-    """If flags are turned off, stores reopened, transactions ended, logs trimmed and ledgers recorded fairly, brokers
-    may be old again.
-    """
+    """If the steps of a downgrade are fair, eventually all flags are off and every recorded last ledger is trimmed."""
     return not any(broker.flag for broker in s.brokers) and all(
         store.last_batched_ledger is not None and store.last_batched_ledger < store.ledgers[0].id for store in s.stores
     )

@@ -100,16 +100,16 @@ def can_trigger(cfg: Config, task: Task, flush: Flush) -> bool:
 
 @always(txn_writer, given=lambda cfg: batches(cfg) or cfg.unserialisable_alone == "callback")
 def record_without_callback_is_pending(cfg: Config, s: State) -> bool:
-    """A record whose callback has not completed is queued, buffered or in flight.
+    """A record's callback is pending if and only if the record is in the executor's queue, buffered or in flight.
 
-    Without batching, `add_never_throws` covers records whose call threw.
+    Not checked without batching if `add` may throw; `add_never_throws` covers that.
     """
     return sorted(pending_records(s)) == list(s.pending_callbacks)
 
 
 @always(txn_writer, on=("add",))
 def add_never_throws(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record that cannot be serialised fails its callback; the call does not throw."""
+    """`add` does not throw, even if the record cannot be serialised."""
     return not effects_of(event).thrown
 
 
@@ -122,9 +122,8 @@ def callback_completes_exactly_once(cfg: Config, before: State, event: Event, af
 
 @always(txn_writer)
 def successful_callback_names_stored_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A successful callback names the entry, batch size and batch index at which the record is stored.
-
-    Every record of an acknowledged entry succeeds.
+    """Exactly the records of acknowledged entries succeed, each with the position, batch index and batch size at which
+    it is stored.
     """
     expected: list[tuple[int, Position, int | None, int | None]] = []
     for position, batched, records, acknowledged in after.log[len(before.log) :]:
@@ -138,9 +137,9 @@ def successful_callback_names_stored_position(cfg: Config, before: State, event:
 
 @always(txn_writer, on=ENDS)
 def write_result_reaches_exactly_its_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The result of a write completes the callbacks of exactly its records, in order and with the same result.
+    """The end of a write completes the callbacks of exactly the records of this write, in order, with its result.
 
-    Other writes in flight are unchanged.
+    The first write in flight ends; the others do not change.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -154,8 +153,8 @@ def write_result_reaches_exactly_its_records(cfg: Config, before: State, event: 
 def successes_complete_in_position_order(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Successful callbacks complete in position order, and within an entry in batch index order."""
     last = before.log[-1].position if before.log else None
-    places = [(a.position, a.batch_index or 0) for a in effects_of(event).callbacks if a.position is not None]
-    return places == sorted(set(places)) and (last is None or not places or places[0][0] > last)
+    stored = [(a.position, a.batch_index or 0) for a in effects_of(event).callbacks if a.position is not None]
+    return stored == sorted(set(stored)) and (last is None or not stored or stored[0][0] > last)
 
 
 # ---- entries ------------------------------------------------------------------------------------------
@@ -191,8 +190,11 @@ def entry_positions_are_consecutive(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def entry_respects_batch_limits(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A batch has 1 to max_records records. Their total size is below 2 * max_bytes, and without the last record below
-    max_bytes. A plain entry has one record. The size of an entry is that of its records, plus the header in a batch.
+    """A plain entry has one record; a batch has 1 to max_records records, which without the last one have less than
+    max_bytes.
+
+    The records of a batch have less than 2 * max_bytes. The size of an entry is that of its records, plus the header of
+    a batch.
     """
     shapes = [(entry.batched, len(entry.records)) for entry in after.log[len(before.log) :]]
     shaped = all(1 <= count <= (cfg.max_records if batched else 1) for batched, count in shapes)
@@ -230,7 +232,7 @@ def batch_respects_size_cap(cfg: Config, before: State, event: Event, after: Sta
 
 @always(txn_writer, on=("roll_ledger",))
 def rollover_returns_next_ledger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A rollover returns the id of the new ledger: the next id. The new ledger has no entry."""
+    """A rollover returns the id of the new ledger, which is the next id; the new ledger is empty."""
     ledger = before.ledger + 1
     return event.outcome == Effects(ledger) and (after.ledger, after.next_entry) == (ledger, 0)
 
@@ -240,7 +242,7 @@ def rollover_returns_next_ledger(cfg: Config, before: State, event: Event, after
 
 @always(txn_writer)
 def buffer_is_below_thresholds(cfg: Config, s: State) -> bool:
-    """The buffer of a writer that is not closed is below both thresholds, and its size is that of its records."""
+    """The buffer of a writer that is not closed is below both thresholds, and `size` is the sum of its records."""
     if s.size != sum([each.size for each in s.buffer]):
         return False
     return s.status == "closed" or not s.buffer or (len(s.buffer) < cfg.max_records and s.size < cfg.max_bytes)
@@ -248,11 +250,11 @@ def buffer_is_below_thresholds(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each flush is reported, with one trigger, and there is one task that can cause it.
+    """Each flush is reported with its trigger, and a task of the step can cause it, another task for each flush.
 
     The trigger is `records` if and only if the batch has max_records records. Otherwise it is `size` if the batch has
-    max_bytes, or if the next record would exceed the cap. Otherwise the task determines it: a large record (`large`), a
-    tick (`delay`) or a close (`close`).
+    max_bytes, or if the next record would exceed the cap. Otherwise the task determines the trigger: a large record
+    (`large`), a tick (`delay`) or a close (`close`).
     """
     flushes = effects_of(event).flushes
     if not flushes or flushes != after.flushes:
@@ -271,7 +273,10 @@ def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: St
 
 @always(txn_writer)
 def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every flush submits all records of the buffer as one batch, or fails them all. Writes are numbered in order."""
+    """Every flush submits all records of the buffer as one batch, or fails them all.
+
+    Writes are numbered in order.
+    """
     happened = effects_of(event)
     if [write.number for write in happened.writes] != list(range(before.next_write, after.next_write)):
         return False
@@ -285,7 +290,10 @@ def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event,
 
 @always(txn_writer, on=TASKS, given=lambda cfg: cfg.unserialisable_batch == "fails")
 def flush_reports_size_and_age_of_its_batch(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A flush reports the bytes of its records, and how long the oldest of them was buffered: since it was added."""
+    """A flush reports the bytes of its records, and how long the oldest of them was buffered.
+
+    The bytes are compared if every flush of the step submitted a batch.
+    """
     happened, old = effects_of(event), before.buffer
     if not happened.flushes:
         return all(each.since == after.now for each in after.buffer if each not in old)
@@ -300,8 +308,8 @@ def flush_reports_size_and_age_of_its_batch(cfg: Config, before: State, event: E
 
 @always(txn_writer)
 def buffered_record_is_flushed_within_max_delay(cfg: Config, s: State) -> bool:
-    """While an open writer has a buffered record, the timer is due at most max_delay after the record was added, or a
-    tick is queued.
+    """While an open writer has buffered records, the timer is due at most max_delay after the oldest of them was added,
+    or a tick is queued.
     """
     if not s.buffer or s.status != "open" or has_tick(s):
         return True
@@ -332,7 +340,7 @@ def timer_is_armed_for_first_record_of_batch(cfg: Config, s: State) -> bool:
 
 @eventually(txn_writer, fair=("advance_time", "run_writer_tasks"))
 def buffer_is_eventually_flushed(cfg: Config, s: State) -> bool:
-    """If time and the executor are fair, the buffer of an open writer is empty infinitely often."""
+    """If time and the executor are fair, every buffered record of an open writer is eventually flushed."""
     return not s.buffer or s.status != "open"
 
 
@@ -437,13 +445,13 @@ def flushed_by(event: Event, reason: str) -> bool:
 
 @sometimes(txn_writer, on=TASKS, given=batches)
 def flush_by_max_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A batch is flushed by max records."""
+    """The number of records triggers a flush."""
     return flushed_by(event, "records")
 
 
 @sometimes(txn_writer, on=TASKS, given=batches)
 def flush_by_max_size(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A batch is flushed by max size."""
+    """The size of the records triggers a flush."""
     return flushed_by(event, "size")
 
 
