@@ -28,7 +28,7 @@ OPEN = ("initializing", "ready")
 
 
 def has_invalid_ack_set(cfg: Config, event: Event) -> bool:
-    """Returns whether an ack set of the call acks nothing, has a bit after its batch, or is no tail of it."""
+    """Returns whether an ack set of the call acks nothing, has a bit after its batch, or, if cumulative, is no tail."""
     given = event.arguments.get("acks") or [(event.arguments["entry"], event.arguments["ack_set"])]
     for entry, ack_set in given:
         bits = [i for i in range(everything(cfg, entry).bit_length()) if (ack_set or 0) >> i & 1]
@@ -41,8 +41,9 @@ def has_invalid_ack_set(cfg: Config, event: Event) -> bool:
 
 @always(pending_acks)
 def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is refused exactly if its ack set is invalid, its list is empty or names an entry twice, the handle does
-    not take requests, is open already or not open, or there is nothing to flush, to complete, to read or to lose.
+    """A call is refused if and only if its ack set is invalid, its list is empty or names an entry twice, the status of
+    the handle does not allow it, entries are in flight at an opening, there is nothing to flush, complete or read, or
+    fewer entries are in flight than shall survive the crash.
     """
     name, s, acks = event.name, before, event.arguments.get("acks")
     if name in ("ack_individual", "ack_cumulative", "acknowledge"):
@@ -66,9 +67,12 @@ def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event
 
 @always(pending_acks, on=REQUESTS)
 def request_waits_as_it_was_made(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request gets the next number and waits last, with its acks and low watermark: for its append if the handle is
-    ready, else for the replay, which the first request starts. A conflict changes nothing. The record of a commit or
-    abort has the type Cumulative if the last cumulative ack, durable or not, is of its transaction.
+    """A queued request is the last pending one, with the next number, its acks and its low watermark; a request that
+    conflicts changes nothing.
+
+    A ready handle appends its record. Any other handle queues it until the replay ends; the first request starts the
+    replay. The record of a commit or abort has the type Cumulative if the last cumulative ack, durable or not, is of
+    its transaction.
     """
     if is_error(event) or event.outcome.result != "queued":
         return not isinstance(event.outcome, Failed) or after == before
@@ -97,9 +101,10 @@ def request_waits_as_it_was_made(cfg: Config, before: State, event: Event, after
 
 @always(pending_acks, on=("persist", "flush", "open_store", "acknowledge", "crash"))
 def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A flush sends the buffer as one entry. The cursor is persisted as it is. An ack adds its messages to the cursor.
+    """A flush, a persist, an ack without transaction, an opening and a crash change exactly what they have to.
 
-    Opening starts a replay. A crash keeps the persisted cursor, the log, and the entries in flight that survive.
+    A flush sends the buffer as one entry. A persist stores the cursor as it is. An ack adds its messages to the cursor.
+    An opening starts a replay. A crash keeps the persisted cursor, the log, and the entries in flight that survive.
     """
     if is_error(event):
         return True
@@ -129,9 +134,9 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 
 @always(pending_acks, on=(*APPENDS, "write_fails", "close", "end_replay", "read_fails"))
 def results_follow_status(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A ready handle completes requests with success up to the one that closes it; no other completion succeeds.
+    """Only a ready handle completes requests successfully: those of an appended entry, before the first that fails.
 
-    An entry leaves those in flight when its append ends. A failed append is in the log if it is durable.
+    An entry is in flight until its append ends. The entry of a failed append is in the log if it is durable.
     """
     if is_error(event):
         return True
@@ -144,7 +149,7 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
         return False
     if event.name in ("close", "end_replay", "read_fails"):
         if event.name == "read_fails" and after.status == "ready":
-            return True  # `stopped_replay_fails` says it
+            return True  # `stopped_replay_fails` covers it
         status = {"close": "closed", "end_replay": "ready"}.get(event.name, after.status)
         is_kept = (after.in_flight[: len(before.in_flight)], after.cursor) == (before.in_flight, before.cursor)
         return is_kept and after.status == status and (event.name == "end_replay" or set(found) <= {"failed"})
@@ -161,7 +166,9 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
 
 @always(pending_acks, on=("read_entry", "end_replay"))
 def successful_read_resets_failed_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read that succeeds, and a replay that ends, forget the failed reads; the replay continues at the next entry."""
+    """A successful read and the end of a replay reset the number of failed reads; the replay continues at the next
+    entry.
+    """
     if is_error(event) or not cfg.replay_rewinds:
         return is_error(event) or after.failed_reads == 0
     count = event.outcome if event.name == "read_entry" else 0
@@ -171,7 +178,7 @@ def successful_read_resets_failed_reads(cfg: Config, before: State, event: Event
 
 @always(pending_acks, on=(*APPENDS, "read_entry"))
 def cursor_gains_only_committed_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Records acknowledge no message but those that a committed transaction had pending, individually or cumulatively.
+    """An append or a replay acknowledges no message that a committed transaction did not have pending.
 
     Any other message would be lost.
     """

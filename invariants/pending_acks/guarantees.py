@@ -1,6 +1,6 @@
 """Guarantees of a pending-ack handle, restated from the proposals message by message.
 
-The log is the reference: what it says is computed here from its records and compared with the handle's memory.
+Pending and committed acks are computed from the records of the log, and compared with the handle's memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from invariants.pending_acks.messages import (
     results,
     unacknowledged,
 )
-from invariants.properties import Event, always, eventually, once_per_state, sometimes
+from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Failed, Refused
 from model.pending_acks.log_index import Key
 from model.pending_acks.machine import pending_acks
@@ -49,7 +49,7 @@ from model.pending_acks.state import Config, LogEntry, LogRecord, PositionAck, R
 
 @always(pending_acks)
 def pending_acks_equal_replay_of_log(cfg: Config, s: State) -> bool:
-    """Whenever the handle is ready, its pending acks are those that its log says, live and after a replay.
+    """The pending acks of a ready handle are those that result from the records of its log, also after a replay.
 
     Acknowledged messages are not compared.
     """
@@ -67,10 +67,7 @@ def pending_acks_equal_replay_of_log(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def committed_ack_stays_acknowledged(cfg: Config, s: State) -> bool:
-    """Whenever the handle is ready, every message whose ack was committed is acknowledged, also after a crash.
-
-    It covers the commits that are in the log.
-    """
+    """While the handle is ready, every message is acknowledged whose ack a commit in the log committed."""
     if s.status != "ready":
         return True
     return not any(unacknowledged(cfg, s.cursor, p.messages(cfg, s.cursor.first_unacked)) for p in logged(s).committed)
@@ -98,16 +95,18 @@ def message_is_pending_in_at_most_one_transaction(cfg: Config, s: State) -> bool
 
 @always(pending_acks)
 def pending_acks_are_ordered_by_entry(cfg: Config, s: State) -> bool:
-    """The individual acks of a transaction are in order of entries, one per entry, and every transaction has one."""
+    """The individual acks of a transaction are in order of entries, at most one per entry and at least one in all."""
     acks = [[ack.entry for ack in each.acks] for each in s.individual_acks]
     return all(entries and entries == sorted(set(entries)) for entries in acks)
 
 
 @always(pending_acks)
 def closed_store_has_no_memory(cfg: Config, s: State) -> bool:
-    """A handle that is not open has no pending acks, no index, and no buffered or queued requests.
+    """A handle that is neither initializing nor ready has no pending acks, no index keys, no low watermark, and no
+    buffered or queued requests.
 
-    Only a replay has read entries or failed reads; where replay rewinds, only a replay has a read position.
+    Only a ready handle has buffered requests. Only an initializing one has queued requests, replayed entries or failed
+    reads and, where replay rewinds, a read position.
     """
     has_requests = (bool(s.buffer) and s.status != "ready") or (bool(s.accept_queue) and s.status != "initializing")
     has_acks = bool(s.individual_acks) or s.cumulative_ack is not None
@@ -135,17 +134,20 @@ def every_request_completes_exactly_once(cfg: Config, before: State, event: Even
 
 @always(pending_acks)
 def requests_are_logged_in_order(cfg: Config, s: State) -> bool:
-    """Requests are logged in the order of their arrival, also those that were queued during a replay (#13481)."""
+    """Requests are pending in the order of their arrival: first in flight, then buffered, then queued (#13481)."""
     return all(one < other for one, other in pairwise(open_numbers(s)))
 
 
 @always(pending_acks, on=("ack_individual", "ack_cumulative"))
 def ack_is_rejected_iff_it_conflicts(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A ready handle rejects an ack exactly if a message of it is acknowledged or pending.
+    """A ready handle rejects an ack if and only if the ack conflicts with acknowledged messages or with pending acks.
 
-    A whole entry conflicts with every pending batch index of it. A cumulative ack conflicts with acks of other
-    transactions up to its position, and with a cumulative ack of its own transaction that reaches as far. Acks whose
-    records are not durable yet are pending. A handle that detects conflicts after the append rejects nothing here.
+    An individual ack conflicts with every pending individual ack of one of its messages, with a cumulative ack of
+    another transaction that covers one of them, and with acknowledged messages: for a whole entry, only if all its
+    messages are acknowledged. A cumulative ack conflicts with any cumulative ack of another transaction, with
+    individual acks of other transactions up to its position, with a cumulative ack of its own transaction that reaches
+    as far, and with the mark-delete position if that is at or after its entry. Acks whose records are not durable yet
+    are pending. A handle that detects conflicts after the append rejects nothing here.
     """
     if before.status != "ready" or isinstance(event.outcome, Refused):
         return True
@@ -154,7 +156,7 @@ def ack_is_rejected_iff_it_conflicts(cfg: Config, before: State, event: Event, a
 
 
 def conflicts(cfg: Config, s: State, event: Event) -> bool:
-    """Returns whether a message of the requested ack is acknowledged or pending."""
+    """Returns whether the requested ack conflicts with acknowledged messages or pending acks."""
     txn = event.arguments["txn"]
     records = [request.record for request in open_requests(s) if request.record.op == "ack"]
     cumulative = [(s.cumulative_ack.txn, s.cumulative_ack.ack)] if s.cumulative_ack is not None else []
@@ -202,7 +204,7 @@ def rejected_ack_is_not_logged(cfg: Config, before: State, event: Event, after: 
 
 @always(pending_acks, on=("written",))
 def acked_message_is_pending_in_one_transaction_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When an individual ack completes, no message of it has a pending individual ack of another transaction."""
+    """When an individual ack completes, no other transaction has an individual ack of one of its messages pending."""
     for applied in applied_records(cfg, before, event, after):
         record = applied.request.record
         acks = record.acks if record.op == "ack" and not record.cumulative else ()
@@ -247,9 +249,9 @@ def commits_are_complete(
 
 @always(pending_acks, on=("written",))
 def commit_of_every_batch_index_deletes_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit acknowledges every entry whose batch indexes its transaction has all acked, one by one or together.
+    """A commit acknowledges every entry whose batch indexes its transaction has all acked, in one ack or several.
 
-    It covers transactions without cumulative acks.
+    Not checked while any cumulative ack is pending or appended.
     """
     appended = appended_requests(before, event)
     if before.cumulative_ack is not None or any(request.record.cumulative for request in appended):
@@ -270,13 +272,13 @@ def commit_completes_after_record_is_durable(cfg: Config, before: State, event: 
 
 @always(pending_acks)
 def failed_append_closes_store(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an append with unknown outcome, the handle takes no request until a replay has read the log."""
+    """After an append with unknown outcome, the handle is neither ready nor initializing: it must be opened again."""
     return event.name != "write_fails" or is_error(event) or after.status not in ("ready", "initializing")
 
 
 @always(pending_acks, on=("cursor_refuses",))
 def rejected_commit_does_not_complete(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit whose acks the cursor rejects fails, and its acks are not lost: they stay pending, or are replayed."""
+    """A commit whose acks the cursor rejects does not complete successfully."""
     for applied in applied_records(cfg, before, event, after):
         messages = pending_of(applied).messages(cfg, before.cursor.first_unacked)
         if applied.request.record.op == "commit" and unacknowledged(cfg, after.cursor, messages):
@@ -286,7 +288,7 @@ def rejected_commit_does_not_complete(cfg: Config, before: State, event: Event, 
 
 @always(pending_acks)
 def acknowledgement_is_permanent(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The cursor loses an acknowledgement only in a crash, and storage never does."""
+    """Only a crash undoes an acknowledgement in the cursor's memory; nothing undoes a persisted one."""
     for old, new in ((before.cursor, after.cursor), (before.durable_cursor, after.durable_cursor)):
         if old is new or (event.name == "crash" and old is before.cursor):
             continue
@@ -304,9 +306,10 @@ def acknowledgement_is_permanent(cfg: Config, before: State, event: Event, after
 
 @always(pending_acks, on=APPENDS)
 def aborted_acks_are_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort redelivers the messages that its transaction acked individually and that are not acknowledged.
+    """An abort redelivers exactly the messages that its transaction acked individually and that are neither
+    acknowledged nor pending in another transaction.
 
-    It redelivers no other message. It covers transactions without cumulative acks.
+    `aborted_cumulative_ack_is_not_redelivered` covers transactions with a cumulative ack.
     """
     ended = wrongly_redelivered(cfg, before, event, after)
     return ended is None or ended.cumulative is not None
@@ -314,16 +317,16 @@ def aborted_acks_are_redelivered(cfg: Config, before: State, event: Event, after
 
 @always(pending_acks, on=APPENDS)
 def aborted_cumulative_ack_is_not_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort of a transaction with a cumulative ack redelivers only messages that it acked individually.
+    """An abort of a transaction with a cumulative ack redelivers only messages that the transaction acked individually.
 
-    Consumers ask for the others, so that all arrive in order (#14371).
+    Consumers themselves request the cumulatively acked messages again, which then arrive in order (#14371).
     """
     ended = wrongly_redelivered(cfg, before, event, after)
     return ended is None or ended.cumulative is None
 
 
 def wrongly_redelivered(cfg: Config, before: State, event: Event, after: State) -> Pending | None:
-    """Returns what the first abort ended whose redeliveries are not exactly the messages that it releases, in order."""
+    """Returns the pending acks that an abort with wrong redeliveries ended, None if all redeliveries are right."""
     if all(request.record.op != "abort" for request in appended_requests(before, event)):
         return None
     found, ended = list(event.outcome.redelivered), None
@@ -382,7 +385,7 @@ def log_with_in_flight(s: State) -> tuple[LogEntry, ...]:
 
 @always(pending_acks)
 def deleted_records_are_durably_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack record is deleted only when its entries are before the durable mark-delete position, or it was aborted."""
+    """An ack record is deleted only if its entries are before the durable mark-delete position, or after its abort."""
     is_append = event.name in APPENDS and not is_error(event)
     old = log_with_in_flight(before)[: len(before.log) + 1] if is_append else before.log
     if after.log[: len(old)] == old:
@@ -405,7 +408,7 @@ def is_aborted(log: tuple[LogEntry, ...], record: LogRecord) -> bool:
 
 @always(pending_acks)
 def log_is_trimmed_by_whole_entries_from_front(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The log grows at its end and is trimmed at its front, by whole entries, and no record changes."""
+    """The log grows at its end and is trimmed at its front, both by whole entries; no record changes."""
     if before.log is after.log:
         return True
     whole = log_with_in_flight(before)
@@ -424,9 +427,8 @@ def log_index_is_ascending_in_both_columns(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def log_index_is_sparse(cfg: Config, s: State) -> bool:
-    """Between key n and the next are at least `min_lag * n ** exponent` records, or the maximum lag (PIP-153).
-
-    With exponent 1, the number of keys is in the order of the square root of the number of records.
+    """After key n and up to the next key, the log has at least `min_lag * n ** exponent` records (PIP-153), or the
+    maximum lag if that is less.
     """
     keys = s.log_index.keys
     for count, (one, other) in enumerate(pairwise(keys), 1):
@@ -472,10 +474,12 @@ def lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
 
 @always(pending_acks, on=(*APPENDS, "read_entry"), given=trims_by_index)
 def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An appended or replayed entry with acks adds a key exactly if it reaches the lag; the lag counts all its records.
+    """An appended or replayed log entry with acks adds a key if and only if the records since the last key, those of
+    this entry included, reach the lag.
 
-    The key has the last acked position of the log, and the position of the entry; it replaces a key with that position
-    of the topic. Keys before the durable mark-delete position are removed, and with them the log up to the last one.
+    The key has the last position of the topic that a record so far acks, and the log position of the entry. It replaces
+    a key with the same position of the topic. Keys before the durable mark-delete position are removed, and the log is
+    trimmed up to the last of them.
     """
     if is_error(event) or after.status not in ("ready", "initializing"):
         return True
@@ -508,17 +512,22 @@ def deletable_prefix_is_trimmed_on_append_and_replay(cfg: Config, before: State,
 
 @always(pending_acks, on=("read_fails",))
 def stopped_replay_fails(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A handle whose log was not read to its end does not become ready."""
+    """A replay whose reads stop early does not make the handle ready."""
     return is_error(event) or after.status != "ready"
 
 
 @always(pending_acks, on=("read_fails",))
 def failed_reads_are_bounded(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each failed read is counted. A replay fails at one that is not retried, or at the configured number in a row."""
+    """A replay fails at a read that is not retried, or at the configured number of failed reads in a row.
+
+    Any other failed read is counted, and changes nothing else.
+    """
     if is_error(event) or after.status == "ready":
         return True
     is_last = event.arguments["stops"] or before.failed_reads + 1 >= cfg.max_failed_reads
-    return is_last if after.status == "error" else after == before._replace(failed_reads=before.failed_reads + 1)
+    if is_last or after.status == "error":
+        return is_last and after.status == "error"
+    return after == before._replace(failed_reads=before.failed_reads + 1)
 
 
 @always(pending_acks, on=("read_entry",))
@@ -539,9 +548,10 @@ def replayed_end_applies_to_its_transaction_only(cfg: Config, before: State, eve
 
 @always(pending_acks, on=("read_entry",))
 def replay_drops_only_acknowledged_positions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Replay drops a position of an individual ack exactly if the persisted cursor has acknowledged its messages.
+    """Replay drops a position of an individual ack if and only if the persisted cursor has acknowledged all messages of
+    the ack.
 
-    It covers log entries of one record whose entries have no other pending acks.
+    Only log entries of one record are checked, and only if no other ack of its positions is pending.
     """
     records = () if is_error(event) else before.log[before.read_position]
     if len(records) != 1 or records[0].op != "ack" or records[0].cumulative:
@@ -559,7 +569,7 @@ def replay_drops_only_acknowledged_positions(cfg: Config, before: State, event: 
 
 @always(pending_acks, on=("read_entry",))
 def replayed_cumulative_ack_keeps_its_ack_set(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replayed cumulative ack is for exactly the messages that its record names."""
+    """A replayed cumulative ack has the position and the ack set of its record."""
     if is_error(event) or after.cumulative_ack is None or after.cumulative_ack == before.cumulative_ack:
         return True
     txn, ack = after.cumulative_ack
@@ -569,13 +579,13 @@ def replayed_cumulative_ack_keeps_its_ack_set(cfg: Config, before: State, event:
 
 @eventually(pending_acks, fair=("read_entry", "end_replay"))
 def replay_ends(cfg: Config, s: State) -> bool:
-    """A replay ends if reading continues."""
+    """If reads are fair, every replay ends."""
     return s.status != "initializing"
 
 
 @eventually(pending_acks, fair=("read_fails",))
 def replay_with_failing_reads_ends(cfg: Config, s: State) -> bool:
-    """A replay ends also if every read fails."""
+    """If every read fails, every replay with entries to read ends."""
     return s.status != "initializing" or s.replayed == len(s.log)
 
 
@@ -588,27 +598,22 @@ def requests_complete_eventually(cfg: Config, s: State) -> bool:
 # ---- coverage goals -----------------------------------------------------------------------------------
 
 
-@once_per_state
-def ops(s: State) -> list[str]:
-    """Returns the kinds of the records of the log."""
-    return [record.op for entry in s.log for record in entry]
-
-
 @sometimes(pending_acks, on=("crash",))
 def crash_loses_committed_acks_of_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A crash loses acks of the cursor whose commit is in the log."""
-    return "commit" in ops(before) and after.cursor != before.cursor and "ack" in ops(before)
+    committed = [each.messages(cfg, after.cursor.first_unacked) for each in logged(before).committed]
+    return any(unacknowledged(cfg, after.cursor, m) != unacknowledged(cfg, before.cursor, m) for m in committed)
 
 
 @sometimes(pending_acks, on=("crash",))
 def in_flight_entry_survives_crash(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A log entry is durable whose requests did not complete."""
+    """A crash leaves a durable log entry whose requests did not complete."""
     return len(after.log) > len(before.log)
 
 
 @sometimes(pending_acks, on=("read_entry",))
 def replay_drops_acked_positions_of_a_list(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replayed ack has several entries, of which the durable cursor has some."""
+    """A replayed ack has several entries, of which the durable cursor has acknowledged some but not all."""
     if is_error(event):
         return False
     lists = [each.acks for each in before.log[before.read_position] if each.op == "ack" and len(each.acks) > 1]
@@ -619,13 +624,13 @@ def replay_drops_acked_positions_of_a_list(cfg: Config, before: State, event: Ev
 
 @sometimes(pending_acks, on=APPENDS)
 def several_keys_are_removed_at_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The durable mark-delete position has passed more than one key."""
+    """An append removes more than one key of the index."""
     return len(before.log_index.keys) > len(after.log_index.keys) + 1 and after.status == "ready"
 
 
 @sometimes(pending_acks)
 def idle_store_keeps_deletable_prefix(cfg: Config, s: State) -> bool:
-    """The durable mark-delete position has passed a key, and the log is trimmed only with the next append."""
+    """The durable mark-delete position has passed a key that is still in the index of a ready handle."""
     return s.status == "ready" and any(key.ack_position < s.durable_cursor.first_unacked for key in s.log_index.keys)
 
 
@@ -640,14 +645,14 @@ def aborted_transaction_shares_an_entry(cfg: Config, before: State, event: Event
 
 @sometimes(pending_acks, on=APPENDS)
 def log_entry_has_ack_and_its_abort(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A log entry has an ack and, after it, the abort of its transaction, which redelivers it."""
+    """A log entry has an ack and, after it, the abort of its transaction, which redelivers its messages."""
     aborts = [each for each in applied_records(cfg, before, event, after) if each.request.record.op == "abort"]
     return any(released_by(cfg, before, each) for each in aborts if each.request.record.txn not in in_memory(before))
 
 
 @sometimes(pending_acks, on=APPENDS)
 def low_watermark_aborts_transaction(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The end of one transaction aborts another one, for which there is no caller."""
+    """The commit or abort of one transaction starts an abort of another one."""
     return not is_error(event) and any(request.number == 0 for request in open_requests(after))
 
 
@@ -659,13 +664,13 @@ def queued_requests_are_submitted_after_replay(cfg: Config, before: State, event
 
 @sometimes(pending_acks, on=("ack_individual",))
 def individual_ack_conflicts_with_cumulative_ack(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An individual ack conflicts with a cumulative ack of another transaction, and with nothing else."""
+    """An individual ack is rejected because of a cumulative ack of another transaction."""
     return isinstance(event.outcome, Failed) and "has a cumulative ack of entry" in event.outcome.why
 
 
 @sometimes(pending_acks, on=("ack_cumulative",))
 def cumulative_ack_conflicts_with_individual_ack(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cumulative ack conflicts with individual acks of another transaction, and with nothing else."""
+    """A cumulative ack is rejected because of an individual ack of another transaction."""
     return isinstance(event.outcome, Failed) and "has a pending ack at or before" in event.outcome.why
 
 
@@ -677,7 +682,7 @@ def cursor_rejects_commit(cfg: Config, before: State, event: Event, after: State
 
 @sometimes(pending_acks, on=APPENDS)
 def cumulative_ack_inside_batch_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cumulative ack is committed that leaves messages of its entry."""
+    """A commit applies a cumulative ack that leaves messages of its entry."""
     cumulative = before.cumulative_ack
     is_inside = cumulative is not None and cumulative.ack.ack_set is not None and after.cumulative_ack is None
     return is_inside and after.status == "ready" and after.cursor != before.cursor
@@ -685,7 +690,7 @@ def cumulative_ack_inside_batch_is_committed(cfg: Config, before: State, event: 
 
 @sometimes(pending_acks, on=APPENDS)
 def entry_acked_by_batch_indexes_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A transaction is committed that has acked all batch indexes of an entry in several acks."""
+    """A commit applies several acks that together have all batch indexes of an entry."""
     old, new = before.individual_acks, after.individual_acks
     has_entry = any(ack.ack_set == 0 for each in old for ack in each.acks)
     return has_entry and after.status == "ready" and len(new) < len(old) and after.cursor is not before.cursor
@@ -693,5 +698,5 @@ def entry_acked_by_batch_indexes_is_committed(cfg: Config, before: State, event:
 
 @sometimes(pending_acks, on=("written", "write_fails"))
 def entry_is_appended_after_failed_one(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append succeeds after an earlier one failed: its requests fail, and its records are durable."""
+    """An append succeeds after an earlier one failed: the requests fail although the records are durable."""
     return event.name == "written" and before.status == "error" and not is_error(event)

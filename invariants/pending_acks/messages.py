@@ -1,7 +1,7 @@
-"""Which messages the log and the handle's memory say are pending, restated message by message.
+"""The messages that are pending according to the log, and according to the handle's memory.
 
 Nothing here calls the model's rules. Batch-index acks count as no message if the cursor stores no ack sets. The records
-of a log entry are applied in order: each finds what the records before it have left.
+of a log entry are applied in order: each record applies to the result of the records before it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def covered(cfg: Config, ack: PositionAck, entry: int) -> int:
 
 
 def united(some: Messages, more: Messages) -> Messages:
-    """Returns the messages of either."""
+    """Returns the messages that are in `some` or in `more`."""
     return some | {n: mask | some.get(n, 0) for n, mask in more.items()}
 
 
@@ -83,7 +83,7 @@ NOTHING_PENDING = Pending({}, None)
 
 
 def with_ack(pending: Pending, ack: LogRecord) -> Pending:
-    """Returns the pending acks of a transaction with a record of it."""
+    """Returns the pending acks of a transaction after a further ack record."""
     if ack.cumulative:
         return pending._replace(cumulative=ack.acks[0])
     individual = dict(pending.individual)
@@ -94,7 +94,7 @@ def with_ack(pending: Pending, ack: LogRecord) -> Pending:
 
 
 def apply_record(pending: dict[int, Pending], record: LogRecord) -> Pending | None:
-    """Applies a record to the pending acks by transaction; returns what a commit or abort ended, if anything."""
+    """Applies a record to the pending acks by transaction; returns the acks that a commit or abort ends, or None."""
     if record.op != "ack":
         return pending.pop(record.txn, None)
     pending[record.txn] = with_ack(pending.get(record.txn, NOTHING_PENDING), record)
@@ -102,7 +102,7 @@ def apply_record(pending: dict[int, Pending], record: LogRecord) -> Pending | No
 
 
 class Logged(NamedTuple):
-    """What a log says: pending acks by transaction, and the acks that were committed."""
+    """The pending acks that result from the records of a log, by transaction, and the acks that were committed."""
 
     pending: dict[int, Pending]
     committed: list[Pending]
@@ -110,7 +110,7 @@ class Logged(NamedTuple):
 
 @once_per_state
 def logged(s: State) -> Logged:
-    """Returns what the records of the log say in order."""
+    """Returns the pending and committed acks that result from the records of the log."""
     pending: dict[int, Pending] = {}
     committed: list[Pending] = []
     for record in (each for entry in s.log for each in entry):
@@ -164,7 +164,7 @@ def appended_requests(before: State, event: Event) -> tuple[Request, ...]:
 
 
 class Applied(NamedTuple):
-    """A record that was applied, and what it found."""
+    """A record that was applied, and the acks before it."""
 
     request: Request
     pending: dict[int, Pending]  # of each transaction, before the record
@@ -188,7 +188,7 @@ def applied_records(cfg: Config, before: State, event: Event, after: State) -> I
 
 
 def pending_of(applied: Applied) -> Pending:
-    """Returns what the record's transaction had pending before it."""
+    """Returns the pending acks of the record's transaction before the record."""
     return applied.pending.get(applied.request.record.txn, NOTHING_PENDING)
 
 

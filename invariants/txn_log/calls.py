@@ -45,10 +45,12 @@ def deleted_entries(acks: Acks) -> int:
 
 @always(txn_log)
 def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected exactly if the status of the store does not allow it, its transaction is not ongoing,
-    `max_active` transactions are, the ledger or the cursor does not work, or there is nothing to complete.
+    """A call is rejected if and only if the status of the store, the ledger or the cursor does not allow it, its
+    transaction is not ongoing, a new transaction would exceed `max_active`, no write is in flight to complete or fail,
+    or entries are in flight at a reopen.
 
-    Transactions whose NEW record is not durable yet do not count. `too_many` is the answer in any status.
+    Transactions whose NEW record is not durable yet do not count for `max_active`. A `new_transaction` that would
+    exceed it is rejected with `too_many` in any status.
     """
     s, wrong = before, False
     match event.name:
@@ -100,10 +102,11 @@ def completed(entries: tuple[Entry, ...], result: str) -> tuple[Completion, ...]
 
 @always(txn_log, on=(*REQUESTS, "flush"))
 def request_is_appended_as_made(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request appends its record: to the batch, which is submitted when it is full or flushed, or as an entry.
+    """A request adds its record to the batch, which is submitted when it is full or flushed; without batching, the
+    record is submitted as an entry.
 
-    A ledger that was closed is replaced by a new one first; one that failed or is fenced fails the entry. An update to
-    the status that the transaction has succeeds without a record.
+    A closed ledger is first replaced by a new one; a failed or fenced ledger fails the entry. An update to the status
+    that the transaction already has succeeds without a record.
     """
     if isinstance(event.outcome, Refused):
         return after == before
@@ -127,9 +130,12 @@ def request_is_appended_as_made(cfg: Config, before: State, event: Event, after:
 
 @always(txn_log, on=("advance_time", "break_cursor", "roll_ledger", "persist", "trim"))
 def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Time advances by what was given. A rollover adds an empty ledger with the last assigned id, and returns how many
-    there are. Persisting makes the cursor clean. Trimming removes every ledger that it may, and returns the number; an
-    ended transaction is forgotten with its last record.
+    """An advance of the clock, a failure of the cursor, a rollover, a persist and a trim change exactly what they have
+    to.
+
+    A rollover adds an empty ledger with the last assigned id, and returns the number of ledgers. A persist makes the
+    cursor clean. A trim removes every ledger that it may, and returns their number; when the last record of an ended
+    transaction is trimmed, the transaction is no longer in `confirmed`.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -160,11 +166,12 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 
 @always(txn_log, on=("fail_write", "fail_ledger_creation", "fence", "reopen", "crash"))
 def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A failed append completes all entries in flight with one result; those that are durable are in the log.
+    """A failure or restart leaves nothing in flight and adds exactly the durable entries in flight to the log.
 
-    A store that is opened has exactly the persisted deletions; without batch index deletion, only those of whole
-    entries. It reads from the mark-delete position on, with deletions that succeed and an empty ledger, and continues
-    with the last assigned id of the log.
+    A failed append completes the requests of all entries in flight with one result.
+    An opened store has exactly the persisted deletions; without batch index deletion, only those of whole entries. It
+    reads from the mark-delete position on, can delete, has an empty last ledger, and continues with the last assigned
+    id of the log.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -204,7 +211,7 @@ def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: E
 def replay_reads_next_undeleted_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A step of the replay reads the next entry that is not deleted, and returns the number of its undeleted records.
 
-    A replay that ends, or that fails, is no longer at any entry.
+    When a replay ends or fails, the read position is 0.
     """
     if isinstance(event.outcome, Refused) or event.name != "replay_entry":
         return isinstance(event.outcome, Refused) or after.read_position == 0

@@ -222,7 +222,7 @@ def entry_is_deleted_iff_all_its_records_are(cfg: Config, s: State) -> bool:
 
 @always(txn_log, on=("complete_write",))
 def ended_transaction_records_are_deleted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The end of a transaction deletes all its records, whether the store batches or not."""
+    """The end of a transaction deletes all its records, with and without batching, unless deletions fail."""
     ongoing_ids = {t.id for t in after.txns}
     ended = [t for t in before.txns if t.id not in ongoing_ids] if after.deletions_succeed else []
     masks = remaining_in(after, after.acks) if ended else []
@@ -423,7 +423,7 @@ def found_by_replay(s: State, acks: Acks) -> dict[int, LoggedTxn]:
 
 @always(txn_log, on=("complete_replay",))
 def replay_is_idempotent(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A second replay finds the same transactions, after a clean close and after a crash."""
+    """After a replay, a second one would find the same transactions, with the deletions in memory or as persisted."""
     if not completes_recovery(event):
         return True
     recovered = {t.id: as_logged(t) for t in after.txns}
@@ -513,10 +513,10 @@ def exactly_overdue_open_transactions_expire(cfg: Config, before: State, event: 
 
 @always(txn_log)
 def deadline_is_exact_and_never_early(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A transaction has its full timeout.
+    """The deadline of a transaction is never before its start time plus its timeout.
 
-    Before a restart, its deadline is exactly the time of durability of the NEW record plus timeout, and no later record
-    changes it. After a replay, it is at least start time plus timeout.
+    Before a restart, the deadline is exactly the time at which the NEW record became durable, plus the timeout; no
+    later record changes it.
     """
     if after.txns is before.txns:
         return True
@@ -533,9 +533,10 @@ def deadline_is_exact_and_never_early(cfg: Config, before: State, event: Event, 
 
 @always(txn_log, on=(*APPENDS, "complete_write", *FAILURES, "persist", "trim", "roll_ledger"))
 def only_durable_records_change_transactions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Transactions change only when an entry becomes durable, and its records apply in order.
+    """Outside a replay, transactions change only when an entry becomes durable, by its records in order.
 
-    The request of a record without effect is not confirmed; any other confirms the status and the participants.
+    A record without effect does not complete its request with success. Every other record confirms the status and the
+    participants.
     """
     if event.name != "complete_write" or is_error(event):
         return after.txns == before.txns
@@ -701,7 +702,7 @@ def replay_terminates(cfg: Config, s: State) -> bool:
 
 @eventually(txn_log, fair=("fail_read",))
 def failing_replay_terminates(cfg: Config, s: State) -> bool:
-    """With failing reads, every replay ends: the store fails to open."""
+    """If every read fails, every replay ends."""
     return s.status != "replaying"
 
 
