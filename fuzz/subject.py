@@ -115,7 +115,7 @@ class Subject:
     #: the largest wide value of an argument (`action.name`, or `name`) or setting whose size costs time or memory; a
     #: function of the config, or a number
     largest: Mapping[str, int | Callable[[Any], int]] = field(default_factory=dict)
-    names: tuple[str, ...] = ()  # arguments that are names given at run time
+    names: tuple[str, ...] = ()  # arguments that are generated names
     steps: int = 256  # of one trace
     min_steps_for_coverage: int = (
         400_000  # steps after which a coverage goal or action that was never reached is a failure

@@ -7,10 +7,10 @@ A component is a machine: a config, a state, and actions.
     Fault        an action of the environment: crash, lost reply, failed write, clock step
     Refusal      the outcome of an action that is not allowed; the state is the same object
     Failure      the outcome of an action that was begun and did not succeed; the state may differ
-    Config       the parameters of a machine: settings of the broker or client (`Setting`), rules, whose values differ
-                 between versions or proposals (`Rule`), and sizes, such as the number of caches
+    Config       the settings of a machine. `Setting` marks a setting of Pulsar's broker or client, `Rule` marks a rule,
+                 whose value differs between versions or proposals; the others are sizes, such as the number of caches
     Profile      a named config: the reference, a shipped version, or another design of a proposal
-    Canonical    symmetry reduction: states that differ only in names given at run time have one canonical form
+    Canonical    symmetry reduction: states that differ only in generated names, such as ids, have one canonical form
     Observation  what an outside observer can see of a state, as plain data
     Alternative  another step that the specification allows besides the one that the action takes
 
@@ -19,7 +19,7 @@ and weights in the subject, properties in `invariants/`.
 
 A machine is built by decorating functions:
 
-    lease = Machine("lease", Config, start, source="the toy of the design notes")
+    lease = Machine("lease", Config, start, source="section 3 of the proposal")
 
     @lease.action
     def acquire(cfg: Config, s: State, client: int) -> Step[State, int]:
@@ -81,7 +81,7 @@ class Refused(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The outcome of an action that was begun and did not succeed; unlike a refused action, it may change the state.
+    """The outcome of an action that was begun and did not succeed; such an action may have changed the state.
 
     `kind` is the kind of error that a broker would report, `why` the message.
     """
@@ -167,9 +167,9 @@ class Machine(Generic[C, S]):
         self.name = name
         self.history = history
         self.config = config
-        #: the annotated type of each field of the config, by name: settings, rules and sizes
+        #: the annotated type of each setting, which is a field of the config, by name
         self.fields = fields_of(config)
-        #: the names of the fields that are rules; an implementation has the reference's value of each
+        #: the names of the settings that are rules; an implementation has the reference's value of each
         self.rules = tuple(n for n, annotation in self.fields.items() if rule_of(annotation) is not None)
         self._fit_config = fitter(cast(Hashable, config))
         self.start = start
@@ -180,7 +180,7 @@ class Machine(Generic[C, S]):
         self.profiles: dict[str, Profile] = {}
         #: release, such as 4.1 -> the name of its profile
         self.releases: dict[str, str] = {}
-        #: (config, state) -> the representative of all states that differ only in names given at run time
+        #: (config, state) -> the representative of all states that differ only in generated names
         self.canonical: Callable[[C, S], S] = lambda cfg, s: s
         #: diagrams by title: for each state of a diagram, the states that may follow it; drawn in the report and in
         #: `model/README.md`
@@ -196,7 +196,7 @@ class Machine(Generic[C, S]):
         """Decorator: this function is an action, with the function's name.
 
         Raises BadComponent if the function has no docstring, if there is an action of this name, or if a parameter is
-        below a field that the config does not have.
+        below a setting that the config does not have.
         """
         self._add(run, fault=False)
         return run
@@ -209,7 +209,7 @@ class Machine(Generic[C, S]):
         return run
 
     def canonical_form(self, form: Callable[[C, S], S]) -> Callable[[C, S], S]:
-        """Decorator: this function maps states that differ only in names given at run time to one state."""
+        """Decorator: this function maps states that differ only in generated names to one state."""
         self.canonical = form
         return form
 
@@ -234,7 +234,7 @@ class Machine(Generic[C, S]):
     def profile(self, name: str, about: str, config: C) -> Profile:
         """Adds a profile and returns it.
 
-        Raises BadComponent if there is a profile of this name, and BadValue if the value of a field is bad.
+        Raises BadComponent if there is a profile of this name, and BadValue if the value of a setting is bad.
         """
         if name in self.profiles:
             raise BadComponent(f"{self.name} has two profiles {name}")
@@ -243,9 +243,9 @@ class Machine(Generic[C, S]):
         return profile
 
     def release(self, *releases: str, rules: C, about: str = "") -> Profile:
-        """Returns the profile of releases: the config `rules`, in which the releases' defaults replace the settings.
+        """Returns the profile of releases: the config `rules`, with the values of `defaults` for each of the releases.
 
-        `defaults` says which settings. If a profile has this config, it is returned; otherwise a profile is added,
+        If a profile has this config, it is returned; otherwise a profile is added,
         `pulsar-RELEASE` with the first release. `about` says where the rules are from. Raises BadComponent if a release
         is unknown, or if the defaults of the releases differ.
         """
@@ -261,7 +261,7 @@ class Machine(Generic[C, S]):
         return profile
 
     def defaults(self, release: str) -> dict[str, Any]:
-        """Returns the defaults of a release for the settings with a numeric or Boolean default, by field, in its unit.
+        """Returns the defaults of a release for the settings with a numeric or Boolean default, in the config's units.
 
         Raises BadComponent for an unknown release.
         """
@@ -276,10 +276,10 @@ class Machine(Generic[C, S]):
         return found
 
     def configure(self, values: Mapping[str, Any], base: C | None = None) -> C:
-        """Returns a config from plain data by field.
+        """Returns a config from plain data by setting.
 
-        A field without data has its value in `base`; if there is no `base`, its default.
-        Raises BadValue, with the name of the field, for a field that is unknown, lacks a value or has a bad value.
+        A setting without data has its value in `base`; if there is no `base`, its default. Raises BadValue, with the
+        name of the setting, for a setting that is unknown, lacks a value or has a bad value.
         """
         for name in values:
             if name not in self.fields:
@@ -289,7 +289,7 @@ class Machine(Generic[C, S]):
         return config
 
     def is_reference(self, cfg: C) -> bool:
-        """Returns whether every rule of the config has the reference's value; other fields may differ. O(rules)."""
+        """Returns whether every rule of the config has the reference's value; other settings may differ. O(rules)."""
         defaults = self.config._field_defaults  # type: ignore[attr-defined]
         return all(getattr(cfg, name) == defaults[name] for name in self.rules)
 

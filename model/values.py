@@ -100,7 +100,7 @@ class Origin(StrEnum):
 
 
 class Rule(NamedTuple):
-    """Marks a config field as a rule: a behaviour on which versions or proposals differ, not a setting.
+    """Marks a config field as a rule: a behaviour in which versions or proposals differ, and no setting of Pulsar.
 
     The field's default is the value of the reference. `source` has the form "value: class, version or proposal" for
     each value that a version or proposal has instead; `origin` says how these values are known.
@@ -155,7 +155,7 @@ Fitter = Callable[[Any, str, Any], Any]
 def fit(kind: Any, data: Any, label: str, settings: Any = None) -> Any:
     """Returns plain data as a value of a kind. Raises BadValue if the data does not fit.
 
-    `label` names the argument or setting in the error message; `settings` is the config that has the settings of Below.
+    `label` names the argument or setting in the error message; `settings` is the config to which Below refers.
     Cost: O(size of the data).
     """
     return fitter(kind)(data, label, settings)

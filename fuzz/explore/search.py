@@ -52,7 +52,7 @@ from model.machine import BadValue, Refused, plain
 OUTSIDE = -1
 #: The watchdog is set, and progress is reported, once for this many states.
 _STATES_PER_WATCHDOG = 256
-#: Processor time for that many states after which a step has hung. They usually take less than a second.
+#: Processor time for `_STATES_PER_WATCHDOG` states after which a step has hung. They usually take less than a second.
 _HANG_SECONDS = 10.0
 #: In the check of liveness, fair steps may exceed the scope's bounds by this much, so that a bound does not disable
 #: them.
@@ -315,7 +315,7 @@ class Search:
         #: state -> its number
         self.numbers: dict[Any, int] = {first: 0}
         self.failures: list[Failure] = []
-        #: for each new state, the index of the transition that found it among `graph.targets`
+        #: for each new state, the index in `graph.targets` of the transition that found it
         self.found_by: list[int] = []
         self.failed: set[tuple[Kind, str]] = set()
         #: states outside the bounds whose properties were checked
@@ -474,7 +474,7 @@ class Search:
         self.fail(Failure(difference.cause, number, call, difference.message))
 
     def fail(self, failure: Failure) -> None:
-        """Records the first failure of each property, and the first failure of every other kind of each action."""
+        """Records a failure if it is the first of its property or, if of no property, of its kind and action."""
         cause, of_property = failure.cause, failure.raised_by or failure.cause.broken_property
         key = cause.kind, cause.what if failure.call is None or of_property else failure.call.action
         if key not in self.failed:

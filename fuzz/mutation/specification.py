@@ -85,7 +85,7 @@ def _server() -> subprocess.Popen[bytes]:
 
 
 class _FailedError(Exception):
-    """The model raises an exception or hangs, or the exploration finds more states than the scope has."""
+    """The exploration has a finding, such as an exception or a hang, or finds more states than the scope has."""
 
 
 def _has_original_graph(subject: Subject) -> bool:

@@ -25,7 +25,7 @@ Calls = Sequence[Call]
 def copy_of(value: Any) -> Any:
     """Returns an equal value in which each non-empty tuple is a new object.
 
-    So an implementation that compares positions by identity (`is`) gets wrong results.
+    With such copies, an implementation that wrongly compares positions by identity (`is`) fails.
     """
     if not isinstance(value, tuple):
         return value

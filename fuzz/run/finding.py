@@ -20,7 +20,7 @@ class Kind(StrEnum):
     CRASH = "crash"  # model, second side, a property, a coverage goal or the generation of a call raised an exception
     HANG = "hang"  # a step did not return in time
     PROTOCOL = "protocol"  # a foreign program did not keep to the protocol
-    UNSTABLE = "unstable"  # the fast loop finds a difference or hang that a replay does not show
+    UNSTABLE = "unstable"  # a fast loop finds a difference or hang that a replay does not show
     EVENTUALLY = "eventually"  # an `eventually` property fails under its fairness
     CANONICAL = "canonical"  # the canonical form maps two different states to one
 

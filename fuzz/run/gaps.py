@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
     result: Result
     operation: Any = None
     field: str = ""
-    possible: tuple[Any, ...] = ()  # values that the model allows for the field: at most `_MOST_SHOWN` differences
+    possible: tuple[Any, ...] = ()  # some values that the model allows for the field
     states: int = 0  # number of states after gaps in which the operations were tried
     steps: int = 0  # steps of the model
 

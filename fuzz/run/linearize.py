@@ -1,22 +1,22 @@
 """Linearizability of a concurrent history (Herlihy and Wing), as Wing and Gong search it, with Lowe's memoisation.
 
 A history has operations of several threads, each with the times of its invocation and its return. A history is
-linearizable if the model can execute its operations in some order with the recorded outcomes, where an operation that
-returned before another was invoked comes first. An operation that did not return may have taken effect at any time
-after its invocation, or never.
+linearizable if the model can execute its operations in some order with the recorded outcomes, in which an operation
+that returned before another was invoked comes before that one. An operation that did not return may have taken effect
+at any time after its invocation, or never.
 
 The search divides the operations of each thread into lanes, so that the operations in a lane do not overlap. A point of
 the search is the number of operations that are placed in each lane, and the model's state after them. The search goes
 from return to return: it extends every point by the returning operation, after any operations in flight (just-in-time
 linearization), and merges equal points. A read, an operation that changes nothing, is placed as soon as it has the
-recorded outcome: in an order that has the read later, it can be moved here. States are compared as they are: a
-canonical form would merge states that differ in generated names, to which later arguments and outcomes refer.
+recorded outcome: an order that has the read later stays valid if the read is moved here. States are compared as they
+are: a canonical form would merge states that differ in generated names, to which later arguments and outcomes refer.
 
 The search makes passes. A pass that has too many points drops the least likely ones; it can then find an order, but not
 refute the history. The next pass keeps more points, the last pass all.
 
 An outline is a coarse model that allows every history that the model allows. It has fewer states than the model, so its
-search is cheaper. It refutes a history whose contradiction does not depend on the details that it leaves out.
+search is cheaper. It refutes a history whose contradiction does not depend on the details that the outline leaves out.
 
 If a history is not linearizable, there is a first return after which no point is left. The verdict reports the
 returning operation: it can follow no order of the operations that returned before it.

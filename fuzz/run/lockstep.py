@@ -258,7 +258,7 @@ class Lockstep:
         return replay(self.target.drawn(plan.config), calls, seed=seed, skipped=self.skipped)
 
     def finding_of(self, seed: int, difference: Difference) -> Finding:
-        """Returns a finding with all calls of a seed. For a difference that a replay does not show."""
+        """Returns a finding with all calls of a seed, for a difference that no replay shows."""
         plan, calls = self._trace(seed)
         return Finding(plan.config, tuple(calls), difference, seed)
 

@@ -285,7 +285,7 @@ class Shrinker:
             again = any(self._accept(self._without(pair)) for pair in pairs)
 
     def _move_earlier(self) -> None:
-        """Moves one call to an earlier index, if the cause then shows earlier. Later calls are removed."""
+        """Moves one call to an earlier index, if the cause then shows earlier. The calls after it are removed."""
         again = len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
         while again:
             steps = self.candidate.steps

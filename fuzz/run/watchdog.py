@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-#: Processor time after which a trace of at most `_USUAL_STEPS` steps counts as a hang. It takes some milliseconds.
+#: Processor time after which a trace of at most `_USUAL_STEPS` steps counts as a hang. Most take milliseconds.
 HANG_SECONDS = 1.0
 #: A trace of more steps than this has proportionally more time.
 _USUAL_STEPS = 256

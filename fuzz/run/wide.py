@@ -132,7 +132,7 @@ def is_legal(kind: Any, number: int, cfg: Any) -> bool:
 
 
 def _parts(kind: Any, value: tuple[Any, ...], name: str) -> Iterable[tuple[Any, str]]:
-    """Returns the annotated type and the name of each part of a tuple; the parts of an unnamed tuple have its name."""
+    """Returns the annotated type and the name of each part of a tuple; in an unnamed tuple, each has `name`."""
     if hasattr(value, "_fields"):
         return _fields(type(value))
     return [(_item(kind), name)] * len(value)

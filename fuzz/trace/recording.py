@@ -68,9 +68,9 @@ class Recording:
     applies: Callable[[Mapping[str, Any]], bool] = lambda config: True  # recorded config -> whether the mapping applies
     results: frozenset[str] = frozenset()  # the columns of a decision table that are results
     forms: tuple[Form, ...] = ()
-    #: for operations that are functions of the machine: (config, view, operation, outcome, recorded config) -> the view
-    #: after the operation, and the result in recorded form. It replaces `result`, and `actions` receives the view in
-    #: place of the state. The first view is None
+    #: for a mapping that keeps a view of its own in place of the model's state: (config, view, operation, outcome,
+    #: recorded config) -> the view after the operation, and the result in recorded form. It replaces `result`, and
+    #: `actions` receives the view in place of the state. The first view is None
     fold: Callable[[Any, Any, Operation, Any, Mapping[str, Any]], tuple[Any, Any]] | None = None
     #: (the model's result, which differs from the recorded one; recorded config) -> the name of the known deviation
     #: that explains the difference, or None

@@ -303,7 +303,7 @@ class Replayer:
         return outcomes
 
     def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> list[Deviation]:
-        """Returns the smallest set of deviations with which the trace has no mismatch, or its first one is later.
+        """Returns the smallest set of deviations with which the trace has no mismatch, or its first mismatch later.
 
         The list is empty if there is no such set. A deviation that the config already has is not tried; under the
         profile of the recorded version, the config has all.
@@ -346,8 +346,8 @@ class Replayer:
     def mismatches(self, trace: Trace, cfg: Any) -> Iterator[Mismatch]:
         """Yields the mismatches of a sequential trace without gaps. Later ones may be consequences of the first.
 
-        Ends at a difference between model and second side, or at a violated property. A finding is replayed with the
-        property that its cause names alone; if that shows no mismatch, with all properties. Raises BadTrace.
+        Ends at a difference between model and second side, or at a violated property. In the replay of a
+        finding, only the property that its cause names is checked; if that shows no mismatch, all are. Raises BadTrace.
         """
         agrees, skipped = True, skipped_of(self.subject, trace)
         for each in self._mismatches(trace, cfg, skipped):

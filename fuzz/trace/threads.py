@@ -126,8 +126,8 @@ def run_threads(
 ) -> Trace:
     """Executes a seed's calls in threads. Returns their history, with the observation of the final state.
 
-    Each of the threads executes `operations` calls, and ends early if one raises an exception. `guard` makes the
-    callable that executes them from a subject and a config. The seed determines the calls, but not how they overlap.
+    Each of the threads executes `operations` calls, and ends early if one raises an exception. `guard` makes an
+    object that executes calls, from a subject and a config. The seed determines the calls, but not how they overlap.
     """
     subject = target.subject
     plan, _ = plan_trace(subject, target.config, seed)
