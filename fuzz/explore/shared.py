@@ -44,8 +44,8 @@ class Found(NamedTuple):
     key: bytes
 
 
-class Batch(NamedTuple):
-    """What a process did in a batch."""
+class Part(NamedTuple):
+    """The part of one process in a batch: what it did."""
 
     expanded: array[int]  # the numbers of the states that it expanded, ascending
     lengths: array[int]  # for each expanded state, the number of its transitions
@@ -85,16 +85,16 @@ def run_shared(
             child_end.close()
             stack.callback(parent_end.close)
         while first < len(search.graph.states):
-            batches = [member.expand(hang_seconds, progress), *[_received(parent_end) for parent_end, _ in pipes]]
-            hung = min((each.hung for each in batches if each.hung is not None), default=None)
-            found = [_of_earlier_parents(each.found, hung) for each in batches]
-            base = len(search.graph.states) - len(batches[0].found)
+            parts = [member.expand(hang_seconds, progress), *[_received(parent_end) for parent_end, _ in pipes]]
+            hung = min((each.hung for each in parts if each.hung is not None), default=None)
+            found = [_of_earlier_parents(each.found, hung) for each in parts]
+            base = len(search.graph.states) - len(parts[0].found)
             _forget_states(search, base + len(found[0]))
             next_state.value = base
             for parent_end, _ in pipes:
                 parent_end.send((found, hung))
             numbers = member.merge(0, found)
-            _collect(search, batches, numbers, base, hung)
+            _collect(search, parts, numbers, base, hung)
             first = base
             if hung is not None:
                 return
@@ -107,8 +107,8 @@ def _terminate(process: Any) -> None:
     process.join()
 
 
-def _received(pipe: Connection) -> Batch:
-    """Returns the batch of another process. Raises that process's exception, and BadValue if it has ended."""
+def _received(pipe: Connection) -> Part:
+    """Returns the part of another process. Raises that process's exception, and BadValue if it has ended."""
     try:
         data = pipe.recv()
     except EOFError:
@@ -117,7 +117,7 @@ def _received(pipe: Connection) -> Batch:
         ) from None
     if isinstance(data, Exception):
         raise data
-    return Batch(*data)
+    return Part(*data)
 
 
 def _forget_states(search: Search, first: int) -> None:
@@ -138,8 +138,8 @@ def _work(member: _Member, number: int, hang_seconds: float, pipe: Connection, o
         each.close()  # so that the pipes close when the first process ends
     try:
         while True:
-            batch = member.expand(hang_seconds)
-            pipe.send(tuple(batch))
+            part = member.expand(hang_seconds)
+            pipe.send(tuple(part))
             found, hung = pipe.recv()
             if hung is not None:
                 break
@@ -158,8 +158,8 @@ class _Member:
         self.search = search
         self.next_state = next_state
 
-    def expand(self, hang_seconds: float, progress: Progress | None = None) -> Batch:
-        """Expands blocks of the unexpanded states, until no block is left or a step hangs. Returns what was done.
+    def expand(self, hang_seconds: float, progress: Progress | None = None) -> Part:
+        """Expands blocks of the unexpanded states, until no block is left or a step hangs. Returns its part.
 
         New states stay in the graph, with provisional numbers, until `merge`; transitions and failures do not.
         """
@@ -192,11 +192,11 @@ class _Member:
             if parent in starts
         ]
         lengths = array("q", [offsets[i + 1] - offsets[i] for i in range(len(expanded))])
-        batch = Batch(expanded, lengths, graph.targets, found, search.failures, hung)
+        part = Part(expanded, lengths, graph.targets, found, search.failures, hung)
         _forget_states(search, end + len(found))
         graph.targets, graph.offsets = whole_targets, whole_offsets
         search.failures, search.failed = kept_failures
-        return batch
+        return part
 
     def _blocks(self, end: int) -> Iterator[range]:
         """Takes blocks of state numbers below `end` from the shared counter."""
@@ -247,17 +247,17 @@ class _Member:
         return assigned
 
 
-def _collect(search: Search, batches: list[Batch], numbers: list[list[int]], base: int, hung: int | None) -> None:
-    """Adds the transitions and failures of all processes in a batch to the search, in the order of the states.
+def _collect(search: Search, parts: list[Part], numbers: list[list[int]], base: int, hung: int | None) -> None:
+    """Adds the transitions and failures of all parts of a batch to the search, in the order of the states.
 
     `base` is the first provisional number, `numbers` has the final ones. The state that hung has no transitions.
     """
     graph = search.graph
     rows: dict[int, list[int]] = {}
-    for batch, assigned in zip(batches, numbers, strict=True):
+    for part, assigned in zip(parts, numbers, strict=True):
         offset = 0
-        for number, length in zip(batch.expanded, batch.lengths, strict=True):
-            row = batch.targets[offset : offset + length]
+        for number, length in zip(part.expanded, part.lengths, strict=True):
+            row = part.targets[offset : offset + length]
             rows[number] = (
                 [assigned[t - base] if t >= base else t for t in row] if hung is None or number < hung else []
             )
@@ -266,7 +266,7 @@ def _collect(search: Search, batches: list[Batch], numbers: list[list[int]], bas
         if hung is None or number < hung:
             graph.targets.extend(rows[number])
             graph.offsets.append(len(graph.targets))
-    failures = [(each.state, i, each) for batch in batches for i, each in enumerate(batch.failures)]
+    failures = [(each.state, i, each) for part in parts for i, each in enumerate(part.failures)]
     for number, _, each in sorted(failures, key=lambda f: f[:2]):
         if hung is None or number <= hung:
             search.fail(each)

@@ -25,7 +25,7 @@ _BOUND = "AtMost"
 _START = "start_"
 #: The prefix of all operators, variables and modules that are generated.
 _PREFIX = "MC_"
-#: The model value for an absent value.
+#: The model value of TLC for an absent value.
 _NONE = "None"
 
 
@@ -106,7 +106,7 @@ class Twin:
             self._must_have(name, "which the run checks")
 
     def text(self, name: str, checks: tuple[str, ...]) -> tuple[str, str]:
-        """The text of a module of that name, and its configuration, in which TLC checks these operators."""
+        """Returns the text of a module of that name, and its configuration, in which TLC checks these operators."""
         constants = {each: self._constant(each) for each in self.module.constants if each != _NONE}
         lines = [f"---- MODULE {name} ----", f"EXTENDS {self.module.name}, TLC"]
         lines += [f"{_PREFIX}{key} == {value}" for key, value in constants.items()]

@@ -56,7 +56,7 @@ class Result(NamedTuple):
     run: Run
     result: str  # `Outcome.result`
     distinct_states: int  # that TLC found
-    model_distinct_states: int | None  # None if TLC did not succeed, or should not
+    model_distinct_states: int | None  # None unless TLC succeeded, as expected
     edges_checked: int  # number of steps that are equal in the two state graphs; 0 if they are not compared
     seconds: float  # of TLC
     differences: list[str]
