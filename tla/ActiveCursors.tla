@@ -1,36 +1,47 @@
 ---------------------------- MODULE ActiveCursors ----------------------------
-(***************************************************************************)
-(* The active cursors of a managed ledger: how many are at or before a    *)
-(* position, and which is the slowest.                                    *)
-(*                                                                         *)
-(* Source: PIP-430.  This is the twin of model/active_cursors/machine.py: the same *)
-(* actions, settings and states.  The data structures of shipped containers *)
-(* are in CursorList.tla and CursorHeap.tla.  Grain: one call.            *)
-(*                                                                         *)
-(* A state is the model's canonical state: objects are numbered by cursor, *)
-(* then in the order of the structure; the last removal is relative to now *)
-(* and at most the grace period ago.                                       *)
-(*                                                                         *)
-(* Not modelled: outcomes, so a query is a step that at most flushes, and  *)
-(* a rejected call one that changes nothing; the version.                  *)
-(***************************************************************************)
+(****************************************************************************)
+(* The active cursors of a managed ledger: how many are at a position or    *)
+(* before it, and which is the slowest.                                     *)
+(*                                                                          *)
+(* Source: PIP-430.  Twin of model/active_cursors/machine.py: the same      *)
+(* actions and settings, equal states and steps.  Models                    *)
+(* ActiveManagedCursorContainer and its implementations, each a value of    *)
+(* `container`:                                                             *)
+(*                                                                          *)
+(*   definition   no data structure: answers are computed from the cursors  *)
+(*   linked_list  ActiveManagedCursorContainerImpl, in CursorList.tla       *)
+(*   heap         ManagedCursorContainerImpl, in CursorHeap.tla             *)
+(*   sorted_set   ActiveManagedCursorContainerNavigableSetImpl, also there  *)
+(*                                                                          *)
+(* Step grain: one call on the container.  A state is a canonical state of  *)
+(* the model: cursor objects (`object`) are numbered by the name of the     *)
+(* cursor, then in the order of the data structure; the time of the last    *)
+(* removal is relative to now, and at most the grace period ago.            *)
+(*                                                                          *)
+(* Not modelled: return values, so a query at most flushes the list; the    *)
+(* change counter of the model; otherwise as in the model.  A rejected call *)
+(* changes nothing.                                                         *)
+(****************************************************************************)
 EXTENDS CursorList
 
 CONSTANTS
-  \* Settings, and rules on which versions or containers differ.
-  grace_ms, has_grace_period, calls, container, counts_cursors, update_returns_slowest, update_starts_tracking, add_keeps_old_item,
+  \* Settings, and rules on which versions or containers differ.  Config in model/active_cursors/machine.py explains
+  \* them.
+  grace_ms, has_grace_period, calls, container, counts_cursors, update_returns_slowest, update_starts_tracking,
+  add_keeps_old_item,
   \* The values of the actions' arguments.
   cursor, cursor_updated_cursor, get_cursor_cursor, remove_while_iterating_cursor, position, durable, advance_millis
 
 VARIABLES
-  cursors,          \* by name
-  last_removal_ms,  \* or the time of creation
-  durables,         \* durable cursors that were added and not removed, as the container counts them
+  cursors,          \* the active cursors, ordered by name; a cursor without a position is not tracked
+  last_removal_ms,  \* time of the last removal, or of the container's creation
+  durables,         \* the container's count of durable cursors
   nodes,            \* the linked list, or None
-  items             \* of the heap or the set
+  items             \* the items of the heap or of the sorted set
 
 vars == <<cursors, last_removal_ms, durables, nodes, items>>
 
+\* All variables, as one record.  The operators map such a record to the next one; Become makes a record the next state.
 Contents == [cursors |-> cursors, last_removal_ms |-> last_removal_ms, durables |-> durables, nodes |-> nodes,
              items |-> items]
 
@@ -41,16 +52,16 @@ Init == /\ cursors = <<>>
         /\ items = <<>>
 
 -----------------------------------------------------------------------------
-(* Numbers of objects. *)
+(* The canonical form: numbers of cursor objects. *)
 
 NodesOf(c) == IF c.nodes = None THEN <<>> ELSE c.nodes.linked \o c.nodes.unlinked
 Objects(seq) == {each.object : each \in InSet(seq)}
 
-\* One more than any object's number.
+\* The number of a new cursor object.
 NextObject(c) == Cardinality(Objects(c.cursors) \cup Objects(NodesOf(c)) \cup Objects(c.items)) + 1
 
-\* Nodes or items whose objects no cursor has, in the order of the structure.  No answer of the set depends on the age of
-\* items at one position, so those of replaced cursors are sorted by name.
+\* The nodes or items whose objects no cursor has (any more), in the order of the data structure.  The answers of the
+\* sorted set do not depend on the order of items at one position, so there such items are ordered by name.
 ObjectsWithoutCursor(c) ==
   LET Unknown(each) == each.object \notin Objects(c.cursors)
       left == SelectSeq(c.items, Unknown)
@@ -63,7 +74,8 @@ ObjectsWithoutCursor(c) ==
        [] container = "sorted_set" -> [n \in DOMAIN left |-> left[order[n]]]
        [] OTHER                    -> left
 
-Numbered(c) ==
+\* The contents with renumbered cursor objects.
+Renumbered(c) ==
   LET rest == ObjectsWithoutCursor(c)
       n == Len(c.cursors)
       To(object) == IF \E k \in 1..n : c.cursors[k].object = object
@@ -74,8 +86,9 @@ Numbered(c) ==
   IN [c EXCEPT !.cursors = Of(@), !.items = IF container = "sorted_set" THEN AsSet[Len(@)] ELSE Of(@),
                !.nodes = IF @ = None THEN None ELSE Renamed(@, Of, To)]
 
+\* Makes the canonical form of these contents the next state.
 Become(c) ==
-  \E n \in {With(IF c.nodes = None THEN c ELSE [c EXCEPT !.nodes.unlinked = ByObject(@)], Numbered)} :
+  \E n \in {With(IF c.nodes = None THEN c ELSE [c EXCEPT !.nodes.unlinked = ByObject(@)], Renumbered)} :
     /\ cursors' = n.cursors
     /\ last_removal_ms' = n.last_removal_ms
     /\ durables' = n.durables
@@ -83,10 +96,11 @@ Become(c) ==
     /\ items' = n.items
 
 -----------------------------------------------------------------------------
-(* Definitions. *)
+(* Cursors, and answers by definition. *)
 
-PlacesOf(c, name) == {k \in DOMAIN c.cursors : c.cursors[k].cursor = name}
-Find(c, name) == IF PlacesOf(c, name) = {} THEN None ELSE c.cursors[CHOOSE k \in PlacesOf(c, name) : TRUE]
+\* The cursor of a name, or None.
+IndexesOf(c, name) == {k \in DOMAIN c.cursors : c.cursors[k].cursor = name}
+Find(c, name) == IF IndexesOf(c, name) = {} THEN None ELSE c.cursors[CHOOSE k \in IndexesOf(c, name) : TRUE]
 
 WithoutCursor(c, name) == LET Other(each) == each.cursor # name IN [c EXCEPT !.cursors = SelectSeq(@, Other)]
 WithCursor(c, new) ==
@@ -97,7 +111,8 @@ WithCursor(c, new) ==
 IsTracked(each) == each # None /\ each.position # None
 Count(flag) == IF flag THEN 1 ELSE 0
 
-\* By definition: tracked cursors at the position or before; the smallest tracked position.
+\* By definition: the number of tracked cursors at the position of this one or before it (0 if it is not tracked), and
+\* the smallest tracked position.
 CountOf(c, name) ==
   LET own == Find(c, name)
   IN IF ~IsTracked(own) THEN 0
@@ -115,16 +130,18 @@ ItemOf(each) == [position |-> each.position, object |-> each.object, cursor |-> 
 -----------------------------------------------------------------------------
 (* Changes. *)
 
+\* The data structure after cursor `new` was added, in place of `old` or of None.
 StructureAfterAddition(c, old, new) ==
   LET present == IF old = None THEN None ELSE old.object
-      Given(added) == WithCursor([c EXCEPT !.nodes = added.nodes], [new EXCEPT !.object = added.object])
-      Left(each) == IF IsTracked(old) /\ ~add_keeps_old_item
+      WithList(added) == WithCursor([c EXCEPT !.nodes = added.nodes], [new EXCEPT !.object = added.object])
+      WithoutOld(each) == IF IsTracked(old) /\ ~add_keeps_old_item
                     THEN [each EXCEPT !.items = ItemsWithout(each, old.object)] ELSE each
-      Held(each) == IF new.position = None THEN each ELSE [each EXCEPT !.items = ItemsWith(each, ItemOf(new))]
+      WithNew(each) == IF new.position = None THEN each ELSE [each EXCEPT !.items = ItemsWith(each, ItemOf(new))]
   IN CASE container = "definition" -> c
-       [] c.nodes # None -> With(Added(c.nodes, present, new.cursor, new.object, new.position), Given)
-       [] OTHER -> With(Left(c), Held)
+       [] c.nodes # None -> With(Added(c.nodes, present, new.cursor, new.object, new.position), WithList)
+       [] OTHER -> With(WithoutOld(c), WithNew)
 
+\* `add`.  A broker adds no present name.
 AfterAdditionTo(c, name, p, d) ==
   LET old == Find(c, name)
       new == [cursor |-> name, position |-> p, durable |-> d, object |-> NextObject(Contents)]
@@ -135,16 +152,18 @@ AfterAddition(name, p, d) == AfterAdditionTo(Contents, name, p, d)
 
 AddCursor == \E name \in cursor, p \in position, d \in durable : Become(AfterAddition(name, p, d))
 
+\* The data structure after a cursor has moved: `old` and `new` have its positions.
 StructureAfterMove(c, old, new) ==
-  LET Left(each) == IF old.position = None THEN each ELSE [each EXCEPT !.items = ItemsWithout(each, old.object)]
-      Held(each) == IF new.position = None THEN each ELSE [each EXCEPT !.items = ItemsWith(each, ItemOf(new))]
+  LET WithoutOld(each) == IF old.position = None THEN each ELSE [each EXCEPT !.items = ItemsWithout(each, old.object)]
+      WithNew(each) == IF new.position = None THEN each ELSE [each EXCEPT !.items = ItemsWith(each, ItemOf(new))]
   IN CASE container = "definition" -> c
        [] c.nodes # None -> [c EXCEPT !.nodes = Updated(@, old.object, new.position)]
        [] container = "heap" /\ IsTracked(old) /\ IsTracked(new) ->
             [c EXCEPT !.items = Moved(@, IndexOf(@, old.object), new.position)]
-       [] OTHER -> With(Left(c), Held)
+       [] OTHER -> With(WithoutOld(c), WithNew)
 
-\* The update is accepted and moves a cursor.
+\* Whether an update is accepted: the name is known, and is tracked unless update_starts_tracking; p has a value, or the
+\* caller may untrack a cursor, which the heap rejects.
 IsMoved(c, name, p) ==
   LET old == Find(c, name)
   IN /\ old # None /\ (old.position # None \/ update_starts_tracking)
@@ -160,12 +179,15 @@ UpdateCursor == \E name \in cursor, p \in position : Become(AfterUpdate(Contents
 \* A query about positions flushes the list first.
 FlushedContents(c) == IF c.nodes = None THEN c ELSE [c EXCEPT !.nodes = Flushed(@)]
 
+\* `cursorUpdated` returns the slowest position before and after the update, so it is two queries; a container that
+\* cannot answer rejects it.
 AfterCursorUpdated(name, p) ==
   LET Step(c) == With(AfterUpdate(c, name, p), FlushedContents)
   IN IF update_returns_slowest /\ IsMoved(Contents, name, p) THEN With(FlushedContents(Contents), Step) ELSE Contents
 
 CursorUpdated == \E name \in cursor_updated_cursor, p \in position : Become(AfterCursorUpdated(name, p))
 
+\* `removeCursor`; the grace period starts.
 AfterRemovalFrom(before, name) ==
   LET old == Find(before, name)
       c == [WithoutCursor(before, name) EXCEPT !.last_removal_ms = 0, !.durables = @ - Count(old.durable)]
@@ -195,7 +217,7 @@ Advance ==
     LET ago == n - last_removal_ms
     IN Become([Contents EXCEPT !.last_removal_ms = -(IF ago > Period THEN Period ELSE ago)])
 
-\* The answers of a flushed container; None if the query throws.
+\* The answers of the container's data structure after a flush; None if the query throws.
 ShippedCount(c, name) ==
   LET own == Find(c, name)
   IN CASE c.nodes = None /\ c.items = <<>> -> CountOf(c, name)
@@ -208,9 +230,9 @@ ShippedSlowest(c) ==
     [] OTHER -> IF c.items = <<>> THEN None ELSE c.items[1].position
 
 -----------------------------------------------------------------------------
-(* Bounds. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
-\* Nodes and items of the structure; the largest absolute count of the list.
+\* Nodes and items of the data structure; the largest absolute value of a counter of the list.
 RetainedAtMost(n) == Len(items) + Len(NodesOf(Contents)) <= n
 LargestAbsoluteCountAtMost(n) ==
   nodes # None => \A k \in DOMAIN nodes.counts : nodes.counts[k] <= n /\ -nodes.counts[k] <= n

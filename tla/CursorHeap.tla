@@ -1,23 +1,31 @@
 ----------------------------- MODULE CursorHeap -----------------------------
 (***************************************************************************)
-(* The heap of ManagedCursorContainerImpl and the sorted set: the twin of *)
-(* model/active_cursors/heap.py.  The item of the heap at k is not faster *)
-(* than those at 2k and 2k + 1, so the first is the slowest.              *)
+(* The heap of ManagedCursorContainerImpl, and the sorted set of           *)
+(* ActiveManagedCursorContainerNavigableSetImpl.  Twin of                  *)
+(* model/active_cursors/heap.py.                                           *)
+(*                                                                         *)
+(* An item [position, object, cursor] is a tracked cursor; `object` is the *)
+(* number of the cursor object.  In the heap, the item at index k is not   *)
+(* faster than those at 2k and 2k + 1, so the first item is the slowest.   *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
-CONSTANTS None, removal_only_sifts_down
+CONSTANTS
+  None,
+  \* A rule: see Config in model/active_cursors/machine.py.
+  removal_only_sifts_down
 
 IsBefore(p, q) == p[1] < q[1] \/ (p[1] = q[1] /\ p[2] < q[2])
 IsAtMost(p, q) == ~IsBefore(q, p)
 
-\* A sequence with another element at an index.  Not by EXCEPT, which TLC 2.15 may ignore in a sequence that it has not
-\* evaluated yet.
+\* The sequence with another element at index k.  EXCEPT is not used: TLC 2.15 may ignore it in a sequence that it has
+\* not evaluated yet.
 Exchanged(seq, k, each) == SubSeq(seq, 1, k - 1) \o <<each>> \o SubSeq(seq, k + 1, Len(seq))
 Without(seq, k) == SubSeq(seq, 1, k - 1) \o SubSeq(seq, k + 1, Len(seq))
 InSet(seq) == {seq[i] : i \in DOMAIN seq}
 
-\* Of(value), where the value is evaluated once.
+\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
+\* only once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 IndexOf(items, object) == CHOOSE k \in DOMAIN items : items[k].object = object
@@ -47,32 +55,35 @@ ItemSiftedDown(items, k) ==
       Rest(swapped) == ItemSiftedDown(swapped, lower)
   IN IF lower = 0 THEN items ELSE With(Swapped(items, k, lower), Rest)
 
+\* The heap with a further item.
 Pushed(items, item) == ItemSiftedUp(Append(items, item), Len(items) + 1)
 
-\* The item at an index changed: it sifts down or up.
+\* The heap after the item at index k was replaced: it sifts down, or up.
 Placed(items, k, only_sifts_down) ==
   IF only_sifts_down \/ k = 1 \/ IsAtMost(items[k \div 2].position, items[k].position) THEN ItemSiftedDown(items, k)
   ELSE ItemSiftedUp(items, k)
 
+\* The heap after the cursor of the item at index k has moved to position p.
 Moved(items, k, p) == Placed(Exchanged(items, k, [items[k] EXCEPT !.position = p]), k, FALSE)
 
-\* Without an item, the last one moves to its index and sifts.  It may have to sift up, because it may come from another
-\* branch: a heap in which it only sifts down can be out of order afterwards.
+\* The heap without the item at index k: the last item moves to k and sifts.  It may come from another branch, and then
+\* have to sift up; if it only sifts down (removeCursor as shipped), the heap can be out of order.
 ItemRemoved(items, k) ==
   LET last == items[Len(items)]
       rest == SubSeq(items, 1, Len(items) - 1)
   IN IF k = Len(items) THEN rest ELSE Placed(Exchanged(rest, k, last), k, removal_only_sifts_down)
 
 -----------------------------------------------------------------------------
-(* The sorted set: by position, then by age. *)
+(* The sorted set: items ordered by position, then by object. *)
 
 SetWith(items, item) ==
-  LET Stands(other) == IsBefore(other.position, item.position)
+  LET ComesBefore(other) == IsBefore(other.position, item.position)
                        \/ (other.position = item.position /\ other.object < item.object)
-      Follows(other) == ~Stands(other)
-  IN SelectSeq(items, Stands) \o <<item>> \o SelectSeq(items, Follows)
+      Follows(other) == ~ComesBefore(other)
+  IN SelectSeq(items, ComesBefore) \o <<item>> \o SelectSeq(items, Follows)
 
 SetWithout(items, object) == LET Other(item) == item.object # object IN SelectSeq(items, Other)
 
+\* The number of items at position p or before.
 SetCount(items, p) == Cardinality({k \in DOMAIN items : IsAtMost(items[k].position, p)})
 =============================================================================

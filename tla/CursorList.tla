@@ -1,31 +1,54 @@
 ----------------------------- MODULE CursorList -----------------------------
-(***************************************************************************)
-(* The linked list of ActiveManagedCursorContainerImpl: the twin of       *)
-(* model/active_cursors/linked_list.py, which describes it.               *)
-(*                                                                         *)
-(* A node is [cursor, object, present, position, pending, removing,       *)
-(* counter], a list [linked, unlinked, updates, removals, counts,         *)
-(* tracked, removed].  `updates` is the array of a java.util.PriorityQueue.*)
-(* Within a step, unlinked nodes are in any order, and counters only grow *)
-(* in number.                                                              *)
-(***************************************************************************)
+(*****************************************************************************)
+(* The linked list of ActiveManagedCursorContainerImpl.  Twin of             *)
+(* model/active_cursors/linked_list.py, which describes the algorithm.       *)
+(*                                                                           *)
+(* Nodes at equal positions form a group, and share a counter: the number of *)
+(* nodes up to the end of the group.  Calls record pending positions and     *)
+(* pending removals; a query flushes them.                                   *)
+(*                                                                           *)
+(* A list is a record:                                                       *)
+(*   linked    the nodes in list order                                       *)
+(*   unlinked  nodes that are not in the list                                *)
+(*   updates   pendingPositionUpdates: objects, as the array of a            *)
+(*             java.util.PriorityQueue                                       *)
+(*   removals  pendingRemovedCursors: objects, at most one for each name     *)
+(*   counts    the values of counter 1, 2, ...                               *)
+(*   tracked   trackedNodeCount                                              *)
+(*   removed   removalsSinceLastCleanup                                      *)
+(*                                                                           *)
+(* A node is a record:                                                       *)
+(*   cursor    the name of the cursor                                        *)
+(*   object    the number of its cursor object, which identifies the node    *)
+(*   present   whether the container still has the cursor                    *)
+(*   position  as of the last flush, or None                                 *)
+(*   pending   pendingPosition, or None                                      *)
+(*   removing  pendingRemove                                                 *)
+(*   counter   the number of its counter; 0 if it has none                   *)
+(*                                                                           *)
+(* Within a step, unlinked nodes have any order, and new counters are        *)
+(* appended; Become of ActiveCursors.tla makes the state canonical.          *)
+(*****************************************************************************)
 EXTENDS CursorHeap
 
-CONSTANTS tail_keeps_counts, untracked_keeps_position, add_keeps_pending_removal, readd_keeps_object,
-          drops_removed_nodes, removals_before_cleanup
+CONSTANTS
+  \* Rules on which versions differ, and a setting: see Config in model/active_cursors/machine.py.
+  tail_keeps_counts, untracked_keeps_position, add_keeps_pending_removal, readd_keeps_object,
+  drops_removed_nodes, removals_before_cleanup
 
-EmptyList == [linked |-> <<>>, unlinked |-> <<>>, updates |-> <<>>, removals |-> <<>>, counts |-> <<>>, tracked |-> 0, removed |-> 0]
+EmptyList == [linked |-> <<>>, unlinked |-> <<>>, updates |-> <<>>, removals |-> <<>>, counts |-> <<>>, tracked |-> 0,
+              removed |-> 0]
 
 AllNodes(s) == s.linked \o s.unlinked
 NodeOf(s, object) == LET all == AllNodes(s) IN all[CHOOSE k \in DOMAIN all : all[k].object = object]
 
-\* The list with another node in place of the one of an object.
+\* The list with another node in place of the node of an object.
 WithNode(s, object, new) ==
   LET Put(seq) == [k \in DOMAIN seq |-> IF seq[k].object = object THEN new ELSE seq[k]]
   IN [s EXCEPT !.linked = Put(@), !.unlinked = Put(@)]
 
 -----------------------------------------------------------------------------
-(* Canonical names. *)
+(* The canonical form. *)
 
 \* Nodes sorted by object.
 ByObject(seq) ==
@@ -41,17 +64,18 @@ WithCountersInOrder(s) ==
       To(counter) == IF counter = 0 THEN 0 ELSE CHOOSE n \in DOMAIN firsts : all[firsts[n]].counter = counter
       Of(seq) == [k \in DOMAIN seq |-> [seq[k] EXCEPT !.counter = To(@)]]
   IN [s EXCEPT !.linked = Of(@), !.unlinked = Of(@),
-                  !.counts = [n \in DOMAIN firsts |-> @[all[firsts[n]].counter]]]
+               !.counts = [n \in DOMAIN firsts |-> @[all[firsts[n]].counter]]]
 
-\* The list with other numbers for the objects: Of(sequence of nodes), To(object).
+\* The list with its objects renumbered: To(object) is the new number, Of(nodes) are the renumbered nodes.
 Renamed(s, Of(_), To(_)) ==
   WithCountersInOrder([s EXCEPT !.linked = Of(@), !.unlinked = ByObject(Of(@)),
-                                     !.updates = [k \in DOMAIN @ |-> To(@[k])],
-                                     !.removals = [k \in DOMAIN @ |-> To(@[k])]])
+                                !.updates = [k \in DOMAIN @ |-> To(@[k])],
+                                !.removals = [k \in DOMAIN @ |-> To(@[k])]])
 
 -----------------------------------------------------------------------------
 (* The priority queue of pending updates: larger positions first, nodes without a position last. *)
 
+\* Whether the comparator orders node a before, or after, node b.
 ComesFirst(a, b) == a.position # None /\ (b.position = None \/ IsBefore(b.position, a.position))
 ComesLater(a, b) == a.position = None \/ (b.position # None /\ IsBefore(a.position, b.position))
 
@@ -90,14 +114,14 @@ WithoutRemoved(s) ==
   IN IF Len(heap) = Len(s.updates) THEN heap ELSE Heapified(s, heap, Len(heap) \div 2)
 
 -----------------------------------------------------------------------------
-(* Calls that only record a change. *)
+(* Calls, which only record a change. *)
 
-\* A pending position; a node is in the queue at most once.
+\* queuePositionUpdate: records a pending position; a node is in the queue at most once.
 Queued(s, object, p) ==
   LET noted == WithNode(s, object, [NodeOf(s, object) EXCEPT !.pending = p])
   IN IF object \in InSet(s.updates) THEN noted ELSE [noted EXCEPT !.updates = Offered(noted, object)]
 
-\* A pending removal: one node for each name, the latest.
+\* Records a pending removal.  pendingRemovedCursors has one node for each name, the latest.
 RemovalPending(s, node) ==
   LET Before(object) == NodeOf(s, object).cursor < node.cursor
       After(object) == NodeOf(s, object).cursor > node.cursor
@@ -108,7 +132,7 @@ RemovalCancelled(s, object) ==
   LET Other(each) == each # object
   IN [WithNode(s, object, [NodeOf(s, object) EXCEPT !.removing = FALSE]) EXCEPT !.removals = SelectSeq(@, Other)]
 
-\* The list after a node was assigned another cursor object.
+\* The list after the node of cursor object `old` was assigned another one.
 WithObject(s, old, object) ==
   [WithNode(s, old, [NodeOf(s, old) EXCEPT !.object = object]) EXCEPT
      !.updates = [k \in DOMAIN @ |-> IF @[k] = old THEN object ELSE @[k]],
@@ -118,33 +142,35 @@ NewNode(name, object) ==
   [cursor |-> name, object |-> object, present |-> TRUE, position |-> None, pending |-> None, removing |-> FALSE,
    counter |-> 0]
 
-\* `add` of an absent name.  A node whose removal is pending is reused.
+\* `add` of an absent name.  A node of that name whose removal is pending is reused.
 AddedAbsent(s, name, object, p) ==
-  LET Waits(each) == NodeOf(s, each).cursor = name
-      waiting == IF p = None THEN <<>> ELSE SelectSeq(s.removals, Waits)
-      old == Head(waiting)
+  LET HasName(each) == NodeOf(s, each).cursor = name
+      same_name == IF p = None THEN <<>> ELSE SelectSeq(s.removals, HasName)
+      old == Head(same_name)
       given == IF readd_keeps_object = "until_flushed" THEN old ELSE object
       Back(list) == Queued(WithNode(list, given, [NodeOf(list, given) EXCEPT !.present = TRUE]), given, p)
       New(list) == IF p = None THEN list ELSE Queued(list, object, p)
-  IN IF waiting = <<>>
+  IN IF same_name = <<>>
      THEN [nodes |-> With([s EXCEPT !.unlinked = Append(@, NewNode(name, object))], New), object |-> object]
      ELSE [nodes |-> With(WithObject(RemovalCancelled(s, old), old, given), Back), object |-> given]
 
-\* `add`: the list, and the object that the name refers to afterwards; `present` is the one before.
+\* `add`: the list, and the object that the name refers to afterwards.  `present` is the object to which the name refers
+\* before, or None.
 Added(s, present, name, object, p) ==
   LET given == IF readd_keeps_object = "never" THEN object ELSE present
       Untracked(list) == LET node == [NodeOf(list, given) EXCEPT !.pending = None]
                          IN IF node.position = None THEN WithNode(list, given, node)
                             ELSE RemovalPending(WithNode(list, given, node), node)
-      CalledOff(list) == IF NodeOf(list, given).removing /\ ~add_keeps_pending_removal THEN RemovalCancelled(list, given)
+      Cancelled(list) ==
+        IF NodeOf(list, given).removing /\ ~add_keeps_pending_removal THEN RemovalCancelled(list, given)
                          ELSE list
       Tracked(list) == Queued(list, given, p)
   IN IF present = None THEN AddedAbsent(s, name, object, p)
      ELSE [object |-> given,
-           nodes |-> LET Rest(list) == IF p = None THEN Untracked(list) ELSE With(CalledOff(list), Tracked)
+           nodes |-> LET Rest(list) == IF p = None THEN Untracked(list) ELSE With(Cancelled(list), Tracked)
                      IN With(WithObject(s, present, given), Rest)]
 
-\* `updateCursor`: a pending position, or a pending removal.
+\* `updateCursor` records a pending position; without a position, a pending removal.
 Updated(s, object, p) ==
   LET node == NodeOf(s, object)
       Tracked(list) == Queued(list, object, p)
@@ -153,7 +179,7 @@ Updated(s, object, p) ==
        [] p = None /\ node.position = None /\ ~untracked_keeps_position -> WithNode(s, object, untracked)
        [] OTHER -> RemovalPending(WithNode(s, object, untracked), untracked)
 
-\* `compactRemovedNodes`: drops nodes of removed cursors and recomputes counters; updates stay pending.
+\* `compactRemovedNodes`: drops nodes of removed cursors and recomputes counters; pending updates stay pending.
 Compacted(s) ==
   LET Stays(object) == NodeOf(s, object).present
       IsPresent(node) == node.present
@@ -167,30 +193,31 @@ Compacted(s) ==
       counts |-> [n \in DOMAIN s.counts |-> Count(n)],
       tracked |-> s.tracked - (Len(s.linked) - Len(linked)), removed |-> 0]
 
-\* `removeCursor`: a node with a position stays in the list until a flush, a queued one in the queue.
+\* `removeCursor`: a node with a position stays in the list until a flush, and a node in the queue stays there.
 Removed(s, object, cursors_left) ==
   LET gone == [NodeOf(s, object) EXCEPT !.present = FALSE, !.pending = None]
-      Due(list) == IF gone.position = None THEN list ELSE RemovalPending(list, gone)
-      Forgotten(list) == LET IsKnown(node) == node.present \/ node.object \in InSet(list.updates) \cup InSet(list.removals)
+      WithRemoval(list) == IF gone.position = None THEN list ELSE RemovalPending(list, gone)
+      WithReachable(list) ==
+        LET IsKnown(node) == node.present \/ node.object \in InSet(list.updates) \cup InSet(list.removals)
                          IN [list EXCEPT !.unlinked = SelectSeq(@, IsKnown),
                                          !.removed = IF drops_removed_nodes THEN @ + 1 ELSE @]
-      Cleaned(list) ==
+      WithCleanup(list) ==
         IF drops_removed_nodes /\ \/ cursors_left = 0
                                   \/ list.removed >= removals_before_cleanup /\ list.removed >= cursors_left
         THEN Compacted(list) ELSE list
-  IN With(With(With(WithNode(s, object, gone), Due), Forgotten), Cleaned)
+  IN With(With(With(WithNode(s, object, gone), WithRemoval), WithReachable), WithCleanup)
 
 -----------------------------------------------------------------------------
 (* Flush. *)
 
-\* Changes a shared counter; a node without a counter: no effect.
+\* Adds `by` to a shared counter; counter 0 stands for none.
 Changed(s, counter, by) ==
   IF counter = 0 THEN s ELSE [s EXCEPT !.counts = Exchanged(@, counter, @[counter] + by)]
 
 WithCounter(s, count) == [s EXCEPT !.counts = Append(@, count)]
 Newest(s) == Len(s.counts)
 
-\* Changes the counter of each group in a sequence of nodes, except the group at `last`.
+\* Adds `by` to the counter of each group in a sequence of nodes, except the group at position `last`.
 RECURSIVE ChangedGroups(_, _, _, _)
 ChangedGroups(s, line, last, by) ==
   IF line = <<>> THEN s
@@ -204,15 +231,15 @@ InLine(s, object) == {k \in DOMAIN s.linked : s.linked[k].object = object}
 WithLine(s, line) == [s EXCEPT !.linked = line]
 Inserted(line, k, node) == SubSeq(line, 1, k - 1) \o <<node>> \o From(line, k)
 
-\* A node after untracking: without position and counter, or with both still set.
+\* The node after it was untracked: without position and counter; with untracked_keeps_position it keeps both.
 Untracked(node) == IF untracked_keeps_position THEN [node EXCEPT !.removing = FALSE]
                     ELSE [node EXCEPT !.position = None, !.counter = 0, !.removing = FALSE]
 
-\* Unlinking a node that is not in the list sets head and tail to null.
+\* Unlinking a node that is not in the list sets head and tail to null: the list loses all nodes.
 ListDetached(s, object) ==
   [s EXCEPT !.linked = <<>>,
-               !.unlinked = LET all == @ \o s.linked
-                          IN [k \in DOMAIN all |-> [all[k] EXCEPT !.removing = @ /\ all[k].object # object]]]
+            !.unlinked = LET all == @ \o s.linked
+                         IN [k \in DOMAIN all |-> [all[k] EXCEPT !.removing = @ /\ all[k].object # object]]]
 
 \* `removeNodeFromList`: every group from the node's own on counts one node less.
 Unlinked(before, object) ==
@@ -230,7 +257,7 @@ UnlinkedEach(s, objects) ==
   LET Rest(left) == UnlinkedEach(left, Tail(objects))
   IN IF objects = <<>> THEN s ELSE With(Unlinked(s, Head(objects)), Rest)
 
-\* `insertNodeIntoList`: behind the nodes at its position; every group from its own on counts it.
+\* `insertNodeIntoList`: behind the nodes at its position; every group from its own on counts one node more.
 InsertedNode(before, node) ==
   LET s == [before EXCEPT !.tracked = @ + 1]
       line == s.linked
@@ -243,12 +270,13 @@ InsertedNode(before, node) ==
      THEN With(WithLine(s, Inserted(line, behind, [node EXCEPT !.counter = line[first].counter])), Joined)
      ELSE With(WithLine(counted, Inserted(line, first, [node EXCEPT !.counter = Newest(counted)])), Alone)
 
-\* `isAlreadyInCorrectPosition`.
-Fits(line, k, p) == /\ k = 1 \/ IsAtMost(line[k - 1].position, p)
-                    /\ k = Len(line) \/ IsAtMost(p, line[k + 1].position)
+\* `isAlreadyInCorrectPosition`: whether the list stays sorted if the node at index k moves to position p.
+IsInCorrectPosition(line, k, p) ==
+  /\ k = 1 \/ IsAtMost(line[k - 1].position, p)
+  /\ k = Len(line) \/ IsAtMost(p, line[k + 1].position)
 
-\* A node that passes no other leaves its group and joins a neighbour's or forms its own.  The tail shortcut changes no
-\* counter, although the tail may leave a shared group or join the previous one.
+\* A node that passes no other node leaves its group, and joins a neighbour's group or forms its own.  With
+\* tail_keeps_counts, a tail that moves changes no counter, although it may leave its group or join the previous one.
 MovedInPlace(s, k, p) ==
   LET node == s.linked[k]
       Put(list, counter) == WithLine(list, Exchanged(list.linked, k, [node EXCEPT !.position = p, !.counter = counter]))
@@ -259,7 +287,7 @@ MovedInPlace(s, k, p) ==
   IN IF tail_keeps_counts /\ k = Len(s.linked) THEN Put(s, node.counter)
      ELSE With(IF IsBefore(node.position, p) THEN Changed(s, node.counter, -1) ELSE s, Step)
 
-\* A node that passes others: each group passed counts one less (forward) or one more (backward).
+\* `moveNodeToNewPosition` past other nodes: each group passed counts one node less (forward) or one more (backward).
 MovedForward(before, k, p) ==
   LET node == before.linked[k]
       line == Without(before.linked, k)
@@ -288,14 +316,14 @@ MovedBackward(before, k, p) ==
                        ELSE Put(new, Newest(new))
   IN With(ChangedGroups(s, passed, node.position, 1), Step)
 
-\* A node that untracking took out of the list, and that s its position, is taken for one that stands alone.
+\* An untracked node that kept its position (untracked_keeps_position) moves: it counts only itself.
 MovedOutside(s, node, p) ==
   LET left == IF IsBefore(node.position, p) THEN Changed(s, node.counter, -1) ELSE s
       new == WithCounter(left, 1)
   IN IF node.position = p THEN [s EXCEPT !.unlinked = Append(@, node)]
      ELSE [new EXCEPT !.unlinked = Append(@, [node EXCEPT !.position = p, !.counter = Newest(new)])]
 
-\* A pending update: the node is inserted, moved, or stays.
+\* Applies a pending update: the node is inserted, is moved, or stays where it is.
 Applied(s, node) ==
   LET p == node.pending
       k == CHOOSE k \in InLine(s, node.object) : TRUE
@@ -306,7 +334,7 @@ Applied(s, node) ==
             IF node.position = None THEN InsertedNode(apart, [node EXCEPT !.position = p])
             ELSE MovedOutside(apart, node, p)
        [] p # None /\ InLine(s, node.object) # {} /\ node.position # p ->
-            IF Fits(s.linked, k, p) THEN MovedInPlace(s, k, p)
+            IF IsInCorrectPosition(s.linked, k, p) THEN MovedInPlace(s, k, p)
             ELSE IF IsBefore(node.position, p) THEN MovedForward(s, k, p) ELSE MovedBackward(s, k, p)
        [] OTHER -> s
 
@@ -316,12 +344,13 @@ AppliedEach(s) ==
       Rest(applied) == AppliedEach(applied)
   IN IF s.updates = <<>> THEN s ELSE With(Applied([s EXCEPT !.updates = AfterPoll(s)], next), Rest)
 
-\* Nodes sorted by Stands(one, other).
-Sorted(seq, Stands(_, _)) ==
+\* The nodes sorted by ComesBefore(one, other).
+Sorted(seq, ComesBefore(_, _)) ==
   [n \in DOMAIN seq |->
-     seq[CHOOSE k \in DOMAIN seq : Cardinality({j \in DOMAIN seq : j # k /\ Stands(seq[j], seq[k])}) = n - 1]]
+     seq[CHOOSE k \in DOMAIN seq : Cardinality({j \in DOMAIN seq : j # k /\ ComesBefore(seq[j], seq[k])}) = n - 1]]
 
-\* `rebuildEntireList`: the present cursors sorted by position; ties by name.
+\* `rebuildEntireList`: the list of the present cursors, sorted by position, then by name.  Each node has its own
+\* counter until WithSharedCounters.
 Rebuilt(s) ==
   LET IsPresent(node) == node.present
       AtLast(node) == [node EXCEPT !.position = IF node.pending = None THEN @ ELSE node.pending, !.pending = None]
@@ -329,8 +358,8 @@ Rebuilt(s) ==
       placed == [k \in DOMAIN all |-> AtLast(all[k])]
       IsIn(node) == node.position # None /\ ~node.removing
       IsOut(node) == ~IsIn(node)
-      Stands(a, b) == IsBefore(a.position, b.position) \/ (a.position = b.position /\ a.cursor < b.cursor)
-      line == Sorted(SelectSeq(placed, IsIn), Stands)
+      ComesBefore(a, b) == IsBefore(a.position, b.position) \/ (a.position = b.position /\ a.cursor < b.cursor)
+      line == Sorted(SelectSeq(placed, IsIn), ComesBefore)
       out == SelectSeq(placed, IsOut)
       n == Len(s.counts)
       Up(k) == Cardinality({j \in DOMAIN line : IsAtMost(line[j].position, line[k].position)})
@@ -339,8 +368,8 @@ Rebuilt(s) ==
       updates |-> <<>>, removals |-> <<>>, counts |-> s.counts \o [k \in DOMAIN line |-> Up(k)],
       tracked |-> Len(line), removed |-> 0]
 
-\* Nodes of a group share the counter of its first node.
-Shared(s) ==
+\* The list in which the nodes of a group share the counter of its first node.
+WithSharedCounters(s) ==
   LET line == s.linked
       Begins(j) == j = 1 \/ line[j - 1].position # line[j].position
       FirstOf(k) == CHOOSE j \in 1..k : Begins(j) /\ line[j].position = line[k].position
@@ -349,17 +378,18 @@ Shared(s) ==
 \* The list with nothing pending.
 Done(s) ==
   LET IsPresent(node) == node.present
-      Calm(seq) == [k \in DOMAIN seq |-> [seq[k] EXCEPT !.pending = None]]
-  IN [s EXCEPT !.linked = Calm(@), !.unlinked = Calm(SelectSeq(@, IsPresent)), !.removals = <<>>]
+      WithoutPending(seq) == [k \in DOMAIN seq |-> [seq[k] EXCEPT !.pending = None]]
+  IN [s EXCEPT !.linked = WithoutPending(@), !.unlinked = WithoutPending(SelectSeq(@, IsPresent)), !.removals = <<>>]
 
 IsFlushed(s) == s.removals = <<>> /\ s.updates = <<>>
 
-\* Before a query: a rebuild if at least half as many updates are pending as nodes are tracked.
+\* `processPendingPositions`, before a query: rebuilds the list if at least half as many updates are pending as nodes
+\* are tracked; otherwise applies the pending removals, then the pending updates.
 Flushed(before) ==
   LET s == [before EXCEPT !.removed = 0]
       Rest(left) == With(AppliedEach(left), Done)
   IN CASE IsFlushed(s) -> s
-       [] ~IsFlushed(s) /\ Len(s.updates) >= s.tracked \div 2 -> With(Rebuilt(s), Shared)
+       [] ~IsFlushed(s) /\ Len(s.updates) >= s.tracked \div 2 -> With(Rebuilt(s), WithSharedCounters)
        [] OTHER -> With(UnlinkedEach(s, s.removals), Rest)
 
 -----------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 ------------------------------ MODULE NackTree ------------------------------
 (***************************************************************************)
-(* The AVL tree that the Go client walks while it removes keys.  Twin of   *)
-(* model/negative_acks/avl_tree.py, which describes the walk.              *)
+(* The AVL tree of bucket times of the Go client, which iterates over the  *)
+(* tree while it removes keys.  Twin of model/negative_acks/avl_tree.py,   *)
+(* which describes the iteration.                                          *)
 (*                                                                         *)
 (* A tree is [time, height, left, right]; the empty tree is None.          *)
 (***************************************************************************)
@@ -9,7 +10,8 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANT None
 
-\* Of(value); evaluates the value once.
+\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
+\* only once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Height(t) == IF t = None THEN 0 ELSE t.height
@@ -57,7 +59,8 @@ ParentAndRight(t, time, parent) ==
   IF t.time = time THEN [parent |-> parent, has_right |-> t.right # None]
   ELSE ParentAndRight(IF time < t.time THEN t.left ELSE t.right, time, t.time)
 
-\* The keys that a walk from a key removes at time `now`, and the remaining tree.
+\* The keys that the iteration, now at key `at`, removes if the wall clock shows `now`, and the remaining tree.  After a
+\* removal the iteration continues from nodes that rotations may have moved, so it may skip due keys.
 RECURSIVE WalkFrom(_, _, _, _)
 WalkFrom(t, at, now, removed) ==
   IF at = None THEN [times |-> removed, tree |-> t]

@@ -1,37 +1,46 @@
 ----------------------------- MODULE NegativeAcks -----------------------------
-(***************************************************************************)
-(* Negative-ack tracker of one consumer (PIP-393): which entries to        *)
-(* redeliver, and when.  Twin of model/negative_acks/machine.py: the same  *)
-(* actions, settings and rules, and equal numbers of states.  One step is  *)
-(* one call of the tracker or one run of its timer task.  The AVL tree of  *)
-(* the Go client is in NackTree.tla.                                       *)
-(*                                                                         *)
-(* A state is the model's canonical state: both clocks show the same time, *)
-(* the earliest one with the same future.  Pending nacks are a set of      *)
-(* pairs <<bucket time, entry>>.                                           *)
-(*                                                                         *)
-(* Not modelled: message ids, so neither retained ids nor chunked messages.*)
-(***************************************************************************)
+(*****************************************************************************)
+(* Negative-ack tracker of one consumer: which entries to redeliver, and     *)
+(* when (PIP-393).                                                           *)
+(*                                                                           *)
+(* Twin of model/negative_acks/machine.py: the same actions and settings,    *)
+(* equal states and steps.  Models NegativeAcksTracker of the Java client    *)
+(* before and after PIP-393, that of the C++ client, and negativeAcksTracker *)
+(* of the Go client.  NackTree.tla is the Go client's AVL tree.              *)
+(*                                                                           *)
+(* Step grain: one call of the tracker or one run of its timer task; one     *)
+(* AdvanceTime includes all runs that become due.                            *)
+(*                                                                           *)
+(* A state is a canonical state of the model: the clocks show the same time, *)
+(* and all times are shifted so that now is less than a bucket length.  A    *)
+(* pending nack is a pair <<bucket time, entry>>.  Times are in clock_unit.  *)
+(*                                                                           *)
+(* Not modelled: message ids, so neither retained ids nor chunked messages;  *)
+(* the contents of a redelivery command beyond its entries                   *)
+(* (unique_in_command); what a run without buckets throws                    *)
+(* (task_without_buckets); otherwise as in the model.                        *)
+(*****************************************************************************)
 EXTENDS NackTree
 
 CONSTANTS
-  \* Settings and rules.
+  \* Settings, and rules on which clients differ.  Config in model/negative_acks/machine.py explains them.
   clock_unit, initial_time, redelivery_delay_ms, precision_bits, backoff, min_delay_ms, min_delay_applies_to,
   negative_delay, message_without_backoff, redelivery_count_of_id, due_clock, precision_unit, timer, interval_unit,
-  repeated_nack, due_at_bucket_time, due_buckets, unique_in_command, after_close, task_without_buckets, negative_ids,
-  \* Values of the actions' arguments.
+  repeated_nack, due_at_bucket_time, due_buckets, after_close, negative_ids,
+  \* The values of the actions' arguments.
   entry, ack_entry, redelivery_count, advance_time_by, timer_lag, step_wall_clock_by
 
 VARIABLES
-  now,       \* both clocks
-  status,    \* new, open, closed or failed
-  nacks,     \* pending: <<bucket time, entry>>
-  deadline,  \* of the timer, or None
-  avl_tree   \* of the bucket times; None unless due_buckets is avl_walk
+  now,       \* the time of the monotonic clock and of the wall clock
+  status,    \* "new" (nackedMessages is null), "open", "closed", or "failed" (the constructor panicked)
+  nacks,     \* the pending nacks: a set of <<bucket time, entry>>
+  deadline,  \* the deadline of the timer, or None if no timer is armed
+  avl_tree   \* the AVL tree of the bucket times; None if it is empty, or due_buckets is not "avl_walk"
 
 vars == <<now, status, nacks, deadline, avl_tree>>
 
-\* The wall clock differs from the monotonic clock only within a step.
+\* The variables as one record.  offset: the wall clock minus the monotonic clock; 0 between steps, because Become
+\* shifts the times instead.
 Tracker == [now |-> now, offset |-> 0, status |-> status, nacks |-> nacks, deadline |-> deadline, avl_tree |-> avl_tree]
 
 -----------------------------------------------------------------------------
@@ -44,7 +53,8 @@ Units == PerMs(clock_unit)
 BucketLength == (IF precision_unit = "clock_units" THEN 1 ELSE Units) * 2^precision_bits
 MinDelay == min_delay_ms * Units
 
-\* The delay of a nack by message with redelivery count c, or by message id (c = None); None: the backoff is null.
+\* The delay of a nack by message with redelivery count c, or by message id if c is None.  The value None means that the
+\* call throws, because there is no backoff.
 DelayOf(c) ==
   LET count == IF c = None THEN redelivery_count_of_id ELSE c
       listed == (backoff.delays[Min(count + 1, Len(backoff.delays))] * Units) \div PerMs(backoff.unit)
@@ -60,6 +70,7 @@ Interval ==
       unit == IF interval_unit = "milliseconds" THEN Units ELSE 1
   IN IF timer = "ticker" THEN Max(delay, 0) \div 3 ELSE Max((Max(delay, MinDelay) \div 3) \div unit, 1) * unit
 
+\* trimLowerBit: the due time with its lowest precision_bits bits cleared.
 BucketTime(due) == (due \div BucketLength) * BucketLength
 
 TimesOf(ns) == {n[1] : n \in ns}
@@ -78,6 +89,7 @@ WithNack(ns, time, e) ==
 \* The monotonic time at which a bucket is due, or now if the bucket is due already.
 TimerForBucket(s, time) == Max(s.now, IF due_at_bucket_time THEN time - s.offset ELSE time - s.offset + 1)
 
+\* The deadline of the timer after a nack with this bucket time and delay, and after a run that leaves the nacks `rest`.
 DeadlineAfterNack(s, time, delay) ==
   CASE s.status = "closed" -> s.deadline
     [] s.status # "closed" /\ timer = "first_bucket" ->
@@ -96,9 +108,10 @@ DeadlineAfterRun(s, rest) ==
 IsDue(s, time) == IF due_at_bucket_time THEN time <= s.now + s.offset ELSE time < s.now + s.offset
 
 -----------------------------------------------------------------------------
-(* Actions as functions: the state after each, and what the properties need of its outcome. *)
+(* Actions as functions from a record (Tracker) to the next one; those that redeliver also have the commands. *)
 
-\* A redelivery command: its time, and the nacks that it redelivers.
+\* triggerRedelivery: removes the due buckets, and redelivers their entries in one command, a record of its time and
+\* nacks.
 AfterRun(s) ==
   LET walk == Walk(s.avl_tree, s.now + s.offset)
       due == {n \in s.nacks : IF due_buckets = "avl_walk" THEN n[1] \in walk.times ELSE IsDue(s, n[1])}
@@ -109,6 +122,7 @@ AfterRun(s) ==
 
 Opened(s) == IF s.status = "new" THEN [s EXCEPT !.status = "open"] ELSE s
 
+\* A nack of entry e that is due after the delay.
 Accepted(s, e, delay) ==
   LET time == BucketTime(s.now + s.offset + delay)
   IN [s EXCEPT !.nacks = WithNack(@, time, e), !.deadline = DeadlineAfterNack(s, time, delay),
@@ -125,6 +139,7 @@ AfterNack(s, e, c) ==
        [] ~is_rejected /\ negative_ids = "ledger_fails" /\ e[1] < 0 -> Opened(s)
        [] OTHER -> Accepted(Opened(s), e, delay)
 
+\* An acknowledgement leaves the tracker unchanged; the broker ignores the redelivery of an acknowledged message.
 AfterAck(s, e) == s
 
 AfterClose(s) ==
@@ -133,7 +148,7 @@ AfterClose(s) ==
     [] OTHER -> [s EXCEPT !.status = IF after_close = "reopens" THEN "new" ELSE "closed", !.nacks = {},
                           !.deadline = None, !.avl_tree = None]
 
-\* All timer task runs up to `end`; each run is at its deadline plus the lag.
+\* All runs of the timer task up to the time `end`; each run is `late` after its deadline.
 RECURSIVE RunsUntil(_, _, _, _)
 RunsUntil(s, end, late, commands) ==
   LET at == IF s.deadline = None THEN end + 1 ELSE Max(s.deadline + late, s.now)
@@ -150,7 +165,7 @@ AfterClockStep(s, n) == IF due_clock = "monotonic" THEN s ELSE [s EXCEPT !.offse
 -----------------------------------------------------------------------------
 (* Steps. *)
 
-\* The canonical form of a state is the next state.
+\* Makes the canonical form of a state the next state.
 Become(given) ==
   \E s \in {given} : \E shown \in {s.now + s.offset} : \E later \in {(shown % BucketLength) - shown} :
     /\ now' = shown + later
@@ -172,14 +187,17 @@ Nack == \E e \in entry, c \in redelivery_count : Become(AfterNack(Tracker, e, c)
 Ack == \E e \in ack_entry : Become(AfterAck(Tracker, e))
 Close == Become(AfterClose(Tracker))
 AdvanceTime == \E n \in advance_time_by, late \in timer_lag : Become(AfterTime(Tracker, n, late).s)
+
+\* A run of the timer task that had started when its timer was re-armed or cancelled.  If the consumer throws, the due
+\* nacks are lost, because the tracker has removed them.
 RunTimerTask == Become(AfterTask(Tracker).s)
 FailRedelivery == Become(AfterTask(Tracker).s)
 StepWallClock == \E n \in step_wall_clock_by : Become(AfterClockStep(Tracker, n))
 
 -----------------------------------------------------------------------------
-(* Bounds. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
-\* Number of nacks; time since the deadline; largest distance of a bucket time from now.
+\* Pending nacks; the time since the deadline; the largest distance of a bucket time from now.
 PendingAtMost(n) == Cardinality(nacks) <= n
 OverdueAtMost(n) == deadline = None \/ now - deadline <= n
 ReachAtMost(n) == \A p \in nacks : p[1] - now <= n /\ now - p[1] <= n

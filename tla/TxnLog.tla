@@ -1,61 +1,74 @@
 -------------------------------- MODULE TxnLog --------------------------------
-(***************************************************************************)
-(* Transaction log of a coordinator: requests, batches, failures, crashes  *)
-(* and replay (PIP-160, PIP-31, PIP-54).                                   *)
-(*                                                                         *)
-(* Twin of model/txn_log: the same actions, settings and canonical states. *)
-(* One step is one request, one completion of a ledger write, or one entry *)
-(* of a replay.                                                            *)
-(*                                                                         *)
-(* Entries are numbered from the first one that is not trimmed. A record   *)
-(* position is <<entry, batch index>>, both from 0. Masks are sets.        *)
-(* Deletions are [first_unacked, deleted, partial], with partial a set of  *)
-(* [entry, remaining]. Ids and times are renumbered after each step.       *)
-(***************************************************************************)
+(*******************************************************************************)
+(* Transaction log of a coordinator: requests, batches, failures, crashes      *)
+(* and replay (PIP-160, PIP-31, PIP-54).                                       *)
+(*                                                                             *)
+(* Twin of model/txn_log: the same actions and settings, equal states and      *)
+(* steps.  Models MLTransactionMetadataStore, MLTransactionLogImpl and the     *)
+(* deletions of the log cursor (ManagedCursorImpl).                            *)
+(*                                                                             *)
+(* Step grain: one request, one completion of a ledger write, or one entry     *)
+(* of a replay.                                                                *)
+(*                                                                             *)
+(* A state is a canonical state of the model:                                  *)
+(*   entries     numbered from 0, beginning with the first that is not trimmed *)
+(*   record positions  <<entry, batch index>>, both from 0                     *)
+(*   masks       sets                                                          *)
+(*   deletions   [first_unacked, deleted, partial]: the first entry behind the *)
+(*               mark-delete position, the deleted entries from there on, and  *)
+(*               a set of [entry, remaining]: the records of a partially       *)
+(*               deleted entry that are not deleted                            *)
+(*   ids, times  counted from the first that a later step can refer to         *)
+(*                                                                             *)
+(* Not modelled: deadlines that expire, which only queries return; what        *)
+(* TransactionRecoverTracker receives; otherwise as in the model.              *)
+(*******************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings, and rules on which versions differ.
+  \* Settings, and rules on which versions differ; start_batching: the first value of batching.  Config in
+  \* model/txn_log/state.py explains them.
   start_batching, max_records, max_active, max_ranges, max_batch_records, max_ranges_in_metadata, batch_index_acks,
-  batch_index_deletion, partial_deletes_are_dirty, metadata_ack_sets_are_recovered, range_cap_is_exact, cursor_truncation,
-  ambiguous_append, replay_removes_ended_first, incomplete_replay, empty_low_watermark,
+  batch_index_deletion, partial_deletes_are_dirty, metadata_ack_sets_are_recovered, range_cap_is_exact,
+  cursor_truncation, ambiguous_append, replay_removes_ended_first, incomplete_replay, empty_low_watermark,
   \* The values of the actions' arguments.
   timeout_ms, txn, op, name, to, by_ms, fail_write_durable, fence_durable, crash_durable, reopen_batching
 
 VARIABLES
-  status,              \* replaying, ready, stopped, or failed
-  ledger,              \* open, write_failed, closed, or fenced
+  status,              \* "replaying", "ready", "stopped" (by an append with unknown outcome), "failed" (unreadable)
+  ledger,              \* "open", "write_failed" (WriteFailed), "closed" (ClosedLedger), "fenced" (by another broker)
   batching,            \* the flag as read when the store was opened
-  deletions_succeed,
-  buffer,              \* records of the unflushed batch
-  in_flight,           \* entries
-  ledgers,             \* number of entries of each remaining ledger; the last one takes appends
-  log,                 \* the entries that are not trimmed
-  ledger_property_id,  \* the ledger property max_local_txn_id
-  txns,                \* [id, status, partitions, subscriptions, deadline_ms, positions]
+  deletions_succeed,   \* whether the cursor can delete and persist
+  buffer,              \* the records of the unflushed batch; their requests are pending
+  in_flight,           \* the entries submitted to the ledger and not completed
+  ledgers,             \* the number of entries of each remaining ledger; the last one takes appends
+  log,                 \* the entries that are not trimmed; an entry is a sequence of records
+  ledger_property_id,  \* max_local_txn_id in the properties of the managed ledger
+  txns,                \* txnMetaMap: a set of [id, status, partitions, subscriptions, deadline_ms, positions]
   last_id,             \* the last assigned id
-  acks,                \* deletions in memory
-  durable,             \* deletions as last persisted
-  dirty,               \* some deletion is not persisted
+  acks,                \* the deletions in memory
+  durable,             \* the deletions as last persisted, which a crash recovers
+  dirty,               \* whether some deletion is not persisted
   read_position,       \* the entry that the replay reads next; 0 outside a replay
-  now_ms,
-  confirmed,        \* history: [id, status, partitions, subscriptions]
-  confirmed_id,     \* history: the highest confirmed id
+  now_ms,              \* the clock
+  confirmed,           \* history: of each transaction the confirmed [id, status, partitions, subscriptions]
+  confirmed_id,        \* history: the highest id whose NEW was confirmed
   reported_watermark   \* history: the highest low watermark that was returned
 
 vars == <<status, ledger, batching, deletions_succeed, buffer, in_flight, ledgers, log, ledger_property_id, txns,
-      last_id, acks,
-          durable, dirty, read_position, now_ms, confirmed, confirmed_id, reported_watermark>>
+          last_id, acks, durable, dirty, read_position, now_ms, confirmed, confirmed_id, reported_watermark>>
 
+\* All variables, as one record.
 Contents ==
-  [status |-> status, ledger |-> ledger, batching |-> batching, deletions_succeed |-> deletions_succeed, buffer |-> buffer,
-   in_flight |-> in_flight, ledgers |-> ledgers, log |-> log, ledger_property_id |-> ledger_property_id, txns |-> txns,
-   last_id |-> last_id, acks |-> acks, durable |-> durable, dirty |-> dirty, read_position |-> read_position,
-   now_ms |-> now_ms, confirmed |-> confirmed, confirmed_id |-> confirmed_id,
-         reported_watermark |-> reported_watermark]
+  [status |-> status, ledger |-> ledger, batching |-> batching, deletions_succeed |-> deletions_succeed,
+   buffer |-> buffer, in_flight |-> in_flight, ledgers |-> ledgers, log |-> log,
+   ledger_property_id |-> ledger_property_id, txns |-> txns, last_id |-> last_id, acks |-> acks, durable |-> durable,
+   dirty |-> dirty, read_position |-> read_position, now_ms |-> now_ms, confirmed |-> confirmed,
+   confirmed_id |-> confirmed_id, reported_watermark |-> reported_watermark]
 
-\* Of(value), with the value evaluated once.
+\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
+\* only once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Least(numbers) == CHOOSE n \in numbers : \A m \in numbers : n <= m
@@ -65,21 +78,24 @@ Members(list) == {list[k] : k \in DOMAIN list}
 -----------------------------------------------------------------------------
 (* Transactions and records. *)
 
-\* The expected status of an update, by its new status.
+\* TransactionMetadataEntry.expected_status of an update, by its new status.
 Expected == [COMMITTING |-> "OPEN", COMMITTED |-> "COMMITTING", ABORTING |-> "OPEN", ABORTED |-> "ABORTING"]
-\* Whether a transaction with this confirmed status can end with that status.
+\* Whether a transaction with confirmed status `at` can end with status `end`.  The confirmed status may lag behind
+\* the log: a COMMITTING record can be durable and not confirmed, so OPEN may end.
 MayEnd(at, end) == at \in {"OPEN", Expected[end], end}
 HasEnded(each) == each \in {"COMMITTED", "ABORTED"}
 
-\* A record; fields that its op does not use have their default. Only an update has a new status.
+\* A record (TransactionMetadataEntry).  Fields that its op does not use have their defaults; `to` is the new status
+\* of an update.
 RecordOf(id, kind, last) ==
   [txn |-> id, op |-> kind, last_id |-> last, name |-> 0, to |-> None, start_ms |-> 0, timeout_ms |-> 0]
 
 OfId(id, ts) == {t \in ts : t.id = id}
 TheOne(ts) == CHOOSE t \in ts : TRUE
 
-\* Applies a durable record, live and at replay: the map after it, the positions it deletes, and its result. A record
-\* that ends its transaction removes it from the map and deletes all its positions.
+\* TxnMetaImpl: applies a durable record, live and at replay.  The value has the map after the record, the positions
+\* that it deletes, and its result.  A record that ends its transaction removes the transaction from the map and
+\* deletes all of the transaction's positions.  A record with no effect is deleted.
 ApplyRecord(ts, r, position, deadline) ==
   LET mine == OfId(r.txn, ts)
       t == TheOne(mine)
@@ -98,14 +114,14 @@ ApplyRecord(ts, r, position, deadline) ==
      ELSE IF r.op = "ADD_PARTITION" THEN Done([t EXCEPT !.partitions = @ \cup {r.name}, !.positions = positions])
      ELSE Done([t EXCEPT !.subscriptions = @ \cup {r.name}, !.positions = positions])
 
-\* History entry of a transaction.
+\* The history of a transaction that is confirmed to have status `at`.
 HistoryOf(t, at) == [id |-> t.id, status |-> at, partitions |-> t.partitions, subscriptions |-> t.subscriptions]
 WithConfirmed(ps, new) == {p \in ps : p.id # new.id} \cup {new}
 
 -----------------------------------------------------------------------------
 (* Deletions. *)
 
-Nothing == [first_unacked |-> 0, deleted |-> {}, partial |-> {}]
+NoDeletions == [first_unacked |-> 0, deleted |-> {}, partial |-> {}]
 Acks(first_unacked, deleted, partial) == [first_unacked |-> first_unacked, deleted |-> deleted, partial |-> partial]
 
 EndOf(s) == Len(s.log)
@@ -123,27 +139,30 @@ RemainingIn(s, a, n) ==
 RECURSIVE NotIn(_, _)
 NotIn(deleted, n) == IF n \in deleted THEN NotIn(deleted, n + 1) ELSE n
 
-\* Advances the mark-delete position over deleted entries; drops what is before it.
-Settled(a) ==
+\* Advances the mark-delete position over deleted entries; drops the deletions at or before it.
+WithMarkDeleteAdvanced(a) ==
   LET first_unacked == NotIn(a.deleted, a.first_unacked)
   IN Acks(first_unacked, {n \in a.deleted : n >= first_unacked}, {p \in a.partial : p.entry >= first_unacked})
 
+\* Whether a store opened with this flag can delete single records of a batch.
 DeletesBatchIndexes(batched) == batch_index_deletion = "always" \/ batch_index_acks \/ (batched /\ max_records > 1)
 
-\* Deletes records by batch index; an entry is deleted with its last record. Without batch index deletion only
-\* entries of one record are.
+\* Deletes records by batch index; an entry is deleted with its last record.  Without batch index deletion, only
+\* entries of one record are deleted.
 AcksAfter(s, positions) ==
   LET a == s.acks
-      hit == {n \in {p[1] : p \in positions} : ~IsDeleted(a, n) /\ (SizeOf(s,
-            n) = 1 \/ DeletesBatchIndexes(s.batching))}
+      hit == {n \in {p[1] : p \in positions} :
+                ~IsDeleted(a, n) /\ (SizeOf(s, n) = 1 \/ DeletesBatchIndexes(s.batching))}
       Remaining(n) == {i \in RemainingIn(s, a, n) : <<n, i>> \notin positions}
       gone == {n \in hit : Remaining(n) = {}}
   IN Acks(a.first_unacked, a.deleted \cup gone,
           {p \in a.partial : p.entry \notin hit} \cup {[entry |-> n, remaining |-> Remaining(n)] : n \in hit \ gone})
 
+\* MLTransactionLogImpl.deletePosition: deletes records in memory, if the cursor can.
 DeletePositions(s, positions) ==
   LET Ended(a) == IF a = s.acks THEN s
-                  ELSE [s EXCEPT !.acks = Settled(a), !.dirty = @ \/ partial_deletes_are_dirty \/ a.deleted # {}]
+                  ELSE [s EXCEPT !.acks = WithMarkDeleteAdvanced(a),
+                                 !.dirty = @ \/ partial_deletes_are_dirty \/ a.deleted # {}]
   IN IF positions = {} \/ ~s.deletions_succeed THEN s ELSE With(AcksAfter(s, positions), Ended)
 
 -----------------------------------------------------------------------------
@@ -157,26 +176,29 @@ RangeStarts(ls, deleted) ==
   {n \in deleted : n - 1 \notin deleted \/ \E k \in 1..Len(ls) : ls[k] > 0 /\ n = SumTo(ls, k - 1)}
 
 \* The number of ranges that one PositionInfo holds; in master of 2026-07 one more than the cap.
-MostRanges == IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1
+MaxRanges == IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1
+
+\* The deletions with the lowest ranges and the lowest ack sets, each up to its cap.
 Truncated(ls, a) ==
   Acks(a.first_unacked,
-       {n \in a.deleted : Cardinality({first \in RangeStarts(ls, a.deleted) : first <= n}) <= MostRanges},
+       {n \in a.deleted : Cardinality({first \in RangeStarts(ls, a.deleted) : first <= n}) <= MaxRanges},
        {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_batch_records})
 
-\* The kept deletions below the first entry that lost any.
+\* Of the kept deletions those below the first entry that lost a deletion.
 PrefixOf(a, kept) ==
   LET lost == (a.deleted \ kept.deleted) \cup {p.entry : p \in a.partial \ kept.partial}
       limit == Least(lost)
   IN IF lost = {} THEN kept
      ELSE Acks(kept.first_unacked, {n \in kept.deleted : n < limit}, {p \in kept.partial : p.entry < limit})
 
-\* The deletions that one PositionInfo holds: all, or those below some entry; in master of 2026-07 the lowest ranges and
-\* the lowest ack sets.
+\* The deletions that one PositionInfo holds: all, or those below some entry; in master of 2026-07 (cursor_truncation
+\* "independent") the lowest ranges and the lowest ack sets.
 CursorSnapshot(s) ==
   LET Kept(kept) == IF cursor_truncation = "independent" THEN kept ELSE PrefixOf(s.acks, kept)
   IN With(Truncated(s.ledgers, s.acks), Kept)
 
-\* The persisted deletions after a clean close: with few ranges they go to the metadata store.
+\* The persisted deletions after a clean close.  With few ranges they go to the metadata store, from which a recovery
+\* reads ack sets only with metadata_ack_sets_are_recovered.
 ClosedCursor(s) ==
   LET Kept(kept) ==
         IF /\ ~metadata_ack_sets_are_recovered
@@ -185,10 +207,10 @@ ClosedCursor(s) ==
   IN IF s.ledger = "fenced" \/ ~s.deletions_succeed THEN s.durable ELSE With(CursorSnapshot(s), Kept)
 
 -----------------------------------------------------------------------------
-(* Requests.  A step yields the state, the completed requests, and whether it was taken or rejected. *)
+(* Requests.  The value of a step has the next state, the completions of requests, and whether the step is accepted. *)
 
-Taken(s, completions) == [s |-> s, completions |-> completions, is_taken |-> TRUE]
-Refusal(s) == [s |-> s, completions |-> <<>>, is_taken |-> FALSE]
+Accepted(s, completions) == [s |-> s, completions |-> completions, is_accepted |-> TRUE]
+Rejected(s) == [s |-> s, completions |-> <<>>, is_accepted |-> FALSE]
 CompletionOf(r, result) == [txn |-> r.txn, op |-> r.op, result |-> result]
 CompleteAll(entry, result) == [k \in DOMAIN entry |-> CompletionOf(entry[k], result)]
 RECURSIVE CompleteEvery(_, _)
@@ -199,12 +221,13 @@ CompleteEvery(entries, result) ==
 WithNewLedger(s) ==
   [s EXCEPT !.ledger = "open", !.ledgers = IF Last(@) > 0 THEN Append(@, 0) ELSE @, !.ledger_property_id = s.last_id]
 
-\* Submits an entry, creating a ledger if needed. A fenced or lost ledger fails it at once; it is not in the log.
+\* Submits an entry, after creating a ledger if needed.  A ledger that is fenced, or whose last write failed, fails
+\* the entry at once; the entry is not in the log.
 Submit(s, entry) ==
-  CASE s.ledger = "fenced" -> Taken(s, CompleteAll(entry, "fenced"))
-    [] s.ledger = "write_failed" -> Taken([s EXCEPT !.ledger = "closed"], CompleteAll(entry, "not_written"))
-    [] s.ledger = "closed" -> Taken([WithNewLedger(s) EXCEPT !.in_flight = Append(@, entry)], <<>>)
-    [] OTHER -> Taken([s EXCEPT !.in_flight = Append(@, entry)], <<>>)
+  CASE s.ledger = "fenced" -> Accepted(s, CompleteAll(entry, "fenced"))
+    [] s.ledger = "write_failed" -> Accepted([s EXCEPT !.ledger = "closed"], CompleteAll(entry, "not_written"))
+    [] s.ledger = "closed" -> Accepted([WithNewLedger(s) EXCEPT !.in_flight = Append(@, entry)], <<>>)
+    [] OTHER -> Accepted([s EXCEPT !.in_flight = Append(@, entry)], <<>>)
 
 FlushBuffer(s) == Submit([s EXCEPT !.buffer = <<>>], s.buffer)
 
@@ -212,46 +235,46 @@ FlushBuffer(s) == Submit([s EXCEPT !.buffer = <<>>], s.buffer)
 AppendRecord(s, r) ==
   LET joined == [s EXCEPT !.buffer = Append(@, r)]
   IN IF ~(s.batching /\ max_records > 1) THEN Submit(s, <<r>>)
-     ELSE IF Len(joined.buffer) >= max_records THEN FlushBuffer(joined) ELSE Taken(joined, <<>>)
+     ELSE IF Len(joined.buffer) >= max_records THEN FlushBuffer(joined) ELSE Accepted(joined, <<>>)
 
-\* Begins a transaction with the next id.
+\* newTransaction: assigns the next id and appends a NEW record.
 AfterNew(s, timeout) ==
   LET id == s.last_id + 1
-  IN IF s.status # "ready" \/ (max_active > 0 /\ Cardinality(s.txns) >= max_active) THEN Refusal(s)
+  IN IF s.status # "ready" \/ (max_active > 0 /\ Cardinality(s.txns) >= max_active) THEN Rejected(s)
      ELSE AppendRecord([s EXCEPT !.last_id = id],
                    [RecordOf(id, "NEW", id) EXCEPT !.start_ms = s.now_ms, !.timeout_ms = timeout])
 
-\* Adds a partition or subscription.
+\* addProducedPartitionToTxn, addAckedPartitionToTxn.
 AfterParticipant(s, id, kind, n) ==
-  IF s.status # "ready" \/ OfId(id, s.txns) = {} THEN Refusal(s)
+  IF s.status # "ready" \/ OfId(id, s.txns) = {} THEN Rejected(s)
   ELSE AppendRecord(s, [RecordOf(id, kind, s.last_id) EXCEPT !.name = n])
 
-\* Updates the status. An update to the current status succeeds without a record.
+\* updateTxnStatus.  An update to the current status succeeds without a record.
 AfterUpdate(s, id, into) ==
   LET r == [RecordOf(id, "UPDATE", s.last_id) EXCEPT !.to = into]
-  IN IF s.status # "ready" \/ OfId(id, s.txns) = {} THEN Refusal(s)
-     ELSE IF TheOne(OfId(id, s.txns)).status = into THEN Taken(s, <<CompletionOf(r, "success")>>)
-           ELSE AppendRecord(s, r)
+  IN IF s.status # "ready" \/ OfId(id, s.txns) = {} THEN Rejected(s)
+     ELSE IF TheOne(OfId(id, s.txns)).status = into THEN Accepted(s, <<CompletionOf(r, "success")>>)
+     ELSE AppendRecord(s, r)
 
-\* The last assigned id in the log: of the last record of the last ledger, or of its properties if it is empty.
+\* MLTransactionSequenceIdGenerator: the last assigned id as opening the log recovers it, from the last record of the
+\* last ledger, or from the properties if that ledger is empty.
 RecoveredId(s) == IF Last(s.ledgers) > 0 THEN Last(Last(s.log)).last_id ELSE s.ledger_property_id
 
 RecordsOf(entries) == UNION {Members(entries[k]) : k \in DOMAIN entries}
 PendingRecords(s) == RecordsOf(s.in_flight) \cup Members(s.buffer)
 NewRecords(records) == {r \in records : r.op = "NEW"}
 
-\* The low watermark: every transaction up to it has ended. Master of 2026-07 returns 0 without any.
+\* getLowWaterMark: every transaction up to it has ended.  Without ongoing transactions it is the last id in the log; in
+\* master of 2026-07 (empty_low_watermark "zero") it is 0.
 LowWatermarkOf(s) ==
   IF s.txns # {} THEN Least({t.id : t \in s.txns}) - 1
   ELSE IF empty_low_watermark = "zero" THEN 0
   ELSE Least({RecoveredId(s)} \cup {r.txn - 1 : r \in NewRecords(PendingRecords(s))})
 AfterLowWatermark(s) ==
-  LET Next(w) == Taken(IF w <= s.reported_watermark THEN s ELSE [s EXCEPT !.reported_watermark = w], <<>>)
-  IN IF s.status # "ready" THEN Refusal(s) ELSE With(LowWatermarkOf(s), Next)
+  LET Next(w) == Accepted(IF w <= s.reported_watermark THEN s ELSE [s EXCEPT !.reported_watermark = w], <<>>)
+  IN IF s.status # "ready" THEN Rejected(s) ELSE With(LowWatermarkOf(s), Next)
 
-IsBefore(t, u) == t.deadline_ms < u.deadline_ms \/ (t.deadline_ms = u.deadline_ms /\ t.id <= u.id)
-
-AfterFlush(s) == IF s.buffer = <<>> THEN Taken(s, <<>>) ELSE FlushBuffer(s)
+AfterFlush(s) == IF s.buffer = <<>> THEN Accepted(s, <<>>) ELSE FlushBuffer(s)
 
 -----------------------------------------------------------------------------
 (* Completions and failures of writes. *)
@@ -267,8 +290,8 @@ WithEffect(s, r, position) ==
                        ELSE HistoryOf(TheOne(OfId(r.txn, s.txns)), r.to)
             done == [s EXCEPT !.txns = effect.txns, !.confirmed = WithConfirmed(@, history),
                               !.confirmed_id = IF r.txn > @ THEN r.txn ELSE @]
-        IN Taken(DeletePositions(IF effect.result = "success" THEN done
-              ELSE s, effect.deleted), <<CompletionOf(r, effect.result)>>)
+        IN Accepted(DeletePositions(IF effect.result = "success" THEN done ELSE s, effect.deleted),
+                    <<CompletionOf(r, effect.result)>>)
   IN With(ApplyRecord(s.txns, r, position, s.now_ms + r.timeout_ms), Next)
 
 \* Applies the records of an entry from index `at` on.
@@ -278,8 +301,8 @@ WithEffects(done, entry, n, at) ==
   IN IF at = Len(entry) THEN done ELSE With(WithEffect(done.s, entry[at + 1], <<n, at>>), Next)
 
 AfterCompleteWrite(s) ==
-  IF s.in_flight = <<>> THEN Refusal(s)
-  ELSE WithEffects(Taken(AppendToLog([s EXCEPT !.in_flight = Tail(@)], Head(s.in_flight)), <<>>), Head(s.in_flight),
+  IF s.in_flight = <<>> THEN Rejected(s)
+  ELSE WithEffects(Accepted(AppendToLog([s EXCEPT !.in_flight = Tail(@)], Head(s.in_flight)), <<>>), Head(s.in_flight),
                    EndOf(s), 0)
 
 \* Empties the entries in flight; the first n are added to the log.
@@ -293,82 +316,94 @@ KeepDurable(s, n) ==
 FailInFlight(s, n) ==
   LET stops == ambiguous_append = "stops_store" /\ s.in_flight # <<>> /\ s.status = "ready"
       ended == KeepDurable(s, n)
-  IN Taken(IF stops THEN [ended EXCEPT !.status = "stopped"] ELSE ended, CompleteEvery(s.in_flight, "unknown"))
+  IN Accepted(IF stops THEN [ended EXCEPT !.status = "stopped"] ELSE ended, CompleteEvery(s.in_flight, "unknown"))
 
+\* A write fails; of the entries in flight the first n are durable all the same.
 AfterFailWrite(s, n) ==
-  IF s.in_flight = <<>> THEN Refusal(s) ELSE FailInFlight([s EXCEPT !.ledger = "write_failed"], n)
+  IF s.in_flight = <<>> THEN Rejected(s) ELSE FailInFlight([s EXCEPT !.ledger = "write_failed"], n)
 
+\* The creation of a ledger fails: no entry in flight reached the log.
 AfterFailLedgerCreation(s) ==
-  IF s.ledger # "open" THEN Refusal(s)
-  ELSE Taken([s EXCEPT !.in_flight = <<>>, !.ledger = IF s.in_flight = <<>> THEN "closed" ELSE "write_failed"],
+  IF s.ledger # "open" THEN Rejected(s)
+  ELSE Accepted([s EXCEPT !.in_flight = <<>>, !.ledger = IF s.in_flight = <<>> THEN "closed" ELSE "write_failed"],
              CompleteEvery(s.in_flight, "not_written"))
 
-AfterFence(s, n) == IF s.ledger = "fenced" THEN Refusal(s) ELSE FailInFlight([s EXCEPT !.ledger = "fenced"], n)
+\* Another broker fences the ledger.
+AfterFence(s, n) == IF s.ledger = "fenced" THEN Rejected(s) ELSE FailInFlight([s EXCEPT !.ledger = "fenced"], n)
 
-AfterBreakCursor(s) == IF s.deletions_succeed THEN Taken([s EXCEPT !.deletions_succeed = FALSE], <<>>) ELSE Refusal(s)
+\* From now on the cursor neither deletes nor persists.
+AfterBreakCursor(s) ==
+  IF s.deletions_succeed THEN Accepted([s EXCEPT !.deletions_succeed = FALSE], <<>>) ELSE Rejected(s)
 
 -----------------------------------------------------------------------------
 (* Ledgers and the persisted cursor. *)
 
-AfterRoll(s) == IF s.ledger # "open" \/ Last(s.ledgers) = 0 THEN Refusal(s) ELSE Taken(WithNewLedger(s), <<>>)
+AfterRoll(s) == IF s.ledger # "open" \/ Last(s.ledgers) = 0 THEN Rejected(s) ELSE Accepted(WithNewLedger(s), <<>>)
 
 Shifted(a, by) ==
   Acks(a.first_unacked - by, {n - by : n \in a.deleted},
        {[entry |-> p.entry - by, remaining |-> p.remaining] : p \in a.partial})
 
-\* The number of ledgers below the persisted mark-delete position, never counting the last one.
+\* The number of ledgers below the persisted mark-delete position, without the last ledger.
 Trimmable(s) ==
   Cardinality({k \in 1..Len(s.ledgers) - 1 : \A j \in 1..k : SumTo(s.ledgers, j) <= s.durable.first_unacked})
 
+\* Deletes these ledgers; entries are renumbered from the first remaining one.
 AfterTrim(s) ==
   LET count == Trimmable(s)
       by == SumTo(s.ledgers, count)
       entries == SubSeq(s.log, by + 1, Len(s.log))
       ids == {r.txn : r \in RecordsOf(entries)}
       Moved(t) == [t EXCEPT !.positions = [k \in DOMAIN t.positions |-> <<t.positions[k][1] - by, t.positions[k][2]>>]]
-  IN IF count = 0 THEN Taken(s, <<>>)
-     ELSE Taken([s EXCEPT !.ledgers = SubSeq(@, count + 1, Len(@)), !.log = entries, !.ledger_property_id = s.last_id,
-                          !.confirmed = {p \in @ : ~HasEnded(p.status) \/ p.id \in ids},
-                          !.txns = {Moved(t) : t \in @}, !.acks = Shifted(@, by), !.durable = Shifted(@, by),
-                          !.read_position = IF @ = 0 THEN 0 ELSE @ - by],
-                <<>>)
+  IN IF count = 0 THEN Accepted(s, <<>>)
+     ELSE Accepted([s EXCEPT !.ledgers = SubSeq(@, count + 1, Len(@)), !.log = entries,
+                             !.ledger_property_id = s.last_id,
+                             !.confirmed = {p \in @ : ~HasEnded(p.status) \/ p.id \in ids},
+                             !.txns = {Moved(t) : t \in @}, !.acks = Shifted(@, by), !.durable = Shifted(@, by),
+                             !.read_position = IF @ = 0 THEN 0 ELSE @ - by],
+                   <<>>)
 
+\* The cursor persists its deletions.
 AfterPersist(s) ==
-  IF s.ledger = "fenced" \/ ~s.deletions_succeed THEN Refusal(s)
-  ELSE Taken(IF s.dirty THEN [s EXCEPT !.durable = CursorSnapshot(s), !.dirty = FALSE] ELSE s, <<>>)
+  IF s.ledger = "fenced" \/ ~s.deletions_succeed THEN Rejected(s)
+  ELSE Accepted(IF s.dirty THEN [s EXCEPT !.durable = CursorSnapshot(s), !.dirty = FALSE] ELSE s, <<>>)
 
 -----------------------------------------------------------------------------
 (* Restart and replay. *)
 
-\* A store just opened on its log: txnMetaMap is empty, the replay starts after the mark-delete position.
-Opened(s, found, batched) ==
+\* A store just opened on its log, with the persisted deletions `found`: txnMetaMap is empty, and the replay starts
+\* behind the mark-delete position.
+OpenedStore(s, found, batched) ==
   LET Read(a) ==
         [s EXCEPT !.status = "replaying", !.ledger = "open", !.batching = batched, !.deletions_succeed = TRUE,
                   !.buffer = <<>>, !.in_flight = <<>>, !.ledgers = IF Last(@) > 0 THEN Append(@, 0) ELSE @,
                   !.ledger_property_id = RecoveredId(s), !.txns = {}, !.last_id = RecoveredId(s), !.acks = a,
                   !.durable = found, !.dirty = FALSE, !.read_position = a.first_unacked]
-  IN With(Settled(IF DeletesBatchIndexes(batched) THEN found ELSE [found EXCEPT !.partial = {}]), Read)
+  IN With(WithMarkDeleteAdvanced(IF DeletesBatchIndexes(batched) THEN found ELSE [found EXCEPT !.partial = {}]), Read)
 
+\* A clean close, then an opening with this flag.
 AfterReopen(s, batched) ==
-  IF s.in_flight # <<>> THEN Refusal(s)
-  ELSE Taken(Opened(s, ClosedCursor(s), batched), CompleteAll(s.buffer, "closed"))
+  IF s.in_flight # <<>> THEN Rejected(s)
+  ELSE Accepted(OpenedStore(s, ClosedCursor(s), batched), CompleteAll(s.buffer, "closed"))
 
+\* A crash, then an opening.  Of the entries in flight the first n are durable.
 AfterCrash(s, n) ==
-  LET Lost(remaining) == Taken(Opened(remaining, remaining.durable, remaining.batching), <<>>)
-        IN With(KeepDurable(s, n), Lost)
+  LET Lost(remaining) == Accepted(OpenedStore(remaining, remaining.durable, remaining.batching), <<>>)
+  IN With(KeepDurable(s, n), Lost)
 
 \* The next undeleted entry, or the end of the log.
 NextEntry(s) ==
   LET there == {n \in s.read_position..EndOf(s) - 1 : ~IsDeleted(s.acks, n)}
   IN IF there = {} THEN EndOf(s) ELSE Least(there)
+\* Whether the replay has read the whole log.
 IsRead(s) == NextEntry(s) = EndOf(s)
 
-\* History after a replayed record ended a transaction, if its confirmed status allows that end.
+\* The history after replayed record r ended a transaction, if the confirmed status of the transaction allows that end.
 WithEnd(ps, r) ==
   {IF p.id = r.txn /\ MayEnd(p.status, r.to) THEN [p EXCEPT !.status = r.to] ELSE p : p \in ps}
 
-\* Applies one record at replay; the deadline is start time plus timeout. In master of 2026-07, an ended
-\* transaction stays in txnMetaMap if its records cannot be deleted.
+\* handleMetadataEntry: applies one record at replay; the deadline is start time plus timeout.  In master of 2026-07
+\* (~replay_removes_ended_first), an ended transaction stays in txnMetaMap if its records cannot be deleted.
 ReplayRecord(s, r, position) ==
   LET Done(effect) ==
         LET is_end == effect.result = "success" /\ HasEnded(r.to)
@@ -389,36 +424,33 @@ Replayed(s) ==
   LET Next(n) == ReplayedFrom([s EXCEPT !.read_position = n + 1], RemainingIn(s, s.acks, n), n, 0)
   IN With(NextEntry(s), Next)
 
-\* The replay completes: the store is ready, its transactions are visible.
+\* replayComplete: the store is ready, and the recovered transactions are confirmed.
 Completed(s) ==
   LET ended == {p \in s.confirmed : HasEnded(p.status) /\ OfId(p.id, s.txns) = {}}
   IN [s EXCEPT !.status = "ready", !.read_position = 0,
                !.confirmed = ended \cup {HistoryOf(t, t.status) : t \in s.txns}]
 
-\* The transactions to commit, to abort, and to watch for timeout with their deadlines.
-HandedOver(s) == [to_commit |-> {t.id : t \in {u \in s.txns : u.status = "COMMITTING"}},
-              to_abort |-> {t.id : t \in {u \in s.txns : u.status = "ABORTING"}},
-              open |-> {<<t.id, t.deadline_ms>> : t \in {u \in s.txns : u.status = "OPEN"}}]
+AfterReplay(s) == IF s.status # "replaying" \/ IsRead(s) THEN Rejected(s) ELSE Accepted(Replayed(s), <<>>)
+AfterCompleteReplay(s) == IF s.status # "replaying" \/ ~IsRead(s) THEN Rejected(s) ELSE Accepted(Completed(s), <<>>)
 
-AfterReplay(s) == IF s.status # "replaying" \/ IsRead(s) THEN Refusal(s) ELSE Taken(Replayed(s), <<>>)
-AfterCompleteReplay(s) == IF s.status # "replaying" \/ ~IsRead(s) THEN Refusal(s) ELSE Taken(Completed(s), <<>>)
-
+\* A read fails: the store fails to open; in master of 2026-07 (incomplete_replay "reports_complete") it is ready with
+\* some of its transactions.
 AfterFailRead(s) ==
-  IF s.status # "replaying" THEN Refusal(s)
-  ELSE Taken(IF incomplete_replay = "reports_complete" THEN Completed(s)
+  IF s.status # "replaying" THEN Rejected(s)
+  ELSE Accepted(IF incomplete_replay = "reports_complete" THEN Completed(s)
              ELSE [s EXCEPT !.status = "failed", !.read_position = 0], <<>>)
 
 -----------------------------------------------------------------------------
-(* Actions.  Ids and times count from the first that a later step can refer to.  A rejected request is no step. *)
+(* The canonical form, and the actions.  A rejected request is no step. *)
 
-\* Ids are kept where the empty low watermark is 0, because id 0 then has a meaning.
+\* The first id that a later step can refer to; 0 if the empty low watermark is 0, because id 0 then has a meaning.
 FirstId(s) ==
   IF empty_low_watermark = "zero" THEN 0
   ELSE Least({r.txn : r \in RecordsOf(s.log) \cup PendingRecords(s)} \cup {t.id : t \in s.txns}
-        \cup {p.id : p \in s.confirmed}
-             \cup {s.last_id + 1, s.ledger_property_id + 1})
+             \cup {p.id : p \in s.confirmed} \cup {s.last_id + 1, s.ledger_property_id + 1})
 FirstTime(s) == Least({r.start_ms : r \in NewRecords(RecordsOf(s.log) \cup PendingRecords(s))} \cup {s.now_ms})
 
+\* Subtracts `ids` from every id, and `time` from every time.
 Renumbered(s, ids, time) ==
   LET OfRecord(r) == [r EXCEPT !.txn = @ - ids, !.last_id = @ - ids, !.start_ms = IF r.op = "NEW" THEN @ - time ELSE 0]
       OfEntry(entry) == [k \in DOMAIN entry |-> OfRecord(entry[k])]
@@ -426,13 +458,14 @@ Renumbered(s, ids, time) ==
       OrLess(n) == IF n - ids < -1 THEN -1 ELSE n - ids
   IN IF ids = 0 /\ time = 0 THEN s
      ELSE [s EXCEPT !.buffer = OfEntry(@), !.in_flight = OfEntries(@), !.log = OfEntries(@),
-           !.ledger_property_id = @ - ids,
+                    !.ledger_property_id = @ - ids,
                     !.txns = {[t EXCEPT !.id = @ - ids, !.deadline_ms = @ - time] : t \in @}, !.last_id = @ - ids,
                     !.now_ms = @ - time, !.confirmed = {[p EXCEPT !.id = @ - ids] : p \in @},
                     !.confirmed_id = OrLess(@), !.reported_watermark = OrLess(@)]
 
+\* Makes the canonical form of the result of an accepted step the next state.
 Become(after) ==
-  \E done \in {after} : done.is_taken /\ \E s \in {Renumbered(done.s, FirstId(done.s), FirstTime(done.s))} :
+  \E done \in {after} : done.is_accepted /\ \E s \in {Renumbered(done.s, FirstId(done.s), FirstTime(done.s))} :
     /\ status' = s.status
     /\ ledger' = s.ledger
     /\ batching' = s.batching
@@ -464,8 +497,8 @@ Init == /\ status = "ready"
         /\ ledger_property_id = -1
         /\ txns = {}
         /\ last_id = -1
-        /\ acks = Nothing
-        /\ durable = Nothing
+        /\ acks = NoDeletions
+        /\ durable = NoDeletions
         /\ dirty = FALSE
         /\ read_position = 0
         /\ now_ms = 0
@@ -477,8 +510,9 @@ NewTransaction == \E timeout \in timeout_ms : Become(AfterNew(Contents, timeout)
 AddParticipant == \E id \in txn, kind \in op, n \in name : Become(AfterParticipant(Contents, id, kind, n))
 UpdateStatus == \E id \in txn, into \in to : Become(AfterUpdate(Contents, id, into))
 LowWatermark == Become(AfterLowWatermark(Contents))
+\* The query for expired transactions.
 Expired == UNCHANGED vars
-AdvanceTime == \E by \in by_ms : Become(Taken([Contents EXCEPT !.now_ms = @ + by], <<>>))
+AdvanceTime == \E by \in by_ms : Become(Accepted([Contents EXCEPT !.now_ms = @ + by], <<>>))
 Flush == Become(AfterFlush(Contents))
 CompleteWrite == Become(AfterCompleteWrite(Contents))
 FailWrite == \E n \in fail_write_durable : Become(AfterFailWrite(Contents, n))
@@ -495,8 +529,9 @@ CompleteReplay == Become(AfterCompleteReplay(Contents))
 FailRead == Become(AfterFailRead(Contents))
 
 -----------------------------------------------------------------------------
-(* Bounds. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
+\* Entries that are not trimmed; ledgers; assigned ids; entries in flight; milliseconds since the first NEW record.
 EntriesAtMost(n) == Len(log) <= n
 LedgersAtMost(n) == Len(ledgers) <= n
 IdsAtMost(n) == last_id < n

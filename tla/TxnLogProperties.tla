@@ -1,28 +1,34 @@
 --------------------------- MODULE TxnLogProperties ---------------------------
-(***************************************************************************)
-(* Properties of the coordinator's transaction log: the twin of            *)
-(* invariants/txn_log, under the same names.                               *)
-(*                                                                         *)
-(* A property about steps is stated as an invariant: from every reached    *)
-(* state, each action with each argument preserves it. Most compare the    *)
-(* store with an independent replay of the remaining log. The transition   *)
-(* rules are restated below, so an error in TxnLog's rules cannot hide.    *)
-(* "Confirmed" means that the caller's future completed with success.      *)
-(*                                                                         *)
-(* The last part is about the order of deletions: it holds in memory and   *)
-(* in storage, and it is the reason why no ended transaction returns, for  *)
-(* every set of deleted records.                                           *)
-(***************************************************************************)
+(*****************************************************************************)
+(* Invariants and liveness of the coordinator's transaction log: those of    *)
+(* invariants/txn_log that a broker engineer would name first, under the     *)
+(* same names, and some that only the twin has (restarts, the order of       *)
+(* deletions).                                                               *)
+(*                                                                           *)
+(* A property of a step is stated as an invariant: in every reached state it *)
+(* holds for the result of the action with each of its arguments.  Most      *)
+(* invariants compare the store with the transactions that the log           *)
+(* describes (LoggedTransactions).  These follow from rules stated here once *)
+(* more, so that an error in the rules of TxnLog.tla is seen.  "Confirmed"   *)
+(* means that the future of the request completed with success, or that a    *)
+(* replay found it.                                                          *)
+(*                                                                           *)
+(* The order of deletions: a record of an ended transaction is deleted only  *)
+(* if the transaction's NEW record is.  The last part shows that the order   *)
+(* holds in memory and in storage, and that it suffices: for every set of    *)
+(* deleted records that respects it, no ended transaction returns.           *)
+(*****************************************************************************)
 EXTENDS TxnLog
 
+\* Whether Holds(result) for every failure of writes; for every reopening.
 InFailures(Holds(_)) ==
   /\ \A n \in fail_write_durable : Holds(AfterFailWrite(Contents, n))
   /\ \A n \in fence_durable : Holds(AfterFence(Contents, n))
   /\ Holds(AfterFailLedgerCreation(Contents))
 InReopens(Holds(_)) == \A batched \in reopen_batching : Holds(AfterReopen(Contents, batched))
-\* A store becomes ready.
+\* Whether Holds(state) for every step by which a store becomes ready.
 InRecoveries(Holds(_)) ==
-  LET Recovered(after) == after.is_taken /\ after.s.status = "ready" => Holds(after.s)
+  LET Recovered(after) == after.is_accepted /\ after.s.status = "ready" => Holds(after.s)
   IN Recovered(AfterCompleteReplay(Contents)) /\ Recovered(AfterFailRead(Contents))
 
 CanDelete == status = "ready" /\ deletions_succeed
@@ -32,23 +38,26 @@ Entries(s) == 0..EndOf(s) - 1
 (* The transactions as the log describes them, from its first record to its last. *)
 
 \* The legal status transitions.
-Transitions == {<<"OPEN", "COMMITTING">>, <<"OPEN", "ABORTING">>, <<"COMMITTING", "COMMITTED">>, <<"ABORTING",
-      "ABORTED">>}
+Transitions ==
+  {<<"OPEN", "COMMITTING">>, <<"OPEN", "ABORTING">>, <<"COMMITTING", "COMMITTED">>, <<"ABORTING", "ABORTED">>}
+
+\* Whether transitions lead from one status to the other.
 MayReach(before, after) ==
   before = after \/ <<before, after>> \in Transitions
-    \/ \E between \in {"COMMITTING", "ABORTING"} : <<before, between>> \in Transitions /\ <<between,
-          after>> \in Transitions
+    \/ \E between \in {"COMMITTING", "ABORTING"} :
+         <<before, between>> \in Transitions /\ <<between, after>> \in Transitions
 
-Begun(r, position) == [id |-> r.txn, status |-> "OPEN", partitions |-> {}, subscriptions |-> {},
-      positions |-> <<position>>]
+\* A transaction of the log after its NEW record.
+LoggedAtFirst(r, position) ==
+  [id |-> r.txn, status |-> "OPEN", partitions |-> {}, subscriptions |-> {}, positions |-> <<position>>]
 
-\* The logged transaction after one more of its records; unchanged if the record has no effect.
+\* A transaction of the log after one more of its records; unchanged if the record has no effect.
 LoggedAfter(logged, r, position) ==
   LET more == [logged EXCEPT !.positions = Append(@, position)]
   IN CASE r.op = "NEW" -> more
        [] r.op = "UPDATE" -> IF <<logged.status, r.to>> \in Transitions THEN [more EXCEPT !.status = r.to] ELSE logged
-       [] r.op = "ADD_PARTITION" -> IF logged.status = "OPEN" THEN [more EXCEPT !.partitions = @
-             \cup {r.name}] ELSE logged
+       [] r.op = "ADD_PARTITION" ->
+            IF logged.status = "OPEN" THEN [more EXCEPT !.partitions = @ \cup {r.name}] ELSE logged
        [] OTHER -> IF logged.status = "OPEN" THEN [more EXCEPT !.subscriptions = @ \cup {r.name}] ELSE logged
 
 RECURSIVE LoggedFrom(_, _, _, _)
@@ -59,11 +68,13 @@ LoggedFrom(s, found, n, at) ==
   IN IF n = EndOf(s) THEN found
      ELSE IF at = SizeOf(s, n) THEN LoggedFrom(s, found, n + 1, 0)
      ELSE IF mine # {} THEN With((found \ mine) \cup {LoggedAfter(TheOne(mine), r, <<n, at>>)}, Next)
-     ELSE With(IF r.op = "NEW" THEN found \cup {Begun(r, <<n, at>>)} ELSE found, Next)
+     ELSE With(IF r.op = "NEW" THEN found \cup {LoggedAtFirst(r, <<n, at>>)} ELSE found, Next)
 LoggedTransactions(s) == LoggedFrom(s, {}, 0, 0)
 
-LoggedForm(t) == [id |-> t.id, status |-> t.status, partitions |-> t.partitions, subscriptions |-> t.subscriptions,
-              positions |-> t.positions]
+\* A transaction of txnMetaMap in the form of the log's transactions.
+LoggedForm(t) ==
+  [id |-> t.id, status |-> t.status, partitions |-> t.partitions, subscriptions |-> t.subscriptions,
+   positions |-> t.positions]
 Ongoing(logged) == {e \in logged : ~HasEnded(e.status)}
 Ended(logged) == {e \in logged : HasEnded(e.status)}
 
@@ -71,19 +82,24 @@ Ended(logged) == {e \in logged : HasEnded(e.status)}
 (* Deletions. *)
 
 \* Whether a record is undeleted.
-IsLeftIn(s, a, position) == position[2] \in RemainingIn(s, a, position[1])
+IsUndeleted(s, a, position) == position[2] \in RemainingIn(s, a, position[1])
 
-\* A record of an ended transaction is deleted only if the transaction's NEW record is.
+\* The order of deletions: a record of an ended transaction is deleted only if the transaction's NEW record is.
 NewRecordDeletedFirst(s, a) ==
   \A e \in Ended(LoggedTransactions(s)) :
-    IsLeftIn(s, a, e.positions[1]) => \A position \in Members(e.positions) : IsLeftIn(s, a, position)
+    IsUndeleted(s, a, e.positions[1]) => \A position \in Members(e.positions) : IsUndeleted(s, a, position)
+
+\* The persisted deletions respect the order.
 RecordIsDurablyDeletedOnlyAfterNewRecord == NewRecordDeletedFirst(Contents, durable)
 
 -----------------------------------------------------------------------------
 (* Recovery. *)
 
+\* A ready store has exactly the ongoing transactions of its log.
 ReadyStoreEqualsLog == status = "ready" => {LoggedForm(t) : t \in txns} = Ongoing(LoggedTransactions(Contents))
 
+\* A recovered store has every confirmed transaction that has not ended, with its confirmed participants, in its
+\* confirmed status or a later one.
 RecoveryPreservesAcknowledgedState ==
   LET IsKept(p, t) == /\ p.partitions \subseteq t.partitions
                       /\ p.subscriptions \subseteq t.subscriptions
@@ -91,86 +107,101 @@ RecoveryPreservesAcknowledgedState ==
       Kept(s) == \A p \in confirmed : HasEnded(p.status) \/ \E t \in OfId(p.id, s.txns) : IsKept(p, t)
   IN InRecoveries(Kept)
 
+\* A transaction that is confirmed to have ended is not recovered as ongoing.
 EndedTransactionIsNotRecovered ==
   LET after == AfterCompleteReplay(Contents)
-  IN after.is_taken => \A p \in confirmed : HasEnded(p.status) => Ongoing(OfId(p.id, after.s.txns)) = {}
+  IN after.is_accepted => \A p \in confirmed : HasEnded(p.status) => Ongoing(OfId(p.id, after.s.txns)) = {}
 
+\* The log does not abort a transaction whose commit is confirmed, nor the reverse.
 AcknowledgedDecisionIsFinal ==
-  LET Way(at) == IF at = "OPEN" THEN {} ELSE IF at \in {"COMMITTING", "COMMITTED"} THEN {"commit"} ELSE {"abort"}
+  LET OutcomeOf(at) == IF at = "OPEN" THEN {} ELSE IF at \in {"COMMITTING", "COMMITTED"} THEN {"commit"} ELSE {"abort"}
       logged == LoggedTransactions(Contents)
-  IN \A p \in confirmed : \A e \in OfId(p.id, logged) : Cardinality(Way(p.status) \cup Way(e.status)) < 2
+  IN \A p \in confirmed : \A e \in OfId(p.id, logged) : Cardinality(OutcomeOf(p.status) \cup OutcomeOf(e.status)) < 2
 
+\* The map of a ready store has no ended transaction.
 EndedTransactionLeavesTheMap == status = "ready" => Ended(txns) = {}
 
-\* The result of a replay, without deadlines, which then count from the start time.
+\* The transactions that a replay finds, without deadlines: at replay they count from the start time of the
+\* transaction, and live from the completion of its NEW record.
 RECURSIVE ReplayedToTheEnd(_)
 ReplayedToTheEnd(s) == IF IsRead(s) THEN s ELSE With(Replayed(s), ReplayedToTheEnd)
-Bare(ts) == {[t EXCEPT !.deadline_ms = 0] : t \in ts}
-FoundBy(opened) == Bare(ReplayedToTheEnd(opened).txns)
+WithoutDeadlines(ts) == {[t EXCEPT !.deadline_ms = 0] : t \in ts}
+RecoveredBy(opened) == WithoutDeadlines(ReplayedToTheEnd(opened).txns)
 
 -----------------------------------------------------------------------------
 (* Ids, low watermark, deadlines. *)
 
+\* Every low watermark that was returned is below every ongoing transaction.
 LowWatermarkIsBelowOngoingTransactions == status = "ready" => \A t \in txns : t.id > reported_watermark
 
 -----------------------------------------------------------------------------
 (* Statuses. *)
 
+\* If a request completes with an unknown result, the store stops.
 StoreStopsAfterAmbiguousAppend ==
-  LET Stopped(after) == (\E k \in DOMAIN after.completions : after.completions[k].result = "unknown")
-        => after.s.status = "stopped"
+  LET Stopped(after) ==
+        (\E k \in DOMAIN after.completions : after.completions[k].result = "unknown") => after.s.status = "stopped"
   IN InFailures(Stopped)
 
 -----------------------------------------------------------------------------
-(* Liveness, under fairness of the named actions. *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
+\* Fair: Flush, CompleteWrite.  The buffer is flushed, and the ledger completes each write, so no request stays pending.
 EveryRequestCompletes == buffer = <<>> /\ in_flight = <<>>
 
+\* Fair: ReplayEntry, CompleteReplay.  The log is finite and is not appended to during a replay.
 ReplayTerminates == status # "replaying"
 
+\* Fair: FailRead.  A replay whose reads fail ends, too.
 FailingReplayTerminates == status # "replaying"
 
+\* Fair: Persist, Trim.  Without ongoing transactions everything is deleted, so the persisted mark-delete position
+\* reaches the last ledger, and all others are trimmed.
 FullyDeletedLedgersAreTrimmed == CanDelete /\ ledger # "fenced" /\ txns = {} => Len(ledgers) = 1
 
 -----------------------------------------------------------------------------
-(* A restart finds the transactions of before, whatever deletions and unconfirmed requests are lost. *)
+(* Restarts. *)
 
+\* A crash and a clean restart recover the transactions that the store has, whatever deletions and unconfirmed
+\* requests are lost.
 RestartFindsSameTransactions ==
-  LET Same(after) == after.is_taken => FoundBy(after.s) = Bare(txns)
+  LET Same(after) == after.is_accepted => RecoveredBy(after.s) = WithoutDeadlines(txns)
   IN status = "ready" => Same(AfterCrash(Contents, 0)) /\ InReopens(Same)
 
 -----------------------------------------------------------------------------
 (* The order of deletions. *)
 
-\* The deletion order holds in memory as well; for persisted deletions it is a property above.
+\* The deletions in memory respect the order; RecordIsDurablyDeletedOnlyAfterNewRecord is about persisted ones.
 DeletionOrderHoldsInMemory == NewRecordDeletedFirst(Contents, acks)
 
-\* The deletion of exactly these records.
+\* The positions of all records; the deletion of exactly some of them.
 Positions(s) == UNION {{<<n, i>> : i \in AllOf(s, n)} : n \in Entries(s)}
 DeletionOf(s, positions) ==
   LET Remaining(n) == {i \in AllOf(s, n) : <<n, i>> \notin positions}
       parts == {n \in Entries(s) : Remaining(n) # {} /\ Remaining(n) # AllOf(s, n)}
-  IN Settled(Acks(0, {n \in Entries(s) : Remaining(n) = {}}, {[entry |-> n, remaining |-> Remaining(n)] : n \in parts}))
+  IN WithMarkDeleteAdvanced(Acks(0, {n \in Entries(s) : Remaining(n) = {}},
+                                 {[entry |-> n, remaining |-> Remaining(n)] : n \in parts}))
 
 \* Whether a store that recovers these deletions finds no ended transaction.
 NoEndedTransactionReturns(s, a) ==
   LET Found(opened) == {t.id : t \in ReplayedToTheEnd(opened).txns}
-  IN With(Opened(s, a, s.batching), Found) \cap {e.id : e \in Ended(LoggedTransactions(s))} = {}
+  IN With(OpenedStore(s, a, s.batching), Found) \cap {e.id : e \in Ended(LoggedTransactions(s))} = {}
 
-\* For every set of deleted records: if it respects the deletion order, no ended transaction returns.
+\* For every set of deleted records: if it respects the order of deletions, no ended transaction returns.
 DeletionOrderImpliesNoReturn ==
   \A positions \in SUBSET Positions(Contents) :
-    LET a == DeletionOf(Contents, positions) IN NewRecordDeletedFirst(Contents, a)
-          => NoEndedTransactionReturns(Contents, a)
+    LET a == DeletionOf(Contents, positions)
+    IN NewRecordDeletedFirst(Contents, a) => NoEndedTransactionReturns(Contents, a)
 
-\* Two controls that fail: any set of deletions suffices; it suffices that the COMMITTED or ABORTED record is deleted
-\* after the NEW record.
+\* Two controls, which TLC must find violated.  The first claims that any set of deletions suffices, the second that it
+\* suffices if the COMMITTED or ABORTED record is deleted after the NEW record.
 NewRecordDeletedBeforeLast(s, a) ==
-  \A e \in Ended(LoggedTransactions(s)) : IsLeftIn(s, a, e.positions[1]) => IsLeftIn(s, a, Last(e.positions))
-AnyDeletionImpliesNoReturn == \A positions \in SUBSET Positions(Contents) : NoEndedTransactionReturns(Contents,
-      DeletionOf(Contents, positions))
+  \A e \in Ended(LoggedTransactions(s)) : IsUndeleted(s, a, e.positions[1]) => IsUndeleted(s, a, Last(e.positions))
+AnyDeletionImpliesNoReturn ==
+  \A positions \in SUBSET Positions(Contents) :
+    NoEndedTransactionReturns(Contents, DeletionOf(Contents, positions))
 LastRecordOrderImpliesNoReturn ==
   \A positions \in SUBSET Positions(Contents) :
-    LET a == DeletionOf(Contents, positions) IN NewRecordDeletedBeforeLast(Contents, a)
-          => NoEndedTransactionReturns(Contents, a)
+    LET a == DeletionOf(Contents, positions)
+    IN NewRecordDeletedBeforeLast(Contents, a) => NoEndedTransactionReturns(Contents, a)
 =============================================================================

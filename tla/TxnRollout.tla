@@ -1,41 +1,55 @@
 ------------------------------- MODULE TxnRollout -------------------------------
-(***************************************************************************)
-(* Upgrade and downgrade of brokers whose transaction logs hold batches    *)
-(* (PIP-160).                                                              *)
-(*                                                                         *)
-(* Twin of model/txn_rollout: the same actions, settings and canonical     *)
-(* states. One step is one step of an operator or of a store.              *)
-(*                                                                         *)
-(* Ledgers have no ids: they are a sequence of sequences of undeleted      *)
-(* entries, and the last one takes writes. The recorded ledger is the      *)
-(* number of the store's ledgers up to it.                                 *)
-(***************************************************************************)
+(*****************************************************************************)
+(* Upgrade and downgrade of brokers whose transaction logs hold batches      *)
+(* (PIP-160, "Compatibility", "Upgrade" and "Downgrade").                    *)
+(*                                                                           *)
+(* Twin of model/txn_rollout.py: the same actions and settings, equal states *)
+(* and steps.  Step grain: one step of an operator or of a store.            *)
+(*                                                                           *)
+(*   brokers    old ones cannot read batches; new ones have a flag           *)
+(*              (transactionLogBatchedWriteEnabled)                          *)
+(*   stores     a transaction log (MLTransactionLogImpl), open at one broker *)
+(*              or closed; it writes batches or plain entries                *)
+(*   upgrade    flags are enabled when all brokers are new                   *)
+(*   downgrade  flags off, every store reopened, the last ledger of each     *)
+(*              recorded, transactions end, logs are trimmed; brokers may be *)
+(*              old again when every recorded ledger is trimmed              *)
+(*                                                                           *)
+(* A ledger has no id: it is the sequence of its undeleted entries, and a    *)
+(* log is a sequence of ledgers, of which the last takes writes.  A recorded *)
+(* ledger is the number of ledgers up to it that are not trimmed.            *)
+(*                                                                           *)
+(* Not modelled: as in the model.                                            *)
+(*****************************************************************************)
 EXTENDS Integers, Sequences
 
 CONSTANTS
   None,
-  \* Settings, and rules on which versions and operators differ.
+  \* Settings, and rules on which versions and operators differ.  Config in model/txn_rollout.py explains them.
   brokers, stores, batch_index_acks, operators_follow_steps, last_ledgers_recorded, flag_is_read_at_open,
   batch_index_deletion_needs_batching,
-  \* The values of the actions' arguments. Names of brokers and stores start at 0, indexes in sequences at 1.
+  \* The values of the actions' arguments.  Brokers and stores are named by numbers from 0, so broker b is cluster[b +
+  \* 1].
   broker, store, on, records, entry
 
 VARIABLES
-  cluster,  \* of each broker [new, flag]
-  logs      \* of each store [owner, batching, ledgers, last_batched_ledger]; an entry is [batch, open, ended]
+  cluster,  \* of each broker [new, flag]: whether it has PIP-160, and whether its flag is on
+  logs      \* of each store [owner, batching, ledgers, last_batched_ledger]: the broker that has it open, or None; the
+            \* flag as read at open; its ledgers; the last one that may hold batches, as recorded, or None
+
+\* An undeleted entry is [batch, open, ended]: the number of records written (0 for a plain entry, which has one), and
+\* its undeleted records of open and of ended transactions.
 
 vars == <<cluster, logs>>
 
 Contents == [cluster |-> cluster, logs |-> logs]
 
-\* Of(value), with the value evaluated once.
-With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
-
 -----------------------------------------------------------------------------
 (* Logs. *)
 
-Left(e) == e.open + e.ended
-HasLeft(e) == Left(e) > 0
+\* The number of undeleted records of an entry.
+UndeletedIn(e) == e.open + e.ended
+IsUndeleted(e) == UndeletedIn(e) > 0
 
 \* The undeleted entries of all ledgers, in order.
 RECURSIVE Joined(_, _)
@@ -46,51 +60,54 @@ RECURSIVE SumOf(_, _)
 SumOf(numbers, k) == IF k = 0 THEN 0 ELSE numbers[k] + SumOf(numbers, k - 1)
 Sum(numbers) == SumOf(numbers, Len(numbers))
 
-LeftIn(log) == LET all == EntriesOf(log) IN Sum([k \in DOMAIN all |-> Left(all[k])])
+\* The number of undeleted records of open transactions.
 OpenIn(log) == LET all == EntriesOf(log) IN Sum([k \in DOMAIN all |-> all[k].open])
 HasBatch(log) == \E k \in DOMAIN log.ledgers : \E i \in DOMAIN log.ledgers[k] : log.ledgers[k][i].batch > 0
 
-\* Whether a store in this mode can delete single records of a batch, and recovers such deletions.
+\* Whether a store that batches, or does not, can delete single records of a batch, and recovers such deletions.
 DeletesBatchIndexes(batching) == batching \/ batch_index_acks \/ ~batch_index_deletion_needs_batching
 
 LastOf(log) == log.ledgers[Len(log.ledgers)]
 FrontOf(log) == SubSeq(log.ledgers, 1, Len(log.ledgers) - 1)
 
 \* Rolls over to a new ledger; an empty last ledger is replaced.
-Begun(log) ==
+RolledOver(log) ==
   IF LastOf(log) # <<>> THEN [log EXCEPT !.ledgers = Append(@, <<>>)]
   ELSE [log EXCEPT !.last_batched_ledger = IF @ = Len(log.ledgers) THEN @ - 1 ELSE @]
 
-\* Trims the fully deleted first ledgers, never the last one.
-RECURSIVE EmptyInFront(_, _)
-EmptyInFront(ledgers, k) ==
-  IF k < Len(ledgers) /\ ledgers[k] = <<>> THEN EmptyInFront(ledgers, k + 1) ELSE k - 1
+\* The number of fully deleted ledgers at the front, without the last ledger; an open store trims them.
+RECURSIVE FullyDeletedInFront(_, _)
+FullyDeletedInFront(ledgers, k) ==
+  IF k < Len(ledgers) /\ ledgers[k] = <<>> THEN FullyDeletedInFront(ledgers, k + 1) ELSE k - 1
 Trimmed(log) ==
-  LET gone == EmptyInFront(log.ledgers, 1)
+  LET trimmed == FullyDeletedInFront(log.ledgers, 1)
   IN IF log.owner = None THEN log
-     ELSE [log EXCEPT !.ledgers = SubSeq(@, gone + 1, Len(@)),
-                      !.last_batched_ledger = IF @ = None THEN None ELSE IF @ > gone THEN @ - gone ELSE 0]
+     ELSE [log EXCEPT !.ledgers = SubSeq(@, trimmed + 1, Len(@)),
+                      !.last_batched_ledger = IF @ = None THEN None ELSE IF @ > trimmed THEN @ - trimmed ELSE 0]
 
-\* The entry after some of its transactions ended: their records are deleted, if they can be.
-Ended(log, e, count) ==
+\* The entry after `count` of its transactions ended: their records are deleted, if they can be.
+AfterEndOf(log, e, count) ==
   IF e.batch > 1 /\ ~DeletesBatchIndexes(log.batching) THEN [e EXCEPT !.open = @ - count, !.ended = @ + count]
   ELSE [e EXCEPT !.open = @ - count]
 
 AllEnded(log) ==
-  LET EndedLedger(ledger) == SelectSeq([i \in DOMAIN ledger |-> Ended(log, ledger[i], ledger[i].open)], HasLeft)
+  LET LedgerAfterEnds(ledger) ==
+        SelectSeq([i \in DOMAIN ledger |-> AfterEndOf(log, ledger[i], ledger[i].open)], IsUndeleted)
   IN IF log.owner = None THEN log
-     ELSE [log EXCEPT !.ledgers = [k \in DOMAIN log.ledgers |-> EndedLedger(log.ledgers[k])]]
+     ELSE [log EXCEPT !.ledgers = [k \in DOMAIN log.ledgers |-> LedgerAfterEnds(log.ledgers[k])]]
 
-\* An entry as recovered at open.
-Found(e, parts) ==
-  IF e.batch < 2 THEN e ELSE [batch |-> e.batch, open |-> IF parts THEN Left(e) ELSE e.batch, ended |-> 0]
+\* An entry as an opening recovers it.  Without recovered deletions all records of a batch count as open.
+Recovered(e, deletes_batch_indexes) ==
+  IF e.batch < 2 THEN e
+  ELSE [batch |-> e.batch, open |-> IF deletes_batch_indexes THEN UndeletedIn(e) ELSE e.batch, ended |-> 0]
 
 -----------------------------------------------------------------------------
 (* Operators. *)
 
 FlagsAreOff(s) == \A b \in DOMAIN s.cluster : ~s.cluster[b].flag
-IsGone(log) == log.last_batched_ledger # None /\ log.last_batched_ledger = 0
-MayDowngrade(s) == FlagsAreOff(s) /\ \A k \in DOMAIN s.logs : IsGone(s.logs[k])
+\* Whether the last ledger that may hold batches was recorded, and has been trimmed since.
+RecordedLedgerIsTrimmed(log) == log.last_batched_ledger # None /\ log.last_batched_ledger = 0
+MayDowngrade(s) == FlagsAreOff(s) /\ \A k \in DOMAIN s.logs : RecordedLedgerIsTrimmed(s.logs[k])
 AllAreNew(s) == \A b \in DOMAIN s.cluster : s.cluster[b].new
 
 Closed(log) == [log EXCEPT !.owner = None, !.batching = FALSE]
@@ -102,43 +119,50 @@ AfterUpgrade(s, b) == IF s.cluster[b + 1].new THEN s ELSE Replaced(s, b, TRUE)
 AfterDowngrade(s, b) ==
   IF ~s.cluster[b + 1].new \/ (operators_follow_steps /\ ~MayDowngrade(s)) THEN s ELSE Replaced(s, b, FALSE)
 
-\* Sets flags; without flag_is_read_at_open the stores of these brokers change with them.
-Turned(s, them, is_on) ==
-  LET turned == {b \in them : s.cluster[b + 1].flag # is_on}
+\* Sets the flags of these brokers; without flag_is_read_at_open their stores change with the flags.
+WithFlags(s, of_brokers, is_on) ==
+  LET changed == {b \in of_brokers : s.cluster[b + 1].flag # is_on}
       ModeOf(log) ==
-        IF ~flag_is_read_at_open /\ log.owner \in turned THEN [log EXCEPT !.batching = is_on] ELSE log
-  IN [cluster |-> [b \in DOMAIN s.cluster |-> IF b - 1 \in turned THEN [new |-> TRUE, flag |-> is_on]
-        ELSE s.cluster[b]],
+        IF ~flag_is_read_at_open /\ log.owner \in changed THEN [log EXCEPT !.batching = is_on] ELSE log
+  IN [cluster |-> [b \in DOMAIN s.cluster |->
+                     IF b - 1 \in changed THEN [new |-> TRUE, flag |-> is_on] ELSE s.cluster[b]],
       logs |-> [k \in DOMAIN s.logs |-> ModeOf(s.logs[k])]]
-Void(s) == [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> [s.logs[k] EXCEPT !.last_batched_ledger = None]]]
+
+\* Enabling a flag again makes the recorded ledgers invalid.
+WithoutRecordedLedgers(s) ==
+  [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> [s.logs[k] EXCEPT !.last_batched_ledger = None]]]
 IsRefusedFlag(s, b, is_on) == ~s.cluster[b + 1].new \/ (is_on /\ operators_follow_steps /\ ~AllAreNew(s))
 AfterFlag(s, b, is_on) ==
   CASE IsRefusedFlag(s, b, is_on) -> s
-    [] ~IsRefusedFlag(s, b, is_on) /\ is_on -> Void(Turned(s, {b}, TRUE))
-    [] OTHER -> Turned(s, {b}, FALSE)
-AfterFlagsOff(s) == Turned(s, 0..brokers - 1, FALSE)
+    [] ~IsRefusedFlag(s, b, is_on) /\ is_on -> WithoutRecordedLedgers(WithFlags(s, {b}, TRUE))
+    [] OTHER -> WithFlags(s, {b}, FALSE)
+AfterFlagsOff(s) == WithFlags(s, 0..brokers - 1, FALSE)
 
-CannotNote(s) ==
+CannotRecord(s) ==
   \/ ~FlagsAreOff(s)
   \/ last_ledgers_recorded = "after_stores_reopened" /\ \E k \in DOMAIN s.logs : s.logs[k].batching
   \/ s.logs[1].last_batched_ledger # None
 AfterRecordLastLedgers(s) ==
-  IF CannotNote(s) THEN s
+  IF CannotRecord(s) THEN s
   ELSE [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> [s.logs[k] EXCEPT !.last_batched_ledger = Len(s.logs[k].ledgers)]]]
 
 -----------------------------------------------------------------------------
 (* Stores. *)
 
+\* An old broker fails to read a batch; then the store stays closed.
 CanRead(s, log, b) == s.cluster[b + 1].new \/ ~HasBatch(log)
 Opened(s, log, b) ==
   LET is_on == s.cluster[b + 1].flag
-      parts == DeletesBatchIndexes(is_on)
-      read == [k \in DOMAIN log.ledgers |-> [i \in DOMAIN log.ledgers[k] |-> Found(log.ledgers[k][i], parts)]]
-  IN IF CanRead(s, log, b) THEN Begun([log EXCEPT !.owner = b, !.batching = is_on, !.ledgers = read]) ELSE Closed(log)
+      deletes_batch_indexes == DeletesBatchIndexes(is_on)
+      read == [k \in DOMAIN log.ledgers |->
+                 [i \in DOMAIN log.ledgers[k] |-> Recovered(log.ledgers[k][i], deletes_batch_indexes)]]
+  IN IF CanRead(s, log, b) THEN RolledOver([log EXCEPT !.owner = b, !.batching = is_on, !.ledgers = read]) 
+     ELSE Closed(log)
 
 AfterOpening(s, k, b) ==
   IF s.logs[k + 1].owner # None THEN s ELSE [s EXCEPT !.logs[k + 1] = Opened(s, s.logs[k + 1], b)]
 AfterClosing(s, k) == [s EXCEPT !.logs[k + 1] = Closed(@)]
+\* Reopening takes closed stores to the first broker.
 OwnerOrFirst(log) == IF log.owner = None THEN 0 ELSE log.owner
 AfterReopening(s) ==
   [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> Opened(s, s.logs[k], OwnerOrFirst(s.logs[k]))]]
@@ -152,30 +176,31 @@ AfterWriting(s, k, n) ==
      ELSE [s EXCEPT !.logs[k + 1].ledgers = Append(FrontOf(log), LastOf(log) \o Written(log, n))]
 AfterRoll(s, k) ==
   LET log == s.logs[k + 1]
-  IN IF log.owner = None THEN s ELSE IF LastOf(log) = <<>> THEN s ELSE [s EXCEPT !.logs[k + 1] = Begun(log)]
+  IN IF log.owner = None THEN s ELSE IF LastOf(log) = <<>> THEN s ELSE [s EXCEPT !.logs[k + 1] = RolledOver(log)]
 
 \* The ledgers after a transaction of the n-th entry, counted from 0, ended.
-RECURSIVE EndedAt(_, _, _, _)
-EndedAt(log, ledgers, k, n) ==
+RECURSIVE AfterEndAt(_, _, _, _)
+AfterEndAt(log, ledgers, k, n) ==
   CASE k > Len(ledgers) -> ledgers
-    [] k <= Len(ledgers) /\ n >= Len(ledgers[k]) -> EndedAt(log, ledgers, k + 1, n - Len(ledgers[k]))
+    [] k <= Len(ledgers) /\ n >= Len(ledgers[k]) -> AfterEndAt(log, ledgers, k + 1, n - Len(ledgers[k]))
     [] OTHER -> LET e == ledgers[k][n + 1]
                 IN IF e.open = 0 THEN ledgers
-                   ELSE [ledgers EXCEPT ![k] = SelectSeq([@ EXCEPT ![n + 1] = Ended(log, e, 1)], HasLeft)]
+                   ELSE [ledgers EXCEPT ![k] = SelectSeq([@ EXCEPT ![n + 1] = AfterEndOf(log, e, 1)], IsUndeleted)]
 AfterEnd(s, k, n) ==
   LET log == s.logs[k + 1]
-  IN IF log.owner = None THEN s ELSE [s EXCEPT !.logs[k + 1].ledgers = EndedAt(log, @, 1, n)]
+  IN IF log.owner = None THEN s ELSE [s EXCEPT !.logs[k + 1].ledgers = AfterEndAt(log, @, 1, n)]
 AfterEnds(s) == [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> AllEnded(s.logs[k])]]
 AfterTrim(s) == [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> Trimmed(s.logs[k])]]
 
 -----------------------------------------------------------------------------
 (* Steps. *)
 
+\* Makes these contents the next state.
 Become(given) == \E s \in {given} : cluster' = s.cluster /\ logs' = s.logs
 
 Init == /\ cluster = [b \in 1..brokers |-> [new |-> FALSE, flag |-> FALSE]]
-        /\ logs = [k \in 1..stores |-> [owner |-> None, batching |-> FALSE, ledgers |-> <<<<>>>>,
-              last_batched_ledger |-> None]]
+        /\ logs = [k \in 1..stores |->
+                     [owner |-> None, batching |-> FALSE, ledgers |-> <<<<>>>>, last_batched_ledger |-> None]]
 
 UpgradeBroker == \E b \in broker : Become(AfterUpgrade(Contents, b))
 DowngradeBroker == \E b \in broker : Become(AfterDowngrade(Contents, b))
@@ -193,7 +218,7 @@ EndTransactions == Become(AfterEnds(Contents))
 Trim == Become(AfterTrim(Contents))
 
 -----------------------------------------------------------------------------
-(* Bounds. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
 EntriesAtMost(n) == \A k \in DOMAIN logs : Len(EntriesOf(logs[k])) <= n
 LedgersAtMost(n) == \A k \in DOMAIN logs : Len(logs[k].ledgers) <= n

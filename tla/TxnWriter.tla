@@ -1,53 +1,62 @@
 ------------------------------- MODULE TxnWriter -------------------------------
-(***************************************************************************)
-(* Buffered writer of a transaction log: batches records into ledger       *)
-(* entries and completes their callbacks (PIP-160).                        *)
-(*                                                                         *)
-(* Twin of model/txn_writer: the same actions, settings and canonical      *)
-(* states. One step is one call or one completion of a ledger write.       *)
-(*                                                                         *)
-(* Records are numbered in call order; after each step the known ones are  *)
-(* renumbered from 1. A write is known by its index among those in flight. *)
-(* The time is always 0: deadlines are positive, and buffered records were *)
-(* added at a time of 0 or less. A position is <<ledger, entry>>.          *)
-(*                                                                         *)
-(* The effects of a step (completed callbacks and close futures) are       *)
-(* collected beside the state.                                             *)
-(***************************************************************************)
+(*****************************************************************************)
+(* Buffered writer of a transaction log: batches records into ledger entries *)
+(* and completes their callbacks (PIP-160).                                  *)
+(*                                                                           *)
+(* Twin of model/txn_writer: the same actions and settings, equal states and *)
+(* steps.  Models TxnLogBufferedWriter on one managed ledger.                *)
+(*                                                                           *)
+(* Step grain: one call, one completion of a ledger write, a batch of tasks  *)
+(* of the executor, or an advance of the clock.                              *)
+(*                                                                           *)
+(* A state is a canonical state of the model: now is 0, so deadlines are     *)
+(* positive, and the times at which records were buffered are 0 or negative. *)
+(* The records that the state mentions are numbered from 1 in call order.  A *)
+(* write is identified by its index in in_flight.  A position is             *)
+(* <<ledger, entry>>.                                                        *)
+(*                                                                           *)
+(* Beside the variables, the record of a state (Contents) has the effects of *)
+(* the step: completed callbacks and close futures, and an exception.        *)
+(*                                                                           *)
+(* Not modelled: the results of callbacks, and flush metrics; otherwise as   *)
+(* in the model.                                                             *)
+(*****************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings, the environment of the writer, and rules on which versions differ.
+  \* Settings, the environment of the writer, and rules on which versions differ.  Config in model/txn_writer/state.py
+  \* explains them.
   batching, max_records, max_bytes, max_delay_ms, header_bytes, thread, writes, unserialisable_batch,
   unserialisable_alone, second_close, closed_buffer, size_limit, delay_from, close_buffered,
   \* The values of the actions' arguments.
   add_size, fails_on, count, by, durable
 
 VARIABLES
-  status,      \* open, closing, or closed
-  tasks,       \* queued tasks of the executor
-  buffer,      \* [number, size, fails_on, since]
-  size,        \* bytes of the buffered records
+  status,      \* "open", "closing" or "closed"
+  tasks,       \* queued tasks of the single-threaded executor: records, timer ticks, closes
+  buffer,      \* buffered records [number, size, fails_on, since]; since: the time at which it was buffered
+  size,        \* bytes of the buffered records (bytesSize)
   timer,       \* deadline of the armed timer, or None
-  in_flight,   \* [batched, records, size]
+  in_flight,   \* entries submitted to the ledger and not completed: [batched, records, size]
   pending_callbacks,  \* records whose callbacks have not completed
-  closers,     \* pending close futures
-  fenced,      \* the ledger rejects further writes
+  closers,     \* number of pending close futures
+  fenced,      \* whether the ledger rejects further writes
   ledger,      \* ledger id of the next entry
-  next_entry,
-  log          \* [position, batched, records, acknowledged]
+  next_entry,  \* entry id of the next entry
+  log          \* durable entries [position, batched, records, acknowledged]; not acknowledged: its callbacks failed
 
 vars == <<status, tasks, buffer, size, timer, in_flight, pending_callbacks, closers, fenced, ledger, next_entry, log>>
 
-\* The state before a step, without effects.
+\* The state before a step, without effects.  callbacks: records whose callbacks complete; closed: number of close
+\* futures that complete; is_done: the call of close returns a completed future; thrown: the call throws an exception.
 Contents ==
   [status |-> status, tasks |-> tasks, buffer |-> buffer, size |-> size, timer |-> timer, in_flight |-> in_flight,
    pending_callbacks |-> pending_callbacks, closers |-> closers, fenced |-> fenced, ledger |-> ledger,
-         next_entry |-> next_entry,
-   log |-> log, callbacks |-> {}, closed |-> 0, is_done |-> FALSE, thrown |-> FALSE]
+   next_entry |-> next_entry, log |-> log, callbacks |-> {}, closed |-> 0, is_done |-> FALSE, thrown |-> FALSE]
 
-\* Of(value), with the value evaluated once.
+\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
+\* only once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Members(list) == {list[k] : k \in DOMAIN list}
@@ -55,18 +64,18 @@ NumbersOf(list) == [k \in DOMAIN list |-> list[k].number]
 IsBatching == batching /\ max_records > 1
 
 -----------------------------------------------------------------------------
-(* Tasks, and which records are known. *)
+(* Tasks, and the records that a state mentions. *)
 
 Tick == [is |-> "tick"]
 EndOfClose == [is |-> "close"]
 TaskOf(record) == [is |-> "record", record |-> record]
-Waiting(s) == {t.record.number : t \in {each \in Members(s.tasks) : each.is = "record"}}
+RecordsOfTasks(s) == {t.record.number : t \in {each \in Members(s.tasks) : each.is = "record"}}
 
-Known(s) == Waiting(s) \cup Members(NumbersOf(s.buffer)) \cup Members(s.pending_callbacks)
+Known(s) == RecordsOfTasks(s) \cup Members(NumbersOf(s.buffer)) \cup Members(s.pending_callbacks)
               \cup UNION {Members(w.records) : w \in Members(s.in_flight)}
               \cup UNION {Members(e.records) : e \in Members(s.log)}
 
-\* Renumbers the known records from 1.
+\* Renumbers the records in `known` from 1.
 RenumberedBy(s, known) ==
   LET Name(n) == Cardinality({m \in known : m <= n})
       Names(records) == [k \in DOMAIN records |-> Name(records[k])]
@@ -82,52 +91,55 @@ Renumbered(s) == LET Counted(known) == RenumberedBy(s, known) IN With(Known(s), 
 -----------------------------------------------------------------------------
 (* Effects of a step. *)
 
-Answered(s, numbers) == [s EXCEPT !.callbacks = @ \cup Members(numbers)]
+\* The callbacks of these records complete, with success or failure.
+WithCallbacks(s, numbers) == [s EXCEPT !.callbacks = @ \cup Members(numbers)]
 
-\* Removes the records whose callbacks completed in a step.
-CompletedIn(s) ==
+\* Removes the records whose callbacks have completed from the pending ones.
+CallbacksRemoved(s) ==
   LET IsLeft(n) == n \notin s.callbacks IN [s EXCEPT !.pending_callbacks = SelectSeq(@, IsLeft)]
-Told(s) == With(s, CompletedIn)
+WithoutCompletedCallbacks(s) == With(s, CallbacksRemoved)
 
 -----------------------------------------------------------------------------
 (* Writes. *)
 
-\* Stores an entry at the next position.
+\* The ledger stores an entry at the next position.
 Stored(s, write, is_acknowledged) ==
   LET entry == [position |-> <<s.ledger, s.next_entry>>, batched |-> write.batched, records |-> write.records,
                 acknowledged |-> is_acknowledged]
   IN [s EXCEPT !.log = Append(@, entry), !.next_entry = @ + 1]
 
 \* Stores an entry and completes its callbacks.
-Completed(s, write) == Stored(Answered(s, write.records), write, TRUE)
+Completed(s, write) == Stored(WithCallbacks(s, write.records), write, TRUE)
 
-\* Submits an entry to the ledger. A fenced ledger fails the write at once.
+\* ManagedLedger.asyncAddEntry: submits an entry.  A fenced ledger fails the write at once.
 Submitted(s, batched, records, bytes) ==
   LET write == [batched |-> batched, records |-> records, size |-> bytes]
       Begun(t) == IF writes = "at_once" THEN Completed(t, write) ELSE [t EXCEPT !.in_flight = Append(@, write)]
-  IN IF s.fenced THEN Answered(s, records) ELSE With(s, Begun)
+  IN IF s.fenced THEN WithCallbacks(s, records) ELSE With(s, Begun)
 
-IsPoisoned(s) == \E each \in Members(s.buffer) : each.fails_on = "batch"
-\* An exception escapes and leaves the buffer unchanged.
-IsStuck(s) == unserialisable_batch = "escapes" /\ IsPoisoned(s)
+HasUnserialisableRecord(s) == \E each \in Members(s.buffer) : each.fails_on = "batch"
 
-\* Flushes the buffer as one batch, unless an exception escapes.
+\* Whether a flush throws: the exception reaches the executor, and the buffer stays as it is.
+FlushThrows(s) == unserialisable_batch = "escapes" /\ HasUnserialisableRecord(s)
+
+\* doFlush: writes the buffer as one batch.  The callbacks fail if the batch cannot be serialised, or the writer is
+\* closing.
 Flushed(s) ==
   LET records == NumbersOf(s.buffer)
-      fails == IsPoisoned(s) \/ (s.status # "open" /\ close_buffered = "fails")
-      gone == IF fails THEN Answered(s, records) ELSE Submitted(s, TRUE, records, s.size + header_bytes)
-  IN IF IsStuck(s) THEN s
-     ELSE [gone EXCEPT !.buffer = <<>>, !.size = 0, !.timer = IF delay_from = "tick" THEN @ ELSE None]
+      fails == HasUnserialisableRecord(s) \/ (s.status # "open" /\ close_buffered = "fails")
+      flushed == IF fails THEN WithCallbacks(s, records) ELSE Submitted(s, TRUE, records, s.size + header_bytes)
+  IN IF FlushThrows(s) THEN s
+     ELSE [flushed EXCEPT !.buffer = <<>>, !.size = 0, !.timer = IF delay_from = "tick" THEN @ ELSE None]
 
 \* Writes one record as a plain entry.
-Alone(s, record) ==
-  IF record.fails_on = "single" THEN Answered(s, <<record.number>>)
+WrittenAlone(s, record) ==
+  IF record.fails_on = "single" THEN WithCallbacks(s, <<record.number>>)
   ELSE Submitted(s, FALSE, <<record.number>>, record.size)
 
 -----------------------------------------------------------------------------
 (* Tasks of the executor. *)
 
-\* Appends a record and flushes at max records, else at max size.
+\* Appends a record to the buffer; flushes the buffer at max records, else at max size.
 Buffered(s, record) ==
   LET begins == delay_from = "first_record" /\ s.buffer = <<>> /\ Tick \notin Members(s.tasks)
       each == [number |-> record.number, size |-> record.size, fails_on |-> record.fails_on, since |-> 0]
@@ -135,36 +147,37 @@ Buffered(s, record) ==
   IN With([s EXCEPT !.buffer = Append(@, each), !.size = @ + record.size,
                     !.timer = IF begins THEN max_delay_ms ELSE @], Then)
 
-\* Adds a record to the buffer; a large record flushes the buffer and is written alone.
-Taken(s, record) ==
+\* The task of a record: it is buffered.  A record of max size or more flushes the buffer, and is then written alone.
+AfterRecordTask(s, record) ==
   LET is_large == record.size >= max_bytes
       is_due == s.buffer # <<>> /\ (is_large \/ (size_limit = "cap" /\ s.size + record.size > max_bytes))
-      Then(t) == IF is_large THEN Alone(t, record) ELSE Buffered(t, record)
-  IN IF s.status # "open" \/ record.fails_on = "size" THEN Answered(s, <<record.number>>)
+      Then(t) == IF is_large THEN WrittenAlone(t, record) ELSE Buffered(t, record)
+  IN IF s.status # "open" \/ record.fails_on = "size" THEN WithCallbacks(s, <<record.number>>)
      ELSE IF ~is_due THEN Then(s)
-     ELSE IF IsStuck(s) THEN s
+     ELSE IF FlushThrows(s) THEN s
      ELSE With(Flushed(s), Then)
 
-\* Flushes the buffer by max delay, and re-arms the timer unless the writer is closing.
-Ticked(s) ==
-  LET SetAnew(t) == IF t.status = "open" /\ (delay_from = "tick" \/ t.buffer # <<>>)
+\* The task of the timer, max delay: flushes the buffer, and re-arms the timer unless the writer is closing.
+AfterTick(s) ==
+  LET Rearmed(t) == IF t.status = "open" /\ (delay_from = "tick" \/ t.buffer # <<>>)
                     THEN [t EXCEPT !.timer = max_delay_ms] ELSE t
-  IN With(IF s.buffer # <<>> /\ s.status # "closed" THEN Flushed(s) ELSE s, SetAnew)
+  IN With(IF s.buffer # <<>> /\ s.status # "closed" THEN Flushed(s) ELSE s, Rearmed)
 
-\* Completes a close: fails (or flushes) buffered records, cancels the timer, completes the close futures.
-Ended(s) ==
+\* The task of close: fails (or flushes) buffered records, cancels the timer, and completes the close futures.
+AfterCloseTask(s) ==
   LET flushes == s.buffer # <<>> /\ close_buffered = "flushes"
-      gone == IF flushes THEN Flushed(s) ELSE s
-      completed == IF flushes /\ ~IsStuck(s) THEN gone ELSE Answered(gone, NumbersOf(gone.buffer))
+      flushed == IF flushes THEN Flushed(s) ELSE s
+      completed == IF flushes /\ ~FlushThrows(s) THEN flushed ELSE WithCallbacks(flushed, NumbersOf(flushed.buffer))
       is_empty == closed_buffer = "empty"
   IN [completed EXCEPT !.closed = @ + s.closers, !.status = "closed", !.timer = None, !.closers = 0,
                   !.buffer = IF is_empty THEN <<>> ELSE @, !.size = IF is_empty THEN 0 ELSE @]
 
 Run(s, task) ==
-  IF task.is = "record" THEN Taken(s, task.record) ELSE IF task.is = "tick" THEN Ticked(s) ELSE Ended(s)
+  IF task.is = "record" THEN AfterRecordTask(s, task.record) 
+  ELSE IF task.is = "tick" THEN AfterTick(s) ELSE AfterCloseTask(s)
 
 \* Submits a task to the executor.
-Given(s, task) == IF thread = "immediate" THEN Run(s, task) ELSE [s EXCEPT !.tasks = Append(@, task)]
+WithTask(s, task) == IF thread = "immediate" THEN Run(s, task) ELSE [s EXCEPT !.tasks = Append(@, task)]
 
 RECURSIVE RunAll(_, _)
 RunAll(s, list) ==
@@ -173,14 +186,15 @@ RunAll(s, list) ==
 -----------------------------------------------------------------------------
 (* Calls. *)
 
+\* asyncAddData.
 AfterAdd(s, bytes, fails) ==
   LET number == Cardinality(Known(s)) + 1
       record == [number |-> number, size |-> bytes, fails_on |-> fails]
       added == [s EXCEPT !.pending_callbacks = Append(@, number)]
-  IN Told(IF IsBatching THEN Given(added, TaskOf(record))
-          ELSE IF s.status # "open" THEN Answered(added, <<number>>)
+  IN WithoutCompletedCallbacks(IF IsBatching THEN WithTask(added, TaskOf(record))
+          ELSE IF s.status # "open" THEN WithCallbacks(added, <<number>>)
           ELSE IF fails = "single" /\ unserialisable_alone = "exception" THEN [added EXCEPT !.thrown = TRUE]
-          ELSE Alone(added, record))
+          ELSE WrittenAlone(added, record))
 
 AfterClose(s) ==
   LET Done(t) == [t EXCEPT !.is_done = @ \/ t.closed > 0]
@@ -188,24 +202,27 @@ AfterClose(s) ==
        [] s.status = "closing" -> IF second_close = "returns" THEN [s EXCEPT !.is_done = TRUE]
                                   ELSE [s EXCEPT !.closers = @ + 1]
        [] s.status = "open" ->
-            IF IsBatching THEN Told(With(Given([s EXCEPT !.status = "closing", !.closers = 1], EndOfClose), Done))
+            IF IsBatching
+            THEN WithoutCompletedCallbacks(
+                   With(WithTask([s EXCEPT !.status = "closing", !.closers = 1], EndOfClose), Done))
             ELSE [s EXCEPT !.status = "closed", !.closed = 1, !.is_done = TRUE]
 
+\* The executor runs its first n tasks.
 AfterTasks(s, n) ==
   LET m == IF n < Len(s.tasks) THEN n ELSE Len(s.tasks)
-  IN Told(RunAll([s EXCEPT !.tasks = SubSeq(@, m + 1, Len(@))], SubSeq(s.tasks, 1, m)))
+  IN WithoutCompletedCallbacks(RunAll([s EXCEPT !.tasks = SubSeq(@, m + 1, Len(@))], SubSeq(s.tasks, 1, m)))
 
-\* Advances the clock by ms, at most to the deadline of the timer.
-Later(s, ms) ==
+\* The clock advances by ms, at most to the deadline of the timer: now stays 0, so all times decrease.
+ClockAdvanced(s, ms) ==
   [s EXCEPT !.buffer = [k \in DOMAIN @ |-> [@[k] EXCEPT !.since = @ - ms]],
             !.timer = IF @ = None THEN None ELSE @ - ms]
 
-RECURSIVE Passed(_, _)
-Passed(s, ms) ==
-  LET Rest(t) == Passed(t, ms - s.timer)
+RECURSIVE TimeAdvanced(_, _)
+TimeAdvanced(s, ms) ==
+  LET Rest(t) == TimeAdvanced(t, ms - s.timer)
       due == IF s.timer = None THEN FALSE ELSE s.timer <= ms
-  IN IF due THEN With(Given([Later(s, s.timer) EXCEPT !.timer = None], Tick), Rest) ELSE Later(s, ms)
-AfterTime(s, ms) == Told(Passed(s, ms))
+  IN IF due THEN With(WithTask([ClockAdvanced(s, s.timer) EXCEPT !.timer = None], Tick), Rest) ELSE ClockAdvanced(s, ms)
+AfterTime(s, ms) == WithoutCompletedCallbacks(TimeAdvanced(s, ms))
 
 -----------------------------------------------------------------------------
 (* The ledger. *)
@@ -213,20 +230,24 @@ AfterTime(s, ms) == Told(Passed(s, ms))
 \* Completes the first write in flight.
 AfterCompletion(s) ==
   LET Ends(t) == Completed(t, Head(s.in_flight))
-  IN IF s.in_flight = <<>> THEN s ELSE Told(With([s EXCEPT !.in_flight = Tail(@)], Ends))
+  IN IF s.in_flight = <<>> THEN s ELSE WithoutCompletedCallbacks(With([s EXCEPT !.in_flight = Tail(@)], Ends))
 
-\* Fails the first write in flight; its entry may be durable.
+\* Fails the first write in flight; the entry is nevertheless durable if is_stored.
 AfterFailure(s, is_stored) ==
   LET write == Head(s.in_flight)
-      failed == Answered([s EXCEPT !.in_flight = Tail(@)], write.records)
-  IN IF s.in_flight = <<>> THEN s ELSE Told(IF is_stored THEN Stored(failed, write, FALSE) ELSE failed)
+      failed == WithCallbacks([s EXCEPT !.in_flight = Tail(@)], write.records)
+  IN IF s.in_flight = <<>> THEN s
+     ELSE WithoutCompletedCallbacks(IF is_stored THEN Stored(failed, write, FALSE) ELSE failed)
 
+\* A new ledger stores all writes that complete later, including those in flight.  A fenced ledger rejects later writes;
+\* those in flight complete or fail.
 AfterRoll(s) == [s EXCEPT !.ledger = @ + 1, !.next_entry = 0]
 AfterFence(s) == [s EXCEPT !.fenced = TRUE]
 
 -----------------------------------------------------------------------------
 (* Steps. *)
 
+\* Makes the canonical form of a state the next state; its effects are dropped.
 Become(given) ==
   \E s \in {With(given, Renumbered)} :
     /\ status' = s.status
@@ -266,8 +287,9 @@ RollLedger == Become(AfterRoll(Contents))
 Fence == Become(AfterFence(Contents))
 
 -----------------------------------------------------------------------------
-(* Bounds. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
+\* Records that the state mentions; queued tasks; ledgers; pending close futures; the age of the oldest buffered record.
 RecordsAtMost(n) == Cardinality(Known(Contents)) <= n
 TasksAtMost(n) == Len(tasks) <= n
 LedgersAtMost(n) == ledger <= n
