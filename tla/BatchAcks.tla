@@ -1,48 +1,61 @@
 ------------------------------- MODULE BatchAcks -------------------------------
-(***************************************************************************)
-(* Acknowledgements of a cursor, for entries and for batch indexes:        *)
-(* ManagedCursorImpl (PIP-54).                                             *)
-(*                                                                         *)
-(* Twin of model/batch_acks: the same actions, settings and rules, and an  *)
-(* equal number of states.  One step is one call of a consumer, or the     *)
-(* start or the end of one write or read of the cursor.                    *)
-(*                                                                         *)
-(* Entries are numbered from 0, and so are the messages of an entry.       *)
-(* Masks are sets of numbers.  Acknowledgements are                        *)
-(* [first_unacked, deleted, partial], with partial a set of                *)
-(* [entry, remaining].  Words of ack sets are from 0 to 2^31 - 1.          *)
-(*                                                                         *)
-(* Tickets of resets have no numbers here: pending resets are in the order *)
-(* of requests.  A write has the effect of its last reset, if any.         *)
-(***************************************************************************)
+(*****************************************************************************)
+(* Acknowledgements of a cursor, for entries and for messages inside batches *)
+(* (PIP-54).                                                                 *)
+(*                                                                           *)
+(* Twin of model/batch_acks: the same actions and settings, equal states and *)
+(* steps.  Models ManagedCursorImpl.                                         *)
+(*                                                                           *)
+(* Step grain: one call of a consumer, or the start or the end of one write  *)
+(* or read of the cursor.                                                    *)
+(*                                                                           *)
+(* A state is a canonical state of the model:                                *)
+(*   entries    numbered from 0 through all ledgers; so are the messages     *)
+(*              (batch indexes) of an entry                                  *)
+(*   masks      sets of numbers; a word of an ack set is at most 2^31 - 1,   *)
+(*              because TLC's integers have 32 bits                          *)
+(*   acknowledgements  [first_unacked, deleted, partial]: the first entry    *)
+(*              behind the mark-delete position, the individually deleted    *)
+(*              entries, and a set of [entry, remaining]: the messages of an *)
+(*              entry with an ack set that are not acknowledged              *)
+(*   resets     [entry, remaining]: the entry to read next, and its messages *)
+(*              that remain (None: all); without tickets                     *)
+(*                                                                           *)
+(* Not modelled: return values; isCursorDataFullyPersistable, which is a     *)
+(* query (persistable_compares_ack_sets); otherwise as in the model.         *)
+(*****************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings, and rules on which versions differ.
+  \* Settings, and rules on which versions differ; start_batch_acks: the first value of batch_acks.  Config in
+  \* model/batch_acks/state.py explains them.
   batch_sizes, entries, start_batch_acks, max_ranges, max_batch_records, max_ranges_in_metadata, cumulative_sets,
-  cumulative_ack_is_validated_first, lists_are_atomic, zero_words_mean_whole, partial_acks_are_dirty, batch_sizes_are_known,
-  reset_record_has_new_acks, queue_applies, range_cap_is_exact, persistable_compares_ack_sets, metadata_sets_are_recovered,
+  cumulative_ack_is_validated_first, lists_are_atomic, zero_words_mean_whole, partial_acks_are_dirty,
+  batch_sizes_are_known, reset_record_has_new_acks, queue_applies, range_cap_is_exact, metadata_sets_are_recovered,
   \* The values of the actions' arguments.
   acks, position, ack_set, reset_ack_set, stored_in_metadata, write_survives, reopen_batch_acks
 
 VARIABLES
-  ledgers,        \* number of entries of each ledger
-  memory,         \* acknowledgements in memory
+  ledgers,        \* the number of entries of each ledger; ledger ids start at 1
+  memory,         \* the acknowledgements in memory
   read_position,  \* the entry that is read next
-  durable,        \* the record that a recovery finds
-  dirty,          \* memory has acknowledgements that no write has started with
-  writing,        \* the write in flight: [record, resets, applies], or None
-  queued,         \* queued operations: resets, and None for a write of memory
-  reading,        \* a read is in flight
-  batch_acks      \* batch-index acks have an effect
+  durable,        \* the record (acknowledgements) that a recovery finds
+  dirty,          \* whether memory has acknowledgements that are in no record, stored or in flight
+  writing,        \* the write in flight, or None: its record; resets: those whose callbacks complete with it; applies:
+                  \* whether the last of them changes memory when the write succeeds
+  queued,         \* queued operations (pendingMarkDeleteOps): resets, and None for a write of memory
+  reading,        \* whether a read is in flight
+  batch_acks      \* whether batch-index acks are enabled
 
 vars == <<ledgers, memory, read_position, durable, dirty, writing, queued, reading, batch_acks>>
 
+\* All variables, as one record.
 Contents == [ledgers |-> ledgers, memory |-> memory, read_position |-> read_position, durable |-> durable,
              dirty |-> dirty, writing |-> writing, queued |-> queued, reading |-> reading, batch_acks |-> batch_acks]
 
-\* Of(value), with the value evaluated once.
+\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
+\* only once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 -----------------------------------------------------------------------------
@@ -55,7 +68,7 @@ Total(ls) == SumTo(ls, Len(ls))
 IsEntry(ls, p) == p[1] \in 1..Len(ls) /\ 0 <= p[2] /\ p[2] < ls[p[1]]
 NumberOf(ls, p) == IF IsEntry(ls, p) THEN SumTo(ls, p[1] - 1) + p[2] ELSE None
 
-\* The number that a position after the last entry will have, or None.
+\* The number that a position after the last entry, in the last ledger, will have; None for any other position.
 FutureNumberOf(ls, p) ==
   IF p[1] = Len(ls) /\ p[2] >= ls[Len(ls)] THEN SumTo(ls, Len(ls) - 1) + p[2] ELSE None
 
@@ -71,7 +84,7 @@ IsAfterLastEntry(ls, p) == IsAfter(p, IF Total(ls) = 0 THEN <<1, -1>> ELSE Posit
 SizeOf(n) == batch_sizes[(n % Len(batch_sizes)) + 1]
 AllOf(n) == 0..SizeOf(n) - 1
 
-\* The bits of an ack set.
+\* The bits of an ack set, which is a sequence of words.  A set bit leaves its message unacknowledged.
 BitsOf(word) == {i \in 0..30 : (word \div 2^i) % 2 = 1}
 MaskOf(words) == UNION {{64 * (k - 1) + i : i \in BitsOf(words[k])} : k \in DOMAIN words}
 IsGiven(words) == words # None /\ words # <<>>
@@ -79,13 +92,14 @@ IsGiven(words) == words # None /\ words # <<>>
 -----------------------------------------------------------------------------
 (* Acknowledged messages. *)
 
-Nothing == [first_unacked |-> 0, deleted |-> {}, partial |-> {}]
+NoAcks == [first_unacked |-> 0, deleted |-> {}, partial |-> {}]
 Acks(first_unacked, deleted, partial) == [first_unacked |-> first_unacked, deleted |-> deleted, partial |-> partial]
 
 IsDeleted(a, n) == n < a.first_unacked \/ n \in a.deleted
 AckSetOf(a, n) == {p \in a.partial : p.entry = n}
 RemainingOf(a, n) == IF AckSetOf(a, n) = {} THEN None ELSE (CHOOSE p \in AckSetOf(a, n) : TRUE).remaining
-LeftIn(a, n) ==
+\* The messages of an entry that are not acknowledged.
+RemainingIn(a, n) ==
   IF IsDeleted(a, n) THEN {} ELSE IF RemainingOf(a, n) = None THEN AllOf(n) ELSE RemainingOf(a, n) \cap AllOf(n)
 
 Without(partial, n) == {p \in partial : p.entry # n}
@@ -98,21 +112,21 @@ WithEntryDeleted(a, n) == Acks(a.first_unacked, a.deleted \cup {n}, Without(a.pa
 RECURSIVE FirstNotIn(_, _)
 FirstNotIn(deleted, n) == IF n \in deleted THEN FirstNotIn(deleted, n + 1) ELSE n
 
-\* Deletes every entry before n; the mark-delete position advances over deleted entries that follow.
+\* setAcknowledgedPosition: deletes every entry before n; the mark-delete position then advances over deleted entries.
 MarkDeletedBefore(a, n) ==
   LET first_unacked == FirstNotIn(a.deleted, n)
   IN Acks(first_unacked, {k \in a.deleted : k >= first_unacked}, {p \in a.partial : p.entry >= first_unacked})
 
-\* The mark-delete position advances over deleted entries that follow; ack sets of passed entries are dropped.
+\* The mark-delete position advances over deleted entries; ack sets of the entries that it passes are dropped.
 WithMarkDeleteAdvanced(a) == IF a.first_unacked \in a.deleted THEN MarkDeletedBefore(a, a.first_unacked) ELSE a
 
-\* The remaining messages that an ack requests: {} for the whole entry, None if the ack has no effect.
+\* The messages that an ack leaves unacknowledged: {} if it is for the whole entry, None if it has no effect.
 RequestedMask(batch_index_acks, words) ==
   IF ~IsGiven(words) THEN {}
   ELSE IF batch_index_acks \/ (MaskOf(words) = {} /\ zero_words_mean_whole) THEN MaskOf(words) ELSE None
 
-\* Intersects an ack set with that of an entry.  Without remaining messages the entry is deleted; a set of all its
-\* messages is not stored.
+\* Intersects an ack set with the stored one of its entry.  An entry without remaining messages is deleted; an ack set
+\* that acknowledges nothing is not stored.
 WithAckSet(a, n, given) ==
   LET old == RemainingOf(a, n)
       remaining == IF old # None THEN given \cap old ELSE IF batch_sizes_are_known THEN given \cap AllOf(n) ELSE given
@@ -131,16 +145,19 @@ RangeStarts(ls, deleted) ==
 LowestRanges(ls, deleted, most) ==
   {n \in deleted : Cardinality({first \in RangeStarts(ls, deleted) : first <= n}) <= most}
 
+\* The acknowledgements that a record holds: the lowest ranges and the lowest ack sets, each up to its limit.
 Capped(ls, a) ==
   Acks(a.first_unacked, LowestRanges(ls, a.deleted, IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1),
        {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_batch_records})
 
+\* What a recovery reads of a record in the metadata store.
 InMetadata(a) == IF metadata_sets_are_recovered THEN a ELSE [a EXCEPT !.partial = {}]
 
+\* The acknowledgements after a reset.
 AfterReset(r) ==
   Acks(r.entry, {}, IF r.remaining = None THEN {} ELSE {[entry |-> r.entry, remaining |-> r.remaining]})
 
-\* The record of memory, or of a reset.
+\* The record that is written for a reset, or for memory if `applied` is None.
 RecordOf(s, applied) ==
   Capped(s.ledgers, IF applied = None THEN s.memory
                     ELSE IF reset_record_has_new_acks THEN AfterReset(applied)
@@ -150,23 +167,27 @@ RecordOf(s, applied) ==
 (* Acknowledgements. *)
 
 HasBitBeyondBatch(n, words) == batch_sizes_are_known /\ ~(MaskOf(words) \subseteq AllOf(n))
+
+\* Whether an ack is rejected: it has a bit beyond the batch, or a position without entry that is not after the last
+\* entry.
 IsInvalid(s, p, words) ==
   IF ~IsEntry(s.ledgers, p) THEN ~IsAfterLastEntry(s.ledgers, p)
   ELSE IsGiven(words) /\ HasBitBeyondBatch(NumberOf(s.ledgers, p), words)
 
+\* The acknowledgements after an individual ack of entry n.
 Acked(batch_index_acks, a, n, words) ==
   LET requested == RequestedMask(batch_index_acks, words)
   IN IF requested = None \/ IsDeleted(a, n) THEN a
      ELSE IF requested = {} THEN WithEntryDeleted(a, n) ELSE WithAckSet(a, n, requested)
 
-\* The mark-delete and read positions advance; a change makes the cursor dirty.
+\* Stores acknowledgements in memory: mark-delete and read position advance, and a change makes the cursor dirty.
 WithAcks(s, a, is_changed) ==
-  LET Settle(after) ==
+  LET WithMemory(after) ==
         [s EXCEPT !.memory = after, !.dirty = @ \/ is_changed,
                   !.read_position = IF after.first_unacked > @ THEN after.first_unacked ELSE @]
-  IN With(WithMarkDeleteAdvanced(a), Settle)
+  IN With(WithMarkDeleteAdvanced(a), WithMemory)
 
-\* Acknowledges a list up to the first position without entry.
+\* The acknowledgements after a list, up to its first position without entry.
 RECURSIVE AckedList(_, _, _)
 AckedList(s, a, list) ==
   IF list = <<>> THEN a
@@ -174,6 +195,8 @@ AckedList(s, a, list) ==
   ELSE LET Rest(after) == AckedList(s, after, Tail(list))
        IN With(Acked(s.batch_acks, a, NumberOf(s.ledgers, list[1].position), list[1].ack_set), Rest)
 
+\* asyncDelete.  A list with a position after the last entry has no effect; without lists_are_atomic, what precedes this
+\* position in the list stays in memory.
 AfterIndividual(s, list) ==
   LET is_invalid == \E k \in DOMAIN list : IsInvalid(s, list[k].position, list[k].ack_set)
       is_beyond == \E k \in DOMAIN list : ~IsEntry(s.ledgers, list[k].position)
@@ -182,8 +205,8 @@ AfterIndividual(s, list) ==
                  ELSE IF lists_are_atomic THEN s ELSE [s EXCEPT !.memory = a]
   IN IF is_invalid THEN s ELSE With(AckedList(s, s.memory, list), Done)
 
-\* Shipped rule: the ack set replaces that of its entry if its first bit is later; ack sets before the previous entry
-\* are dropped.
+\* cumulative_sets "replace_if_further": the given ack set replaces the stored one of its entry if its first bit is
+\* later; ack sets of entries before the previous one are dropped.
 FirstIn(mask) == IF mask = {} THEN -1 ELSE CHOOSE i \in mask : \A j \in mask : i <= j
 ReplacedIfFurther(s, n, given) ==
   IF n = None \/ given = None THEN s.memory
@@ -193,6 +216,8 @@ ReplacedIfFurther(s, n, given) ==
        IN [s.memory EXCEPT !.partial = IF ~is_further THEN rest
                                       ELSE IF given = AllOf(n) THEN Without(rest, n) ELSE WithRemaining(rest, n, given)]
 
+\* asyncMarkDelete.  As shipped (~cumulative_ack_is_validated_first), it stores the ack set before it validates the
+\* position.  If validation fails, the ack set stays.
 AfterCumulative(s, p, words) ==
   LET n == NumberOf(s.ledgers, p)
       replaces == s.batch_acks /\ IsGiven(words) /\ cumulative_sets = "replace_if_further"
@@ -215,7 +240,8 @@ IsBusy(s) == s.reading \/ s.writing # None
 IsReset(each) == each # None
 LastReset(resets) == resets[Len(resets)]
 
-\* Starts a write with the effect of operations in order: of the last reset, if there is one.
+\* Starts one write for all queued operations.  Its record is that of the last reset, or of memory if there is
+\* none.  With queue_applies "last", only the last operation counts.
 WithWriteStarted(s, operations) ==
   LET resets == SelectSeq(operations, IsReset)
       applies == IF queue_applies = "last" THEN operations[Len(operations)] # None ELSE resets # <<>>
@@ -223,6 +249,7 @@ WithWriteStarted(s, operations) ==
   IN [s EXCEPT !.writing = [record |-> record, resets |-> resets, applies |-> applies], !.queued = <<>>,
                !.dirty = @ /\ applies]
 
+\* When no read and no write is in flight, the queued operations start.
 WithQueueStarted(s) ==
   IF s.queued = <<>> \/ IsBusy(s) THEN s
   ELSE IF s.dirty \/ s.queued # <<None>> THEN WithWriteStarted(s, s.queued) ELSE [s EXCEPT !.queued = <<>>]
@@ -242,7 +269,7 @@ AfterFlush(s) ==
     [] OTHER -> IF s.queued # <<>> /\ s.queued[Len(s.queued)] = None THEN s
                 ELSE [s EXCEPT !.queued = Append(@, None)]
 
-\* The record is durable, and the resets in it complete.
+\* The record is durable, and the resets of the write complete: the last one changes memory.
 StoredAs(s, record) ==
   LET done == [s EXCEPT !.durable = record, !.writing = None]
       applied == LastReset(s.writing.resets)
@@ -251,7 +278,8 @@ StoredAs(s, record) ==
           WithQueueStarted)
 AfterWritten(s) == IF s.writing = None THEN s ELSE StoredAs(s, s.writing.record)
 
-\* The cursor ledger rejects the record.  The metadata store takes it, or the cursor stays dirty.
+\* The write to the cursor ledger fails.  The metadata store takes the record instead, or the write fails and the cursor
+\* stays dirty.
 AfterFailure(s, is_stored) ==
   CASE s.writing = None -> s
     [] s.writing # None /\ is_stored -> StoredAs(s, InMetadata(s.writing.record))
@@ -265,6 +293,8 @@ ResetTo(s, p, words) ==
   IN CASE n = None -> None
        [] n # None /\ IsGiven(words) /\ (HasBitBeyondBatch(n, words) \/ MaskOf(words) = {}) -> None
        [] OTHER -> [entry |-> n, remaining |-> IF remaining = AllOf(n) THEN None ELSE remaining]
+
+\* asyncResetCursor: starts a write, or is queued.
 WithReset(s, r) ==
   IF r = None THEN s ELSE IF IsBusy(s) THEN [s EXCEPT !.queued = Append(@, r)] ELSE WithWriteStarted(s, <<r>>)
 
@@ -277,10 +307,12 @@ Recovered(s, record, batch_index_acks) ==
                            !.writing = None, !.queued = <<>>, !.reading = FALSE, !.batch_acks = batch_index_acks]
   IN With(WithMarkDeleteAdvanced(IF batch_index_acks THEN record ELSE [record EXCEPT !.partial = {}]), Read)
 
+\* A crash, after which the record of the write in flight is found, or the one before.
 AfterCrash(s, survives) ==
   IF survives /\ s.writing = None THEN s
   ELSE Recovered(s, IF survives THEN s.writing.record ELSE s.durable, s.batch_acks)
 
+\* A clean close writes a record, to the metadata store if it has few ranges; then the cursor is opened.
 AfterReopening(s, batch_index_acks) ==
   LET record == Capped(s.ledgers, s.memory)
       is_small == max_ranges = 0 \/ Cardinality(RangeStarts(s.ledgers, s.memory.deleted)) <= max_ranges_in_metadata
@@ -292,6 +324,7 @@ AfterRoll(s) == [s EXCEPT !.ledgers = Append(@, 0)]
 -----------------------------------------------------------------------------
 (* Steps. *)
 
+\* Makes these contents the next state.
 Become(given) ==
   \E s \in {given} :
     /\ ledgers' = s.ledgers
@@ -305,9 +338,9 @@ Become(given) ==
     /\ batch_acks' = s.batch_acks
 
 Init == /\ ledgers = <<entries>>
-        /\ memory = Nothing
+        /\ memory = NoAcks
         /\ read_position = 0
-        /\ durable = Nothing
+        /\ durable = NoAcks
         /\ dirty = FALSE
         /\ writing = None
         /\ queued = <<>>
@@ -323,13 +356,14 @@ EndRead == Become(AfterRead(Contents))
 Flush == Become(AfterFlush(Contents))
 Written == Become(AfterWritten(Contents))
 WriteFails == \E is_stored \in stored_in_metadata : Become(AfterFailure(Contents, is_stored))
+\* A query.
 IsFullyPersistable == UNCHANGED vars
 Reset == \E p \in position, words \in reset_ack_set : Become(WithReset(Contents, ResetTo(Contents, p, words)))
 Crash == \E survives \in write_survives : Become(AfterCrash(Contents, survives))
 Reopen == \E batch_index_acks \in reopen_batch_acks : Become(AfterReopening(Contents, batch_index_acks))
 
 -----------------------------------------------------------------------------
-(* Bounds. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
 EntriesAtMost(n) == Total(ledgers) <= n
 LedgersAtMost(n) == Len(ledgers) <= n

@@ -199,8 +199,8 @@ Removed(s, object, cursors_left) ==
       WithRemoval(list) == IF gone.position = None THEN list ELSE RemovalPending(list, gone)
       WithReachable(list) ==
         LET IsKnown(node) == node.present \/ node.object \in InSet(list.updates) \cup InSet(list.removals)
-                         IN [list EXCEPT !.unlinked = SelectSeq(@, IsKnown),
-                                         !.removed = IF drops_removed_nodes THEN @ + 1 ELSE @]
+        IN [list EXCEPT !.unlinked = SelectSeq(@, IsKnown),
+                        !.removed = IF drops_removed_nodes THEN @ + 1 ELSE @]
       WithCleanup(list) ==
         IF drops_removed_nodes /\ \/ cursors_left = 0
                                   \/ list.removed >= removals_before_cleanup /\ list.removed >= cursors_left

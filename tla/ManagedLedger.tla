@@ -137,7 +137,7 @@ Slowest(s) == IF Active(s) = {} THEN None ELSE First({Tracked(s.subs[i]) : i \in
 Invalidated(s) ==
   LET slowest == Slowest(s)
       Gone(e) == slowest = None \/ Before(e.position, slowest)
-      left == EC!Detached(s.c, Gone)
+      left == EC!RemoveEntries(s.c, Gone)
   IN [s EXCEPT !.c = IF slowest = None THEN EC!WithoutJoining(left, 0, None) ELSE left]
 
 With1(s, i, new) == [s EXCEPT !.subs[i] = new]
@@ -381,7 +381,7 @@ WithoutLedgers(c, gone) ==
   IF gone = {} THEN c
   ELSE LET l == Least(gone)
            Gone(e) == e.position[1] = l
-       IN WithoutLedgers(EC!WithoutJoining(EC!Detached(c, Gone), 0, l), gone \ {l})
+       IN WithoutLedgers(EC!WithoutJoining(EC!RemoveEntries(c, Gone), 0, l), gone \ {l})
 
 AfterTrim ==
   LET slowest == First({subs[i].mark_delete : i \in DOMAIN subs})
@@ -432,7 +432,7 @@ AfterStorageRead(i, ok) ==
       c == [entry_cache EXCEPT !.reads = EC!Exchanged(@, i, r)]
       Rest(after) == AllAnswered([Contents EXCEPT !.c = after], entry_cache,
                                  {entry_cache.requests[j].number : j \in DOMAIN entry_cache.requests})
-  IN With(EC!Answered(c, r, IF ok THEN r.last ELSE None), Rest)
+  IN With(EC!Answer(c, r, IF ok THEN r.last ELSE None), Rest)
 
 CompleteStorageRead ==
   \E i \in DOMAIN entry_cache.reads, ok \in success :
@@ -544,7 +544,7 @@ CheckCursorsToCacheEntries ==
   IN /\ ~counts_reads /\ min_backlog_cursors >= 1
      /\ Become([Contents EXCEPT !.subs = [i \in DOMAIN @ |-> [@[i] EXCEPT !.caches_reads = IsMarked(i)]]])
 
-DoCacheEviction == Become([Contents EXCEPT !.c = EC!SizeCheck(EC!Evicted(@, TRUE, -ttl_ms * NS))])
+DoCacheEviction == Become([Contents EXCEPT !.c = EC!SizeCheck(EC!EvictEntries(@, TRUE, -ttl_ms * NS))])
 
 RunEvictionTask ==
   entry_cache.tasks > 0 /\ Become([Contents EXCEPT !.c = [EC!SizeCheck(@) EXCEPT !.tasks = @ - 1, !.eviction_in_progress = FALSE]])

@@ -1,17 +1,28 @@
 ------------------------------ MODULE PendingAcks ------------------------------
-(***************************************************************************)
-(* Pending-ack handle of one subscription (PIP-160, PIP-153): the twin of  *)
-(* machine.py and replay.py in model/pending_acks, with the same actions,  *)
-(* settings and canonical states.  A step is one request, or one log entry *)
-(* that is appended or replayed.                                           *)
-(*                                                                         *)
-(* A record is [op, cumulative, txn, acks], acks a list; a request is      *)
-(* [number, record, low_watermark].  After each step requests are numbered *)
-(* in order, so the next number is the count of open requests plus one.    *)
-(*                                                                         *)
-(* After... gives what an action does: [s, outcome, replies], with outcome  *)
-(* done, refused or failed, and replies a set of [number, result].         *)
-(***************************************************************************)
+(******************************************************************************)
+(* Pending-ack handle of one subscription: acknowledgements made inside       *)
+(* transactions (PIP-160, PIP-153).                                           *)
+(*                                                                            *)
+(* Twin of model/pending_acks: the same actions and settings, equal states    *)
+(* and steps.  Models PendingAckHandleImpl (the handle), its log              *)
+(* (MLPendingAckStore) and LogIndexLagBackoff.  PendingAcksState.tla defines  *)
+(* acks, the subscription's cursor, conflicts and the log index.              *)
+(*                                                                            *)
+(* Step grain: one request, or one log entry that is appended or replayed.    *)
+(*                                                                            *)
+(* A record of the log is [op, cumulative, txn, acks], acks a sequence; op is *)
+(* "ack", "commit" or "abort".  A request is [number, record,                 *)
+(* low_watermark].  After each step the requests with a caller are numbered   *)
+(* from 1 in order; an abort that the handle starts itself, for a low         *)
+(* watermark, has number 0.                                                   *)
+(*                                                                            *)
+(* An operator After... has the value [s, outcome, replies]: the next state,  *)
+(* "done", "rejected" or "failed", and a set of [number, result] for the      *)
+(* requests that complete.                                                    *)
+(*                                                                            *)
+(* Not modelled: return values otherwise, and so the messages that an abort   *)
+(* redelivers (individual acks only); otherwise as in the model.              *)
+(******************************************************************************)
 EXTENDS PendingAcksState
 
 CONSTANTS
@@ -21,29 +32,31 @@ CONSTANTS
   write_fails_durable, read_fails_stops, crash_survive
 
 VARIABLES
-  cursor,            \* of the subscription, in memory
-  durable_cursor,    \* and in storage
-  log,               \* entries, each a list of records, from the first that is kept
-  read_position,     \* next entry that the log's cursor reads
-  log_index,         \* memory
-  status,            \* none, initializing, ready, error, or closed
-  replayed,          \* entries that the replay has processed
-  failed_reads,      \* consecutive failed reads of the replay
-  accept_queue,      \* requests that wait until the handle is ready
-  buffer,            \* requests
-  in_flight,         \* lists of requests
-  individual_acks,   \* memory: in order of each transaction's first ack
-  cumulative_ack,    \* memory: [txn, ack], or None
-  low_watermark      \* memory: the highest that a commit or abort carried
+  cursor,            \* the subscription's cursor in memory
+  durable_cursor,    \* the subscription's cursor as persisted
+  log,               \* entries behind the log's mark-delete position, each a sequence of records
+  read_position,     \* the next entry that the log's cursor reads
+  log_index,         \* memory of the handle: the log index
+  status,            \* of the handle: "none", "initializing", "ready", "error" or "closed"
+  replayed,          \* number of entries that the replay has processed (currentLoadPosition)
+  failed_reads,      \* number of consecutive failed reads of the replay
+  accept_queue,      \* requests that wait until the handle is ready (acceptQueue)
+  buffer,            \* requests whose records are in the buffered writer
+  in_flight,         \* log entries that are being appended, each a sequence of requests
+  individual_acks,   \* memory: individualAckOfTransaction, in order of each transaction's first ack
+  cumulative_ack,    \* memory: cumulativeAckOfTransaction, [txn, ack] or None
+  low_watermark      \* memory: the highest that a commit or abort carried (lowWaterMarks)
 
 vars == <<cursor, durable_cursor, log, read_position, log_index, status, replayed, failed_reads, accept_queue, buffer,
           in_flight, individual_acks, cumulative_ack, low_watermark>>
 
 HasCaller(request) == request.number # 0
 CallersOf(requests) == Len(SelectSeq(requests, HasCaller))
-\* The requests with a caller, in the order in which they are logged.
+
+\* The requests that are not complete, with a caller, in the order in which they are logged.
 OpenRequests(s) == SelectSeq(Unlogged(s) \o s.accept_queue, HasCaller)
 
+\* All variables, and the number of the next request, as one record.
 Contents ==
   [cursor |-> cursor, durable_cursor |-> durable_cursor, log |-> log, read_position |-> read_position,
    log_index |-> log_index, status |-> status, replayed |-> replayed, failed_reads |-> failed_reads,
@@ -56,8 +69,10 @@ RequestOf(number, r, watermark) == [number |-> number, record |-> r, low_waterma
 
 Effects(s, replies) == [s |-> s, outcome |-> "done", replies |-> replies]
 Done(s) == Effects(s, {})
-Refused(s) == [Done(s) EXCEPT !.outcome = "refused"]
+Rejected(s) == [Done(s) EXCEPT !.outcome = "rejected"]
 Failed(s) == [Done(s) EXCEPT !.outcome = "failed"]
+
+\* The completion of a request; none without a caller, or if the result is "" (the future never completes).
 ReplyTo(request, result) ==
   IF HasCaller(request) /\ result # "" THEN {[number |-> request.number, result |-> result]} ELSE {}
 FailureOf(requests) == UNION {ReplyTo(request, "failed") : request \in Members(requests)}
@@ -65,11 +80,12 @@ FailureOf(requests) == UNION {ReplyTo(request, "failed") : request \in Members(r
 -----------------------------------------------------------------------------
 (* Requests. *)
 
-\* A record is buffered, or in flight as a log entry of its own.
+\* Appends the record of a request: to the buffer, or as a log entry of its own.
 WithAppend(s, request) ==
   IF batched_writes THEN [s EXCEPT !.buffer = Append(@, request)] ELSE [s EXCEPT !.in_flight = Append(@, <<request>>)]
 
-\* A ready handle takes a request: [s, result].
+\* A ready handle accepts a request or not.  The value is [s, result].  As shipped (~ends_cover_both_types), the ack
+\* type of a commit or abort is fixed here, by the pending cumulative ack, even if that is of another transaction.
 Submitted(s, request) ==
   LET r == request.record
       Queued(after) == [s |-> after, result |-> "queued"]
@@ -85,7 +101,8 @@ Submitted(s, request) ==
 \* A replay starts.
 Initializing(s) == [s EXCEPT !.status = "initializing", !.read_position = IF replay_rewinds THEN 0 ELSE @]
 
-\* A request arrives: a ready handle takes it, and a handle that is not open queues it and starts its replay.
+\* A request arrives.  A ready handle accepts it or not, an initializing one queues it, and one that was never opened
+\* also starts its replay.
 Requested(s, r, watermark) ==
   LET request == RequestOf(s.next_request, r, watermark)
       Counted(after) == [after EXCEPT !.next_request = @ + 1]
@@ -93,7 +110,7 @@ Requested(s, r, watermark) ==
       AtOnce(found) ==
         IF found.result = "conflict" THEN Failed(s)
         ELSE Effects(Counted(found.s), {a \in ReplyTo(request, found.result) : a.result # "queued"})
-  IN IF s.status \in {"error", "closed"} THEN Refused(s)
+  IN IF s.status \in {"error", "closed"} THEN Rejected(s)
      ELSE IF s.status = "ready" THEN With(Submitted(s, request), AtOnce)
      ELSE Done(Queued(IF s.status = "none" THEN Initializing(s) ELSE s))
 
@@ -101,25 +118,26 @@ AfterAckIndividual(s, txn, list) ==
   LET is_invalid == list = <<>> \/ \E k \in DOMAIN list : IsInvalid(list[k].entry, list[k].ack_set)
       is_twice == \E j, k \in DOMAIN list : j # k /\ list[j].entry = list[k].entry
       acks == [k \in DOMAIN list |-> AckOf(list[k].entry, list[k].ack_set)]
-  IN IF is_invalid \/ is_twice THEN Refused(s) ELSE Requested(s, RecordOf("ack", FALSE, txn, acks), 0)
+  IN IF is_invalid \/ is_twice THEN Rejected(s) ELSE Requested(s, RecordOf("ack", FALSE, txn, acks), 0)
 
 AfterAckCumulative(s, txn, n, ack_set) ==
   LET ack == AckOf(n, ack_set)
       is_no_end == ack.ack_set # None /\ ack.ack_set # Least(ack.ack_set)..SizeOf(n) - 1
-  IN IF IsInvalid(n, ack_set) \/ is_no_end THEN Refused(s) ELSE Requested(s, RecordOf("ack", TRUE, txn, <<ack>>), 0)
+  IN IF IsInvalid(n, ack_set) \/ is_no_end THEN Rejected(s) ELSE Requested(s, RecordOf("ack", TRUE, txn, <<ack>>), 0)
 
 AfterEnd(s, op, txn, watermark) == Requested(s, RecordOf(op, FALSE, txn, <<>>), watermark)
 
 -----------------------------------------------------------------------------
 (* The subscription. *)
 
+\* An individual ack outside transactions; and the cursor is persisted.
 AfterAcknowledge(s, n, ack_set) ==
-  IF IsInvalid(n, ack_set) THEN Refused(s)
+  IF IsInvalid(n, ack_set) THEN Rejected(s)
   ELSE Done([s EXCEPT !.cursor = WithIndividualAcks(@, {AckOf(n, ack_set)})])
 AfterPersist(s) == Done([s EXCEPT !.durable_cursor = s.cursor])
 
 -----------------------------------------------------------------------------
-(* What a commit or abort applies to: [acks, cumulative]. *)
+(* The acks that a commit or abort ends: [acks, cumulative]. *)
 
 EndedBy(s, end, is_replay) ==
   LET any_owner == is_replay /\ end.cumulative /\ ~replay_checks_cumulative_owner
@@ -140,14 +158,16 @@ WithCommittedAcks(s, ended) ==
 -----------------------------------------------------------------------------
 (* The log. *)
 
+\* The buffered records become a log entry in flight.
 AfterFlush(s) ==
-  IF s.buffer = <<>> THEN Refused(s) ELSE Done([s EXCEPT !.buffer = <<>>, !.in_flight = Append(@, s.buffer)])
+  IF s.buffer = <<>> THEN Rejected(s) ELSE Done([s EXCEPT !.buffer = <<>>, !.in_flight = Append(@, s.buffer)])
 
 WithPendingAck(s, r) ==
   IF r.cumulative THEN [s EXCEPT !.cumulative_ack = [txn |-> r.txn, ack |-> r.acks[1]]]
   ELSE [s EXCEPT !.individual_acks = WithPending(@, r.txn, Members(r.acks))]
 
-\* The transactions at or below the low watermark that have pending acks and no abort that is not logged, in order.
+\* The transactions that the low watermark aborts: those at or below it with pending acks, unless their abort is
+\* buffered or in flight.  low_watermark_aborts "from_first": only the one that was first to ack.
 StaleTxns(s) ==
   LET txns == [k \in DOMAIN s.individual_acks |-> s.individual_acks[k].txn]
       aborts == {r \in Members(Unlogged(s)) : r.record.op = "abort"}
@@ -166,13 +186,14 @@ WithAborts(s, txns) ==
       Rest(found) == WithAborts(found.s, Tail(txns))
   IN IF txns = <<>> THEN s ELSE With(Submitted(s, request), Rest)
 
-\* A commit or abort applies its low watermark; in shipped brokers, only after an end of individual acks.
+\* A commit or abort applies its low watermark; as shipped (low_watermark_aborts "from_first"), only if it has ended
+\* individual acks.
 WithLowWatermark(s, watermark, had_individual_acks) ==
   LET Raised(after) == WithAborts(after, StaleTxns(after))
   IN IF low_watermark_aborts = "from_first" /\ ~had_individual_acks THEN s
      ELSE With([s EXCEPT !.low_watermark = IF watermark > @ THEN watermark ELSE @], Raised)
 
-\* A durable ack is pending; shipped brokers check for conflicts here.
+\* A durable ack becomes pending.  As shipped (conflict_check "after_append"), conflicts are detected here.
 WithAppliedAck(s, r) ==
   LET Result(after, result) == [s |-> after, result |-> result]
       is_late == conflict_check = "after_append"
@@ -180,7 +201,7 @@ WithAppliedAck(s, r) ==
      ELSE IF is_late /\ ~r.cumulative /\ NeverCompletes(s, r) THEN Result(s, "")
      ELSE Result(WithPendingAck(s, r), "done")
 
-\* A durable record is applied: [s, result]; the result is empty if the request never completes.
+\* Applies a durable record.  The value is [s, result]; the result is "" if the future never completes.
 Applied(s, request, cursor_rejects) ==
   LET r == request.record
       Ended(ended) ==
@@ -196,13 +217,13 @@ Applied(s, request, cursor_rejects) ==
            ELSE With(Acked(WithoutEndedAcks(s, r.txn, ended)), Result)
   IN IF r.op = "ack" THEN WithAppliedAck(s, r) ELSE With(EndedBy(s, r, FALSE), Ended)
 
-\* The status is error or closed, without memory; queued and buffered requests fail.
+\* The handle with this status ("error" or "closed"), without memory and requests; queued and buffered requests fail.
 StoppedAs(s, found) == [WithoutMemory(s) EXCEPT !.status = found, !.accept_queue = <<>>, !.buffer = <<>>]
 FailureOfWaiting(s) == FailureOf(s.accept_queue \o s.buffer)
 
 RecordsOf(requests) == [k \in DOMAIN requests |-> requests[k].record]
 
-\* The first entry is not in flight, and in the log if it is durable.
+\* The first entry in flight ends, and is in the log if it is durable.
 Appended(s, is_durable) ==
   [s EXCEPT !.in_flight = Tail(@), !.log = IF is_durable THEN Append(@, RecordsOf(s.in_flight[1])) ELSE @]
 
@@ -216,7 +237,7 @@ AppliedAll(found, requests, cursor_rejects) ==
      ELSE IF found.s.status # "ready" THEN [found EXCEPT !.replies = @ \cup FailureOf(requests)]
      ELSE With(Applied(found.s, request, cursor_rejects), Rest)
 
-\* The append of the first entry in flight succeeds; the cursor may reject what its records commit.
+\* The append of the first entry in flight succeeds; the cursor may reject the acks that its records commit.
 AfterCompleted(s, cursor_rejects) ==
   LET Ended(found) ==
         LET Kept(after) == Effects(after, found.replies)
@@ -225,9 +246,9 @@ AfterCompleted(s, cursor_rejects) ==
            ELSE IF s.status # "ready" THEN Effects(found.s, found.replies)
            ELSE Effects(StoppedAs(found.s, "error"), found.replies \cup FailureOfWaiting(found.s))
       empty == [s |-> Appended(s, TRUE), replies |-> {}]
-  IN IF s.in_flight = <<>> THEN Refused(s) ELSE With(AppliedAll(empty, s.in_flight[1], cursor_rejects), Ended)
+  IN IF s.in_flight = <<>> THEN Rejected(s) ELSE With(AppliedAll(empty, s.in_flight[1], cursor_rejects), Ended)
 
-\* Shipped brokers after a failed append: acks are pending, and no conflict is checked.
+\* failed_append "apply", as shipped: after a failed append the acks become pending, without a check for conflicts.
 RECURSIVE WithFailedAcks(_, _, _)
 WithFailedAcks(s, requests, replies) ==
   LET r == requests[1].record
@@ -239,25 +260,27 @@ WithFailedAcks(s, requests, replies) ==
         WithFailedAcks(after, Tail(requests), replies \cup ReplyTo(requests[1], IF is_lost THEN "" ELSE "failed"))
   IN IF requests = <<>> THEN Effects(s, replies) ELSE With(IF is_applied THEN WithPendingAck(s, r) ELSE s, Rest)
 
+\* The append of the first entry in flight fails; the entry is nevertheless durable if is_durable.
 AfterFailure(s, is_durable) ==
   LET requests == s.in_flight[1]
       Ended(after) ==
         IF s.status # "ready" THEN Effects(after, FailureOf(requests))
         ELSE IF failed_append = "apply" THEN WithFailedAcks(after, requests, {})
         ELSE Effects(StoppedAs(after, "error"), FailureOf(requests) \cup FailureOfWaiting(after))
-  IN IF s.in_flight = <<>> THEN Refused(s) ELSE With(Appended(s, is_durable), Ended)
+  IN IF s.in_flight = <<>> THEN Rejected(s) ELSE With(Appended(s, is_durable), Ended)
 
 -----------------------------------------------------------------------------
 (* Replay. *)
 
-\* An individual ack: pending unless it was rejected, or acknowledged durably.
+\* A replayed individual ack becomes pending, unless it was rejected, or its messages are acked in the durable cursor.
 WithReplayedAcks(s, r) ==
   LET left == {p \in Members(r.acks) : ~(MessagesOf(p) \subseteq AckedOf(s.durable_cursor, p.entry))}
       acks == IF replay_drops = "record" THEN IF Conflicts(s, r) THEN {} ELSE Members(r.acks) ELSE left
   IN IF NeverCompletes(s, r) \/ PendingConflicts(s, r) THEN s
      ELSE [s EXCEPT !.individual_acks = WithPending(@, r.txn, acks)]
 
-\* A cumulative ack: pending unless the durable mark-delete position has passed its entry, or it was rejected.
+\* A replayed cumulative ack becomes pending, unless the durable mark-delete position has reached its entry, or it was
+\* rejected.
 WithReplayedCumulative(s, r) ==
   LET ack == r.acks[1]
       is_dropped == \/ ack.entry < s.durable_cursor.first_unacked
@@ -280,16 +303,17 @@ ReplayedAll(s, records) ==
 
 IsReading(s) == s.status = "initializing" /\ s.replayed # Len(s.log)
 
+\* The replay reads the next entry.  It fails if the log's cursor is at the end of the log although entries are missing.
 AfterReadEntry(s) ==
   LET at == s.read_position
       Next(after) == [after EXCEPT !.read_position = at + 1, !.replayed = at + 1, !.failed_reads = 0]
       Ended(after) ==
         With(Trimmed(Next(after), s.log[at + 1], at), Done)
-  IN IF ~IsReading(s) THEN Refused(s)
+  IN IF ~IsReading(s) THEN Rejected(s)
      ELSE IF at >= Len(s.log) THEN Failed(s)
      ELSE With(ReplayedAll(s, s.log[at + 1]), Ended)
 
-\* The queued requests are taken in order.
+\* The handle accepts the queued requests, or not, in order.
 RECURSIVE SubmittedAll(_, _, _)
 SubmittedAll(s, requests, replies) ==
   LET Rest(found) ==
@@ -297,20 +321,20 @@ SubmittedAll(s, requests, replies) ==
                      replies \cup {a \in ReplyTo(requests[1], found.result) : a.result # "queued"})
   IN IF requests = <<>> THEN Effects(s, replies) ELSE With(Submitted(s, requests[1]), Rest)
 
-\* The handle is ready.
+\* The replay ends, and the handle is ready.
 AfterReady(s) ==
   LET ready == [s EXCEPT !.status = "ready", !.replayed = 0, !.failed_reads = 0, !.accept_queue = <<>>,
                          !.read_position = IF replay_rewinds THEN 0 ELSE @]
-      Taken(after) == SubmittedAll(after, s.accept_queue, {})
-  IN With(IF log_deletion = "ended_transactions" THEN WithoutEnded(ready) ELSE ready, Taken)
+      WithQueue(after) == SubmittedAll(after, s.accept_queue, {})
+  IN With(IF log_deletion = "ended_transactions" THEN WithoutEnded(ready) ELSE ready, WithQueue)
 
-AfterEndReplay(s) == IF s.status = "initializing" /\ ~IsReading(s) THEN AfterReady(s) ELSE Refused(s)
+AfterEndReplay(s) == IF s.status = "initializing" /\ ~IsReading(s) THEN AfterReady(s) ELSE Rejected(s)
 
 AfterStopped(s, found) == Effects(StoppedAs(s, found), FailureOfWaiting(s))
 
-\* A read fails, for good or so that it is retried.
+\* A read of the replay fails: `stops`, so that reading ends, or so that it is retried.
 AfterReadFailure(s, stops) ==
-  IF ~IsReading(s) THEN Refused(s)
+  IF ~IsReading(s) THEN Rejected(s)
   ELSE IF stops /\ ~stopped_replay_fails THEN AfterReady(s)
   ELSE IF ~stops /\ ~failed_reads_are_bounded THEN Done(s)
   ELSE IF ~stops /\ s.failed_reads + 1 < max_failed_reads THEN Done([s EXCEPT !.failed_reads = @ + 1])
@@ -320,13 +344,14 @@ AfterReadFailure(s, stops) ==
 (* Open, close, crash. *)
 
 AfterOpening(s) ==
-  IF s.status \in {"initializing", "ready"} \/ s.in_flight # <<>> THEN Refused(s) ELSE Done(Initializing(s))
+  IF s.status \in {"initializing", "ready"} \/ s.in_flight # <<>> THEN Rejected(s) ELSE Done(Initializing(s))
 
-AfterClosing(s) == IF s.status \in {"initializing", "ready"} THEN AfterStopped(s, "closed") ELSE Refused(s)
+AfterClosing(s) == IF s.status \in {"initializing", "ready"} THEN AfterStopped(s, "closed") ELSE Rejected(s)
 
+\* A crash.  Of the entries in flight the first `survive` are durable.
 AfterCrash(s, survive) ==
   LET durable == [k \in 1..survive |-> RecordsOf(s.in_flight[k])]
-  IN IF survive > Len(s.in_flight) THEN Refused(s)
+  IN IF survive > Len(s.in_flight) THEN Rejected(s)
      ELSE Done([WithoutMemory(s) EXCEPT !.cursor = s.durable_cursor, !.log = @ \o durable, !.read_position = 0,
                                         !.status = "none", !.accept_queue = <<>>, !.buffer = <<>>, !.in_flight = <<>>])
 
@@ -334,12 +359,12 @@ AfterCrash(s, survive) ==
 (* Steps. *)
 
 \* The requests, numbered after `last`.
-Numbered(requests, last) ==
+Renumbered(requests, last) ==
   [k \in DOMAIN requests |->
      IF HasCaller(requests[k]) THEN [requests[k] EXCEPT !.number = last + CallersOf(SubSeq(requests, 1, k))]
      ELSE requests[k]]
 
-\* The state after an action; one that is refused or fails changes nothing.
+\* Makes the canonical form of the result the next state.  An action that is rejected or fails changes nothing.
 Become(given) ==
   \E result \in {given} :
     LET s == result.s
@@ -354,9 +379,9 @@ Become(given) ==
        /\ replayed' = s.replayed
        /\ failed_reads' = s.failed_reads
        /\ in_flight' = [k \in DOMAIN s.in_flight |->
-                          Numbered(s.in_flight[k], CallersOf(Joined(SubSeq(s.in_flight, 1, k - 1))))]
-       /\ buffer' = Numbered(s.buffer, last)
-       /\ accept_queue' = Numbered(s.accept_queue, last + CallersOf(s.buffer))
+                          Renumbered(s.in_flight[k], CallersOf(Joined(SubSeq(s.in_flight, 1, k - 1))))]
+       /\ buffer' = Renumbered(s.buffer, last)
+       /\ accept_queue' = Renumbered(s.accept_queue, last + CallersOf(s.buffer))
        /\ individual_acks' = s.individual_acks
        /\ cumulative_ack' = s.cumulative_ack
        /\ low_watermark' = s.low_watermark
@@ -400,8 +425,9 @@ Close == Become(AfterClosing(Contents))
 Crash == \E survive \in crash_survive : Become(AfterCrash(Contents, survive))
 
 -----------------------------------------------------------------------------
-(* Bounds. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
+\* Records in the log; requests that are not complete; both.
 LogRecordsAtMost(n) == Len(Joined(log)) <= n
 OpenRequestsAtMost(n) == Len(Joined(in_flight)) + Len(buffer) + Len(accept_queue) <= n
 RecordsAtMost(n) == Len(Joined(log)) + Len(Joined(in_flight)) + Len(buffer) + Len(accept_queue) <= n

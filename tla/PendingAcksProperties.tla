@@ -1,12 +1,13 @@
 ------------------------- MODULE PendingAcksProperties -------------------------
-(***************************************************************************)
-(* Guarantees of a pending-ack handle: those of                            *)
-(* invariants/pending_acks/guarantees.py that a broker engineer would name *)
-(* first, and all liveness properties.  A message is <<entry, index>>.     *)
-(*                                                                         *)
-(* A guarantee about a step is an invariant here: from every reachable     *)
-(* state, the action with any of its arguments keeps it.                   *)
-(***************************************************************************)
+(*****************************************************************************)
+(* Invariants and liveness of a pending-ack handle: those of                 *)
+(* invariants/pending_acks that a broker engineer would name first, under    *)
+(* the same names.                                                           *)
+(*                                                                           *)
+(* A property of a step is stated as an invariant: in every reached state it *)
+(* holds for the result of the action with each of its arguments.  A message *)
+(* is <<entry, batch index>>.                                                *)
+(*****************************************************************************)
 EXTENDS PendingAcks
 
 -----------------------------------------------------------------------------
@@ -14,7 +15,7 @@ EXTENDS PendingAcks
 
 InEntry(n, indexes) == {<<n, i>> : i \in indexes}
 
-\* The messages of an ack; and those that a commit of it acknowledges.
+\* The messages that an ack acks; those that its commit acknowledges in the cursor, which may store no ack sets.
 AckedBy(ack) == InEntry(ack.entry, MessagesOf(ack))
 CountedBy(ack) ==
   IF ack.ack_set = None \/ ack.ack_set = {} THEN InEntry(ack.entry, AllOf(ack.entry))
@@ -22,21 +23,21 @@ CountedBy(ack) ==
 
 Unacknowledged(a, messages) == {each \in messages : each[2] \notin AckedOf(a, each[1])}
 
-\* Pending acks of a transaction, [individual, cumulative], and their messages from an entry on.
+\* The pending acks of a transaction are [individual, cumulative].  Their messages from entry `first` on.
 NothingPending == [individual |-> {}, cumulative |-> None]
 MessagesFrom(pending, first, Of(_)) ==
   UNION {Of(ack) : ack \in pending.individual}
     \cup (IF pending.cumulative = None THEN {}
           ELSE UNION {InEntry(n, AllOf(n)) : n \in first..pending.cumulative.entry - 1} \cup Of(pending.cumulative))
 
-\* The pending acks in memory, a function of transactions; those of any transaction.
+\* The pending acks in memory, as a function of the transactions that have some; those of any transaction.
 InMemory(s) ==
   LET owner == IF s.cumulative_ack = None THEN {} ELSE {s.cumulative_ack.txn}
   IN [txn \in {t.txn : t \in Members(s.individual_acks)} \cup owner |->
         [individual |-> AcksOf(s, txn), cumulative |-> IF txn \in owner THEN s.cumulative_ack.ack ELSE None]]
 OfTxn(memory, txn) == IF txn \in DOMAIN memory THEN memory[txn] ELSE NothingPending
 
-\* What a log says, record by record: [pending, committed].
+\* The pending acks as the log describes them, a function as above, and the acks of every commit: [pending, committed].
 WithRecord(logged, r) ==
   LET old == OfTxn(logged.pending, r.txn)
       new == IF r.cumulative THEN [old EXCEPT !.cumulative = r.acks[1]]
@@ -53,7 +54,7 @@ WithRecords(logged, records) ==
 Logged == WithRecords([pending |-> <<>>, committed |-> {}], Joined(log))
 
 -----------------------------------------------------------------------------
-(* Steps: Holds(what the action does), for all arguments. *)
+(* Steps: whether Holds(result) for the action with each of its arguments. *)
 
 InReads(Holds(_)) == IsReading(Contents) /\ read_position < Len(log) => Holds(AfterReadEntry(Contents))
 InReadFailures(Holds(_)) ==
@@ -64,6 +65,7 @@ InFailures(Holds(_)) ==
 -----------------------------------------------------------------------------
 (* Memory and the log. *)
 
+\* A ready handle has the pending acks of its log, except for messages that the cursor has acknowledged.
 PendingAcksEqualReplayOfLog ==
   status = "ready" =>
     LET logged == Logged.pending
@@ -71,10 +73,12 @@ PendingAcksEqualReplayOfLog ==
         Left(of, txn) == Unacknowledged(cursor, MessagesFrom(OfTxn(of, txn), cursor.first_unacked, CountedBy))
     IN \A txn \in DOMAIN logged \cup DOMAIN memory : Left(logged, txn) = Left(memory, txn)
 
+\* While the handle is ready, the cursor has acknowledged the messages of every commit in the log.
 CommittedAckStaysAcknowledged ==
   status = "ready" =>
     \A each \in Logged.committed : Unacknowledged(cursor, MessagesFrom(each, cursor.first_unacked, CountedBy)) = {}
 
+\* No message is pending in two transactions, whatever the ack types.
 MessageIsPendingInAtMostOneTransaction ==
   LET memory == InMemory(Contents)
       Of(txn) == MessagesFrom(memory[txn], 0, AckedBy)
@@ -83,10 +87,12 @@ MessageIsPendingInAtMostOneTransaction ==
 -----------------------------------------------------------------------------
 (* Requests. *)
 
+\* The future of a commit of pending acks does not complete with the request: its record must become durable first.
 CommitCompletesAfterRecordIsDurable ==
   \A txn \in DOMAIN InMemory(Contents) \cap commit_txn, watermark \in commit_low_watermark :
     AfterEnd(Contents, "commit", txn, watermark).replies = {}
 
+\* After a failed append the handle is not open: the record may be durable, and only a replay finds that out.
 FailedAppendClosesStore ==
   LET Holds(after) == after.s.status \notin {"ready", "initializing"} IN InFailures(Holds)
 
@@ -95,6 +101,7 @@ FailedAppendClosesStore ==
 
 Keys == log_index.keys
 
+\* No log entry up to a key acks an entry after the key's ack position.
 LogIndexKeyCoversAllEarlierEntries ==
   \A k \in DOMAIN Keys :
     \A n \in EntriesOf(Joined(SubSeq(log, 1, Keys[k].log_position + 1))) : n <= Keys[k].ack_position
@@ -102,11 +109,13 @@ LogIndexKeyCoversAllEarlierEntries ==
 -----------------------------------------------------------------------------
 (* Replay. *)
 
+\* A replay whose reads fail does not make the handle ready.
 StoppedReplayFails == LET Holds(after) == after.s.status # "ready" IN InReadFailures(Holds)
 
 \* As long as a replay is not complete, there is an entry to read.
 ReplayStepReadsAnEntry == IsReading(Contents) => AfterReadEntry(Contents).outcome # "failed"
 
+\* A cumulative ack that a replay makes pending is one of the log, with its ack set.
 ReplayedCumulativeAckKeepsItsAckSet ==
   LET Holds(after) ==
         LET new == after.s.cumulative_ack
@@ -115,9 +124,15 @@ ReplayedCumulativeAckKeepsItsAckSet ==
   IN InReads(Holds)
 
 -----------------------------------------------------------------------------
-(* Liveness, under the fairness of the actions that invariants/ names. *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
+\* Fair: ReadEntry, EndReplay.  Every read processes an entry of the finite log, so the replay ends.
 ReplayEnds == status # "initializing"
+
+\* Fair: ReadFails.  After max_failed_reads failed reads in a row the replay fails.
 ReplayWithFailingReadsEnds == status # "initializing" \/ replayed = Len(log)
+
+\* Fair: Flush, Written, ReadEntry, EndReplay.  A replay makes the handle ready, which accepts the queued requests;
+\* their records are flushed, and the appends succeed.
 RequestsCompleteEventually == OpenRequests(Contents) = <<>>
 =============================================================================

@@ -1,24 +1,29 @@
 --------------------------- MODULE PendingAcksState ---------------------------
-(***************************************************************************)
-(* Configuration, cursor, pending acks, conflicts and log index of a       *)
-(* pending-ack handle: the twin of state.py, conflicts.py and log_index.py *)
-(* in model/pending_acks.                                                  *)
-(*                                                                         *)
-(* Entries of the topic and messages of an entry are numbered from 0;      *)
-(* masks are sets of numbers.  An ack is [entry, ack_set]; ack_set is the  *)
-(* set of the messages that it leaves, None for the whole entry.  Pending  *)
-(* individual acks of a transaction are [txn, acks], acks a set.  A cursor *)
-(* is [first_unacked, deleted, partial], partial a set of                  *)
-(* [entry, remaining].                                                     *)
-(*                                                                         *)
-(* The lag that adds the next key is not a field: it follows from the      *)
-(* number of keys.                                                         *)
-(***************************************************************************)
+(******************************************************************************)
+(* Settings, cursor, pending acks, conflicts and log index of a pending-ack   *)
+(* handle.  Twin of state.py, conflicts.py and log_index.py in                *)
+(* model/pending_acks; PendingAcks.tla says what the component models.        *)
+(*                                                                            *)
+(*   entries  of the topic are numbered from 0; so are the messages (batch    *)
+(*            indexes) of an entry                                            *)
+(*   masks    sets of numbers                                                 *)
+(*   ack      [entry, ack_set]: ack_set has the messages that the ack leaves  *)
+(*            unacknowledged; None for the whole entry                        *)
+(*   pending individual acks of a transaction  [txn, acks], acks a set        *)
+(*   cursor   [first_unacked, deleted, partial]: the first entry behind the   *)
+(*            mark-delete position, the individually deleted entries, and a   *)
+(*            set of [entry, remaining]: the messages of an entry with an ack *)
+(*            set that are not acknowledged                                   *)
+(*   log index  [current_lag, max_ack, keys]: records since the last key, the *)
+(*            last acked entry so far, and the keys in order, each            *)
+(*            [ack_position, log_position]; the lag that adds the next key    *)
+(*            follows from the number of keys (LogIndexLagBackoff)            *)
+(******************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings.
+  \* Settings.  Config in model/pending_acks/state.py explains settings and rules.
   batch_sizes, batch_index_acks, batched_writes, min_lag, max_lag, lag_exponent, max_failed_reads,
   \* Rules on which versions and proposals differ.
   cross_type_conflicts, conflict_check, failed_append, rejected_commit, ends_cover_both_types,
@@ -26,7 +31,8 @@ CONSTANTS
   replay_rewinds, stopped_replay_fails, failed_reads_are_bounded, replay_drops, replay_keeps_cumulative_ack_set,
   replay_checks_cumulative_owner, log_deletion
 
-\* Of(value), with the value evaluated once.
+\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
+\* only once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Least(numbers) == CHOOSE n \in numbers : \A m \in numbers : n <= m
@@ -47,16 +53,18 @@ AllOf(n) == 0..SizeOf(n) - 1
 \* The bits of a mask.
 BitsOf(mask) == {i \in 0..30 : (mask \div 2^i) % 2 = 1}
 
-\* An ack as it is requested, its ack set a number; an empty ack set means none.
+\* An ack of a request, whose ack set is a number.  An empty ack set is the same as none: the whole entry is acked.
 AckOf(n, ack_set) == [entry |-> n, ack_set |-> IF ack_set = None \/ ack_set = 0 THEN None ELSE BitsOf(ack_set)]
 IsInvalid(n, ack_set) == ack_set # None /\ ack_set >= 2^SizeOf(n) - 1
 
-\* The messages that an ack is for.
+\* The messages that an ack acks.
 MessagesOf(ack) == IF ack.ack_set = None THEN AllOf(ack.entry) ELSE AllOf(ack.entry) \ ack.ack_set
 
-\* Where a cumulative ack ends: its entry and the first message that it leaves, -1 if none.
+\* The first message that a cumulative ack leaves unacknowledged: <<entry, batch index>>, with -1 for a whole entry.
 EndOf(ack) ==
   IF ack.ack_set = None \/ ack.ack_set = {} THEN <<ack.entry + 1, -1>> ELSE <<ack.entry, Least(ack.ack_set)>>
+
+\* Whether a cumulative ack is for more messages than another.
 IsAfter(ack, other) ==
   LET one == EndOf(ack)
       two == EndOf(other)
@@ -86,10 +94,11 @@ UpTo(a, n) ==
   LET first_unacked == NotIn(a.deleted, n)
   IN Acks(first_unacked, {k \in a.deleted : k >= first_unacked}, {p \in a.partial : p.entry >= first_unacked})
 
-\* The cursor deletes the entry.
+\* Whether the cursor deletes the entry of an ack (ManagedCursorImpl.asyncDelete).
 IsWhole(ack_set) == ack_set = None \/ (ack_set = {} /\ (batch_index_acks \/ empty_ack_set_acks_entry))
 
-Narrowed(a, n, given) ==
+\* Intersects an ack set with the stored one of entry n.
+WithAckSet(a, n, given) ==
   LET remaining == IF PartialOf(a, n) = {} THEN given ELSE given \cap TheOne(PartialOf(a, n)).remaining
       new == IF remaining = AllOf(n) THEN {} ELSE {[entry |-> n, remaining |-> remaining]}
   IN IF remaining = {} THEN Acks(a.first_unacked, a.deleted \cup {n}, Without(a.partial, n))
@@ -98,9 +107,9 @@ Narrowed(a, n, given) ==
 WithAck(a, ack) ==
   IF IsDeleted(a, ack.entry) THEN a
   ELSE IF IsWhole(ack.ack_set) THEN Acks(a.first_unacked, a.deleted \cup {ack.entry}, Without(a.partial, ack.entry))
-  ELSE IF batch_index_acks THEN Narrowed(a, ack.entry, ack.ack_set) ELSE a
+  ELSE IF batch_index_acks THEN WithAckSet(a, ack.entry, ack.ack_set) ELSE a
 
-\* Individual acks of different entries, in any order; then the mark-delete position advances.
+\* The cursor with individual acks of different entries, applied in any order; then the mark-delete position advances.
 RECURSIVE WithEach(_, _)
 WithEach(a, acks) ==
   LET ack == TheOne(acks)
@@ -118,7 +127,7 @@ WithCumulativeAck(a, ack) ==
 
 AcksOf(s, txn) == UNION {t.acks : t \in {t \in Members(s.individual_acks) : t.txn = txn}}
 
-\* The acks with more of them; ack sets of the same entry are intersected.
+\* The union of two sets of acks; ack sets of the same entry are intersected.
 Merged(old, new) ==
   LET Both(p, q) == IF p.ack_set = None \/ q.ack_set = None THEN None ELSE p.ack_set \cap q.ack_set
       Lacks(acks, p) == \A q \in acks : q.entry # p.entry
@@ -137,12 +146,13 @@ WithoutTxn(pending, txn) == LET IsOther(t) == t.txn # txn IN SelectSeq(pending, 
 \* The requests whose records are in flight or buffered, in order.
 Unlogged(s) == Joined(s.in_flight) \o s.buffer
 
-\* The records of acks that are in flight or buffered, if conflicts are detected before the append.
+\* The requests among them that are acks of this type; none if conflicts are detected after the append.
 UnloggedAcks(s, is_cumulative) ==
   LET IsAck(r) == r.record.op = "ack" /\ r.record.cumulative = is_cumulative
   IN IF conflict_check = "after_append" THEN <<>> ELSE SelectSeq(Unlogged(s), IsAck)
 
-\* Pending individual acks as [txn, ack]; of one entry; the cumulative ack that a new one must advance.
+\* With which acks a new one can conflict: all pending individual acks as [txn, ack], those of one entry, and the
+\* pending cumulative ack or None.  Acks in flight or buffered count as pending.
 PendingAcksOfAll(s) ==
   UNION {{[txn |-> t.txn, ack |-> p] : p \in t.acks} : t \in Members(s.individual_acks)}
     \cup UNION {{[txn |-> r.record.txn, ack |-> p] : p \in Members(r.record.acks)} :
@@ -153,7 +163,7 @@ PendingCumulativeAck(s) ==
   IN IF coming = <<>> THEN s.cumulative_ack
      ELSE [txn |-> Last(coming).record.txn, ack |-> Last(coming).record.acks[1]]
 
-\* The messages of an entry that a cumulative ack is for.
+\* The messages of an entry that a cumulative ack [txn, ack] acks.
 CoveredBy(cumulative, n) ==
   IF cumulative = None THEN {}
   ELSE IF n > cumulative.ack.entry THEN {}
@@ -162,38 +172,43 @@ CoveredBy(cumulative, n) ==
 -----------------------------------------------------------------------------
 (* Conflicts. *)
 
-\* Shipped brokers trim zero words at the end of a pending ack set, and compare nothing in them.
-InWords(ack_set) == IF ack_set = {} THEN {} ELSE 0..64 * (Greatest(ack_set) \div 64 + 1) - 1
+\* The batch indexes in the words of an ack set that are stored: as shipped, zero words at the end are dropped.
+InStoredWords(ack_set) == IF ack_set = {} THEN {} ELSE 0..64 * (Greatest(ack_set) \div 64 + 1) - 1
 
-\* What an ack is compared with, of the pending acks of its entry: each; in shipped brokers, their union.
-Compared(pending) ==
+\* With what a batch-index ack is compared: with each of the pending acks of its entry, or, as shipped (overlap_check
+\* "trimmed_words"), with their union.
+ComparedWith(pending) ==
   LET has_sets == \A p \in pending : p.ack_set # None
       left == {i \in UNION {p.ack_set : p \in pending} : \A p \in pending : i \in p.ack_set}
   IN IF overlap_check = "every_batch_index" \/ pending = {} THEN pending
      ELSE {[entry |-> TheOne(pending).entry, ack_set |-> IF has_sets THEN left ELSE None]}
 
+\* Whether a batch-index ack overlaps a pending ack of its entry (PositionAckSetUtil.isAckSetOverlap).
 Overlaps(ack, pending) ==
   LET both == MessagesOf(ack) \cap MessagesOf(pending)
   IN IF pending.ack_set = None THEN batch_index_of_pending_entry_conflicts
-     ELSE (IF overlap_check = "trimmed_words" THEN both \cap InWords(pending.ack_set) ELSE both) # {}
+     ELSE (IF overlap_check = "trimmed_words" THEN both \cap InStoredWords(pending.ack_set) ELSE both) # {}
 
-\* An individual ack overlaps pending individual acks of its entry, or a cumulative ack of another transaction.
+\* Whether an individual ack overlaps pending individual acks of its entry, or a cumulative ack of another transaction.
 OverlapsIndividual(s, ack) ==
   LET pending == PendingAcksOfEntry(s, ack.entry)
-  IN IF ack.ack_set = None THEN pending # {} ELSE \E p \in Compared(pending) : Overlaps(ack, p)
+  IN IF ack.ack_set = None THEN pending # {} ELSE \E p \in ComparedWith(pending) : Overlaps(ack, p)
 OverlapsCumulative(s, txn, ack) ==
   LET other == PendingCumulativeAck(s)
   IN /\ cross_type_conflicts
      /\ other # None
      /\ other.txn # txn
      /\ MessagesOf(ack) \cap CoveredBy(other, ack.entry) # {}
+
+\* Whether an individual ack conflicts: with what the cursor has acknowledged, or with pending acks.
 AckConflicts(s, txn, ack) ==
   \/ IsDeleted(s.cursor, ack.entry)
   \/ ack.ack_set # None /\ MessagesOf(ack) \cap AckedOf(s.cursor, ack.entry) # {}
   \/ OverlapsIndividual(s, ack)
   \/ OverlapsCumulative(s, txn, ack)
 
-\* A cumulative ack conflicts with another transaction's, with its own that reaches as far, and with individual acks.
+\* Whether a cumulative ack conflicts: with the cumulative ack of another transaction, with that of its own transaction
+\* unless it advances that, or with individual acks of other transactions.
 CumulativeConflicts(s, txn, ack) ==
   LET other == PendingCumulativeAck(s)
       own == [txn |-> txn, ack |-> ack]
@@ -202,30 +217,34 @@ CumulativeConflicts(s, txn, ack) ==
         /\ \E each \in PendingAcksOfAll(s) :
              each.txn # txn /\ MessagesOf(each.ack) \cap CoveredBy(own, each.ack.entry) # {}
 
-\* The request is a conflict.
+\* Whether a request fails with TransactionConflictException.
 Conflicts(s, r) ==
   IF r.cumulative THEN r.acks[1].entry < s.cursor.first_unacked \/ CumulativeConflicts(s, r.txn, r.acks[1])
   ELSE \E k \in DOMAIN r.acks : AckConflicts(s, r.txn, r.acks[k])
 
-\* A replayed ack conflicts with pending acks; the cursor is not asked.
+\* Whether a replayed ack conflicts with pending acks; here the cursor does not count.
 PendingConflicts(s, r) ==
   IF r.cumulative THEN CumulativeConflicts(s, r.txn, r.acks[1])
   ELSE \E k \in DOMAIN r.acks : OverlapsIndividual(s, r.acks[k]) \/ OverlapsCumulative(s, r.txn, r.acks[k])
 
-\* A shipped broker throws in both completion paths: a batch-index ack of an entry that is pending as a whole.
+\* Whether the future of an ack never completes as shipped: a batch-index ack of an entry that is pending as a whole
+\* throws, and so does the code that would fail the future.
 NeverCompletes(s, r) ==
   LET whole == {p.entry : p \in {p \in UNION {t.acks : t \in Members(s.individual_acks)} : p.ack_set = None}}
   IN \E k \in DOMAIN r.acks : r.acks[k].ack_set # None /\ r.acks[k].entry \in whole
 
 -----------------------------------------------------------------------------
-(* The log index: [current_lag, max_ack, keys], keys in order, each [ack_position, log_position]. *)
+(* The log index. *)
 
 NoIndex == [current_lag |-> 0, max_ack |-> -1, keys |-> <<>>]
+
+\* LogIndexLagBackoff: the number of records after which the next key is added, if there are this many keys.
 NextLag(keys) ==
   LET records == min_lag * keys^lag_exponent
   IN IF keys = 0 THEN min_lag ELSE IF max_lag # None /\ max_lag < records THEN max_lag ELSE records
 
-\* The index with one more log entry; ack_position is -1 if it has only commits and aborts, and then no key is added.
+\* The index with one more log entry.  ack_position is the last entry of the topic that it acks, or -1 if it has only
+\* commits and aborts; then no key is added.
 WithEntry(index, records, ack_position, log_position) ==
   LET lag == index.current_lag + records
       newest == IF ack_position > index.max_ack THEN ack_position ELSE index.max_ack
@@ -236,7 +255,8 @@ WithEntry(index, records, ack_position, log_position) ==
   IN IF ack_position < 0 \/ lag < NextLag(Len(keys)) THEN [current_lag |-> lag, max_ack |-> newest, keys |-> keys]
      ELSE [current_lag |-> 0, max_ack |-> newest, keys |-> Append(kept, key)]
 
-\* The index without the keys before the durable mark-delete position, and how many log entries can be deleted.
+\* The index without the keys at or before the durable mark-delete position, and the number of log entries that can be
+\* deleted.
 WithoutAcked(index, first_unacked) ==
   LET keys == index.keys
       removed == Cardinality({k \in DOMAIN keys : keys[k].ack_position < first_unacked})
@@ -247,7 +267,8 @@ WithoutAcked(index, first_unacked) ==
 
 EntriesOf(records) == {p.entry : p \in UNION {Members(r.acks) : r \in Members(records)}}
 
-\* The log without the records of ended transactions, each up to its commit or abort (PIP-160).
+\* log_deletion "ended_transactions" (PIP-160's text): the log without the records of ended transactions, each up to its
+\* commit or abort.
 WithoutEndedRecords(entries) ==
   LET flat == Joined(entries)
       Before(k) == Len(Joined(SubSeq(entries, 1, k - 1)))
@@ -261,19 +282,20 @@ WithoutEndedRecords(entries) ==
 
 WithoutEnded(s) == [s EXCEPT !.log = WithoutEndedRecords(@)]
 
-Minus(number, count) == IF number > count THEN number - count ELSE 0
+AtLeastZero(number, count) == IF number > count THEN number - count ELSE 0
 
-\* The log entry is indexed and the log is trimmed.
+\* The log entry at log_position is indexed, and the log is trimmed.
 Trimmed(s, entry, log_position) ==
   LET last == IF EntriesOf(entry) = {} THEN -1 ELSE Greatest(EntriesOf(entry))
-      Cut(found) ==
+      WithoutPrefix(found) ==
         [s EXCEPT !.log_index = found.index, !.log = SubSeq(@, found.count + 1, Len(@)),
-                  !.read_position = Minus(@, found.count), !.replayed = Minus(@, found.count)]
+                  !.read_position = AtLeastZero(@, found.count), !.replayed = AtLeastZero(@, found.count)]
   IN IF log_deletion = "ended_transactions"
      THEN IF s.status = "ready" THEN WithoutEnded(s) ELSE s
-     ELSE With(WithoutAcked(WithEntry(s.log_index, Len(entry), last, log_position), s.durable_cursor.first_unacked), Cut)
+     ELSE With(WithoutAcked(WithEntry(s.log_index, Len(entry), last, log_position), s.durable_cursor.first_unacked),
+               WithoutPrefix)
 
-\* The state of a handle that is not open; the subscription's cursor is kept.
+\* The state of a handle that is not open, without memory; the subscription's cursor is kept.
 WithoutMemory(s) ==
   [s EXCEPT !.read_position = IF replay_rewinds THEN 0 ELSE @, !.log_index = NoIndex, !.replayed = 0,
             !.failed_reads = 0, !.individual_acks = <<>>, !.cumulative_ack = None, !.low_watermark = 0]
