@@ -107,7 +107,10 @@ def conflict_resolution_does_not_fail(cfg: Config, before: State, event: Event, 
 
 @always(ownership_channel, on=("should_keep_left",), given=lambda cfg: cfg.versions == "checked")
 def stale_record_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record whose version is not greater than the existing record's version is rejected, even if it is forced."""
+    """A record whose version is not greater than the existing record's version is rejected, even if it is forced.
+
+    Not checked if the existing record has the largest version, `Long.MAX_VALUE`.
+    """
     left, right = event.arguments["left"], event.arguments["right"]
     if left is None or right is None or right.version_id > left.version_id or left.version_id == 2**63 - 1:
         return True
@@ -177,9 +180,9 @@ def halves_are_owned_by_the_splitting_broker(cfg: Config, before: State, event: 
 
 @always(ownership_channel, on=READS)
 def handler_begins_only_at_broker_that_has_to_act(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A handler begins only at the broker that has to act on a record.
+    """A new record in a view begins a handler if and only if this broker has to act on the record.
 
-    That is the destination of an Assigning record, and the source of a Releasing, Splitting, Deleted or forced Free
+    The destination has to act on an Assigning record, the source on a Releasing, Splitting, Deleted or forced Free
     record. In a disabled channel, a handler begins only for a forced record.
     """
     if isinstance(event.outcome, Refused):
@@ -237,7 +240,8 @@ def deleted_bundle_is_not_assigned_again(cfg: Config, before: State, event: Even
 
 @always(ownership_channel, on=READS)
 def record_that_settles_ownership_ends_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record that is not in flight ends a parked lookup; in a disabled channel, any record that is not forced does.
+    """A new record in a view ends a parked lookup if and only if the record is not in flight, or is not forced in a
+    disabled channel.
 
     A pending unload ends when the bundle is transferred, freed or removed.
     """
@@ -343,7 +347,7 @@ def broker_stops_without_bundles(cfg: Config, before: State, event: Event, after
 
 @always(ownership_channel, on=("override",))
 def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean-up of a broker overrides an Owned record only if the broker is its destination."""
+    """A clean-up of a broker overrides an Owned record only if this broker is the destination of the record."""
     data = reader(before, event).view[event.arguments["bundle"]]
     if isinstance(event.outcome, Refused) or data is None or data.state != "Owned":
         return True
@@ -352,7 +356,9 @@ def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, af
 
 @always(ownership_channel, on=("override", "override_stuck"))
 def override_names_registered_broker(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An override is forced. It names a registered broker other than the clean-up's target, or frees the bundle."""
+    """An override is a forced record that names a registered broker other than the clean-up's target, or frees the
+    bundle.
+    """
     dst = event.arguments["dst"]
     if isinstance(event.outcome, Refused):
         return True
@@ -366,7 +372,7 @@ def override_names_registered_broker(cfg: Config, before: State, event: Event, a
 
 @always(ownership_channel)
 def registered_broker_is_not_cleaned_up(cfg: Config, s: State) -> bool:
-    """No broker has a clean-up of another broker that is registered."""
+    """No broker has scheduled a clean-up of another broker that is registered."""
     return not any(
         job.target != number and s.brokers[job.target].is_registered
         for number, at in enumerate(s.brokers)
