@@ -119,7 +119,7 @@ def cursor_is_within_log(cfg: Config, s: State) -> bool:
 def consumer_skips_no_entry(cfg: Config, s: State) -> bool:
     """The entries in flight to a consumer are the next ones after those that it has processed, in order.
 
-    It has processed every entry before the first one in flight.
+    The consumer has processed every entry before the first one in flight.
     """
     for t in s.topics:
         for c in t.clients[cfg.producers :]:
@@ -148,7 +148,10 @@ def acknowledgements_survive_transfer(cfg: Config, before: State, event: Event, 
 
 @always(bundle_transfer, on=("open_topic",))
 def topic_is_opened_by_its_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker opens a topic only if it is registered and its view says that it owns the bundle."""
+    """A broker opens a topic only if it is registered and its view says that it owns the bundle.
+
+    The source of an acquiring record (V1b, V2) still owns the bundle.
+    """
     broker = event.arguments["broker"]
     r = seen_by(before, broker)
     is_owner = r.state == "owned" and r.dst == broker and before.brokers[broker].registered
@@ -158,7 +161,9 @@ def topic_is_opened_by_its_owner(cfg: Config, before: State, event: Event, after
 
 @always(bundle_transfer, on=("open_topic",))
 def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that opens a topic fences the owner of the newest record only if it has an override to apply."""
+    """A broker that opens a topic fences the owner of the newest record only if the broker has not yet applied an
+    override.
+    """
     r, broker = newest(before), event.arguments["broker"]
     others = [b for b in writers(before.topics[event.arguments["topic"]]) if b != broker]
     may_lag = any(unread.forced for unread in before.records[before.brokers[broker].view + 1 :])
@@ -219,7 +224,7 @@ def topic_in_transfer_stays_closed(cfg: Config, before: State, event: Event, aft
 
 @always(bundle_transfer, on=("process", "confirm", "fail_add", "close_ledger"), given=lambda cfg: cfg.variant != "V3")
 def topic_in_transfer_sends_no_error(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Between phase 1 and phase 2, no send, failed write or close of a ledger ends a client's session."""
+    """While a topic is fenced for a transfer, no send, failed write or close of its ledger ends a client's session."""
     topic = event.arguments["topic"]
     old, new = before.topics[topic], after.topics[topic]
     in_transfer = {b for b, o in enumerate(old.objects) if o is not None and o.phase in ("closing", "closed")}
@@ -244,7 +249,7 @@ def failed_address_is_dropped(cfg: Config, before: State, event: Event, after: S
 
 @always(bundle_transfer)
 def no_pending_write_is_leaked(cfg: Config, s: State) -> bool:
-    """Every write completes, also a failed one: it no longer counts as pending on its connection."""
+    """No write that has completed or failed still counts as pending on its connection."""
     return all(b.leaked == 0 for b in s.brokers)
 
 
@@ -322,7 +327,7 @@ def no_sessions(cfg: Config) -> Sessions:
 
 @history(bundle_transfer, initial=no_sessions, on=("process", "receive"))
 def sessions(cfg: Config, value: Sessions, before: State, event: Event, after: State) -> Sessions:
-    """What each session of a client has sent, and whether its broker ignored any of it."""
+    """The next sequence id of each session of a client, and whether the broker ignored a send of the session."""
     topic, client = event.arguments["topic"], event.arguments["client"]
     if not happened(event):
         return value
@@ -372,7 +377,7 @@ def load_fences_only_after_override(cfg: Config, before: State, event: Event, af
     return not happened(event) or forced or not others
 
 
-#: Of each broker the newest record when it last registered; whether a topic was opened by an older view since.
+#: The newest record when each broker last registered; whether a broker has opened a topic with an older view.
 Registrations = tuple[tuple[int, ...], bool]
 
 
@@ -382,7 +387,7 @@ Registrations = tuple[tuple[int, ...], bool]
     on=("register", "restart", "open_topic"),
 )
 def registrations(cfg: Config, value: Registrations, before: State, event: Event, after: State) -> Registrations:
-    """The newest record of each broker's registration, and whether a broker opened a topic with an older view."""
+    """The newest record when each broker last registered, and whether a broker opened a topic with an older view."""
     records, has_failed = value
     broker = event.arguments["broker"]
     if not happened(event):
@@ -480,7 +485,7 @@ def stale_append_is_skipped(cfg: Config, before: State, event: Event, after: Sta
 
 @eventually(bundle_transfer, fair=FAIR)
 def bundle_is_owned_by_registered_broker(cfg: Config, s: State) -> bool:
-    """Every transfer completes, and a dead owner is replaced."""
+    """Every transfer completes, and an owner that is not registered is replaced."""
     return newest(s).state == "owned" and s.brokers[newest(s).dst].registered
 
 
@@ -518,6 +523,6 @@ def client_leaves_closed_topic(cfg: Config, s: State) -> bool:
 
 @eventually(bundle_transfer, fair=FAIR)
 def only_owner_has_topic_object(cfg: Config, s: State) -> bool:
-    """No broker but the owner has a topic object, and none of the owner is fenced."""
+    """Only the owner has topic objects, and they are open or loading."""
     objects: Any = [(b, o) for t in s.topics for b, o in enumerate(t.objects) if o is not None]
     return newest(s).state == "owned" and all(b == newest(s).dst and o.phase in ("open", "loading") for b, o in objects)
