@@ -1,4 +1,4 @@
-"""Guarantees of a client's session to its user."""
+"""Guarantees of a client to its application."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def only_receipt_of_oldest_message_reports_it_stored(cfg: Config, before: State,
 
 @always(client_session, on=("handle", "stray_reply"))
 def early_receipt_closes_connection(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A receipt for a message that is not the oldest one pending closes the connection; all are sent again."""
+    """A receipt closes the connection if and only if its sequence id is above that of the oldest pending message."""
     if event.name == "stray_reply" and event.arguments["kind"] == "receipt" and happened(event):
         sequence = event.arguments["sequence"]
     elif handled(before, event) == "receipt":
@@ -149,7 +149,7 @@ def client_does_not_crash(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def ready_handler_has_session_or_learns_otherwise(cfg: Config, s: State) -> bool:
-    """The broker has a session of a handler that is ready, or a command that ends it is in flight."""
+    """The broker has a session of every ready handler, or a command that ends the session is in flight."""
     ends = ("close", "send_error", "checksum_error")
     return all(
         link.phase != "ready" or link.served in ("open", "ignoring") or any(reply.kind in ends for reply in link.down)
@@ -159,7 +159,7 @@ def ready_handler_has_session_or_learns_otherwise(cfg: Config, s: State) -> bool
 
 @always(client_session, on=("handle",))
 def retryable_refusal_is_retried(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A handler that is refused with a retryable error sends its request again, also the first time."""
+    """A refused handler looks the topic up again if and only if the error is retryable, also at its first request."""
     if handled(before, event) != "refused":
         return True
     i = HANDLERS.index(event.arguments["handler"])
@@ -186,7 +186,7 @@ def close_with_url_needs_no_lookup(cfg: Config, before: State, event: Event, aft
 
 @always(client_session, on=("fail_redirect", "break_connection"))
 def redirect_is_used_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a failed attempt, or a lost connection, a handler looks the topic up: the URL is forgotten."""
+    """After a failed attempt to connect to the URL, or a lost connection, a handler looks the topic up."""
     return not happened(event) or links(after)[HANDLERS.index(event.arguments["handler"])].phase == "lookup"
 
 
@@ -201,7 +201,7 @@ def unknown_command_keeps_connection(cfg: Config, before: State, event: Event, a
 
 @always(client_session)
 def permits_are_conserved(cfg: Config, s: State) -> bool:
-    """Permits at the broker, messages in flight or queued, and permits to return make up the receiver queue."""
+    """Permits at the broker, messages in flight or queued, and permits to return add up to the receiver queue size."""
     c = s.consumer
     if c.link.phase != "ready" or c.link.served != "open":
         return True
@@ -224,7 +224,7 @@ def exclusive_queue_is_in_order(cfg: Config, s: State) -> bool:
 
 @always(client_session, given=lambda cfg: not cfg.shared)
 def queued_message_is_not_sent_again(cfg: Config, s: State) -> bool:
-    """The broker of an exclusive consumer is past every message of the receiver queue."""
+    """The read position of an exclusive consumer's session is after every message of the receiver queue."""
     c = s.consumer
     attached = c.link.phase == "ready" and c.link.served == "open"
     return not attached or all(entry_of(cfg, m) < c.read for m in c.queue)
@@ -240,7 +240,7 @@ def hidden_message_has_its_ack(cfg: Config, s: State) -> bool:
 
 @always(client_session, on=("handle",))
 def fresh_message_is_queued(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every message that arrives is queued, unless its ack is grouped."""
+    """A message that arrives is queued unless its ack is grouped or a cumulative ack covers it."""
     if handled(before, event) != "message":
         return True
     c = before.consumer
@@ -270,7 +270,7 @@ def processed(cfg: Config, value: frozenset[int], before: State, event: Event, a
 def acknowledged_message_was_processed(
     cfg: Config, before: State, event: Event, after: State, values: frozenset[int]
 ) -> bool:
-    """The subscription has no message acknowledged that no application acknowledged."""
+    """Every message that is acknowledged at the broker was acknowledged by an application, or discarded as corrupt."""
     discarded = before.consumer.link.down[0].messages if handled(before, event) == "corrupt" else ()
     return set(after.acked) <= values | set(discarded)
 
@@ -303,13 +303,13 @@ def completed_batch_is_acknowledged(cfg: Config, before: State, event: Event, af
 
 @always(client_session, on=("flush",))
 def flush_waits_until_consumer_is_ready(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only a ready consumer sends its grouped acks: a broker without its session would ignore them."""
+    """Only a ready consumer sends its grouped acks: without a session, the broker would ignore them."""
     return not happened(event) or before.consumer.link.phase == "ready"
 
 
 @always(client_session, on=("negative_acknowledge",))
 def rejected_message_is_delivered_again(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The broker of a connected consumer delivers a rejected message again, unless the message is acknowledged."""
+    """The broker of a connected consumer will deliver a rejected message again, unless the message is acknowledged."""
     c = after.consumer
     if not happened(event) or c.link.phase != "ready" or c.link.served != "open":
         return True
@@ -353,7 +353,7 @@ def ack_is_lost(cfg: Config, before: State, event: Event, after: State) -> bool:
 
 @sometimes(client_session, on=("handle",))
 def close_meets_request(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """CLOSE arrives while a request is not answered."""
+    """A close command arrives while the handler's request is not answered."""
     phases = [link.phase for link in links(before)]
     return handled(before, event) == "close" and phases[HANDLERS.index(event.arguments["handler"])] == "waiting"
 
@@ -363,19 +363,19 @@ def close_meets_request(cfg: Config, before: State, event: Event, after: State) 
 
 @eventually(client_session, fair=FAIR)
 def every_message_has_result(cfg: Config, s: State) -> bool:
-    """Every message that was sent is reported stored or failed."""
+    """Every message that was sent is eventually reported stored or failed."""
     return not s.producer.pending
 
 
 @eventually(client_session, fair=FAIR)
 def every_message_is_acknowledged(cfg: Config, s: State) -> bool:
-    """Every stored message is delivered until it is acknowledged, unless a refusal ended the consumer."""
+    """Every stored message is eventually acknowledged, unless the consumer failed or the client crashed."""
     return len(s.acked) == len(s.log) * cfg.batch_size or s.consumer.link.phase in ("failed", "crashed")
 
 
 @eventually(client_session, fair=FAIR)
 def handlers_are_attached(cfg: Config, s: State) -> bool:
-    """Every handler is ready and has a session, unless a refusal ended it."""
+    """Every handler is eventually ready and has a session, unless it failed or the client crashed."""
     return all(
         link.phase in ("failed", "crashed") or (link.phase == "ready" and link.served == "open") for link in links(s)
     )

@@ -1,7 +1,7 @@
 """What each step of the protocol does, that it does nothing else, and when it is refused.
 
-`invariants/client_session/guarantees.py` has the guarantees to the user. The properties here name the effect of every
-step on links, producer, consumer and subscription under the rules of the reference.
+`invariants/client_session/guarantees.py` has the guarantees to the application. The properties here name the effect of
+every step on links, producer, consumer and subscription under the rules of the reference.
 """
 
 from __future__ import annotations
@@ -120,9 +120,8 @@ POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Link], bool]] = 
 
 @always(client_session, given=client_session.is_reference)
 def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step is refused exactly if its handler is in another phase, there is no session, or its object is missing.
-
-    The object can be a reply, a send, a permit and an entry, or a message that the application has received.
+    """A step is refused if and only if the phase or the session of its handler does not allow it, or its object is
+    missing: a reply, a send in flight, a permit and an entry, or a message that the application has received.
     """
     link = links(before)[HANDLERS.index(handler_of(event))]
     return happened(event) == POSSIBLE[event.name](cfg, before, event.arguments, link)
@@ -204,7 +203,7 @@ def step_returns_what_it_did(cfg: Config, before: State, event: Event, after: St
 def handler_without_connection_has_no_session(cfg: Config, s: State) -> bool:
     """A handler without connection has no session, and nothing is in flight to it or from it.
 
-    A consumer that is not ready has neither permits nor a read position.
+    A consumer that is not ready has neither permits, nor a read position, nor entries to redeliver.
     """
     p, c = s.producer, s.consumer
     if any(link.phase in DISCONNECTED and (link.served != "none" or link.down) for link in links(s)):
@@ -280,10 +279,11 @@ def _sent(cfg: Config, before: State, event: Event) -> tuple[Reply, ...]:
 
 @always(client_session, given=client_session.is_reference)
 def producer_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A send takes the next sequence id. A receipt or ChecksumError completes the oldest pending message.
+    """The producer and the log change only as each step says.
 
-    A timeout or final refusal fails all. The first session starts the sequence ids; every session sends all pending
-    messages again. The broker stores or rejects the oldest send in flight. A lost connection loses those in flight.
+    A send takes the next sequence id. A receipt or ChecksumError completes the oldest pending message. A timeout or
+    final refusal fails all. The first session starts the sequence ids; every session sends all pending messages again.
+    The broker stores or rejects the oldest send in flight. A lost connection loses the sends in flight.
     """
     p, log, reply = before.producer, before.log, reply_to(before, event)
     following, pending, results, up = p.next_sequence_id, p.pending, p.results, p.up
@@ -316,9 +316,10 @@ def producer_changes_only_by_its_steps(cfg: Config, before: State, event: Event,
 
 @always(client_session, given=client_session.is_reference)
 def subscription_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker with the session accepts the acks of a flush and of a corrupt entry, and delivers entries in order.
+    """The subscription changes only by acks, deliveries and redeliveries.
 
-    A redelivery rewinds an exclusive consumer, and repeats one entry of a shared one. Acknowledged entries are not
+    A broker with the session accepts the acks of a flush and of a corrupt entry, and delivers entries in order. A
+    redelivery rewinds an exclusive consumer, and repeats one entry of a shared one. Acknowledged entries are not
     delivered again.
     """
     c, acked, reply = before.consumer, {*before.acked}, reply_to(before, event)
@@ -348,10 +349,11 @@ def subscription_changes_only_by_its_steps(cfg: Config, before: State, event: Ev
 
 @always(client_session, given=client_session.is_reference)
 def consumer_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The application receives the queued messages in order, and acknowledges or rejects each of them once.
+    """The consumer's queue, received messages and acks change only as each step says.
 
-    An ack is tracked until its batch is complete, then grouped until the next flush; with index acks it is grouped at
-    once. A cumulative ack replaces the acks that it covers. The tracker of a redelivered batch starts with its ack set.
+    The application receives the queued messages in order, and acknowledges or rejects each of them once. An ack is
+    tracked until its batch is complete, then grouped until the next flush; with index acks it is grouped at once. A
+    cumulative ack replaces the acks that it covers. The tracker of a redelivered batch starts with its ack set.
     """
     c, name, reply = before.consumer, event.name, reply_to(before, event)
     queue, cumulative = c.queue, c.cumulative
