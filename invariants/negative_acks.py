@@ -117,7 +117,7 @@ def nack_delay_is_requested_or_minimum(cfg: Config, before: State, event: Event,
 def nack_reports_backoff_and_timer(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An accepted nack reports whether a backoff computed its delay and whether the timer changed.
 
-    A rejected nack changes no bucket, timer, retained id or chunked message.
+    It changes no chunked message. A rejected nack changes no bucket, timer, retained id or chunked message.
     """
     if was_rejected(event):
         kept = after.buckets, after.timer, after.retained_ids, after.chunked_messages
@@ -129,7 +129,7 @@ def nack_reports_backoff_and_timer(cfg: Config, before: State, event: Event, aft
 
 @always(negative_acks, on=("nack",))
 def nacked_entry_is_in_bucket_of_due_time(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a nack, the entry is in a bucket whose time is at most the due time, by less than the bucket length.
+    """After a nack, the entry is in a bucket whose time is the due time, or earlier by less than the bucket length.
 
     With the option `earliest_due`, an entry that is pending in an earlier bucket stays in that bucket only.
     """
@@ -212,7 +212,8 @@ def avl_tree_has_the_bucket_times(cfg: Config, before: State, event: Event, afte
 
 @always(negative_acks, on=("advance_time",))
 def redelivery_is_not_late(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pending nack is redelivered at most the timer lag after its bucket ends, or after now if it has ended.
+    """A pending nack is redelivered at most the timer lag after the end of its bucket, or after the start of the step,
+    if the bucket had ended by then.
 
     `timer_deadline_is_at_most_first_bucket` guarantees that the timer is armed for the beginning of the bucket.
     """
@@ -311,10 +312,16 @@ def consumer_failure_keeps_later_nacks(cfg: Config, before: State, event: Event,
 
 @always(negative_acks)
 def only_runs_and_close_remove_nacks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only a timer task run or close removes a pending nack, and only a nack adds one."""
+    """Only a timer task run or a close removes pending nacks, and only a nack adds one.
+
+    In profiles that keep one nack of an entry (`repeated_nack`), a nack may also remove the earlier nack of its entry.
+    """
+    old, new = pending(before), pending(after)
     if event.name in ("close", *RUNS):
-        return pending(after) <= pending(before)
-    return event.name == "nack" or pending(after) == pending(before)
+        return new <= old
+    if event.name == "nack":
+        return {pair for pair in old ^ new if pair[1] != event.arguments["entry"]} == set()
+    return old == new
 
 
 @always(negative_acks, on=("ack",))
@@ -354,7 +361,7 @@ def chunked_message_is_redelivered_whole(cfg: Config, before: State, event: Even
 
 @always(negative_acks, on=DELIVERING)
 def chunks_are_forgotten_when_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A chunked message is removed from the map when, and only when, its chunks are redelivered."""
+    """A received chunked message is forgotten if and only if its chunks are redelivered."""
     due, left = set(chunked_redelivered(before, event, after)), set(after.chunked_messages)
     removed = set(before.chunked_messages) - left
     is_subset = left <= set(before.chunked_messages) and removed <= due
@@ -397,7 +404,10 @@ def latest_traced_id_is_retained(cfg: Config, before: State, event: Event, after
 
 @always(negative_acks, on=("receive_chunks",))
 def received_chunks_are_remembered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A message of at least two chunks is remembered by the id of its last chunk; it replaces one of the same id."""
+    """A message of at least two chunks is remembered by the id of its last chunk, in place of one with the same id.
+
+    A message of fewer chunks is rejected.
+    """
     last, chunks = event.arguments["last_chunk"], event.arguments["chunks"]
     if was_rejected(event) or len(chunks) < 2:
         return was_rejected(event) and after == before and len(chunks) < 2
@@ -503,7 +513,7 @@ def command_mixes_retained_and_plain_ids(cfg: Config, before: State, event: Even
 
 @sometimes(negative_acks, on=("advance_time",))
 def one_of_two_chunked_messages_is_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One of two received chunked messages is redelivered; the other one stays in the map."""
+    """One of two received chunked messages is redelivered; the other one is still remembered."""
     return bool(after.chunked_messages) and len(after.chunked_messages) < len(before.chunked_messages)
 
 
