@@ -140,7 +140,7 @@ def pass_removes_lowest_positions(cfg: Config, before: State, event: Event, afte
 
 @always(legacy_cache, on=("time_pass",))
 def time_pass_keeps_unexpired_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass removes no entry with a time after the threshold; equality is expired."""
+    """A time pass removes no entry with a time after the threshold; an entry at the threshold is expired."""
     threshold = event.arguments["threshold_ns"]
     return all(e.timestamp_ns <= threshold for e in gone(before, after)[event.arguments["cache"]])
 
@@ -166,7 +166,7 @@ def size_pass_frees_requested_bytes(cfg: Config, before: State, event: Event, af
 
 @always(legacy_cache, on=("evict_proportionally",))
 def policy_evicts_from_largest_caches(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The policy evicts from no cache while a larger one of its caches is untouched."""
+    """The policy evicts from no cache while a larger one of the given caches is untouched."""
     if isinstance(event.outcome, Refused):
         return True
     asked = {e.cache for e in event.outcome}
@@ -185,7 +185,8 @@ def policy_reports_entries_that_left(cfg: Config, before: State, event: Event, a
 
 @always(legacy_cache, on=("evict_proportionally",))
 def policy_share_is_truncated_proportion(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The policy requests from each of the largest caches that hold half of the bytes its truncated share by size.
+    """The policy evicts from the largest caches that together hold half of the bytes: from each its share of the
+    requested bytes by size, rounded down.
 
     A cache whose share is zero is skipped.
     """

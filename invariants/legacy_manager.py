@@ -137,7 +137,10 @@ def single_read_is_not_cached(cfg: Config, before: State, event: Event, after: S
 
 @always(legacy_manager, on=("run_eviction_task",))
 def eviction_task_removes_truncated_shares(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction task removes from each cache the lowest positions for its truncated share."""
+    """An eviction task removes the lowest positions of each cache until the bytes of the cache's share are free.
+
+    The largest caches that together hold half of the bytes share the bytes to free by size, rounded down.
+    """
     if isinstance(event.outcome, Refused | Failed):
         return True
     wanted = before.tasks[0] - int(before.max_bytes * before.watermark)
@@ -233,7 +236,9 @@ def clock_and_settings_change_only_by_their_actions(cfg: Config, before: State, 
 
 @always(legacy_manager, on=("insert",))
 def eviction_is_scheduled_only_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert schedules an eviction exactly if the total exceeds the trigger and none is in progress."""
+    """An insert into an enabled cache schedules an eviction exactly if the total before the insert exceeds the trigger
+    and no eviction is in progress; an insert into a disabled cache schedules none.
+    """
     above = total_bytes(before) > int(before.max_bytes * TRIGGER_SHARE)
     cache = before.caches[event.arguments["cache"]]
     disabled = cache == "disabled" or (cache == "absent" and before.max_bytes == 0)
@@ -314,7 +319,7 @@ def action_changes_only_its_fields(cfg: Config, before: State, event: Event, aft
 
 @always(legacy_manager)
 def cache_is_disabled_iff_created_at_maximum_zero(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The use of an absent cache creates it, disabled exactly if the maximum is zero; removal alone makes it absent."""
+    """The use of an absent cache creates it, disabled exactly if the maximum is 0; only a removal makes it absent."""
     for c, (was, now) in enumerate(zip(before.caches, after.caches, strict=True)):
         named = event.arguments.get("cache") == c
         if named and event.name == "remove_entry_cache":
