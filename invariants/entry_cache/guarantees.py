@@ -173,7 +173,7 @@ def joinable_reads_do_not_overlap(cfg: Config, s: State) -> bool:
 def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, event: Event, after: State) -> bool:
     """`insert` appends an absent entry to the removal queue, as given, whatever the total size is.
 
-    A present entry is kept, except for its read count.
+    A present entry is kept, except for its read count. A disabled cache stores nothing.
     """
     store = after.topic_caches[event.arguments["cache"]]
     key = store, event.arguments["position"]
@@ -193,7 +193,7 @@ def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, eve
 
 @always(entry_cache, on=("insert",))
 def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a duplicate insert, the entry has the expected read count of the latest insert."""
+    """After an insert, the entry has the expected read count of this insert, also if it was cached before."""
     e = by_key(after).get((after.topic_caches[event.arguments["cache"]], event.arguments["position"]))
     expected = event.arguments["expected_reads"]
     return e is None or e.expected_reads == (expected if expected > 0 else None)
@@ -201,7 +201,7 @@ def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Ev
 
 @always(entry_cache)
 def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step that raises the total size above the trigger schedules an eviction, and no other step does."""
+    """When the total size grows and is above the trigger, an eviction is scheduled; at or below the trigger none is."""
     begun = after.tasks > before.tasks
     if not tasks_queued(cfg):
         return not begun
@@ -213,7 +213,7 @@ def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, even
 
 @always(entry_cache, given=lambda cfg: not tasks_queued(cfg))
 def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If tasks run at once, no insert leaves the total size above both the trigger and the watermark."""
+    """If tasks run at once, a step that adds bytes leaves the total size at or below the trigger or the watermark."""
     if after.total_bytes <= before.total_bytes or not is_above_trigger(after):
         return True
     return not is_above_watermark(after) or not entries(after)
@@ -228,7 +228,7 @@ def eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: 
 
 @always(entry_cache, on=("run_eviction_task",))
 def eviction_frees_no_more_than_needed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without the largest entry that a task removes, the total size would be above the watermark."""
+    """If a task kept the largest entry that it removes, the total size would be above the watermark."""
     kept = by_key(after)
     sizes = [e.bytes for key, e in by_key(before).items() if key not in kept]
     return not sizes or after.total_bytes + max(sizes) > math.floor(before.watermark * before.max_bytes)
@@ -238,7 +238,8 @@ def eviction_frees_no_more_than_needed(cfg: Config, before: State, event: Event,
 def periodic_eviction_below_trigger_keeps_due_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The periodic eviction removes an entry that is due for requeue only if the total size is above the trigger.
 
-    Due are an entry with expected reads below the maximum of requeues, and one with recent access if that counts.
+    An expired entry is due for requeue if it has expected reads and was requeued fewer times than the maximum, or if it
+    was accessed and recent access extends the TTL.
     """
     caches = before.ranges
 
@@ -281,7 +282,7 @@ def eviction_reports_entries_that_left(cfg: Config, before: State, event: Event,
 
 @always(entry_cache, on=REMOVALS)
 def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal removes exactly the entries of the topic's cache in its range, and subtracts them from the total."""
+    """A removal removes exactly the entries of the topic's cache in its range."""
     store = before.topic_caches[event.arguments["cache"]]
     gone = {k for k in by_key(before) if k[0] == store and _is_named(event, k[1])} if store >= 0 else set()
     return by_key(after).keys() == by_key(before).keys() - gone
@@ -304,7 +305,11 @@ def clear_all_empties_caches_of_all_topics(cfg: Config, before: State, event: Ev
 
 @always(entry_cache, on=("read", "read_one", *ANSWERS, *COUNTING))
 def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read is rejected exactly if storage lacks an entry of its range, other calls if nothing has their number."""
+    """A read is rejected exactly if storage lacks an entry of its range; any other call, if no copy or outstanding
+    storage read has its number.
+
+    An odd answer is also rejected if it has all entries of the read.
+    """
     asked = event.arguments
     if event.name in COUNTING:
         return isinstance(event.outcome, Refused) is (asked["copy"] not in read_counts(before))
@@ -319,7 +324,7 @@ def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State
 
 @always(entry_cache, on=COUNTING)
 def release_and_replay_return_the_new_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`release` returns the read count less one, `replay` plus one, and neither returns one without a handler."""
+    """`release` returns the read count minus 1, `replay` the read count plus 1; without a handler, both return None."""
     if isinstance(event.outcome, Refused):
         return True
     count, change = read_counts(before)[event.arguments["copy"]], 1 if event.name == "replay" else -1
@@ -371,7 +376,7 @@ def partial_cache_hit_waits_for_gaps(cfg: Config, s: State) -> bool:
 
 @sometimes(entry_cache, given=queued)
 def joined_read_with_cached_neighbours(cfg: Config, s: State) -> bool:
-    """Entries beside a joined read are cached in part."""
+    """A request that joins a read has cached entries beside the range of that read."""
     return any(p.kind in ("mixed", "found") for q in s.requests if q.part.kind == "joined" for p in q.part.parts)
 
 
@@ -468,7 +473,7 @@ def queued_read_times_out(cfg: Config, before: State, event: Event, after: State
 
 @sometimes(entry_cache, on=("release",), given=lambda cfg: limited(cfg) and cfg.permits_queue_size > 0)
 def released_permits_start_queued_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The release of the last entry of a read starts a queued one."""
+    """The release of the last entry of a read starts a queued read."""
     return isinstance(event.outcome, Released) and bool(event.outcome.issued)
 
 

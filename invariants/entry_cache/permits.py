@@ -11,7 +11,8 @@ from model.machine import Refused
 
 @always(entry_cache, on=("read", "read_one"), given=limited)
 def read_asks_for_its_estimated_size(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read asks for the mean entry size of its ledger, at least 1, and 64 bytes for each of its entries.
+    """A read asks for permits of its estimated size: for each entry the mean entry size of the ledger, at least 1, plus
+    64 bytes.
 
     A read that asks for more than the maximum gets all permits.
     """
@@ -30,7 +31,7 @@ def read_asks_for_its_estimated_size(cfg: Config, before: State, event: Event, a
 
 @always(entry_cache, on=("expire_waiting_reads",))
 def timer_fails_exactly_the_overdue_requests_in_front(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The timer fails the first queued requests that have waited as long as the timeout, up to one that has not."""
+    """The timer fails exactly the queued requests in front of the first that has waited less than the timeout."""
     failed = [a.request for a in event.outcome.answered if not a.ok] if isinstance(event.outcome, Reading) else []
     overdue = []
     for w in before.limiter.waiting:

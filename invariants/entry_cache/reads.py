@@ -130,7 +130,7 @@ def _has_known_read_count(before: State, event: Event, request: int, d: Delivere
 
 @always(entry_cache, on=("complete_storage_read",))
 def failed_ledger_reads_are_not_joined(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a failed read of a ledger, the reads of the ledger that were outstanding then are not joined."""
+    """After a failed read of a ledger, no read of this ledger that was outstanding then can be joined."""
     r = read_of(before, event)
     if r is None or event.arguments["success"] or r.store < 0:
         return True
@@ -277,7 +277,7 @@ def cache_hits_count_entries_and_bytes(cfg: Config, before: State, event: Event,
 
 @always(entry_cache, on=(*REMOVALS, "clear_all"))
 def reads_of_removed_entries_are_not_joined(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a ledger or a cache was removed, its outstanding reads are not joined; other reads stay as they are."""
+    """After the removal of a ledger or a cache, its outstanding reads cannot be joined; other reads do not change."""
     store = before.topic_caches[event.arguments["cache"]] if "cache" in event.arguments else None
 
     def is_removed(r: StorageRead) -> bool:
