@@ -117,7 +117,9 @@ def open_copy_shares_exactly_one_read_count(cfg: Config, s: State) -> bool:
 
 @always(range_cache, on=PUTS)
 def put_appends_entry_as_given(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put at an absent position appends the entry at the tail, with its bytes, now, no access and no requeue."""
+    """A put at an absent position appends the entry at the tail, with its bytes and the current time, neither accessed
+    nor requeued.
+    """
     if event.outcome is not True:
         return after.queue is before.queue or len(after.queue) == len(before.queue)
     cache, position = key_of(event)
@@ -217,7 +219,10 @@ def accessed_is_cleared_only_by_requeue(cfg: Config, before: State, event: Event
 
 @always(range_cache, on=("non_evictable_size",))
 def non_evictable_size_counts_entries_that_may_be_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`getNonEvictableSize` returns count and bytes of entries without a handler or with expected reads."""
+    """`getNonEvictableSize` returns count and bytes of the entries without a handler or with expected reads.
+
+    It drops all detached wrappers, and changes nothing else.
+    """
     sizes = [e.bytes for e in entries(before) if e.expected_reads is None or e.expected_reads > 0]
     dropped = tuple(e for e in before.queue if e is not None)
     return event.outcome == Removed(len(sizes), sum(sizes)) and after == before._replace(queue=dropped)
@@ -241,7 +246,7 @@ def copy_stays_open_until_released(cfg: Config, before: State, event: Event, aft
 
 @always(range_cache)
 def copies_keep_sharing_their_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Open copies that share a read count go on sharing it: with the entry, while it is cached with that handler.
+    """Open copies that share a read count keep sharing it, also with their entry while it is cached with that handler.
 
     A duplicate put gives the entry a new handler, which no open copy has.
     """
@@ -347,7 +352,7 @@ def removal_detaches_exactly_its_range(cfg: Config, before: State, event: Event,
 
 @always(range_cache)
 def entries_leave_only_by_removal_or_pass(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No other action removes an entry, and none but a put adds one."""
+    """Only a removal or a pass removes an entry, and only a put adds one."""
     if unchanged(before, after):
         return True
     was, now = by_key(before).keys(), by_key(after).keys()
@@ -402,14 +407,14 @@ def pass_requeues_only_due_entries(cfg: Config, before: State, event: Event, aft
 
 @always(range_cache, on=("time_pass",))
 def time_pass_leaves_no_expired_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a time pass no cached entry has a timestamp before the threshold."""
+    """After a time pass no cached entry has a timestamp before the threshold, unless that was in the future."""
     threshold = event.arguments["threshold_ns"]
     return not is_past(before, event) or all(e.timestamp_ns >= threshold for e in entries(after))
 
 
 @always(range_cache, on=("time_pass",))
 def time_pass_keeps_unexpired_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass changes no entry whose timestamp is the threshold or later."""
+    """A time pass changes no entry whose timestamp is the threshold or later, unless the threshold is in the future."""
     kept = by_key(after)
     young = [(k, e) for k, e in by_key(before).items() if e.timestamp_ns >= event.arguments["threshold_ns"]]
     return not is_past(before, event) or all(kept.get(k) == e for k, e in young)
@@ -417,7 +422,7 @@ def time_pass_keeps_unexpired_entries(cfg: Config, before: State, event: Event, 
 
 @always(range_cache, on=("time_pass",))
 def time_pass_keeps_due_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass removes no entry that is due for requeue."""
+    """A time pass removes no entry that is due for requeue, unless the threshold is in the future."""
     kept = by_key(after)
     due = [k for k, e in by_key(before).items() if is_due(before, e)]
     return not is_past(before, event) or all(k in kept for k in due)
@@ -493,11 +498,10 @@ def pass_removes_entry_when_its_requeues_are_used_up(cfg: Config, before: State,
     return True
 
 
-@always(range_cache, on=PASSES)
+@always(range_cache, on=("time_pass", "size_pass"))
 def pass_leaves_no_detached_wrapper_at_head(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass drops the detached wrappers that it reaches, also those in front of the entry at which it stops."""
-    ran = not isinstance(event.outcome, Refused) and after is not before
-    return not ran or event.name == "evict_to_watermark" or not after.queue or after.queue[0] is not None
+    """After a time pass or a size pass, no detached wrapper is at the head of the queue."""
+    return isinstance(event.outcome, Refused) or not after.queue or after.queue[0] is not None
 
 
 @always(range_cache, on=("size_pass", "evict_to_watermark"), given=lambda cfg: cfg.retention == "stash")
