@@ -100,7 +100,7 @@ def update_returns_slowest_position_before_and_after(cfg: Config, before: State,
 
 @always(active_cursors, on=("size",))
 def size_includes_untracked_cursors(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The expected read count of an added entry is the number of active cursors, tracked or not."""
+    """`size`, the expected read count of an added entry, is the number of active cursors, tracked or untracked."""
     return bool(event.outcome == len({c.cursor for c in before.cursors}))
 
 
@@ -200,7 +200,10 @@ def time_advances_by_given_milliseconds(cfg: Config, before: State, event: Event
 
 @always(active_cursors)
 def version_counts_effective_changes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The version increases by one at each addition, removal, and update of a cursor that moves."""
+    """The version increases by one at each addition, each removal, and each accepted update of a present cursor.
+
+    If an update does not start tracking, that of an untracked cursor does not count.
+    """
     moves = event.name in MOVES and not was_refused(event) and own_cursor(before, event) is not None
     if moves and not cfg.update_starts_tracking:
         c = own_cursor(before, event)
@@ -254,8 +257,8 @@ def list_links_tracked_nodes_in_order_with_their_counts(cfg: Config, s: State) -
     """
     if s.nodes is None:
         return True
-    linked, unlinked, places = s.nodes.linked, s.nodes.unlinked, [n.position for n in s.nodes.linked]
-    numbers, known = [n.object for n in (*linked, *unlinked)], [p for p in places if p is not None]
+    linked, unlinked, positions = s.nodes.linked, s.nodes.unlinked, [n.position for n in s.nodes.linked]
+    numbers, known = [n.object for n in (*linked, *unlinked)], [p for p in positions if p is not None]
     counts = [s.nodes.counts[n.counter - 1] if n.counter else None for n in linked]
     return (
         len(set(numbers)) == len(numbers)
@@ -489,6 +492,6 @@ def caching_without_cursors_ends(cfg: Config, s: State) -> bool:
 
 @eventually(active_cursors, fair=("slowest_position",), given=is_list)
 def query_flushes_everything(cfg: Config, s: State) -> bool:
-    """Eventually no update is pending in the list, and no node of a removed cursor is retained, if queries are fair."""
+    """If queries are fair, eventually the list has no pending update and retains no node of a removed cursor."""
     nodes = s.nodes
     return nodes is None or (not nodes.updates and not nodes.removals and not retained(nodes))

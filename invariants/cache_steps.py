@@ -279,9 +279,8 @@ def head_is_locked(cfg: Config, s: State, wrapper: int) -> bool:
 
 @always(cache_steps)
 def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step is refused exactly if its thread is elsewhere, another thread holds the lock, or its object is missing.
-
-    Missing can be a pooled wrapper, a scheduled task, or a value to deallocate.
+    """A step is refused if and only if its thread is at another step, another thread holds the lock, or its object is
+    missing: a pooled wrapper, a scheduled task, or a value to deallocate.
     """
     if event.name == "over_release":
         n = before.mapped[asked_key(cfg, event)]
@@ -307,8 +306,8 @@ def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, even
 def thread_follows_its_program(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A step moves its own thread to the next step of its operation, and no other thread.
 
-    A pass that freed bytes reports them; a time pass then runs the size check, a size pass ends its task. Every other
-    step is refused to the thread, and while it is idle it holds nothing.
+    A pass that freed bytes reports them; a time pass then runs the size check, a size pass ends its task. A thread can
+    take no step but the one at its program counter. An idle thread holds nothing.
     """
     if not done(event) or event.name == "over_release":
         return (before.inserts, before.removals, before.eviction, before.lookups) == (
@@ -431,7 +430,7 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
 
 @always(cache_steps)
 def eviction_in_progress_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The first thread above the trigger sets `evictionInProgress` and schedules a task; its end clears it."""
+    """The first thread above the trigger sets `evictionInProgress` and schedules a task, whose end clears the flag."""
     is_set, tasks, t = before.eviction_in_progress, before.scheduled, thread_of(before, event)
     if event.name == "schedule" and done(event) and t.at == "schedule":
         if event.outcome is is_set:
@@ -587,7 +586,7 @@ def lookup_missed_removed_entry(cfg: Config, before: State, event: Event, after:
 
 @sometimes(cache_steps, on=("take",))
 def removal_found_evicted_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal locks a wrapper that an eviction has marked as removed."""
+    """A removal locks a wrapper and does not unmap it, because the entry has left or its value is deallocated."""
     return event.outcome is False
 
 
