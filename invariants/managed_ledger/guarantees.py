@@ -106,7 +106,7 @@ def unacknowledged_entry_before_read_position_is_delivered_or_read_again(cfg: Co
 
 @always(managed_ledger, on=("dispatch",))
 def entry_is_sent_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry that a consumer holds, or that is acknowledged, is not sent."""
+    """A dispatch sends an entry at most once, and none that a consumer holds or that is acknowledged."""
     if not isinstance(event.outcome, Dispatched):
         return True
     sub = before.subscriptions[event.arguments["subscription"]]
@@ -116,7 +116,7 @@ def entry_is_sent_once(cfg: Config, before: State, event: Event, after: State) -
 
 @always(managed_ledger)
 def entry_is_held_once(cfg: Config, s: State) -> bool:
-    """An unacknowledged entry is held by one consumer, or waits in the replay queue, but not both."""
+    """No entry is held by two consumers, or held and in the replay queue, and no acknowledged entry is held."""
     return all(
         len({*pending(sub), *sub.replay}) == len(pending(sub)) + len(sub.replay)
         and not any(is_acked(sub, p) for p in pending(sub))
@@ -126,13 +126,13 @@ def entry_is_held_once(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger)
 def held_entry_is_not_read_again(cfg: Config, s: State) -> bool:
-    """An entry that a consumer holds is before the read position; only its redelivery sends it again."""
+    """An entry that a consumer holds is before the read position."""
     return all(p < sub.read_position for sub in s.subscriptions for p in pending(sub))
 
 
 @always(managed_ledger)
 def key_is_held_by_one_consumer_in_order(cfg: Config, s: State) -> bool:
-    """Key_Shared: one consumer holds entries of a key, and all unacknowledged earlier entries of that key, too."""
+    """Key_Shared: at most one consumer holds entries of a key, and it also holds all unacknowledged earlier ones."""
     for name, sub in enumerate(s.subscriptions):
         if not is_type(cfg, name, "key_shared"):
             continue
@@ -148,9 +148,10 @@ def key_is_held_by_one_consumer_in_order(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger)
 def positions_are_consistent(cfg: Config, s: State) -> bool:
-    """The mark-delete position is before all entries that are tracked individually, and before the read position.
+    """The mark-delete position is before the read position, which is not after the end of the log, and before all
+    entries that are individually acknowledged, held, or in the replay queue.
 
-    The read position is not past the end of the log.
+    Permits are nonnegative.
     """
     return all(
         sub.mark_delete < sub.read_position <= (s.ledgers[-1].ledger, s.ledgers[-1].entries)
@@ -190,7 +191,7 @@ def active_cursors_are_at_their_positions(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger, on=("check_backlogged_cursors",), given=no_counts)
 def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the check, a cursor with consumers is active if it has fewer entries to read than the threshold.
+    """After the check, a cursor with consumers is active exactly if it has fewer entries to read than the threshold.
 
     Acknowledged entries do not count.
     """
@@ -203,7 +204,10 @@ def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, even
 
 @always(managed_ledger, on=("check_cursors_to_cache_entries",), given=no_counts)
 def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The check marks exactly the backlogged cursors of a large enough group with similar backlogs."""
+    """The check marks exactly the backlogged cursors of a large enough group with similar backlogs.
+
+    If the minimum number of cursors is 0, the check changes nothing.
+    """
     if cfg.min_backlog_cursors == 0:
         return before == after
     left = [entries_to_read(after, sub) for sub in after.subscriptions]
@@ -257,9 +261,10 @@ def entry_from_storage_is_cached_for_marked_cursor(cfg: Config, before: State, e
 
 @always(managed_ledger, on=("add_entry",))
 def added_entry_is_cached_while_it_may_be_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An added entry is cached if a cursor is active or, with counts, the last one left within the grace period.
+    """An added entry is cached if and only if a cursor is active or, with counts, the last one left within the grace
+    period.
 
-    A shadow topic and a disabled cache hold nothing.
+    A shadow topic and a disabled cache cache nothing.
     """
     ago = before.active.now_ms - before.active.last_removal_ms
     wanted = bool(before.active.cursors) or (cfg.counts_reads and ago < cfg.grace_ms)
@@ -311,9 +316,10 @@ EVICTING = (
 
 @always(managed_ledger, on=tuple(n for n in managed_ledger.actions if n not in EVICTING))
 def cursor_removes_only_entries_before_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor that moves or leaves, an ack or a dispatch removes no entry from the cache.
+    """With counts, no call on a subscription removes an entry from the cache; without counts, a call removes only
+    entries before the slowest active cursor, or any entries if no cursor is active.
 
-    Without counts, it removes only entries before the slowest active cursor, or all if there is none.
+    No such call adds an entry.
     """
     slowest = min((p for p in active(after).values() if p is not None), default=None)
     removed = set(cached(before)) - set(cached(after))
@@ -399,7 +405,7 @@ def draining_key_waits_for_its_consumer(cfg: Config, before: State, event: Event
 
 @sometimes(managed_ledger, on=("dispatch",))
 def old_replay_read_is_discarded(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay read that began before all consumers left completes after one has connected."""
+    """A replay read that began before all consumers left is discarded after one has connected."""
     name = event.arguments["subscription"]
     return (
         isinstance(event.outcome, Dispatched)

@@ -81,9 +81,10 @@ POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], b
 
 @always(managed_ledger, on=tuple(POSSIBLE))
 def call_is_rejected_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected exactly if its consumer, entry, position or read is missing, or the setting excludes it.
+    """A call is rejected exactly if its consumer, entry, position, read or task is missing, its consumer is already
+    connected, or the setting excludes it.
 
-    A read needs permits, and no outstanding replay read.
+    A read needs permits, and no outstanding replay read. A rollover needs an entry in the last ledger.
     """
     sub = before.subscriptions[event.arguments.get("subscription", 0)]
     return isinstance(event.outcome, Refused) is not POSSIBLE[event.name](cfg, before, event.arguments, sub)
@@ -91,9 +92,10 @@ def call_is_rejected_exactly_if_it_cannot_happen(cfg: Config, before: State, eve
 
 @always(managed_ledger)
 def log_changes_only_by_adds_rollovers_and_trims(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An added entry is the next one of the last ledger; a rollover begins the next ledger.
+    """Only an add, a rollover and a trim change the log: they append an entry, begin a ledger, or delete consumed ones.
 
-    Trimming deletes the closed ledgers whose last entry all mark-delete positions have reached; it returns how many.
+    An added entry is the next one of the last ledger. A trim deletes the closed ledgers whose last entry all
+    mark-delete positions have reached, and returns their number.
     """
     ledgers, last, wanted = before.ledgers, before.ledgers[-1], None
     if event.name == "add_entry":
@@ -136,7 +138,7 @@ def entry_is_acknowledged_only_by_ack_or_seek(cfg: Config, before: State, event:
 
 @always(managed_ledger, on=("read_more_entries",))
 def read_takes_entries_to_replay_then_the_next_ones(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read has the first entries of the replay queue, else the next entries of one ledger from the read position on.
+    """A read takes the first entries of the replay queue, or else the next entries of one ledger at the read position.
 
     Key_Shared: of the replay queue, only entries whose consumer has a permit, and of whose key no other consumer holds
     an entry. Permits and `dispatcherMaxReadBatchSize` limit the number of entries.
@@ -324,10 +326,11 @@ def _holding_after(cfg: Config, name: int, sub: Subscription, now: Subscription,
 
 @always(managed_ledger, on=tuple(name for name in managed_ledger.actions if name != "dispatch"))
 def dispatcher_changes_only_by_its_calls(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Flow adds permits. Entries are held until they are acknowledged or redelivered, or their consumer leaves.
+    """The permits and entries of consumers, the replay queue and the sent entries change only as each call says.
 
-    They then wait for replay, but a failover subscription, or one without consumers, reads them again. A release takes
-    the oldest entry that was sent.
+    Flow adds permits. Entries are held until they are acknowledged or redelivered, or their consumer leaves. They then
+    wait for replay, but a failover subscription, or one without consumers, reads them again. A release takes the oldest
+    entry that was sent.
     """
     for name, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
         own = event.arguments.get("subscription") == name and not isinstance(event.outcome, Refused)
