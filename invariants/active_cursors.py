@@ -238,7 +238,7 @@ def flush_is_not_observable(cfg: Config, before: State, event: Event, after: Sta
 
 @always(active_cursors, given=is_list)
 def nodes_of_removed_cursors_are_bounded(cfg: Config, s: State) -> bool:
-    """Even without queries, the list retains no more nodes of removed cursors than cursors, or the cleanup setting."""
+    """The number of nodes of removed cursors is at most the number of cursors or `removals_before_cleanup`."""
     return s.nodes is None or retained(s.nodes) <= max(cfg.removals_before_cleanup, len(s.cursors))
 
 
@@ -250,7 +250,7 @@ def is_repaired_list(cfg: Config) -> bool:
 
 @always(active_cursors, given=is_repaired_list)
 def list_links_tracked_nodes_in_order_with_their_counts(cfg: Config, s: State) -> bool:
-    """The list links each node once, by position, and counts for it the linked nodes at its position or before.
+    """The list links each node once, in order of positions, with the number of nodes at its position or before.
 
     A node outside the list has no position. Each present cursor has a node, and each node of a removed cursor was
     removed since the last cleanup.
@@ -283,7 +283,8 @@ def pending_updates_are_a_heap_by_position(cfg: Config, s: State) -> bool:
 
 @always(active_cursors, on=("remove_cursor", "update_cursor"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The canonical form numbers cursor objects from 1, sets clock and version to 0 and shortens the past removal.
+    """The canonical form numbers cursor objects from 1, sets clock and version to 0, and cuts the time since the last
+    removal to the grace period.
 
     It keeps names, positions, the count of durable cursors, and the data structure except for the numbers in it.
     """

@@ -88,7 +88,7 @@ def receipted_message_is_in_log(cfg: Config, s: State) -> bool:
 
 @always(bundle_transfer)
 def log_keeps_producer_order(cfg: Config, s: State) -> bool:
-    """The messages of a producer are in the log in order and without gap; only a resend repeats some, in order."""
+    """The messages of a producer are in the log in order and without gap; a resend may repeat messages, in order."""
     for t in s.topics:
         for number in range(cfg.producers):
             found = sequences(t, number)

@@ -393,9 +393,10 @@ def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, ev
 
 @always(cache_steps)
 def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A wrapper changes only when an insert fills it or a removal or eviction marks it as removed; recycling resets it.
+    """A wrapper changes only when it is filled, marked as removed, recycled, looked up, requeued or deallocated.
 
-    A lookup sets `accessed`, a requeue clears it. An insert and a removal keep `accessed` of a late lookup.
+    An insert fills it, a removal or eviction marks it as removed, recycling resets it. A lookup sets `accessed`, a
+    requeue clears it. An insert and a removal keep `accessed` of a late lookup.
     """
     t, n, w = thread_of(before, event), None, Wrapper(None, False, False, True)
     if done(event):

@@ -168,7 +168,7 @@ def bucket_times_are_multiples_of_length(cfg: Config, s: State) -> bool:
 
 @always(negative_acks)
 def buckets_are_sorted_and_nonempty(cfg: Config, s: State) -> bool:
-    """Bucket times are strictly increasing. Each bucket has at least one entry; its entries are sorted and distinct."""
+    """Bucket times are strictly increasing, and each bucket has entries, which are sorted and distinct."""
     times = [bucket.time for bucket in s.buckets]
     return times == sorted(set(times)) and all(
         bucket.entries and list(bucket.entries) == sorted(set(bucket.entries)) for bucket in s.buckets

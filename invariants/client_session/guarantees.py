@@ -334,7 +334,7 @@ def resent_message_is_duplicate(cfg: Config, before: State, event: Event, after:
 
 
 @sometimes(client_session, on=("time_out",))
-def timed_out_message_is_on_its_way(cfg: Config, before: State, event: Event, after: State) -> bool:
+def timed_out_message_is_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A message times out while a send is in flight."""
     return happened(event) and bool(after.producer.up)
 

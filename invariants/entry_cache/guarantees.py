@@ -201,7 +201,9 @@ def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Ev
 
 @always(entry_cache)
 def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When the total size grows and is above the trigger, an eviction is scheduled; at or below the trigger none is."""
+    """A step that raises the total size to above the trigger leaves an eviction scheduled; only a step that ends above
+    the trigger schedules one.
+    """
     begun = after.tasks > before.tasks
     if not tasks_queued(cfg):
         return not begun

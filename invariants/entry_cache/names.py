@@ -23,14 +23,14 @@ def form(s: State) -> tuple[object, ...]:
     reads = {r.number: i for i, r in enumerate(s.reads)}
     topics = {store: i for i, store in enumerate(s.topic_caches) if store >= 0}
 
-    def place(copy: int) -> object:
+    def holder_of(copy: int) -> object:
         return holders.get(copy), orphans.get(copy)
 
     def owner(store: int) -> object:
         return store if store < 0 else (s.owners[store], topics.get(store), s.ranges.sizes[store])
 
     def shape(part: Part) -> object:
-        held = [(h.entry, h.bytes, place(h.copy)) for h in part.held]
+        held = [(h.entry, h.bytes, holder_of(h.copy)) for h in part.held]
         return part.kind, part.first, part.last, reads.get(part.read), held, [shape(each) for each in part.parts]
 
     def asked(q: Request) -> object:
@@ -54,7 +54,7 @@ def form(s: State) -> tuple[object, ...]:
         [(owner(r.store), r[2:8], [requests[n] for n in r.waiting]) for r in s.reads],
         [asked(q) for q in s.requests],
         [(requests[w.request], w.permits, w.since_ns - now) for w in limits.waiting],
-        [(requests.get(g.request), g.permits, [place(copy) for copy in g.copies]) for g in limits.grants],
+        [(requests.get(g.request), g.permits, [holder_of(copy) for copy in g.copies]) for g in limits.grants],
         (*rest, s.ranges.max_requeue_times, s.ranges.extend_ttl_of_recently_accessed),
     )
 

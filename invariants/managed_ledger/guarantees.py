@@ -246,7 +246,7 @@ def look_ahead_limits_replay_queue(cfg: Config, before: State, event: Event, aft
 
 @always(managed_ledger, on=("complete_storage_read",), given=no_counts)
 def entry_from_storage_is_cached_for_marked_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without counts, entries from storage are cached only if the cursor that reads them was marked for it."""
+    """Without counts, entries from storage are cached only if the check has marked the cursor that reads them."""
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
     read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
@@ -279,7 +279,7 @@ def total_above_trigger_has_eviction_queued(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger, on=("run_eviction_task",))
 def eviction_task_ends_at_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction task leaves at most the watermark of a cache above the trigger, and evicts nothing from any other."""
+    """An eviction task evicts a cache above the trigger down to the watermark, and evicts nothing from any other."""
     if isinstance(event.outcome, Refused):
         return True
     total = before.caches.total_bytes

@@ -66,7 +66,7 @@ def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event
 
 
 @always(pending_acks, on=REQUESTS)
-def request_waits_as_it_was_made(cfg: Config, before: State, event: Event, after: State) -> bool:
+def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A queued request is the last pending one, with the next number, its acks and its low watermark; a request that
     conflicts changes nothing.
 
@@ -101,10 +101,10 @@ def request_waits_as_it_was_made(cfg: Config, before: State, event: Event, after
 
 @always(pending_acks, on=("persist", "flush", "open_store", "acknowledge", "crash"))
 def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A flush, a persist, an ack without transaction, an opening and a crash change exactly what they have to.
+    """A flush sends the buffer as one entry, a persist stores the cursor, an ack without transaction adds its messages
+    to the cursor, an opening starts a replay, and none of them changes anything else.
 
-    A flush sends the buffer as one entry. A persist stores the cursor as it is. An ack adds its messages to the cursor.
-    An opening starts a replay. A crash keeps the persisted cursor, the log, and the entries in flight that survive.
+    A crash keeps the persisted cursor, the log, and the entries in flight that survive.
     """
     if is_error(event):
         return True

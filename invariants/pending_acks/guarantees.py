@@ -12,7 +12,7 @@ from invariants.pending_acks.calls import (  # noqa: F401
     call_changes_only_what_it_names,
     call_is_refused_iff_it_cannot_apply,
     cursor_gains_only_committed_acks,
-    request_waits_as_it_was_made,
+    request_is_queued_as_made,
     results_follow_status,
     successful_read_resets_failed_reads,
     transactions_above_low_watermark_are_not_aborted,
@@ -385,7 +385,7 @@ def log_with_in_flight(s: State) -> tuple[LogEntry, ...]:
 
 @always(pending_acks)
 def deleted_records_are_durably_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack record is deleted only if its entries are before the durable mark-delete position, or after its abort."""
+    """An ack record is deleted only if its entries are before the durable mark-delete position or it was aborted."""
     is_append = event.name in APPENDS and not is_error(event)
     old = log_with_in_flight(before)[: len(before.log) + 1] if is_append else before.log
     if after.log[: len(old)] == old:
@@ -477,9 +477,9 @@ def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, a
     """An appended or replayed log entry with acks adds a key if and only if the records since the last key, those of
     this entry included, reach the lag.
 
-    The key has the last position of the topic that a record so far acks, and the log position of the entry. It replaces
-    a key with the same position of the topic. Keys before the durable mark-delete position are removed, and the log is
-    trimmed up to the last of them.
+    The key has the last position of the topic that any record up to this entry acks, and the log position of the entry.
+    It replaces a key with the same position of the topic. Keys before the durable mark-delete position are removed, and
+    the log is trimmed up to the last of them.
     """
     if is_error(event) or after.status not in ("ready", "initializing"):
         return True

@@ -130,8 +130,7 @@ def request_is_appended_as_made(cfg: Config, before: State, event: Event, after:
 
 @always(txn_log, on=("advance_time", "break_cursor", "roll_ledger", "persist", "trim"))
 def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An advance of the clock, a failure of the cursor, a rollover, a persist and a trim change exactly what they have
-    to.
+    """An advance of the clock, a failure of the cursor, a rollover, a persist and a trim change only their own fields.
 
     A rollover adds an empty ledger with the last assigned id, and returns the number of ledgers. A persist makes the
     cursor clean. A trim removes every ledger that it may, and returns their number; when the last record of an ended

@@ -488,10 +488,10 @@ def low_watermark_is_below_ongoing_transactions(cfg: Config, s: State) -> bool:
 
 @always(txn_log, on=("low_watermark",))
 def low_watermark_is_monotone_and_maximal(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The low watermark never decreases. It is the highest id below every transaction that is ongoing or may begin.
+    """The low watermark is the highest id below every transaction that is ongoing or may begin, and never decreases.
 
-    With ongoing transactions, it is one below the first of them. Without, it is one below the lowest id that may still
-    begin: the first pending id, or the first id that a restart could assign.
+    With ongoing transactions, the low watermark is one below the first of them. Without, it is one below the lowest id
+    that may still begin: the first pending id, or the first id that a restart could assign.
     """
     if is_error(event):
         return True
