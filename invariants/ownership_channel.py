@@ -432,7 +432,7 @@ def view_skips_record(cfg: Config, before: State, event: Event, after: State) ->
 
 @sometimes(ownership_channel, on=("override",))
 def bundle_of_running_broker_is_overridden(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a failed health check, a clean-up overrides a bundle of a running broker."""
+    """A clean-up of a running broker by another broker overrides a bundle."""
     target, broker = event.arguments["target"], event.arguments["broker"]
     return not isinstance(event.outcome, Refused) and target != broker and before.brokers[target].is_up
 

@@ -56,7 +56,7 @@ SourceReleasesAfterLedgersAreClosed ==
 -----------------------------------------------------------------------------
 (* Liveness properties, when only the fair actions continue.               *)
 
-\* Every transfer completes, and a dead owner is replaced.
+\* Every transfer completes, and an owner that is not registered is replaced.
 BundleIsOwnedByRegisteredBroker == Newest(S).state = "owned" /\ members[Newest(S).dst].registered
 
 \* Every running broker applies the newest record.
@@ -78,7 +78,7 @@ ClientLeavesClosedTopic ==
   \A k \in Topics, c \in Clients, b \in Brokers :
     IsAttached(bundle[k].clients[c], b) => PhaseOf(bundle[k].objects[b]) = "open"
 
-\* No broker but the owner has a topic object, and none of the owner is fenced.
+\* Only the owner has topic objects, and they are open or loading.
 OnlyOwnerHasTopicObject ==
   /\ Newest(S).state = "owned"
   /\ \A k \in Topics, b \in Brokers :

@@ -38,7 +38,7 @@ PendingSequenceIdsAscend ==
 \* No answer of the broker ends the client's process.
 ClientDoesNotCrash == \A h \in Handlers : S[h].link.phase # "crashed"
 
-\* The broker has a session of a handler that is ready, or a command that ends it is on its way.
+\* The broker has a session of every ready handler, or a command that ends the session is in flight.
 ReadyHandlerHasSessionOrLearnsOtherwise ==
   \A h \in Handlers :
     LET link == S[h].link
@@ -46,7 +46,7 @@ ReadyHandlerHasSessionOrLearnsOtherwise ==
     IN link.phase = "ready" =>
          link.served \in {"open", "ignoring"} \/ \E i \in DOMAIN link.down : link.down[i].kind \in ends
 
-\* A handler that is refused with a retryable error sends its request again, also the first time.
+\* A handler that is refused with a retryable error looks the topic up again, also at its first request.
 RetryableRefusalIsRetried ==
   [][\A h \in Handlers :
        LET down == S[h].link.down
@@ -68,7 +68,7 @@ PermitsAreConserved ==
 \* The receiver queue of an exclusive consumer has each message once, in order.
 ExclusiveQueueIsInOrder == ~shared => \A i, j \in DOMAIN consumer.queue : i < j => consumer.queue[i] < consumer.queue[j]
 
-\* The broker of an exclusive consumer is past every message of the receiver queue.
+\* The read position of an exclusive consumer's session is after every message of the receiver queue.
 QueuedMessageIsNotSentAgain ==
   ~shared /\ consumer.link.phase = "ready" /\ consumer.link.served = "open" =>
     \A i \in DOMAIN consumer.queue : EntryOf(consumer.queue[i]) < consumer.read
@@ -83,11 +83,11 @@ HiddenMessageHasItsAck ==
 \* Every message that was sent is reported stored or failed.
 EveryMessageHasResult == producer.pending = <<>>
 
-\* Every stored message is delivered until it is acknowledged, unless a refusal ended the consumer.
+\* Every stored message is acknowledged, unless the consumer failed or the client crashed.
 EveryMessageIsAcknowledged ==
   Cardinality(acked) = Len(log) * batch_size \/ consumer.link.phase \in {"failed", "crashed"}
 
-\* Every handler is ready and has a session, unless a refusal ended it.
+\* Every handler is ready and has a session, unless it failed or the client crashed.
 HandlersAreAttached ==
   \A h \in Handlers :
     LET link == S[h].link

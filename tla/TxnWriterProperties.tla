@@ -32,7 +32,7 @@ HasTick == Tick \in Members(tasks)
 \* in call order.
 RecordWithoutCallbackIsPending == HasAll(RecordsInOrder, Members(pending_callbacks)) /\ IsRising(pending_callbacks)
 
-\* A record that cannot be serialised fails its callback; the call does not throw.
+\* `add` does not throw, even if the record cannot be serialised.
 AddNeverThrows ==
   \A bytes \in add_size, fails \in fails_on : ~AfterAdd(Contents, bytes, fails).thrown
 

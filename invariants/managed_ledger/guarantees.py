@@ -377,7 +377,7 @@ def catch_up_read_is_cached(cfg: Config, before: State, event: Event, after: Sta
 
 @sometimes(managed_ledger, on=("complete_storage_read",))
 def storage_read_is_shared(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One storage read completes the reads of two subscriptions."""
+    """One storage read completes several requests."""
     return not isinstance(event.outcome, Refused) and len(event.outcome.answered) > 1
 
 
@@ -405,7 +405,7 @@ def draining_key_waits_for_its_consumer(cfg: Config, before: State, event: Event
 
 @sometimes(managed_ledger, on=("dispatch",))
 def old_replay_read_is_discarded(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay read that began before all consumers left is discarded after one has connected."""
+    """A complete replay read is discarded although a consumer is connected."""
     name = event.arguments["subscription"]
     return (
         isinstance(event.outcome, Dispatched)

@@ -680,23 +680,29 @@ def cursor_rejects_commit(cfg: Config, before: State, event: Event, after: State
     return "failed" in results(event).values() and bool(appended_requests(before, event))
 
 
+def committed_txns(before: State, event: Event) -> list[int]:
+    """Returns the transactions with a commit in the log entry that a step appends."""
+    return [request.record.txn for request in appended_requests(before, event) if request.record.op == "commit"]
+
+
 @sometimes(pending_acks, on=APPENDS)
 def cumulative_ack_inside_batch_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A commit applies a cumulative ack that leaves messages of its entry."""
     cumulative = before.cumulative_ack
-    is_inside = cumulative is not None and cumulative.ack.ack_set is not None and after.cumulative_ack is None
-    return is_inside and after.status == "ready" and after.cursor != before.cursor
+    if cumulative is None or cumulative.ack.ack_set is None or cumulative.txn not in committed_txns(before, event):
+        return False
+    return after.cumulative_ack is None and after.status == "ready" and after.cursor != before.cursor
 
 
 @sometimes(pending_acks, on=APPENDS)
 def entry_acked_by_batch_indexes_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A commit applies several acks that together have all batch indexes of an entry."""
-    old, new = before.individual_acks, after.individual_acks
-    has_entry = any(ack.ack_set == 0 for each in old for ack in each.acks)
-    return has_entry and after.status == "ready" and len(new) < len(old) and after.cursor is not before.cursor
+    commits = committed_txns(before, event)
+    has_entry = any(ack.ack_set == 0 for each in before.individual_acks if each.txn in commits for ack in each.acks)
+    return has_entry and after.status == "ready" and after.cursor is not before.cursor
 
 
 @sometimes(pending_acks, on=("written", "write_fails"))
 def entry_is_appended_after_failed_one(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append succeeds after an earlier one failed: the requests fail although the records are durable."""
+    """An append succeeds while the handle is in error: the requests fail although the records are durable."""
     return event.name == "written" and before.status == "error" and not is_error(event)
