@@ -176,7 +176,9 @@ def test_a_goal_that_was_not_reached_is_red(seeded: Ran) -> None:
 def test_a_campaign_without_findings_says_so_in_verdict_words() -> None:
     plan, state, findings = run(Spec("range_cache"), 2 * BLOCK)
     words = re.sub(r"<[^>]+>", "", render(plan, state, findings, campaign_failures(plan, state)))
-    assert f"No finding in {planned_steps('range_cache', range(2 * BLOCK)):,} steps of 128 traces (first seed: 0)" in words
+    assert (
+        f"No finding in {planned_steps('range_cache', range(2 * BLOCK)):,} steps of 128 traces (first seed: 0)" in words
+    )
     assert "verified" not in words.lower()
 
 
