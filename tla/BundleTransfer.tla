@@ -1,20 +1,36 @@
 ----------------------------- MODULE BundleTransfer -----------------------------
-(***************************************************************************)
-(* Transfer of a bundle's topics between brokers (PIP-307).                *)
-(*                                                                         *)
-(* Twin of model/bundle_transfer: the same actions, settings and canonical *)
-(* states, for every `variant`. One step is one record appended or         *)
-(* applied, one command sent, processed or received, one add confirmed,    *)
-(* one ledger closed or opened.                                            *)
-(*                                                                         *)
-(* Brokers, topics and clients are numbered from 0, and so is a view, the  *)
-(* index of a record.                                                      *)
-(***************************************************************************)
+(******************************************************************************)
+(* Transfer of a bundle's topics between brokers, without client lookups      *)
+(* (PIP-307, reviewed as PIP-281).                                            *)
+(*                                                                            *)
+(* Twin of model/bundle_transfer: the same actions and settings, equal states *)
+(* and steps, for every `variant`.  Models ServiceUnitStateChannelImpl,       *)
+(* BrokerService, PersistentTopic and ServerCnx of the brokers, and           *)
+(* ConnectionHandler of the clients.                                          *)
+(*                                                                            *)
+(* Step grain: one record appended or applied, one command sent, processed or *)
+(* received, one add confirmed, one ledger closed or opened.                  *)
+(*                                                                            *)
+(*   phase 1    the source applies Releasing and fences its topics: clients   *)
+(*              stay attached, and their sends and acks are ignored; it       *)
+(*              closes each ledger                                            *)
+(*   hand-over  the source appends Assigning, the destination Owned           *)
+(*   phase 2    the source applies Owned, and closes each session with the    *)
+(*              address of the destination, to which clients connect          *)
+(*                                                                            *)
+(* Brokers, topics and clients are numbered from 0; the producers are the     *)
+(* first clients.  A broker's view is the index, from 0, of the last record   *)
+(* that it applied.  The channel has only the records from the oldest view of *)
+(* a running broker on.                                                       *)
+(*                                                                            *)
+(* Not modelled: return values; otherwise as in the model.                    *)
+(******************************************************************************)
 EXTENDS Integers, Sequences
 
 CONSTANTS
   None,
-  \* Settings, the variant, and rules on which versions differ.
+  \* Settings, the variant, and rules on which versions differ.  Config in model/bundle_transfer/state.py explains them,
+  \* and below it the fields and phases.
   brokers, topics, producers, consumers, window, deduplication, variant, stale_topics_closed_on,
   close_timeout_releases, failed_close_evicts, unregistered_uses_view, session_loss, sends_ignored_while,
   failed_write_disconnects, failed_write_completes, address_is_used_once, dead_source_is_orphan,
@@ -24,12 +40,23 @@ CONSTANTS
   broker, suspect_broker, dst, owner, topic, client, kept
 
 VARIABLES
-  records,  \* the channel: [state, dst, source, forced]
-  members,  \* by broker: [alive, registered, view, duty, named_source, leaked]
-  bundle    \* by topic: [log, abandoned, cursor, objects, clients]
+  records,  \* the channel: ownership records [state, dst, source, forced]
+  members,  \* by broker:
+            \*   alive, registered, view
+            \*   duty: "prepare", "release" or "own" if it has to append a record, else ""
+            \*   named_source: whether it applied an Owned record that names it as source
+            \*   leaked: number of failed writes that still count as pending on its connections
+  bundle    \* by topic:
+            \*   log: entries of closed ledgers, and confirmed ones of the open ledger
+            \*   abandoned: unconfirmed entries of a ledger whose writer is gone
+            \*   cursor: persisted mark-delete position, as a number of entries
+            \*   objects: by broker, its topic object (PersistentTopic) or None: phase, writable, adds in flight, cursor,
+            \*     older (number of pending clean-ups of older objects)
+            \*   clients: phase, peer, paused, begun and done messages, commands in flight up and down
 
 vars == <<records, members, bundle>>
 
+\* All variables, as one record.
 S == [records |-> records, members |-> members, bundle |-> bundle]
 
 Brokers == 0..brokers - 1
@@ -50,11 +77,12 @@ InFlight == {"acquiring", "releasing", "assigning"}
 Max(a, b) == IF a > b THEN a ELSE b
 Newest(s) == s.records[Len(s.records)]
 ViewOf(s, b) == s.records[s.members[b].view + 1]
+\* The broker that serves the bundle according to a record, or None.
 OwnerIn(r) == IF r.state = "owned" THEN r.dst ELSE IF r.state = "acquiring" THEN r.source ELSE None
 
 IsProducer(c) == c < producers
 KindsOf(c) == {c.down[i].kind : i \in DOMAIN c.down}
-\* Whether the broker has the client's session: it answered success and sent no close since.
+\* Whether broker b has a session of client c: b has answered success, and has sent no close since.
 IsAttached(c, b) == c.peer = b /\ "close" \notin KindsOf(c) /\ (c.phase = "ready" \/ "success" \in KindsOf(c))
 
 PhaseOf(o) == IF o = None THEN "none" ELSE o.phase
@@ -62,7 +90,8 @@ AddsOf(o) == IF o = None THEN <<>> ELSE o.adds
 IsWriter(o) == IF o = None THEN FALSE ELSE o.writable
 EntriesOf(adds) == [i \in DOMAIN adds |-> adds[i].entry]
 
-\* Whether the broker's view says that it owns the bundle.
+\* Whether a broker may load topics: it owns the bundle in its view.  Without registration it may do so only with
+\* unregistered_uses_view, and then also as the destination of a transfer.
 MayLoad(s, b) ==
   LET r == ViewOf(s, b)
   IN IF s.members[b].registered THEN OwnerIn(r) = b ELSE unregistered_uses_view /\ r.dst = b
@@ -75,6 +104,8 @@ WithoutSessions(t, ended) ==
   LET Dead(adds) == [i \in DOMAIN adds |-> [adds[i] EXCEPT !.live = @ /\ adds[i].entry.producer \notin ended]]
   IN [t EXCEPT !.objects = [b \in Brokers |-> IF t.objects[b] = None THEN None
                                               ELSE [t.objects[b] EXCEPT !.adds = Dead(@)]]]
+
+\* The topic after its broker sent a command to these clients; a close ends their sessions.
 ToClients(t, receivers, command) ==
   LET sent == [t EXCEPT !.clients = [c \in Clients |-> IF c \in receivers
                                                        THEN [t.clients[c] EXCEPT !.down = Append(@, command)]
@@ -86,14 +117,14 @@ WithoutConnection(c, phase, peer) ==
   [c EXCEPT !.phase = phase, !.peer = peer, !.paused = FALSE, !.up = <<>>, !.down = <<>>]
 Broken(t, c) == WithoutSessions([t EXCEPT !.clients[c] = WithoutConnection(@, "lookup", None)], {c})
 
-\* The topic after an object left without closing its ledger, or closed it.
+\* The topic after the topic object of broker b was removed with its ledger open; after it closed its ledger.
 Abandoned(t, b) ==
   [t EXCEPT !.abandoned = IF IsWriter(t.objects[b]) THEN EntriesOf(t.objects[b].adds) ELSE @, !.objects[b] = None]
-Shut(t, b, phase) ==
+WithLedgerClosed(t, b, phase) ==
   [t EXCEPT !.cursor = IF t.objects[b].writable THEN Max(@, t.objects[b].cursor) ELSE @,
             !.objects[b] = [@ EXCEPT !.phase = phase, !.writable = FALSE, !.adds = <<>>]]
 
-\* The topic after its broker fenced it for a transfer; a load in progress is given up.
+\* The topic after broker b fenced it for a transfer.  A load in progress is given up, if it checks ownership again.
 Fenced(t, b) ==
   LET phase == PhaseOf(t.objects[b])
   IN IF phase \in {"open", "failed"} THEN [t EXCEPT !.objects[b].phase = "closing"]
@@ -112,7 +143,7 @@ Init ==
                     objects |-> [b \in Brokers |-> IF b = 0 THEN Object("open", TRUE, 0, 0) ELSE None],
                     clients |-> [c \in Clients |-> attached]]]
 
-\* The state without the records before every running broker's view.
+\* The canonical form: without the records before the oldest view of a running broker.
 Canonical(s) ==
   LET running == {b \in Brokers : s.members[b].alive}
       views == {s.members[b].view : b \in running}
@@ -121,15 +152,16 @@ Canonical(s) ==
                !.members = [b \in Brokers |-> IF b \in running THEN [s.members[b] EXCEPT !.view = @ - first]
                                               ELSE s.members[b]]]
 
+\* Makes the canonical form of a state the next state.
 Become(given) ==
   \E s \in {Canonical(given)} : records' = s.records /\ members' = s.members /\ bundle' = s.bundle
 
 -----------------------------------------------------------------------------
 (* The channel. *)
 
-Appended(s, r) == [s EXCEPT !.records = Append(@, r)]
+WithRecord(s, r) == [s EXCEPT !.records = Append(@, r)]
 
-\* The state after a broker applied a record: its new duty, and what happens to its topics at once.
+\* The state after broker b applied the record at index `view`: its new duty, and the immediate effect on its topics.
 Applied(s, b, view) ==
   LET r == s.records[view + 1]
       releases == r.source = b /\ r.state = "releasing"
@@ -148,13 +180,15 @@ Applied(s, b, view) ==
                !.members[b] = [@ EXCEPT !.view = view, !.duty = duty,
                                         !.named_source = stale_topics_closed_on = "owner_names_source" /\ isNamed]]
 
+\* publishUnloadEventAsync with a destination.
 Transfer ==
   \E d \in dst :
     LET r == Newest(S)
     IN /\ r.state = "owned" /\ d # r.dst
        /\ members[d].registered /\ members[r.dst].registered
-       /\ Become(Appended(S, Record(IF variant \in {"V1b", "V2"} THEN "acquiring" ELSE "releasing", d, r.dst, FALSE)))
+       /\ Become(WithRecord(S, Record(IF variant \in {"V1b", "V2"} THEN "acquiring" ELSE "releasing", d, r.dst, FALSE)))
 
+\* A broker applies the next record; one behind the compaction horizon jumps to the newest record.
 Deliver ==
   \E b \in broker :
     /\ members[b].alive /\ members[b].view + 1 < Len(records)
@@ -164,18 +198,20 @@ Jump ==
     /\ members[b].alive /\ members[b].view + 2 < Len(records)
     /\ Become(Applied(S, b, Len(records) - 1))
 
-\* The state after a broker appended the record of its duty. Readers skip it if the broker's view is stale.
+\* The state after a broker appended the record of its duty.  If the broker's view is stale, readers reject the record.
 Published(s, b) ==
   LET r == ViewOf(s, b)
       following == CASE r.state = "acquiring" -> "releasing"
                      [] r.state = "releasing" /\ variant # "V4" -> "assigning"
                      [] OTHER -> "owned"
       done == [s EXCEPT !.members[b].duty = ""]
-  IN IF s.members[b].view + 1 = Len(s.records) THEN Appended(done, [r EXCEPT !.state = following]) ELSE done
+  IN IF s.members[b].view + 1 = Len(s.records) THEN WithRecord(done, [r EXCEPT !.state = following]) ELSE done
 
-\* Whether a client waits at the broker.
+\* Whether PRODUCER or SUBSCRIBE of some client waits at the broker.
 WaitsAt(b) ==
   ~(\A k \in Topics, c \in Clients : ~(bundle[k].clients[c].phase = "waiting" /\ bundle[k].clients[c].peer = b))
+\* A broker does its duty when its topics allow it: all are loading ("prepare"), or no ledger is still to close
+\* ("release").
 Publish ==
   \E b \in broker :
     LET duty == members[b].duty
@@ -184,6 +220,7 @@ Publish ==
        /\ duty = "prepare" => Are("loading") = Topics
        /\ duty = "release" => Are("closing") = {} /\ ~(source_parks /\ WaitsAt(b))
        /\ Become(Published(S, b))
+\* The append fails; BrokerService.unloadServiceUnit times out, and the source appends all the same.
 FailPublish == \E b \in broker : members[b].duty # "" /\ Become([S EXCEPT !.members[b].duty = ""])
 CloseTimeout ==
   \E b \in broker : members[b].duty = "release" /\ close_timeout_releases /\ Become(Published(S, b))
@@ -191,10 +228,11 @@ CloseTimeout ==
 -----------------------------------------------------------------------------
 (* Overrides, crashes and lost sessions. *)
 
+\* The leader appends a forced Owned: for a broker that is gone, or for a transfer that takes too long.
 Overridden(s, d) ==
   LET r == Newest(s)
       source == IF r.state = "owned" THEN r.dst ELSE r.source
-  IN Appended(s, Record("owned", d, IF source = d THEN None ELSE source, TRUE))
+  IN WithRecord(s, Record("owned", d, IF source = d THEN None ELSE source, TRUE))
 
 Override ==
   \E d \in owner :
@@ -222,6 +260,7 @@ Restart ==
     LET last == Len(records) - 1
         started == [S EXCEPT !.members[b] = Broker(TRUE, last)]
     IN ~members[b].alive /\ Become(IF restart_acts_on_record THEN Applied(started, b, last) ELSE started)
+\* A broker loses its metadata session; it registers again.
 Suspect ==
   \E b \in suspect_broker :
     /\ members[b].registered
@@ -236,6 +275,7 @@ Register ==
 -----------------------------------------------------------------------------
 (* Topic objects. *)
 
+\* Whether broker b has a reason to load topic k: a client waits for it, or the variant prepares the destination.
 IsWanted(k, b) ==
   LET r == ViewOf(S, b)
       t == bundle[k]
@@ -276,10 +316,11 @@ OpenTopic ==
                     [t EXCEPT !.log = @ \o SubSeq(unconfirmed, 1, n), !.abandoned = <<>>,
                               !.objects = [m \in Brokers |-> IF m = b THEN opened ELSE Sealed(@[m])]]])
 
-Leaking(s, k, b) ==
+\* The state after the adds in flight failed: without failed_write_completes, the connection counts them as pending.
+WithLeakedWrites(s, k, b) ==
   IF failed_write_completes THEN s ELSE [s EXCEPT !.members[b].leaked = @ + Len(s.bundle[k].objects[b].adds)]
 
-\* The state after an add failed: dropped during the transfer, otherwise the topic is closed.
+\* The state after an add failed.  During a transfer the adds are dropped; otherwise the topic is closed.
 AfterFailedAdd(s, k, b) ==
   LET t == s.bundle[k]
       isOpen == t.objects[b].phase \in {"open", "failed"}
@@ -287,8 +328,9 @@ AfterFailedAdd(s, k, b) ==
   IN IF isOpen /\ sends_ignored_while = "fenced"
      THEN [s EXCEPT !.bundle[k].objects[b] = [@ EXCEPT !.phase = "failed", !.adds = <<>>]]
      ELSE IF isOpen THEN [s EXCEPT !.bundle[k] = Abandoned(closed, b)]
-     ELSE [Leaking(s, k, b) EXCEPT !.bundle[k] = [closed EXCEPT !.objects[b].adds = <<>>]]
+     ELSE [WithLeakedWrites(s, k, b) EXCEPT !.bundle[k] = [closed EXCEPT !.objects[b].adds = <<>>]]
 
+\* The bookies confirm the oldest add.  It fails if ledger recovery by another broker has fenced the ledger.
 Confirm ==
   \E k \in topic, b \in broker :
     LET t == bundle[k]
@@ -307,17 +349,19 @@ Confirm ==
 FailAdd ==
   \E k \in topic, b \in broker : AddsOf(bundle[k].objects[b]) # <<>> /\ Become(AfterFailedAdd(S, k, b))
 
+\* Phase 1 ends for a topic; or PersistentTopic.close fails, and the topic is removed from the cache.
 CloseLedger ==
   \E k \in topic, b \in broker :
     /\ PhaseOf(bundle[k].objects[b]) = "closing"
     /\ cursor_close_checks_ownership => OwnerIn(ViewOf(S, b)) # None
-    /\ Become([Leaking(S, k, b) EXCEPT !.bundle[k] = Shut(@, b, "closed")])
+    /\ Become([WithLeakedWrites(S, k, b) EXCEPT !.bundle[k] = WithLedgerClosed(@, b, "closed")])
 FailClose ==
   \E k \in topic, b \in broker :
     /\ PhaseOf(bundle[k].objects[b]) = "closing" /\ failed_close_evicts
     /\ Become([S EXCEPT !.members[b].duty = "", !.bundle[k] = Abandoned(@, b)])
 
-\* Phase 2: the broker closes its stale topic and sends every client the owner's address.
+\* Phase 2: the broker closes the sessions of its stale topic with the owner's address.  Some variants do so as soon
+\* as the ledger is closed (isEarly).
 Disconnect ==
   \E k \in topic, b \in broker :
     LET r == ViewOf(S, b)
@@ -329,9 +373,10 @@ Disconnect ==
         address == IF variant = "V3" THEN None ELSE r.dst
     IN /\ phase \notin {"none", "disconnected"}
        /\ ~(~isEarly /\ ~isStale)
-       /\ LET shut == Shut(bundle[k], b, "disconnected")
+       /\ LET shut == WithLedgerClosed(bundle[k], b, "disconnected")
           IN Become([S EXCEPT !.bundle[k] = ToAttached(shut, b, Command("close", address))])
 
+\* A disconnected topic object is removed from the cache; without removal_compares_instance also a newer one.
 CleanUp ==
   \E k \in topic, b \in broker :
     LET o == bundle[k].objects[b]
@@ -362,6 +407,7 @@ Lookup ==
        /\ ~members[b].registered => unregistered_uses_view
        /\ Become(WithClient(k, c, IF found = None THEN [at EXCEPT !.phase = "parked", !.peer = b]
                                   ELSE [at EXCEPT !.phase = "directed", !.peer = found]))
+\* The broker answers a parked lookup.
 Answer ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]
@@ -370,6 +416,7 @@ Answer ==
           THEN Become(WithClient(k, c, WithoutConnection(at, "lookup", None)))
           ELSE /\ AnswerOf(at.peer) # None
                /\ Become(WithClient(k, c, [at EXCEPT !.phase = "directed", !.peer = AnswerOf(at.peer)]))
+\* The client sends PRODUCER or SUBSCRIBE to its address.
 Connect ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]
@@ -377,7 +424,7 @@ Connect ==
        /\ IF members[at.peer].alive THEN Become(WithClient(k, c, [at EXCEPT !.phase = "waiting"]))
           ELSE address_is_used_once /\ Become(WithClient(k, c, WithoutConnection(at, "lookup", None)))
 
-\* A broker answers PRODUCER or SUBSCRIBE by its view: success once it has loaded the topic, or an error.
+\* A broker answers PRODUCER or SUBSCRIBE by its view: with success when the topic is open, or with an error.
 Admit ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]
@@ -405,8 +452,9 @@ Send ==
     IN /\ IsProducer(c) /\ at.begun - at.done < window
        /\ Become(WithClient(k, c, [at EXCEPT !.begun = @ + 1, !.up = up]))
 
-\* A sequence id up to the highest one received is a duplicate if it is also persisted; otherwise nobody knows yet.
-Added(t, b, c, sequence) ==
+\* The topic after an open one took a send.  With deduplication, a sequence id at or below a stored one is a
+\* duplicate; at or below one in flight, it is in doubt, and the session is closed.
+AfterSend(t, b, c, sequence) ==
   LET adds == t.objects[b].adds
       Covers(entry) == entry.producer = c /\ entry.sequence >= sequence
       isStored == \E i \in DOMAIN t.log : Covers(t.log[i])
@@ -425,7 +473,7 @@ Process ==
         t == [bundle[k] EXCEPT !.clients[c].up = Tail(@)]
         changed == IF PhaseOf(t.objects[b]) # "open"
                    THEN IF variant = "V3" THEN ToAttached(t, b, Command("close", None)) ELSE t
-                   ELSE IF IsProducer(c) THEN Added(t, b, c, value)
+                   ELSE IF IsProducer(c) THEN AfterSend(t, b, c, value)
                    ELSE [t EXCEPT !.objects[b].cursor = Max(@, value)]
     IN /\ at.up # <<>> /\ b # None
        /\ IsAttached(at, b) = TRUE
@@ -464,7 +512,7 @@ BreakConnection ==
     bundle[k].clients[c].phase \in {"waiting", "ready"} /\ Become([S EXCEPT !.bundle[k] = Broken(@, c)])
 
 -----------------------------------------------------------------------------
-(* Bounds. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
 RECURSIVE InFlightAdds(_, _)
 InFlightAdds(t, b) == IF b = brokers THEN 0 ELSE Len(AddsOf(t.objects[b])) + InFlightAdds(t, b + 1)

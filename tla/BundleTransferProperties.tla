@@ -1,11 +1,13 @@
 ----------------------- MODULE BundleTransferProperties ------------------------
 (***************************************************************************)
-(* Guarantees of the transfer of a bundle: the twin of                     *)
-(* invariants/bundle_transfer.py, under the same names.                    *)
+(* Invariants and liveness of the transfer of a bundle: those of           *)
+(* invariants/bundle_transfer.py that a broker engineer would name first,  *)
+(* under the same names.                                                   *)
 (***************************************************************************)
 EXTENDS BundleTransfer
 
 Producers == 0..producers - 1
+
 \* The sequence ids of a producer in the order of the log.
 SequencesOf(t, c) ==
   LET Is(entry) == entry.producer = c
@@ -47,14 +49,19 @@ LoadFencesNoOwner ==
            mayLag == \E i \in members[b].view + 2..Len(records) : records[i].forced
        IN isOpened /\ r.state = "owned" /\ r.dst # b /\ ~mayLag => ~IsWriter(bundle[k].objects[r.dst])]_vars
 
-\* The source appends what follows Releasing only after it has closed the ledger of every topic.
+\* The source appends the record after Releasing only when it has closed the ledger of every topic.
 SourceReleasesAfterLedgersAreClosed ==
   [][\A b \in Brokers :
        members[b].duty = "release" /\ members'[b].duty = "" /\ Len(records') > Len(records) =>
          \A k \in Topics : ~IsWriter(bundle'[k].objects[b])]_vars
 
 -----------------------------------------------------------------------------
-(* Liveness properties, when only the fair actions continue.               *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+
+\* Fair for all six: Deliver, Publish, BeginLoad, OpenTopic, Confirm, CloseLedger, Disconnect, CleanUp, Lookup,
+\* Answer, Connect, Admit, Process, Receive, Override, Restart, Register.  Records are applied, duties done, topics
+\* loaded and closed, adds confirmed and commands handled; brokers come back, and the leader replaces owners that are
+\* gone.  No transfer, crash, failure or lost connection is fair: each may happen before the switch, but not for ever.
 
 \* Every transfer completes, and an owner that is not registered is replaced.
 BundleIsOwnedByRegisteredBroker == Newest(S).state = "owned" /\ members[Newest(S).dst].registered

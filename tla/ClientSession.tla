@@ -1,34 +1,53 @@
 ----------------------------- MODULE ClientSession -----------------------------
-(***************************************************************************)
-(* A client's session: one producer, one consumer, and every answer of     *)
-(* their broker.                                                           *)
-(*                                                                         *)
-(* Twin of model/client_session: the same actions, settings, rules and     *)
-(* states. One step is a call of the application, a reply handled by the   *)
-(* client, or a command processed by the broker.                           *)
-(*                                                                         *)
-(* Messages of the consumer are numbered from 0 through all entries, which *)
-(* are numbered from 0, too. A pending message has the number of its send. *)
-(***************************************************************************)
+(*****************************************************************************)
+(* A client with one producer and one consumer, and every answer that their  *)
+(* broker may give.                                                          *)
+(*                                                                           *)
+(* Twin of model/client_session: the same actions and settings, equal states *)
+(* and steps.  Models ProducerImpl, ConsumerImpl, ConnectionHandler (in C++  *)
+(* HandlerBase) and PersistentAcknowledgmentsGroupingTracker (in C++         *)
+(* AckGroupingTrackerEnabled).  The producer and the consumer are handlers.  *)
+(*                                                                           *)
+(* Step grain: one call of the application, one command handled by the       *)
+(* client, or one command processed by the broker.                           *)
+(*                                                                           *)
+(*   messages  of the consumer are numbered from 0 through all entries;      *)
+(*             entries are numbered from 0                                   *)
+(*   sends     are numbered from 0; a message of the log has the number of   *)
+(*             its send, or -1 if an earlier session stored it               *)
+(*   link      [phase, created, served, down]: the phase of a handler,       *)
+(*             whether it has been ready, its session at the broker, and the *)
+(*             commands in flight to it; the model explains the values       *)
+(*   command   [kind, value, messages]                                       *)
+(*                                                                           *)
+(* Not modelled: return values; otherwise as in the model.                   *)
+(*****************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
-  \* Settings, and rules on which clients differ.
+  \* Settings, and rules on which clients differ.  Config in model/client_session/state.py explains them.
   deduplication, stored, initial_sequence_id, max_pending_messages, receiver_queue_size, batch_size, index_acks, shared,
   reconnection_restarts_sequence_ids, checksum_error_takes_oldest, checksum_error_ends_session,
   unknown_command_disconnects, cumulative_ack_hides_for_ever, tracker_uses_ack_set, filtered_messages_return_permits,
-  flush_waits_for_session, close_cancels_request, corrupt_batch_returns_all_permits, first_subscribe_is_retried, redelivery_of_all_clears_queue,
+  flush_waits_for_session, close_cancels_request, corrupt_batch_returns_all_permits, first_subscribe_is_retried,
+  redelivery_of_all_clears_queue,
   \* The values of the actions' arguments.
   handler, redirect, retryable, checksum, kind, sequence, message
 
 VARIABLES
-  log,       \* entries: [message, sequence]
+  log,       \* the entries of the topic: [message, sequence], the sequence id last
   acked,     \* the acknowledged messages of the subscription
-  producer,  \* [link, published, next_sequence_id, pending, results, up, damaged]
-  consumer   \* [link, permits, read, replay, queue, returned, taken, tracked, grouped, cumulative, covered]
+  producer,  \* link; published: lastSequenceIdPublished; next_sequence_id; pending: sequence ids without result;
+             \* results: of each completed send whether it succeeded; up: sends in flight to the broker;
+             \* damaged: the first slot of the pending queue is null (checksum_error_takes_oldest)
+  consumer   \* link; at the broker permits, read (position) and replay (entries to redeliver); queue: incomingMessages;
+             \* returned: permits that the next FLOW returns; taken: received by the application and not yet acked or
+             \* nacked; tracked: acked messages of partly acked batches; grouped, cumulative: acks that the next flush
+             \* sends; covered: the highest cumulative ack sent (cumulative_ack_hides_for_ever)
 
 vars == <<log, acked, producer, consumer>>
 
+\* All variables, as one record.
 S == [log |-> log, acked |-> acked, producer |-> producer, consumer |-> consumer]
 -----------------------------------------------------------------------------
 (* Reading and changing states. *)
@@ -38,6 +57,7 @@ Sum(s, Of(_)) ==
   LET RECURSIVE To(_)
       To(n) == IF n = 0 THEN 0 ELSE To(n - 1) + Of(s[n])
   IN To(Len(s))
+
 \* The numbers of a set in order.
 RECURSIVE InOrder(_)
 InOrder(set) ==
@@ -55,19 +75,20 @@ Unacked(s, entry) == MessagesOf(entry) \ s.acked
 WithReply(s, h, reply, served) == [s EXCEPT ![h].link.down = Append(@, reply), ![h].link.served = served]
 WithNextReply(s, h) == [s EXCEPT ![h].link.down = Tail(@)]
 
-\* The state after a handler left its broker: what is on its way in either direction is lost.
+\* The state after a handler lost or gave up its connection: the commands in flight in both directions are lost.
 Disconnected(s, h, phase) ==
   LET left == [s EXCEPT ![h].link = [@ EXCEPT !.phase = phase, !.served = "none", !.down = <<>>]]
   IN IF h = "producer" THEN [left EXCEPT !.producer.up = <<>>]
      ELSE [left EXCEPT !.consumer = [@ EXCEPT !.permits = 0, !.read = 0, !.replay = {}]]
 
-\* The highest sequence id that the broker knows of the producer.
+\* The highest sequence id of the producer that the broker knows; -1 without deduplication.
 LastSequenceId(s) ==
   LET ids == {s.log[i].sequence : i \in DOMAIN s.log}
   IN IF deduplication /\ ids # {} THEN CHOOSE id \in ids : \A other \in ids : other <= id ELSE -1
 
-\* The state without what no step reads: the broker delivers no acknowledged entries to a ready consumer, and has neither
-\* position nor permits without a session; the last published sequence id matters to one rule only.
+\* The canonical form: values that no later step reads are reset.  The read position of a ready consumer is moved past
+\* acknowledged entries.  Without a session, read position and permits are reset.  `published` is kept only for the rule
+\* that reads it.
 Canonical(s) ==
   LET c == s.consumer
       unread == {entry \in c.read..Len(s.log) - 1 : Unacked(s, entry) # {}}
@@ -75,6 +96,8 @@ Canonical(s) ==
   IN [s EXCEPT !.producer.published = IF reconnection_restarts_sequence_ids THEN @ ELSE -1,
                !.consumer = IF c.link.served # "open" THEN [@ EXCEPT !.permits = 0, !.read = 0, !.replay = {}]
                             ELSE IF c.link.phase = "ready" THEN [@ EXCEPT !.read = read] ELSE @]
+
+\* Makes the canonical form of a state the next state.
 Become(given) ==
   \E s \in {Canonical(given)} :
     log' = s.log /\ acked' = s.acked /\ producer' = s.producer /\ consumer' = s.consumer
@@ -99,12 +122,14 @@ Connect ==
 FailRedirect ==
   \E h \in handler : S[h].link.phase = "redirected" /\ Become([S EXCEPT ![h].link.phase = "lookup"])
 
+\* The broker answers PRODUCER or SUBSCRIBE: success, also late, after it closed the session; or a refusal.
 Success(h) == Reply("success", IF h = "producer" THEN LastSequenceId(S) ELSE 0, {})
 Accept == \E h \in handler : S[h].link.served = "requested" /\ Become(WithReply(S, h, Success(h), "open"))
 LateSuccess == \E h \in handler : S[h].link.served = "closed" /\ Become(WithReply(S, h, Success(h), "none"))
 Refuse ==
   \E h \in handler, again \in retryable :
     S[h].link.served = "requested" /\ Become(WithReply(S, h, Reply("refused", Number(again), {}), "none"))
+\* The broker closes the session, with or without the URL of another broker.
 Close ==
   \E h \in handler, url \in redirect :
     LET served == S[h].link.served
@@ -116,7 +141,7 @@ FinishTransfer ==
 BreakConnection ==
   \E h \in handler : S[h].link.phase \in {"waiting", "ready"} /\ Become(Disconnected(S, h, "lookup"))
 
-\* The client does not know the command REACHED_END_OF_TOPIC, or has nothing to do for it.
+\* REACHED_END_OF_TOPIC: a client that does not know this command closes the connection; any other one does nothing.
 EndOfTopic ==
   LET left == Disconnected(S, "consumer", "lookup")
   IN /\ consumer.link.phase = "ready" /\ consumer.link.served = "open"
@@ -132,7 +157,7 @@ WithoutPending(s) ==
                                    !.damaged = FALSE]]
 WithResult(s, result) == [s EXCEPT !.producer.pending = Tail(@), !.producer.results = Append(@, result)]
 
-\* PRODUCER_SUCCESS: the first one starts the sequence ids, every one sends what is pending.
+\* PRODUCER_SUCCESS: the first one determines the next sequence id; each of them sends all pending messages.
 Created(s, last, again) ==
   LET p == s.producer
       isSet == initial_sequence_id >= 0
@@ -142,6 +167,8 @@ Created(s, last, again) ==
       sent == [i \in DOMAIN p.pending |-> Entry(Len(p.results) + i - 1, p.pending[i])]
   IN [s EXCEPT !.producer = [@ EXCEPT !.published = published, !.next_sequence_id = next, !.up = sent]]
 
+\* A receipt: that of the oldest pending message completes it, one of a later message closes the connection, any other
+\* is ignored.
 Receipted(s, id) ==
   LET pending == s.producer.pending
   IN IF s.producer.damaged THEN [s EXCEPT !.producer.link.phase = "crashed", !.consumer.link.phase = "crashed"]
@@ -150,6 +177,7 @@ Receipted(s, id) ==
      ELSE IF id > pending[1] THEN Disconnected(s, "producer", "lookup")
      ELSE [WithResult(s, TRUE) EXCEPT !.producer.published = Max(@, id)]
 
+\* A ChecksumError: that of the oldest pending message fails it; the rules on which clients differ decide the rest.
 ChecksumError(s, id) ==
   LET pending == s.producer.pending
       left == Disconnected(s, "producer", "lookup")
@@ -169,19 +197,19 @@ Send ==
      /\ Become([S EXCEPT !.producer = [@ EXCEPT !.next_sequence_id = id + 1, !.pending = Append(@, id), !.up = up]])
 TimeOut == producer.pending # <<>> /\ producer.link.phase # "crashed" /\ Become(WithoutPending(S))
 
-\* The broker processes the next send.
-Processed == [S EXCEPT !.producer.up = Tail(@)]
+\* The broker takes the next send, and stores it or reports an error.
+WithoutNextSend == [S EXCEPT !.producer.up = Tail(@)]
 IsProcessing == producer.link.served = "open" /\ producer.up # <<>>
 Store ==
   LET entry == producer.up[1]
-      receipted == WithReply(Processed, "producer", Reply("receipt", entry.sequence, {}), "open")
+      receipted == WithReply(WithoutNextSend, "producer", Reply("receipt", entry.sequence, {}), "open")
   IN /\ IsProcessing
      /\ Become(IF entry.sequence <= LastSequenceId(S) THEN receipted ELSE [receipted EXCEPT !.log = Append(@, entry)])
 SendError ==
   \E isChecksum \in checksum :
     LET reply == Reply(IF isChecksum THEN "checksum_error" ELSE "send_error", producer.up[1].sequence, {})
         served == IF checksum_error_ends_session \/ ~isChecksum THEN "ignoring" ELSE "open"
-    IN IsProcessing /\ Become(WithReply(Processed, "producer", reply, served))
+    IN IsProcessing /\ Become(WithReply(WithoutNextSend, "producer", reply, served))
 IgnoreSends == producer.link.served = "open" /\ Become([S EXCEPT !.producer.link.served = "ignoring"])
 StrayReply ==
   \E word \in kind, id \in sequence :
@@ -192,7 +220,7 @@ StrayReply ==
 -----------------------------------------------------------------------------
 (* The consumer. *)
 
-\* FLOW goes out once the permits to return are half of the receiver queue.
+\* The client sends FLOW once it has half of the receiver queue to return.
 WithReturned(s, permits) ==
   LET c == s.consumer
       returned == c.returned + permits
@@ -200,13 +228,13 @@ WithReturned(s, permits) ==
       granted == IF flows /\ c.link.served = "open" THEN returned ELSE 0
   IN [s EXCEPT !.consumer = [@ EXCEPT !.returned = IF flows THEN 0 ELSE returned, !.permits = @ + granted]]
 
-\* An ack arrived: a broker without session ignores it.
+\* An ack reaches the broker, which ignores it without a session.
 AckedAtBroker(s, messages) ==
   LET done == [s EXCEPT !.acked = @ \cup messages]
   IN IF s.consumer.link.served # "open" THEN s
      ELSE [done EXCEPT !.consumer.replay = {entry \in @ : Unacked(done, entry) # {}}]
 
-\* The entries that the broker may deliver, and the next of them: one to be delivered again, or the first one unread.
+\* The broker delivers the next entry with unacknowledged messages: one to redeliver, or else the first unread one.
 Waiting(among) == {entry \in among : Unacked(S, entry) # {}}
 First(set) == CHOOSE n \in set : \A m \in set : n <= m
 Delivered(word) ==
@@ -223,11 +251,13 @@ Delivered(word) ==
 Dispatch == Delivered("message")
 DispatchCorrupt == Delivered("corrupt")
 
+\* Another consumer of the subscription acknowledges a message.
 AcknowledgeElsewhere ==
   \E m \in message :
     /\ consumer.link.served # "open" /\ m < Len(log) * batch_size /\ m \notin acked
     /\ Become([S EXCEPT !.acked = @ \cup {m}])
 
+\* The client receives an entry.  It drops messages whose acks are grouped, and returns their permits.
 MessageReceived(s, reply) ==
   LET c == s.consumer
       fresh == {m \in reply.messages \ c.grouped : m > Max(c.cumulative, c.covered)}
@@ -277,8 +307,8 @@ Flush ==
   IN /\ ~waits /\ ~(c.grouped = {} /\ c.cumulative < 0)
      /\ Become([sent EXCEPT !.consumer = [@ EXCEPT !.grouped = {}, !.cumulative = -1, !.covered = covered]])
 
-\* The consumer drops its receiver queue and the messages in flight.
-Emptied(s) ==
+\* The consumer drops its receiver queue and the messages in flight, which belong to an older consumer epoch.
+WithoutQueue(s) ==
   LET IsOther(reply) == reply.kind \notin {"message", "corrupt"}
       Cost(reply) == Cardinality(reply.messages)
       permits == Len(s.consumer.queue) + Sum(s.consumer.link.down, Cost)
@@ -294,12 +324,13 @@ NegativeAcknowledge ==
     IN /\ m \in consumer.taken
        /\ Become(IF consumer.link.phase # "ready" THEN rejected
                  ELSE IF shared THEN IF again THEN [rejected EXCEPT !.consumer.replay = @ \cup {entry}] ELSE rejected
-                 ELSE IF redelivery_of_all_clears_queue THEN Emptied(rewound) ELSE rewound)
+                 ELSE IF redelivery_of_all_clears_queue THEN WithoutQueue(rewound) ELSE rewound)
 
 -----------------------------------------------------------------------------
 (* Replies. *)
 
-TurnedAway(s, h, again) ==
+\* A refusal; `again`: it is retryable.
+Refused(s, h, again) ==
   LET failed == Disconnected(s, h, "failed")
   IN IF again /\ (first_subscribe_is_retried \/ h = "producer" \/ s.consumer.link.created)
      THEN Disconnected(s, h, "lookup")
@@ -308,6 +339,7 @@ TurnedAway(s, h, again) ==
 Subscribed(s) ==
   [s EXCEPT !.consumer.permits = IF s.consumer.link.served = "open" THEN receiver_queue_size ELSE 0]
 
+\* A handler handles the next command.
 Handle ==
   \E h \in handler :
     LET link == S[h].link
@@ -318,7 +350,7 @@ Handle ==
     IN /\ link.down # <<>> /\ link.phase \notin {"failed", "crashed"}
        /\ Become(CASE reply.kind = "success" ->
                         IF h = "producer" THEN Created(ready, reply.value, link.created) ELSE Subscribed(ready)
-                   [] reply.kind = "refused" -> TurnedAway(s, h, reply.value = 1)
+                   [] reply.kind = "refused" -> Refused(s, h, reply.value = 1)
                    [] reply.kind = "close" ->
                         IF isKept THEN s ELSE Disconnected(s, h, IF reply.value = 1 THEN "redirected" ELSE "lookup")
                    [] reply.kind = "receipt" -> Receipted(s, reply.value)
@@ -328,7 +360,7 @@ Handle ==
                    [] reply.kind = "corrupt" -> CorruptReceived(s, reply))
 
 -----------------------------------------------------------------------------
-(* Bounds. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
 EntriesAtMost(n) == Len(log) <= n
 SentAtMost(n) == Len(producer.results) + Len(producer.pending) <= n

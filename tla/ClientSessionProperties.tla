@@ -1,15 +1,17 @@
 ------------------------ MODULE ClientSessionProperties ------------------------
-(***************************************************************************)
-(* Guarantees of a client's session: the twin of                           *)
-(* invariants/client_session.py, under the same names.                     *)
-(***************************************************************************)
+(****************************************************************************)
+(* Invariants and liveness of a client's session: those of                  *)
+(* invariants/client_session that a client engineer would name first, under *)
+(* the same names.                                                          *)
+(****************************************************************************)
 EXTENDS ClientSession
 
 Handlers == {"producer", "consumer"}
 StoredMessages == {log[i].message : i \in DOMAIN log} \ {-1}
-First1(m) == CHOOSE i \in DOMAIN log : log[i].message = m /\ \A j \in 1..i - 1 : log[j].message # m
+\* The index at which a message is first stored.
+FirstIndexOf(m) == CHOOSE i \in DOMAIN log : log[i].message = m /\ \A j \in 1..i - 1 : log[j].message # m
 
-\* How many messages get sequence ids that an earlier session has stored.
+\* The number of messages with sequence ids that an earlier session has stored.
 Reused == IF deduplication /\ initial_sequence_id >= 0 THEN stored - initial_sequence_id - 1 ELSE 0
 
 \* Every message that was reported stored is in the log, unless the application reused an earlier sequence id.
@@ -17,7 +19,7 @@ ReportedMessageIsStored ==
   \A i \in DOMAIN producer.results : producer.results[i] /\ i - 1 >= Reused => i - 1 \in StoredMessages
 
 \* Messages are first stored in the order in which they were sent.
-LogKeepsSendOrder == \A m, n \in StoredMessages : m < n => First1(m) < First1(n)
+LogKeepsSendOrder == \A m, n \in StoredMessages : m < n => FirstIndexOf(m) < FirstIndexOf(n)
 
 \* No message is stored while an earlier one is pending that is not stored.
 StoredMessageLeavesNoGap ==
@@ -73,12 +75,16 @@ QueuedMessageIsNotSentAgain ==
   ~shared /\ consumer.link.phase = "ready" /\ consumer.link.served = "open" =>
     \A i \in DOMAIN consumer.queue : EntryOf(consumer.queue[i]) < consumer.read
 
-\* A message that the client would drop when it arrives is acknowledged at the broker, or its ack is grouped.
+\* A message that the client drops whenever it arrives is acknowledged at the broker, or its ack is grouped.
 HiddenMessageHasItsAck ==
   0..consumer.covered \subseteq acked \cup consumer.grouped \cup (0..consumer.cumulative)
 
 -----------------------------------------------------------------------------
-(* Liveness properties, when only the fair actions continue.               *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+
+\* Fair for all three: Connect, Accept, Handle, Store, FinishTransfer, Dispatch, Receive, Acknowledge, Flush.  The
+\* broker accepts every request and processes every command, and the application receives and acknowledges every
+\* message.  No refusal, close or lost connection is fair: each may happen before the switch, but not for ever.
 
 \* Every message that was sent is reported stored or failed.
 EveryMessageHasResult == producer.pending = <<>>

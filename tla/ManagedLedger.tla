@@ -1,28 +1,37 @@
 --------------------------- MODULE ManagedLedger ---------------------------
-(***************************************************************************)
-(* A managed ledger with its cursors, dispatchers and entry cache: the     *)
-(* twin of model/managed_ledger, with the same actions and settings.       *)
-(*                                                                         *)
-(* Source: PIP-430, PIP-379.  Step grain: one add, one start of a read,    *)
-(* one answer of storage, one dispatch, one call, one run of a task.       *)
-(* Reads and eviction are those of EntryCacheReads.tla.                    *)
-(*                                                                         *)
-(* A state is a canonical state of the model; a copy of an entry is named: *)
-(*                                                                         *)
-(*   held     <<request, entry>>: of a pending request                     *)
-(*   granted  <<owner, position>>: of a read that is not dispatched, or    *)
-(*            <<owner, i>>: the i-th entry that is being sent              *)
-(*                                                                         *)
-(* A request has a fixed number for its subscription, kind and position.   *)
-(* The container of active cursors is a flag of each subscription.         *)
-(*                                                                         *)
-(* Not modelled: outcomes, metrics, a disabled cache.                      *)
-(***************************************************************************)
+(******************************************************************************)
+(* A managed ledger with its cursors, dispatchers and entry cache (PIP-430,   *)
+(* PIP-379).                                                                  *)
+(*                                                                            *)
+(* Twin of model/managed_ledger: the same actions and settings, equal states  *)
+(* and steps.  Models ManagedLedgerImpl, ManagedCursorImpl,                   *)
+(* PersistentDispatcherMultipleConsumers,                                     *)
+(* PersistentStickyKeyDispatcherMultipleConsumers and                         *)
+(* PersistentDispatcherSingleActiveConsumer.  Reads and eviction are those of *)
+(* EntryCacheReads.tla (EC), for one topic.                                   *)
+(*                                                                            *)
+(* Step grain: one add, one start of a read, one answer of storage, one       *)
+(* sendMessagesToConsumers, one call of a client, one run of a task.          *)
+(*                                                                            *)
+(* A state is a canonical state of the model; a copy of an entry has a name:  *)
+(*                                                                            *)
+(*   held     <<request, entry>>: held for a pending request                  *)
+(*   granted  <<owner, number of the position>>: of a complete request whose  *)
+(*            read is not dispatched; owner is a subscription's kind of read  *)
+(*            <<owner, i>>: the i-th entry that is being sent to consumers    *)
+(*                                                                            *)
+(* A request's number is derived from its subscription, kind and position.    *)
+(* The container of active cursors is the field `active` of each              *)
+(* subscription; the shipped containers are in ActiveCursors.tla.             *)
+(*                                                                            *)
+(* Not modelled: return values, metrics, a disabled cache (max_bytes 0);      *)
+(* otherwise as in the model.                                                 *)
+(******************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings.
+  \* Settings.  Config in model/managed_ledger/state.py explains settings and rules.  Only EC uses eviction_task.
   subscriptions, types, entry_bytes, entry_keys, shadow_topic, eviction_task, counts_reads, invalidates_by_mark_delete,
   grace_ms, ttl_ms, max_requeue_times, extend_ttl_of_recently_accessed, max_bytes, watermark, backlogged_threshold,
   min_backlog_cursors, min_backlog_entries, max_backlog_between, read_batch, look_ahead,
@@ -33,20 +42,26 @@ CONSTANTS
   subscription, consumer, permits, success, kind, position, millis
 
 VARIABLES
-  ledgers,         \* sequence of [ledger, entries]; entries are added to the last one
-  entry_cache,     \* the contents of the entry cache: see EntryCacheState.tla
+  ledgers,         \* a sequence of [ledger, entries]: ledger id and number of entries; the last one takes entries
+  entry_cache,     \* the contents of the entry cache, as in EntryCacheState.tla
   last_removal_ms, \* when a cursor last became inactive: relative to now, at most the grace period ago
-  subs             \* by name: cursor and dispatcher
+  subs             \* of each subscription its cursor and its dispatcher:
+                   \*   read_position, mark_delete; acked: individuallyDeletedMessages; caches_reads: isCacheReadEntry
+                   \*   active: whether the cursor is active
+                   \*   consumers: of each connected consumer its permits and pending (pendingAcks)
+                   \*   replay: redeliveryMessages; normal, replayed: the read of each kind, or None
+                   \*   sent: positions whose write to the connection is not complete, oldest first
 
 vars == <<ledgers, entry_cache, last_removal_ms, subs>>
 
 \* Nanoseconds in a millisecond.
 NS == 1000000
 
-\* Entries of all ledgers that a scope may have.
+\* More entries and ledgers than any scope has; EC asks only for those that exist.
 Sizes == [n \in 1..9 |-> entry_bytes[((n - 1) % Len(entry_bytes)) + 1]]
 Stored == [i \in 1..9 |-> [cache |-> 0, ledger |-> i - 1, entry_bytes |-> Sizes]]
 
+\* The operators of the entry cache.  Its variables are not used: each operator takes the contents as an argument.
 EC == INSTANCE EntryCacheReads WITH
   caches <- 1, stored <- Stored, storage_reads <- "queued", ttl_ns <- ttl_ms * NS, max_reads_in_flight_bytes <- 0,
   permits_timeout_ns <- 1, permits_queue_size <- 0, start_max_bytes <- max_bytes, start_watermark <- watermark,
@@ -59,9 +74,11 @@ EC == INSTANCE EntryCacheReads WITH
   read_expected_reads <- {}, entries <- {}, oddity <- {}, count <- {}, nanos <- {}, set_max_cache_bytes_value <- {},
   set_eviction_watermark_value <- {}, set_max_requeue_times_value <- {}, set_extend_ttl_value <- {},
   queue <- <<>>, orphaned_copies <- <<>>, owners <- <<>>, sizes <- <<>>, topic_caches <- <<>>, total_bytes <- 0,
-  eviction_in_progress <- FALSE, tasks <- 0, failing <- 0, reads <- <<>>, requests <- <<>>, free <- 0, waiting <- <<>>, grants <- {}
+  eviction_in_progress <- FALSE, tasks <- 0, failing <- 0, reads <- <<>>, requests <- <<>>, free <- 0,
+  waiting <- <<>>, grants <- {}
 
-\* Of(value), with the value evaluated once.
+\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
+\* only once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Least(set) == CHOOSE n \in set : \A m \in set : n <= m
@@ -74,7 +91,7 @@ Upto(p, q) == p = q \/ Before(p, q)
 First(set) == CHOOSE p \in set : \A q \in set : Upto(p, q)
 After(p) == <<p[1], p[2] + 1>>
 
-\* A set of positions in order; its first ones.
+\* A set of positions in order; its first n.
 RECURSIVE InOrder(_)
 InOrder(set) == IF set = {} THEN <<>> ELSE LET p == First(set) IN <<p>> \o InOrder(set \ {p})
 FirstOf(set, n) == LET order == InOrder(set) IN {order[i] : i \in 1..(IF n < Len(order) THEN n ELSE Len(order))}
@@ -88,12 +105,13 @@ Exists(log, p) == \E k \in DOMAIN log : log[k].ledger = p[1] /\ 0 <= p[2] /\ p[2
 EntriesOf(log, l) == LET k == CHOOSE k \in DOMAIN log : log[k].ledger = l IN log[k].entries
 Log(log) == UNION {{<<log[k].ledger, n>> : n \in 0..log[k].entries - 1} : k \in DOMAIN log}
 
-\* The first position of an entry at p or after it, or of the next entry to come.
+\* The first position, at p or after it, that has an entry or gets the next one.
 ValidFrom(log, p) ==
   LET later == {k \in DOMAIN log : log[k].ledger > p[1]}
   IN IF \E k \in DOMAIN log : log[k].ledger = p[1] /\ (p[2] < log[k].entries \/ k = Len(log)) THEN p
      ELSE IF later = {} THEN p ELSE <<log[Least(later)].ledger, 0>>
 
+\* The number of unacknowledged entries that a cursor has still to read.
 Backlog(log, sub) == Cardinality({p \in Log(log) \ sub.acked : Upto(sub.read_position, p)})
 
 -----------------------------------------------------------------------------
@@ -101,16 +119,17 @@ Backlog(log, sub) == Cardinality({p \in Log(log) \ sub.acked : Upto(sub.read_pos
 
 Contents == [log |-> ledgers, c |-> entry_cache, removed |-> last_removal_ms, subs |-> subs]
 
-\* Outstanding storage reads are numbered from 1.
-Numbered(c) ==
+\* The canonical form: reads of storage are numbered from 1.
+WithReadsRenumbered(c) ==
   LET numbers == [i \in DOMAIN c.reads |-> c.reads[i].number]
   IN IF \A i \in DOMAIN numbers : numbers[i] = i THEN [c EXCEPT !.next_read = Len(c.reads) + 1]
      ELSE [c EXCEPT !.reads = [i \in DOMAIN @ |-> [@[i] EXCEPT !.number = i]], !.next_read = Len(c.reads) + 1,
                     !.requests = [i \in DOMAIN @ |-> [@[i] EXCEPT !.part = EC!WithReads(@, numbers)]]]
 
+\* Makes these contents the next state.
 Become(s) ==
   \E n \in {s} : /\ ledgers' = n.log
-                 /\ entry_cache' = Numbered(n.c)
+                 /\ entry_cache' = WithReadsRenumbered(n.c)
                  /\ last_removal_ms' = n.removed
                  /\ subs' = n.subs
 
@@ -129,22 +148,23 @@ Init ==
 -----------------------------------------------------------------------------
 (* Cursors. *)
 
+\* The position by which the container of active cursors orders a cursor.
 Tracked(sub) == IF invalidates_by_mark_delete /\ ~counts_reads THEN sub.mark_delete ELSE sub.read_position
 Active(s) == {i \in DOMAIN s.subs : s.subs[i].active}
 Slowest(s) == IF Active(s) = {} THEN None ELSE First({Tracked(s.subs[i]) : i \in Active(s)})
 
-\* Entries before the slowest active cursor leave the cache; all, if there is none.
+\* Without counts: entries before the slowest active cursor leave the cache; without active cursors, all entries do.
 Invalidated(s) ==
   LET slowest == Slowest(s)
       Gone(e) == slowest = None \/ Before(e.position, slowest)
       left == EC!RemoveEntries(s.c, Gone)
   IN [s EXCEPT !.c = IF slowest = None THEN EC!WithoutJoining(left, 0, None) ELSE left]
 
-With1(s, i, new) == [s EXCEPT !.subs[i] = new]
+WithSubscription(s, i, new) == [s EXCEPT !.subs[i] = new]
 
-\* The cursor of a subscription moves.
+\* The subscription changes to `new`, in which its cursor may have moved.
 Moved(s, i, new) ==
-  LET next == With1(s, i, new)
+  LET next == WithSubscription(s, i, new)
   IN IF counts_reads \/ ~new.active \/ Tracked(s.subs[i]) = Tracked(new) \/ Slowest(s) = Slowest(next) THEN next
      ELSE Invalidated(next)
 
@@ -161,7 +181,7 @@ RECURSIVE PastAcked(_, _, _)
 PastAcked(log, sub, mark) ==
   LET next == ValidFrom(log, After(mark)) IN IF next \in sub.acked THEN PastAcked(log, sub, next) ELSE mark
 
-\* All entries up to a position, and the acknowledged ones right after it, are deleted.
+\* The mark-delete position advances to `upto`, and further over acknowledged entries.
 MarkedDeleted(s, i, upto) ==
   LET sub == s.subs[i]
       mark == PastAcked(s.log, sub, upto)
@@ -174,8 +194,9 @@ MarkedDeleted(s, i, upto) ==
 -----------------------------------------------------------------------------
 (* Copies of a subscription. *)
 
-Code(p) == 50 * p[1] + p[2]
-Request(i, k, p) == 1000 * i + (IF k = "normal" THEN 1 ELSE 2 + Code(p))
+\* Numbers of positions, requests, and owners of copies; they are unique in every scope.
+NumberOf(p) == 50 * p[1] + p[2]
+Request(i, k, p) == 1000 * i + (IF k = "normal" THEN 1 ELSE 2 + NumberOf(p))
 Owner(i, k) == 100000 + 10 * i + (IF k = "normal" THEN 1 ELSE IF k = "replay" THEN 2 ELSE 3)
 
 Renamed(c, old, new) ==
@@ -188,6 +209,7 @@ Released(c, name, New(_)) ==
       Less(copies) == [copies EXCEPT !.granted = @ \ {name}]
   IN EC!ChangedWhere(c, Has, New, Less)
 
+\* Releases a copy that was written to the connection; releases the copies of a discarded read.
 Read(c, name) == LET New(n) == EC!MarkedRead(n) IN Released(c, name, New)
 
 RECURSIVE Discarded(_, _, _)
@@ -196,7 +218,7 @@ Discarded(c, owner, positions) ==
   ELSE LET p == First(positions)
            New(n) == IF discarded_read_marks_read THEN EC!MarkedRead(n) ELSE n
            Rest(left) == Discarded(left, owner, positions \ {p})
-       IN With(Released(c, <<owner, Code(p)>>, New), Rest)
+       IN With(Released(c, <<owner, NumberOf(p)>>, New), Rest)
 
 -----------------------------------------------------------------------------
 (* Reads. *)
@@ -204,17 +226,20 @@ Discarded(c, owner, positions) ==
 ReadOf(sub, k) == IF k = "normal" THEN sub.normal ELSE sub.replayed
 WithRead(sub, k, read) == IF k = "normal" THEN [sub EXCEPT !.normal = read] ELSE [sub EXCEPT !.replayed = read]
 
-\* A request completed or failed.  `low` is its first position.
-RECURSIVE Named(_, _, _, _, _)
-Named(c, n, i, k, low) ==
+\* The copies of request n, which EC lists with its grants, get names <<owner, number of the position>>.  `low` is the
+\* first position of the request.
+RECURSIVE WithCopiesNamed(_, _, _, _, _)
+WithCopiesNamed(c, n, i, k, low) ==
   LET mine == UNION {g.copies : g \in {g \in c.grants : g.request = n}}
       index == Least(mine)
       p == <<low[1], low[2] + index - 1>>
       less == {IF g.request = n THEN [g EXCEPT !.copies = @ \ {index}] ELSE g : g \in c.grants}
-      Rest(named) == Named([named EXCEPT !.grants = less], n, i, k, low)
+      Rest(named) == WithCopiesNamed([named EXCEPT !.grants = less], n, i, k, low)
   IN IF mine = {} THEN [c EXCEPT !.grants = {g \in @ : g.request # n}]
-     ELSE With(Renamed(c, <<n, index>>, <<Owner(i, k), Code(p)>>), Rest)
+     ELSE With(Renamed(c, <<n, index>>, <<Owner(i, k), NumberOf(p)>>), Rest)
 
+\* Request n of the read of kind k completed, or failed if it has no entries.  A failed read is dropped when its last
+\* request is complete.
 Answer(s, i, k, n, low) ==
   LET sub == s.subs[i]
       read == ReadOf(sub, k)
@@ -225,13 +250,13 @@ Answer(s, i, k, n, low) ==
       passed == IF k = "normal" /\ got # {} /\ Before(sub.mark_delete, end)
                 THEN [sub EXCEPT !.read_position = end] ELSE sub
       ended == now.requests = {} /\ now.failed
-      Dropped(t) == LET left == [With1(t, i, WithRead(t.subs[i], k, None))
+      Dropped(t) == LET left == [WithSubscription(t, i, WithRead(t.subs[i], k, None))
                                   EXCEPT !.c = Discarded(@, Owner(i, k), now.entries)]
                     IN IF now.cancelled THEN Rewound(left, i) ELSE left
       Ending(t) == IF ended THEN Dropped(t) ELSE t
-  IN With(Moved([s EXCEPT !.c = Named(@, n, i, k, low)], i, WithRead(passed, k, now)), Ending)
+  IN With(Moved([s EXCEPT !.c = WithCopiesNamed(@, n, i, k, low)], i, WithRead(passed, k, now)), Ending)
 
-\* Requests that were pending before and are not any more.
+\* The answers to those of the requests `numbers` that were pending in `before` and are not any more.
 IsPending(c, n) == \E q \in EC!InSet(c.requests) : q.number = n
 RECURSIVE AllAnswered(_, _, _)
 AllAnswered(s, before, numbers) ==
@@ -243,21 +268,22 @@ AllAnswered(s, before, numbers) ==
        IN IF IsPending(s.c, n) THEN AllAnswered(s, before, numbers \ {n})
           ELSE With(Answer(s, i, IF n % 1000 = 1 THEN "normal" ELSE "replay", n, <<q.ledger, q.part.first>>), Rest)
 
-\* Asks the entry cache for a range.
-Asked(s, i, k, low, high) ==
+\* Requests the entries low..high from the entry cache.
+Requested(s, i, k, low, high) ==
   LET n == Request(i, k, low)
       q == [number |-> n, store |-> 0, cache |-> 0, ledger |-> low[1], expected_reads |-> 0,
             part |-> EC!Part("permits", low[2], high[2])]
       Rest(c) == LET t == [s EXCEPT !.c = c] IN IF IsPending(c, n) THEN t ELSE Answer(t, i, k, n, low)
   IN With(EC!Begin([s.c EXCEPT !.grants = @ \cup {[request |-> n, permits |-> 0, copies |-> {}]}], q), Rest)
 
-RECURSIVE AskedEach(_, _, _)
-AskedEach(s, i, positions) ==
+RECURSIVE RequestedEach(_, _, _)
+RequestedEach(s, i, positions) ==
   IF positions = {} THEN s
   ELSE LET p == First(positions)
-           Rest(t) == AskedEach(t, i, positions \ {p})
-       IN With(Asked(s, i, "replay", p, p), Rest)
+           Rest(t) == RequestedEach(t, i, positions \ {p})
+       IN With(Requested(s, i, "replay", p, p), Rest)
 
+\* A read of these positions starts.  floor: minReplayedPosition.
 Started(s, i, k, positions) ==
   LET sub == s.subs[i]
       low == First(positions)
@@ -266,7 +292,7 @@ Started(s, i, k, positions) ==
       numbers == IF k = "normal" THEN {Request(i, k, low)} ELSE {Request(i, k, p) : p \in positions}
       read == [requests |-> numbers, entries |-> {}, cancelled |-> FALSE, failed |-> FALSE, floor |-> floor]
       at == IF k = "normal" THEN [sub EXCEPT !.read_position = low] ELSE sub
-      Rest(t) == IF k = "normal" THEN Asked(t, i, k, low, high) ELSE AskedEach(t, i, positions)
+      Rest(t) == IF k = "normal" THEN Requested(t, i, k, low, high) ELSE RequestedEach(t, i, positions)
   IN With(Moved(s, i, WithRead(at, k, read)), Rest)
 
 -----------------------------------------------------------------------------
@@ -277,6 +303,7 @@ Pending(sub) == UNION {sub.consumers[k].pending : k \in Connected(sub)}
 \* The n-th consumer, from 0.
 Nth(sub, n) == CHOOSE k \in Connected(sub) : Cardinality({j \in Connected(sub) : j < k}) = n
 
+\* The consumer that an entry goes to, or None.
 Selected(sub, i, p) ==
   LET able == {k \in Connected(sub) : sub.consumers[k].permits > 0}
   IN CASE Connected(sub) = {} -> None
@@ -284,6 +311,8 @@ Selected(sub, i, p) ==
        [] TypeOf(i) = "failover" /\ Connected(sub) # {} -> Least(Connected(sub))
        [] OTHER -> IF able = {} THEN None ELSE Least(able)
 
+\* Key_Shared: whether another consumer has unacknowledged messages of the entry's key; whether the entry must wait for
+\* entries of its key in the replay queue.
 IsDraining(sub, k, p) ==
   \E j \in Connected(sub) \ {k} : \E q \in sub.consumers[j].pending : KeyOf(q) = KeyOf(p)
 
@@ -296,7 +325,8 @@ CanTake(sub, i, k, who, p) ==
   \/ /\ sub.consumers[who].permits > 0
      /\ TypeOf(i) = "shared" \/ (~IsBlocked(sub, k, p) /\ ~IsDraining(sub, who, p))
 
-\* Which entries the next replay read takes: of a key, only those that its consumer can take.
+\* Key_Shared: the entries of `order` that a replay read may take.  Their consumers have permits (`left`), and no key is
+\* draining.
 RECURSIVE Replayable(_, _, _, _)
 Replayable(sub, i, order, left) ==
   IF order = <<>> THEN {}
@@ -310,18 +340,20 @@ ReplayNow(sub, i, n) ==
   IF TypeOf(i) # "key_shared" THEN FirstOf(sub.replay, n)
   ELSE FirstOf(Replayable(sub, i, InOrder(sub.replay), [k \in Connected(sub) |-> sub.consumers[k].permits]), n)
 
+\* shouldRewindBeforeReadingOrReplaying: outstanding reads are discarded when they are complete.
 Cancelled(sub) ==
   [sub EXCEPT !.normal = IF @ = None THEN None ELSE [@ EXCEPT !.cancelled = TRUE],
               !.replayed = IF @ = None THEN None ELSE [@ EXCEPT !.cancelled = TRUE]]
 
-\* Delivers again from the mark-delete position: now, or when the outstanding reads are complete.
+\* The cursor is rewound to the mark-delete position: now, or when the outstanding reads are complete.
 Restarted(s, i) ==
   LET sub == Cancelled([s.subs[i] EXCEPT !.consumers = [k \in DOMAIN @ |-> [@[k] EXCEPT !.pending = {}]]])
-      t == With1(s, i, sub)
+      t == WithSubscription(s, i, sub)
   IN IF sub.normal # None \/ sub.replayed # None THEN t ELSE Rewound(t, i)
 
 IntoReplay(sub, set) == [sub EXCEPT !.replay = @ \cup {p \in set : ~IsAcked(sub, p)}]
 
+\* Whether another consumer of a failover subscription is active in `new`.
 HasNewActive(i, old, new) ==
   /\ TypeOf(i) = "failover" /\ Connected(old) # {} /\ Connected(new) # {}
   /\ Least(Connected(old)) # Least(Connected(new))
@@ -330,7 +362,7 @@ AfterConnect(i, who) ==
   LET old == subs[i]
       new == [old EXCEPT !.consumers = [k \in DOMAIN @ \cup {who} |->
                                           IF k = who THEN [permits |-> 0, pending |-> {}] ELSE @[k]]]
-      t == With1(Contents, i, new)
+      t == WithSubscription(Contents, i, new)
       Rest(u) == IF counts_reads THEN Activated(u, i) ELSE u
   IN With(IF Connected(old) = {} \/ HasNewActive(i, old, new) THEN Restarted(t, i) ELSE t, Rest)
 
@@ -339,9 +371,10 @@ Connect == \E i \in subscription, who \in consumer : who \notin Connected(subs[i
 AfterDisconnect(s, i, who) ==
   LET old == s.subs[i]
       new == [old EXCEPT !.consumers = [k \in DOMAIN @ \ {who} |-> @[k]]]
-  IN CASE Connected(new) = {} -> Deactivated(With1(s, i, Cancelled([new EXCEPT !.replay = {}])), i)
-       [] Connected(new) # {} /\ TypeOf(i) # "failover" -> With1(s, i, IntoReplay(new, old.consumers[who].pending))
-       [] OTHER -> LET t == With1(s, i, new) IN IF HasNewActive(i, old, new) THEN Restarted(t, i) ELSE t
+  IN CASE Connected(new) = {} -> Deactivated(WithSubscription(s, i, Cancelled([new EXCEPT !.replay = {}])), i)
+       [] Connected(new) # {} /\ TypeOf(i) # "failover" ->
+            WithSubscription(s, i, IntoReplay(new, old.consumers[who].pending))
+       [] OTHER -> LET t == WithSubscription(s, i, new) IN IF HasNewActive(i, old, new) THEN Restarted(t, i) ELSE t
 
 Disconnect ==
   \E i \in subscription, who \in consumer : who \in Connected(subs[i]) /\ Become(AfterDisconnect(Contents, i, who))
@@ -353,7 +386,7 @@ Flow ==
 AfterRedeliver(i, who) ==
   LET sub == subs[i]
       left == [sub EXCEPT !.consumers[who].pending = {}]
-  IN CASE TypeOf(i) # "failover" -> With1(Contents, i, IntoReplay(left, sub.consumers[who].pending))
+  IN CASE TypeOf(i) # "failover" -> WithSubscription(Contents, i, IntoReplay(left, sub.consumers[who].pending))
        [] OTHER -> IF who = Least(Connected(sub)) THEN Restarted(Contents, i) ELSE Contents
 
 Redeliver == \E i \in subscription, who \in consumer : who \in Connected(subs[i]) /\ Become(AfterRedeliver(i, who))
@@ -402,7 +435,7 @@ PermitsOf(sub, i) ==
 
 AfterReadMore(i) ==
   LET sub == [subs[i] EXCEPT !.replay = {p \in @ : ~IsAcked(subs[i], p)}]
-      s == With1(Contents, i, sub)
+      s == WithSubscription(Contents, i, sub)
       all == PermitsOf(sub, i)
       most == IF all < read_batch THEN all ELSE read_batch
       replay == ReplayNow(sub, i, most)
@@ -418,6 +451,8 @@ AfterReadMore(i) ==
 ReadMoreEntries ==
   \E i \in subscription : PermitsOf(subs[i], i) > 0 /\ subs[i].replayed = None /\ Become(AfterReadMore(i))
 
+\* The expected read count of the entries of a read, when storage answers: the number of active cursors at the
+\* position of the reading cursor or before it; 0 for a replay read.
 Expected(r) ==
   LET n == r.waiting[1]
       i == n \div 1000
@@ -438,15 +473,16 @@ CompleteStorageRead ==
   \E i \in DOMAIN entry_cache.reads, ok \in success :
     Become(AfterStorageRead(i, ok /\ \E k \in DOMAIN ledgers : ledgers[k].ledger = entry_cache.reads[i].ledger))
 
+\* addEntryToReplay: the entry is put back for replay, and its copy is released.
 PutBack(s, i, k, p) ==
   LET New(n) == IF replay_raises_count THEN n ELSE EC!MarkedRead(n)
-      c == Released(s.c, <<Owner(i, k), Code(p)>>, New)
+      c == Released(s.c, <<Owner(i, k), NumberOf(p)>>, New)
   IN [s EXCEPT !.c = c, !.subs[i] = IntoReplay(@, {p})]
 
 Sent(s, i, k, who, p) ==
   LET sub == s.subs[i]
       name == <<Owner(i, "sent"), Len(sub.sent) + 1>>
-  IN [s EXCEPT !.c = Renamed(@, <<Owner(i, k), Code(p)>>, name),
+  IN [s EXCEPT !.c = Renamed(@, <<Owner(i, k), NumberOf(p)>>, name),
                !.subs[i] = [sub EXCEPT !.replay = @ \ {p}, !.sent = Append(@, p),
                               !.consumers[who].permits = @ - 1, !.consumers[who].pending = @ \cup {p}]]
 
@@ -457,7 +493,8 @@ DispatchEach(s, i, k, order) ==
            sub == s.subs[i]
            who == Selected(sub, i, p)
            Rest(t) == DispatchEach(t, i, k, Tail(order))
-       IN With(CASE IsAcked(sub, p) -> [s EXCEPT !.c = Read(@, <<Owner(i, k), Code(p)>>), !.subs[i].replay = @ \ {p}]
+       IN With(CASE IsAcked(sub, p) ->
+                      [s EXCEPT !.c = Read(@, <<Owner(i, k), NumberOf(p)>>), !.subs[i].replay = @ \ {p}]
                  [] ~IsAcked(sub, p) /\ who # None /\ CanTake(sub, i, k, who, p) -> Sent(s, i, k, who, p)
                  [] OTHER -> PutBack(s, i, k, p), Rest)
 
@@ -465,9 +502,10 @@ RECURSIVE PutBackEach(_, _, _, _)
 PutBackEach(s, i, k, order) ==
   IF order = <<>> THEN s ELSE PutBackEach(PutBack(s, i, k, Head(order)), i, k, Tail(order))
 
+\* sendMessagesToConsumers, for a complete read.  overtaken: the replay queue has an entry before the read's floor.
 AfterDispatch(i, k) ==
   LET read == ReadOf(subs[i], k)
-      s == With1(Contents, i, WithRead(subs[i], k, None))
+      s == WithSubscription(Contents, i, WithRead(subs[i], k, None))
       discarded == [s EXCEPT !.c = Discarded(@, Owner(i, k), read.entries)]
       overtaken == /\ TypeOf(i) = "key_shared" /\ read.floor # None /\ subs[i].replay # {}
                    /\ Before(First(subs[i].replay), read.floor)
@@ -483,6 +521,7 @@ Dispatch ==
     /\ ReadOf(subs[i], k).requests = {}
     /\ Become(AfterDispatch(i, k))
 
+\* The oldest sent entry was written to the connection.
 AfterRelease(i) ==
   LET owner == Owner(i, "sent")
       To(copies) == [copies EXCEPT !.granted = {IF name[1] = owner THEN <<owner, name[2] - 1>> ELSE name : name \in @}]
@@ -497,7 +536,7 @@ Release == \E i \in subscription : subs[i].sent # <<>> /\ Become(AfterRelease(i)
 AfterAck(i, p) ==
   LET sub == subs[i]
       left == [sub EXCEPT !.consumers = [k \in DOMAIN @ |-> [@[k] EXCEPT !.pending = @ \ {p}]], !.acked = @ \cup {p}]
-  IN MarkedDeleted(With1(Contents, i, left), i, sub.mark_delete)
+  IN MarkedDeleted(WithSubscription(Contents, i, left), i, sub.mark_delete)
 
 Acknowledge ==
   \E i \in subscription, p \in position :
@@ -527,15 +566,18 @@ Seek ==
 (* Periodic tasks, and time. *)
 
 RECURSIVE Checked(_, _)
+\* checkBackloggedCursors, from subscription i on.
 Checked(s, i) ==
   IF i \notin DOMAIN s.subs THEN s
   ELSE LET sub == s.subs[i]
            may_be == Connected(sub) # {} \/ backlog_check_activates_without_consumers
            Rest(t) == Checked(t, i + 1)
-       IN With(IF may_be /\ Backlog(s.log, sub) < backlogged_threshold THEN Activated(s, i) ELSE Deactivated(s, i), Rest)
+       IN With(IF may_be /\ Backlog(s.log, sub) < backlogged_threshold THEN Activated(s, i)
+               ELSE Deactivated(s, i), Rest)
 
 CheckBackloggedCursors == ~counts_reads /\ Become(Checked(Contents, 0))
 
+\* checkCursorsToCacheEntries: entries from storage are cached for a cursor if enough cursors have a similar backlog.
 Near(a, b) == a - b <= max_backlog_between /\ b - a <= max_backlog_between
 CheckCursorsToCacheEntries ==
   LET left == [i \in DOMAIN subs |-> Backlog(ledgers, subs[i])]
@@ -544,10 +586,12 @@ CheckCursorsToCacheEntries ==
   IN /\ ~counts_reads /\ min_backlog_cursors >= 1
      /\ Become([Contents EXCEPT !.subs = [i \in DOMAIN @ |-> [@[i] EXCEPT !.caches_reads = IsMarked(i)]]])
 
+\* The periodic eviction; a scheduled eviction task.
 DoCacheEviction == Become([Contents EXCEPT !.c = EC!SizeCheck(EC!EvictEntries(@, TRUE, -ttl_ms * NS))])
 
 RunEvictionTask ==
-  entry_cache.tasks > 0 /\ Become([Contents EXCEPT !.c = [EC!SizeCheck(@) EXCEPT !.tasks = @ - 1, !.eviction_in_progress = FALSE]])
+  /\ entry_cache.tasks > 0
+  /\ Become([Contents EXCEPT !.c = [EC!SizeCheck(@) EXCEPT !.tasks = @ - 1, !.eviction_in_progress = FALSE]])
 
 Period == IF counts_reads THEN grace_ms ELSE 0
 Advance ==
@@ -559,19 +603,22 @@ Advance ==
                                !.removed = -(IF ago > Period THEN Period ELSE ago)])
 
 -----------------------------------------------------------------------------
-(* Bounds: what a scope limits, so that there are finitely many states. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
+\* Entries of remaining ledgers; ledger ids; permits of a consumer; slots of the removal queue.
 EntriesAtMost(n) == Cardinality(Log(ledgers)) <= n
 LedgersAtMost(n) == Last(ledgers).ledger <= n
 PermitsAtMost(n) == \A i \in DOMAIN subs : \A k \in Connected(subs[i]) : subs[i].consumers[k].permits <= n
 SlotsAtMost(n) == Len(entry_cache.queue) <= n
 
+\* Entries that are read or being sent, and not released.
 Held(read) == IF read = None THEN 0 ELSE Cardinality(read.entries)
 RECURSIVE CopiesOf(_)
 CopiesOf(i) == IF i \notin DOMAIN subs THEN 0
                ELSE Held(subs[i].normal) + Held(subs[i].replayed) + Len(subs[i].sent) + CopiesOf(i + 1)
 CopiesAtMost(n) == CopiesOf(0) <= n
 
+\* The largest negated read count; milliseconds since the oldest entry was cached or requeued.
 LowestCountAtMost(n) ==
   LET IsFine(each) == each.expected_reads = None \/ -each.expected_reads <= n
   IN /\ \A k \in DOMAIN entry_cache.queue : entry_cache.queue[k] = None \/ IsFine(entry_cache.queue[k])

@@ -1,20 +1,37 @@
 ---------------------------- MODULE OwnershipChannel ----------------------------
-(***************************************************************************)
-(* The ownership channel: which broker owns a bundle (PIP-192).            *)
-(*                                                                         *)
-(* Twin of model/ownership_channel: the same actions, settings and         *)
-(* canonical states. One step is one write or one read of a record with    *)
-(* the beginning of its handler, or one event of a broker or a session.    *)
-(*                                                                         *)
-(* Brokers and bundles are numbered from 0. The log has only the messages  *)
-(* that some running broker has not read. `is_valid_transition` and        *)
-(* `should_keep_left` change no state and have no operator.                *)
-(***************************************************************************)
+(******************************************************************************)
+(* The ownership channel of the extensible load manager: which broker owns a  *)
+(* bundle (PIP-192).                                                          *)
+(*                                                                            *)
+(* Twin of model/ownership_channel: the same actions and settings, equal      *)
+(* states and steps.  Models ServiceUnitStateChannelImpl,                     *)
+(* ServiceUnitStateDataConflictResolver and parts of                          *)
+(* ExtensibleLoadManagerImpl and UnloadManager, over the system topic or the  *)
+(* metadata store (PIP-378).                                                  *)
+(*                                                                            *)
+(* Step grain: one write of a record, one read of a record with the start of  *)
+(* its handler, or one event of a broker or a session.                        *)
+(*                                                                            *)
+(*   record    ServiceUnitStateData: [state, dst, source, version, force];    *)
+(*             None if the bundle has none                                    *)
+(*   handler   a task [bundle, data]: the broker will write the bundle's next *)
+(*             record                                                         *)
+(*   clean-up  doCleanup, a job [target, running, snapshot]: the bundles of   *)
+(*             the target move to other brokers; snapshot: orphans whose      *)
+(*             override is not retried, a sequence of [bundle, data]          *)
+(*                                                                            *)
+(* Brokers and bundles are numbered from 0; bundle k has the halves 2k + 1    *)
+(* and 2k + 2.  The log has only the messages that some running broker has    *)
+(* not read.                                                                  *)
+(*                                                                            *)
+(* Not modelled: return values; is_valid_transition and should_keep_left,     *)
+(* which are functions; otherwise as in the model.                            *)
+(******************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings, and rules on which versions differ.
+  \* Settings, and rules on which versions differ.  Config in model/ownership_channel/records.py explains them.
   brokers, bundles, system_bundles, storage, session_expired_policy, transfer_order, versions, version_gap, removal,
   split_bundle, metadata_put, restart_resumes, clean_up_retries, disabled_channel_assigns, monitor_removes,
   source_of_owned_is_orphan, lookup_at_source, unregistered_broker_parks, election_is_rechecked, late_ack_moves_reader,
@@ -22,21 +39,29 @@ CONSTANTS
   broker, bundle, dst, lookup_dst, unload_dst, override_dst, target, force, task, healthy
 
 VARIABLES
-  leader, leader_knows,
-  settled,   \* by bundle: the stored record, or the one in the view after the whole log
-  log,       \* a message is [bundle, data]
-  is_split,  \* by bundle
-  cluster    \* by broker: [up, registered, disabled, session, view, stale, read, tasks, lookups, unloads, jobs]
+  leader,        \* the elected leader, or None
+  leader_knows,  \* whether the leader knows that it was elected
+  settled,       \* by bundle: the stored record; of the topic, the record after the whole log
+  log,           \* messages of the system topic, [bundle, data]; without data, a tombstone
+  is_split,      \* by bundle: whether it was split
+  cluster        \* by broker:
+                 \*   up, registered; disabled: the channel is closed, because the broker shuts down
+                 \*   session: "Stable", "Jittery" or "Unstable", with the metadata store
+                 \*   view: by bundle, the record in its table view; read: number of messages read
+                 \*   stale: by bundle, the session was lost after the record was read (metadata store)
+                 \*   tasks: running handlers; jobs: clean-ups
+                 \*   lookups, unloads: by bundle, a lookup is parked, an unload is pending
 
 vars == <<leader, leader_knows, settled, log, is_split, cluster>>
 
+\* All variables, as one record.
 S == [leader |-> leader, knows |-> leader_knows, settled |-> settled, log |-> log, split |-> is_split,
       cluster |-> cluster]
 
 Brokers == 0..brokers - 1
 Bundles == 0..bundles - 1
 OnTopic == storage = "system_topic"
-IsFirst == transfer_order = "assigning_first"
+AssigningFirst == transfer_order = "assigning_first"
 
 -----------------------------------------------------------------------------
 (* Records. *)
@@ -47,18 +72,19 @@ InFlight == {"Assigning", "Releasing", "Splitting"}
 StateOf(r) == IF r = None THEN "Init" ELSE r.state
 NextVersion(r) == IF r = None THEN 1 ELSE r.version + 1
 
+\* ServiceUnitState.isValidTransition.
 Follows(old, new) ==
   new \in
-    CASE old = "Owned" -> {"Releasing", "Splitting"} \cup IF IsFirst THEN {"Assigning"} ELSE {}
-      [] old = "Assigning" -> {"Owned"} \cup IF IsFirst THEN {"Releasing"} ELSE {}
-      [] old = "Releasing" -> {"Free", IF IsFirst THEN "Owned" ELSE "Assigning"}
+    CASE old = "Owned" -> {"Releasing", "Splitting"} \cup IF AssigningFirst THEN {"Assigning"} ELSE {}
+      [] old = "Assigning" -> {"Owned"} \cup IF AssigningFirst THEN {"Releasing"} ELSE {}
+      [] old = "Releasing" -> {"Free", IF AssigningFirst THEN "Owned" ELSE "Assigning"}
       [] old = "Splitting" -> {"Deleted"}
       [] old = "Deleted" -> {"Init"}
       [] old = "Free" -> {"Assigning"} \cup IF OnTopic THEN {"Init"} ELSE {}
       [] OTHER -> {"Assigning"} \cup IF OnTopic THEN {"Free", "Owned", "Deleted"} \cup InFlight ELSE {}
 
-\* Whether a new record with a valid transition names brokers that the existing record does not allow.
-Disagrees(l, r) ==
+\* shouldKeepLeft, for a valid transition: whether record r names other brokers than the existing record l requires.
+NamesWrongBrokers(l, r) ==
   LET changed == l.dst # r.dst \/ l.source # r.source
   IN CASE l.state = "Owned" /\ r.state = "Splitting" -> r.dst # None \/ l.dst # r.source
        [] l.state = "Owned" -> r.source = None \/ l.dst # r.source \/ l.dst = r.dst
@@ -67,7 +93,8 @@ Disagrees(l, r) ==
        [] l.state \in InFlight -> changed
        [] OTHER -> FALSE
 
-\* Whether the existing record is kept and the new one rejected.
+\* ServiceUnitStateDataConflictResolver.shouldKeepLeft: whether the existing record l is kept, and the new one r
+\* rejected.
 IsKept(l, r) ==
   IF r = None THEN FALSE
   ELSE IF l # None /\ versions = "checked" /\ (l # None => r.version # l.version + 1)
@@ -75,8 +102,10 @@ IsKept(l, r) ==
   ELSE IF l = None /\ ~OnTopic THEN r.version # 1
   ELSE IF r.force THEN FALSE
   ELSE IF ~Follows(StateOf(l), r.state) THEN TRUE
-  ELSE l # None /\ Disagrees(l, r)
+  ELSE l # None /\ NamesWrongBrokers(l, r)
 
+\* The broker whose handler answers the record; getOwnerNow: the broker that serves the bundle; and whether a clean-up
+\* of broker b overrides the record.
 ActorOf(r) ==
   IF r.state = "Assigning" THEN r.dst
   ELSE IF r.state \in {"Releasing", "Splitting", "Deleted"} \/ (r.state = "Free" /\ r.force) THEN r.source ELSE None
@@ -87,31 +116,33 @@ IsOrphan(r, b) ==
   /\ r.dst = b \/ ((r.state \in InFlight \/ source_of_owned_is_orphan) /\ r.source = b)
 
 -----------------------------------------------------------------------------
-(* Clean-ups: [target, running, snapshot], the snapshot a sequence of [bundle, data]. *)
+(* Clean-ups. *)
 
+\* Whether a clean-up retries the bundle until the bundle's record no longer names the target.
 IsSystem(k) == k >= bundles - system_bundles
-ReadsAgain(k) == clean_up_retries = "all" \/ (clean_up_retries = "ordinary" /\ ~IsSystem(k))
+IsRetried(k) == clean_up_retries = "all" \/ (clean_up_retries = "ordinary" /\ ~IsSystem(k))
 
-\* The orphans of a target in a view: those whose override is retried, or the others.
+\* The orphans of target b in a view: those whose override is retried (again), or the others.
 OrphansIn(view, b, again) ==
-  LET Is(k) == ReadsAgain(k) = again /\ IsOrphan(view[k], b)
+  LET Is(k) == IsRetried(k) = again /\ IsOrphan(view[k], b)
       found == SelectSeq([i \in 1..bundles |-> i - 1], Is)
   IN [i \in DOMAIN found |-> [bundle |-> found[i], data |-> view[found[i]]]]
+\* The orphans that a clean-up has not overridden yet.
 Left(at, job) == OrphansIn(at.view, job.target, TRUE) \o job.snapshot
-Begun(at, b) == [target |-> b, running |-> TRUE, snapshot |-> OrphansIn(at.view, b, FALSE)]
+StartedCleanUp(at, b) == [target |-> b, running |-> TRUE, snapshot |-> OrphansIn(at.view, b, FALSE)]
 HasJob(at, b) == \E i \in DOMAIN at.jobs : at.jobs[i].target = b
 JobOf(at, b) == CHOOSE job \in {at.jobs[i] : i \in DOMAIN at.jobs} : job.target = b
 WithoutJob(at, b) == LET Others(job) == job.target # b IN [at EXCEPT !.jobs = SelectSeq(@, Others)]
 
-\* The broker without its completed clean-ups.
-Pruned(at, b) ==
+\* The broker without its completed clean-ups.  A broker's clean-up of itself completes when the broker stops.
+WithoutCompletedCleanUps(at, b) ==
   LET GoesOn(job) == job.target = b \/ ~job.running \/ Left(at, job) # <<>>
   IN [at EXCEPT !.jobs = SelectSeq(@, GoesOn)]
 
 -----------------------------------------------------------------------------
 (* Writing and reading. *)
 
-\* Handles a record: completes the requests that the record settles, and begins a task if the broker has to act.
+\* handleEvent: completes the requests that the record settles, and begins a task if the broker has to act.
 Handled(at, b, k, r) ==
   LET isSettled == StateOf(r) \notin InFlight
       isIgnored == at.disabled /\ ~(IF r = None THEN FALSE ELSE r.force)
@@ -121,7 +152,8 @@ Handled(at, b, k, r) ==
                 !.unloads[k] = @ /\ (isIgnored \/ ~ends),
                 !.tasks = IF acts /\ ~isIgnored THEN Append(@, [bundle |-> k, data |-> r]) ELSE @]
 
-Applied(s, b, k, r) == [s EXCEPT !.cluster[b] = Pruned(Handled([@ EXCEPT !.view[k] = r], b, k, r), b)]
+\* A record enters the view of a broker; a reader of the topic accepts or rejects it; a broker reads the stored record.
+Applied(s, b, k, r) == [s EXCEPT !.cluster[b] = WithoutCompletedCleanUps(Handled([@ EXCEPT !.view[k] = r], b, k, r), b)]
 Offered(s, b, k, r) == IF IsKept(s.cluster[b].view[k], r) THEN s ELSE Applied(s, b, k, r)
 
 Notified(s, b, k) ==
@@ -131,6 +163,8 @@ Notified(s, b, k) ==
       isSame == IF old = None \/ stored = None THEN FALSE ELSE old.version = stored.version
   IN IF old = stored \/ (metadata_put = "blind_retry" /\ isSame) THEN fresh ELSE Applied(fresh, b, k, stored)
 
+\* ServiceUnitStateTableView.put: writes a record.  The topic has every record, and its readers reject those that
+\* conflict.  The metadata store stores none that conflicts, and nothing from a broker without session.
 Put(s, b, k, r) ==
   IF OnTopic
   THEN [s EXCEPT !.log = Append(@, [bundle |-> k, data |-> r]), !.settled[k] = IF IsKept(@, r) THEN @ ELSE r]
@@ -138,21 +172,22 @@ Put(s, b, k, r) ==
        IN IF s.cluster[b].session = "Unstable" \/ IsKept(decided, r) THEN s
           ELSE Notified([s EXCEPT !.settled[k] = r], b, k)
 
+\* tombstoneAsync: removes a record.  The reference writes a forced Init record, which has a version.
 Removed(s, b, k, r) ==
   Put(s, b, k, IF removal = "init_record" THEN Data("Init", None, r.source, r.version + 1, TRUE) ELSE None)
 
 -----------------------------------------------------------------------------
 (* States. *)
 
-Fresh(view, count) ==
+StartedBroker(view, count) ==
   LET no == [k \in Bundles |-> FALSE]
   IN [up |-> TRUE, registered |-> TRUE, disabled |-> FALSE, session |-> "Stable", view |-> view, stale |-> no,
       read |-> count, tasks |-> <<>>, lookups |-> no, unloads |-> no, jobs |-> <<>>]
-Nothing == [k \in Bundles |-> None]
+NoRecords == [k \in Bundles |-> None]
 
 Least(numbers) == CHOOSE n \in numbers : \A m \in numbers : n <= m
 
-\* The state without the messages that every running broker has read.
+\* The canonical form: without the messages that every running broker has read.
 Canonical(s) ==
   LET running == {b \in Brokers : s.cluster[b].up}
       dropped == IF running = {} THEN Len(s.log) ELSE Least({s.cluster[b].read : b \in running})
@@ -160,14 +195,15 @@ Canonical(s) ==
                !.cluster = [b \in Brokers |-> IF b \in running THEN [s.cluster[b] EXCEPT !.read = @ - dropped]
                                               ELSE s.cluster[b]]]
 
+\* Makes the canonical form of a state the next state.
 Become(given) ==
   \E s \in {Canonical(given)} :
     /\ leader' = s.leader /\ leader_knows' = s.knows /\ settled' = s.settled /\ log' = s.log /\ is_split' = s.split
     /\ cluster' = s.cluster
 
-Init == /\ leader = 0 /\ leader_knows = TRUE /\ settled = Nothing /\ log = <<>>
+Init == /\ leader = 0 /\ leader_knows = TRUE /\ settled = NoRecords /\ log = <<>>
         /\ is_split = [k \in Bundles |-> FALSE]
-        /\ cluster = [b \in Brokers |-> Fresh(Nothing, 0)]
+        /\ cluster = [b \in Brokers |-> StartedBroker(NoRecords, 0)]
 
 -----------------------------------------------------------------------------
 (* Requests. *)
@@ -178,6 +214,7 @@ Exists(k) ==
   IN ~is_split[k] /\ IF k = 0 THEN TRUE ELSE CanSplit(parent) => is_split[parent]
 IsStarted(b) == cluster[b].up /\ ~cluster[b].disabled
 
+\* getOwnerAsync: returns the owner (no step), parks the lookup, or assigns a bundle without owner to d.
 Lookup ==
   \E b \in broker, k \in bundle, d \in lookup_dst :
     LET at == cluster[b]
@@ -194,10 +231,11 @@ Lookup ==
 TimeOutLookup ==
   \E b \in broker, k \in bundle : cluster[b].lookups[k] /\ Become([S EXCEPT !.cluster[b].lookups[k] = FALSE])
 
+\* publishUnloadEventAsync: to a destination (a transfer), or to none.
 Unload ==
   \E b \in broker, k \in bundle, d \in unload_dst, f \in force :
     LET r == cluster[b].view[k]
-        state == IF IsFirst /\ d # None THEN "Assigning" ELSE "Releasing"
+        state == IF AssigningFirst /\ d # None THEN "Assigning" ELSE "Releasing"
     IN /\ IsStarted(b) /\ StateOf(r) = "Owned"
        /\ IF d = None THEN TRUE ELSE ~f /\ d # r.dst /\ cluster[d].registered
        /\ Become(Put([S EXCEPT !.cluster[b].unloads[k] = TRUE], b, k, Data(state, d, r.dst, r.version + 1, f)))
@@ -216,6 +254,8 @@ Split ==
 
 HasUnread(b) == cluster[b].up /\ cluster[b].read < Len(log)
 
+\* A broker reads the next message of the topic; one behind the compaction horizon jumps to the last record of each
+\* bundle.
 Read ==
   \E b \in broker :
     /\ HasUnread(b)
@@ -232,11 +272,13 @@ Jump ==
     /\ LET written == {log[i].bundle : i \in cluster[b].read + 1..Len(log)}
        IN Become(Jumped([S EXCEPT !.cluster[b].read = Len(log)], b, written, 0))
 
+\* A late acknowledgement moves the reader to the end of the topic (late_ack_moves_reader).
 LateAck ==
   \E b \in broker :
     /\ cluster[b].up /\ OnTopic /\ late_ack_moves_reader
     /\ Become([S EXCEPT !.cluster[b].read = Len(log)])
 
+\* The metadata store notifies a broker of a record.
 Notify ==
   \E b \in broker, k \in bundle :
     ~OnTopic /\ cluster[b].up /\ cluster[b].session # "Unstable" /\ Become(Notified(S, b, k))
@@ -247,13 +289,14 @@ Notify ==
 Tasks(b) == cluster[b].tasks
 Without(tasks, i) == SubSeq(tasks, 1, i - 1) \o SubSeq(tasks, i + 1, Len(tasks))
 
-\* The state of the record that the handler of a record writes; with Init it removes the record.
+\* The state of the record that the handler of record r writes; "Init": it removes the record.
 AnswerTo(r) ==
-  CASE r.state = "Assigning" -> IF IsFirst /\ r.source # None THEN "Releasing" ELSE "Owned"
-    [] r.state = "Releasing" -> IF r.dst = None THEN "Free" ELSE IF IsFirst THEN "Owned" ELSE "Assigning"
+  CASE r.state = "Assigning" -> IF AssigningFirst /\ r.source # None THEN "Releasing" ELSE "Owned"
+    [] r.state = "Releasing" -> IF r.dst = None THEN "Free" ELSE IF AssigningFirst THEN "Owned" ELSE "Assigning"
     [] r.state = "Splitting" -> IF split_bundle = "deleted" THEN "Deleted" ELSE "Init"
     [] OTHER -> "Init"
 
+\* A handler finishes: it writes the bundle's next record, or first the halves of a split bundle.
 Finish ==
   \E b \in broker, t \in task :
     /\ t < Len(Tasks(b))
@@ -268,6 +311,7 @@ Finish ==
             THEN Put(Put([S EXCEPT !.split[k] = TRUE], b, 2 * k + 1, half), b, 2 * k + 2, half)
             ELSE IF answer = "Init" THEN Removed(done, b, k, r)
             ELSE Put(done, b, k, Data(answer, r.dst, r.source, r.version + 1, r.force /\ answer = "Free")))
+\* A handler fails, and writes nothing.
 FailAppend ==
   \E b \in broker, t \in task : t < Len(Tasks(b)) /\ Become([S EXCEPT !.cluster[b].tasks = Without(@, t + 1)])
 
@@ -275,9 +319,11 @@ FailAppend ==
 (* Brokers and sessions. *)
 
 ActingLeader(s) == IF s.knows THEN s.leader ELSE None
+\* Broker b schedules a clean-up of broker t, unless it has one.
 Scheduled(s, b, t) ==
   IF HasJob(s.cluster[b], t) THEN s
   ELSE [s EXCEPT !.cluster[b].jobs = Append(@, [target |-> t, running |-> FALSE, snapshot |-> <<>>])]
+\* The registry entry of b is removed: the leader schedules a clean-up.  When b registers, clean-ups of it are dropped.
 Deregistered(given, b) ==
   LET s == [given EXCEPT !.cluster[b].registered = FALSE]
       l == ActingLeader(s)
@@ -286,7 +332,8 @@ Registered(s, b) ==
   [s EXCEPT !.cluster = [n \in Brokers |-> IF n = b THEN s.cluster[n] ELSE WithoutJob(s.cluster[n], b)]]
 NotLed(s, b) == IF s.leader = b THEN [s EXCEPT !.leader = None, !.knows = FALSE] ELSE s
 Crashed(s, b) ==
-  [NotLed(s, b) EXCEPT !.cluster[b] = [Fresh(Nothing, 0) EXCEPT !.up = FALSE, !.registered = s.cluster[b].registered]]
+  [NotLed(s, b) EXCEPT !.cluster[b] = [StartedBroker(NoRecords, 0) EXCEPT !.up = FALSE,
+                                                                          !.registered = s.cluster[b].registered]]
 
 Crash == \E b \in broker : cluster[b].up /\ Become(Crashed(S, b))
 Restart ==
@@ -298,7 +345,7 @@ Restart ==
            Is(k) == StateOf(settled[k]) \in resumed /\ (settled[k] # None => ActorOf(settled[k]) = b)
            found == SelectSeq([i \in 1..bundles |-> i - 1], Is)
            tasks == [i \in DOMAIN found |-> [bundle |-> found[i], data |-> settled[found[i]]]]
-       IN Become(Registered([S EXCEPT !.cluster[b] = [Fresh(settled, Len(log)) EXCEPT !.tasks = tasks]], b))
+       IN Become(Registered([S EXCEPT !.cluster[b] = [StartedBroker(settled, Len(log)) EXCEPT !.tasks = tasks]], b))
 Expire == \E b \in broker : ~cluster[b].up /\ cluster[b].registered /\ Become(Deregistered(S, b))
 LoseSession ==
   \E b \in broker :
@@ -325,6 +372,7 @@ RecheckElection ==
   leader # None /\ ~leader_knows /\ election_is_rechecked /\ Become([S EXCEPT !.knows = TRUE])
 
 IsMonitoring == IF ActingLeader(S) = None THEN FALSE ELSE cluster[leader].session = "Stable"
+\* The brokers that must be registered for an active record.
 NeededBy(r) ==
   IF StateOf(r) \notin InFlight \cup {"Owned"} THEN <<>>
   ELSE LET IsNamed(b) == b # None
@@ -337,9 +385,10 @@ AllScheduled(s, targets) ==
   IF targets = <<>> THEN s
   ELSE AllScheduled(IF s.cluster[Head(targets)].registered THEN s ELSE Scheduled(s, s.leader, Head(targets)),
                     Tail(targets))
+\* monitorOwnerships: schedules clean-ups of the brokers that records name and that are not registered.
 Monitor == IsMonitoring /\ Become(AllScheduled(S, Needed(cluster[leader].view, 0)))
 
-\* The record that overrides an orphan of a target or a stuck record. Without d it is Free.
+\* overrideOwnership: the record that moves an orphan of target t, or a stuck bundle, to broker d; without d it is Free.
 Replacement(r, t, d, isGraceful) ==
   LET source == IF r.state \in InFlight THEN r.source ELSE t
   IN CASE d = None -> Data("Free", None, source, r.version + 1, TRUE)
@@ -347,6 +396,7 @@ Replacement(r, t, d, isGraceful) ==
        [] d # None /\ r.state = "Owned" /\ isGraceful -> Data("Releasing", d, t, r.version + 1, TRUE)
        [] OTHER -> Data("Owned", d, IF d = source THEN None ELSE source, r.version + 1, TRUE)
 
+\* The monitor overrides a record that has been in flight too long.
 OverrideStuck ==
   \E k \in bundle, d \in dst :
     /\ IsMonitoring
@@ -355,6 +405,7 @@ OverrideStuck ==
           /\ \A i \in DOMAIN NeededBy(r) : cluster[NeededBy(r)[i]].registered
           /\ cluster[d].registered
           /\ Become(Put(S, leader, k, Replacement(r, None, d, FALSE)))
+\* The monitor removes an old record.
 RemoveOld ==
   \E k \in bundle :
     /\ IsMonitoring
@@ -366,6 +417,7 @@ RemoveOld ==
 -----------------------------------------------------------------------------
 (* Clean-ups and shutdown. *)
 
+\* A scheduled clean-up checks the health of its target, and starts unless the target is healthy.
 StartCleanUp ==
   \E b \in broker, t \in target, h \in healthy :
     LET at == cluster[b]
@@ -373,8 +425,10 @@ StartCleanUp ==
     IN /\ HasJob(at, t)
        /\ ~JobOf(at, t).running /\ (h => cluster[t].up)
        /\ Become([S EXCEPT !.cluster[b] =
-                    IF h THEN others ELSE Pruned([others EXCEPT !.jobs = Append(@, Begun(at, t))], b)])
+                    IF h THEN others
+                    ELSE WithoutCompletedCleanUps([others EXCEPT !.jobs = Append(@, StartedCleanUp(at, t))], b)])
 
+\* A clean-up moves an orphan to another registered broker.
 Override ==
   \E b \in broker, t \in target, k \in bundle, d \in override_dst :
     LET at == cluster[b]
@@ -391,13 +445,14 @@ Override ==
                     Others(each) == each # orphan
                     rest == [job EXCEPT !.snapshot = SelectSeq(@, Others)]
                     jobs == [i \in DOMAIN at.jobs |-> IF at.jobs[i] = job THEN rest ELSE at.jobs[i]]
-                    s == [S EXCEPT !.cluster[b] = Pruned([at EXCEPT !.jobs = jobs], b)]
+                    s == [S EXCEPT !.cluster[b] = WithoutCompletedCleanUps([at EXCEPT !.jobs = jobs], b)]
                 IN Become(Put(s, b, k, Replacement(orphan.data, t, d, b = t)))
 
+\* disableBroker: the channel is closed, and the broker moves its own bundles; it stops when none is left.
 Disable ==
   \E b \in broker :
     /\ IsStarted(b)
-    /\ Become([NotLed(S, b) EXCEPT !.cluster[b].disabled = TRUE, !.cluster[b].jobs = <<Begun(cluster[b], b)>>])
+    /\ Become([NotLed(S, b) EXCEPT !.cluster[b].disabled = TRUE, !.cluster[b].jobs = <<StartedCleanUp(cluster[b], b)>>])
 Stop ==
   \E b \in broker :
     /\ HasJob(cluster[b], b)
@@ -405,8 +460,9 @@ Stop ==
     /\ Become(Deregistered(Crashed(S, b), b))
 
 -----------------------------------------------------------------------------
-(* Bounds. *)
+(* Measures that a scope bounds, so that there are finitely many states. *)
 
+\* Versions of records; unread messages of a broker; running handlers of a broker; brokers that are not in normal state.
 VersionsAtMost(n) ==
   /\ \A k \in Bundles : settled[k] # None => settled[k].version <= n
   /\ \A i \in DOMAIN log : log[i].data # None => log[i].data.version <= n

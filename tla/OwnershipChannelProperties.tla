@@ -1,8 +1,9 @@
 ---------------------- MODULE OwnershipChannelProperties -----------------------
-(***************************************************************************)
-(* Guarantees of the ownership channel: the twin of                        *)
-(* invariants/ownership_channel.py, under the same names.                  *)
-(***************************************************************************)
+(****************************************************************************)
+(* Invariants and liveness of the ownership channel: those of               *)
+(* invariants/ownership_channel.py that a broker engineer would name first, *)
+(* under the same names.                                                    *)
+(****************************************************************************)
 EXTENDS OwnershipChannel
 
 \* The accepted records of a bundle have the versions 1, 2, 3 and so on, without gaps.
@@ -22,7 +23,7 @@ OwnedBundleIsGivenUpByItsOwner ==
        LET old == settled[k]
            new == settled'[k]
        IN StateOf(old) = "Owned" /\ new # old /\ (IF new = None THEN FALSE ELSE ~new.force) =>
-            new.source = old.dst /\ (new.state \in {"Releasing", "Splitting"} \/ IsFirst)]_vars
+            new.source = old.dst /\ (new.state \in {"Releasing", "Splitting"} \/ AssigningFirst)]_vars
 
 \* A split bundle that is Deleted or has no record does not become active again.
 DeletedBundleIsNotAssignedAgain ==
@@ -31,15 +32,20 @@ DeletedBundleIsNotAssignedAgain ==
          StateOf(settled'[k]) \notin InFlight \cup {"Owned"}]_vars
 
 -----------------------------------------------------------------------------
-(* Liveness properties, when only the fair actions continue.               *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Every bundle is Owned by a running broker, or has no owner and is not in flight, unless no broker runs.
+\* Every bundle is Owned by a running registered broker, or has no owner and is not in flight, unless no broker
+\* runs.  Fair: Read, Notify, Finish, Expire, Reconnect, Stabilize, Elect, RecheckElection, Monitor, StartCleanUp,
+\* Override, OverrideStuck.  Records are read and handled, and registry entries of dead brokers expire.  A leader is
+\* elected, monitors the records, and overrides those that name such brokers or are stuck.  Restart is not fair:
+\* brokers may stay down.
 EveryBundleHasARunningOwnerOrNone ==
   (\E b \in Brokers : cluster[b].up) => \A k \in Bundles :
     /\ StateOf(settled[k]) \notin InFlight
     /\ StateOf(settled[k]) = "Owned" => cluster[settled[k].dst].up /\ cluster[settled[k].dst].registered
 
-\* Running brokers have equal views and no pending request.
+\* Running brokers have equal views and no pending request.  Fair: Read, Notify, Reconnect, TimeOutLookup,
+\* TimeOutUnload.  Every record is read, and a request that no record completes times out.
 ViewsAgreeAndRequestsEnd ==
   \A b \in Brokers : cluster[b].up =>
     /\ \A k \in Bundles : ~cluster[b].lookups[k] /\ ~cluster[b].unloads[k]
