@@ -50,8 +50,8 @@ VARIABLES
             \*   log: entries of closed ledgers, and confirmed ones of the open ledger
             \*   abandoned: unconfirmed entries of a ledger whose writer is gone
             \*   cursor: persisted mark-delete position, as a number of entries
-            \*   objects: by broker, its topic object (PersistentTopic) or None: phase, writable, adds in flight, cursor,
-            \*     older (number of pending clean-ups of older objects)
+            \*   objects: by broker, its topic object (PersistentTopic) or None: phase, writable, adds in flight,
+            \*     cursor, older (number of pending clean-ups of older objects)
             \*   clients: phase, peer, paused, begun and done messages, commands in flight up and down
 
 vars == <<records, members, bundle>>
