@@ -30,8 +30,8 @@ class Chart:
     roles: Callable[[Any, Any, Mapping[str, Any]], Mapping[str, str]]
     #: (config, state before, event, state after) -> the text at the arrow
     text: Callable[[Any, Any, Event, Any], str]
-    #: outcomes of a message that has no effect; its arrow is dashed
-    lost: tuple[str, ...] = ()
+    #: outcomes with which a message has no effect; its arrow is dashed
+    without_effect: tuple[str, ...] = ()
 
 
 def chart_of(component: str) -> Chart | None:

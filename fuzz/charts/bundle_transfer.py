@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,31 +11,31 @@ from invariants.properties import Event
 from model.bundle_transfer.state import Command, Config, Record, State
 from model.machine import Failed
 
-#: By action, the roles of sender and receiver.
+#: By action, the roles of sender and receiver: `peer` is the broker of the client's connection.
 ARROWS = {
     **dict.fromkeys(("transfer", "override", "override_stuck"), ("channel", "channel")),
     **dict.fromkeys(("deliver", "jump"), ("channel", "broker")),
     **dict.fromkeys(("publish", "fail_publish", "close_timeout"), ("broker", "channel")),
     **dict.fromkeys(("crash", "restart", "suspect", "register", "disconnect", "clean_up"), ("broker", "broker")),
-    **dict.fromkeys(("begin_load", "open_topic", "close_ledger", "fail_close"), ("broker", "store")),
-    **dict.fromkeys(("confirm", "fail_add"), ("store", "broker")),
+    **dict.fromkeys(("begin_load", "open_topic", "close_ledger", "fail_close"), ("broker", "bookies")),
+    **dict.fromkeys(("confirm", "fail_add"), ("bookies", "broker")),
     "lookup": ("client", "broker"),
     "send": ("client", "client"),
     **dict.fromkeys(("connect", "process", "break_connection"), ("client", "peer")),
     **dict.fromkeys(("answer", "receive"), ("peer", "client")),
     "admit": ("peer", "peer"),
-    "dispatch": ("store", "peer"),
+    "dispatch": ("bookies", "peer"),
 }
 TEXTS = {
     "suspect": "loses its session",
     "close_ledger": "close ledger",
     "fail_close": "close fails",
     "begin_load": "begin load",
-    "open_topic": "open, fence",
+    "open_topic": "fence the last ledger, open another",
     "fail_add": "add fails",
     "close_timeout": "close times out",
     "fail_publish": "append fails",
-    "disconnect": "phase 2: close clients",
+    "disconnect": "close the clients' sessions",
     "clean_up": "clean up",
     "break_connection": "connection breaks",
 }
@@ -47,20 +48,26 @@ def client_of(cfg: Config, topic: int, client: int) -> str:
 
 
 def actors(cfg: Config, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """The actors, with headings: clients; brokers, with what they are in the first transfer; bookies; channel."""
-    clients = cfg.producers + cfg.consumers
-    found = {name: name for t in range(cfg.topics) for c in range(clients) for name in [client_of(cfg, t, c)]}
-    moves = [args.get("dst", args.get("owner")) for _, args in calls if "dst" in args or "owner" in args]
-    first = next((broker for broker in moves if broker), None)
-    for broker in range(cfg.brokers):
-        part = "source" if broker == 0 else "destination" if broker == first else "spare"
-        found[f"broker {broker}"] = f"{part} (broker {broker})"
-    return {**found, "store": "bookies", "channel": "channel"}
+    """The actors, with headings: clients, brokers, bookies, channel.
+
+    Broker 0 owns the bundle at first, so it is headed "source"; the first broker that a call names as the next owner is
+    headed "destination".
+    """
+    pairs = itertools.product(range(cfg.topics), range(cfg.producers + cfg.consumers))
+    clients = [client_of(cfg, topic, client) for topic, client in pairs]
+    owners = [args.get("dst", args.get("owner")) for _, args in calls if "dst" in args or "owner" in args]
+    destination = next((broker for broker in owners if broker), None)
+    headings = {
+        f"broker {broker}": f"{'source' if broker == 0 else 'destination' if broker == destination else 'spare'} "
+        f"(broker {broker})"
+        for broker in range(cfg.brokers)
+    }
+    return {**dict(zip(clients, clients, strict=True)), **headings, "bookies": "bookies", "channel": "channel"}
 
 
 def roles(cfg: Config, s: State, arguments: Mapping[str, Any]) -> dict[str, str]:
     """The actor of each role in a step."""
-    found = {"channel": "channel", "store": "store"}
+    found = {"channel": "channel", "bookies": "bookies"}
     if "broker" in arguments:
         found["broker"] = f"broker {arguments['broker']}"
     topic, client = arguments.get("topic", 0), arguments.get("client")
@@ -72,7 +79,7 @@ def roles(cfg: Config, s: State, arguments: Mapping[str, Any]) -> dict[str, str]
 
 
 def record_text(r: Record) -> str:
-    """A record as text: its state, destination and source."""
+    """A record as text: its state, owner or destination, source, and whether it is forced."""
     brokers = str(r.dst) if r.source is None else f"{r.dst}, {r.source}"
     return f"{r.state.capitalize()}({brokers}){', forced' if r.forced else ''}"
 
@@ -81,7 +88,8 @@ def command_text(command: Command) -> str:
     """A command of a broker to a client as text."""
     if command.kind == "close":
         return "close, look up" if command.value is None else f"close, connect to {command.value}"
-    return command.kind if command.value is None else f"{command.kind} {command.value}"
+    kind = "entry" if command.kind == "message" else command.kind
+    return kind if command.value is None else f"{kind} {command.value}"
 
 
 def text(cfg: Config, s: State, event: Event, after: State) -> str:
@@ -96,12 +104,16 @@ def text(cfg: Config, s: State, event: Event, after: State) -> str:
         return "a stale record, skipped"
     if client is None:
         words = TEXTS.get(name, name.replace("_", " "))
-        return f"message {outcome} stored" if name == "confirm" and isinstance(outcome, int) else words
+        if name != "confirm" or not isinstance(outcome, int):
+            return words
+        is_stored = after.topics[arguments["topic"]].log != s.topics[arguments["topic"]].log
+        return f"message {outcome} {'stored' if is_stored else 'is lost'}"
     c = s.topics[arguments["topic"]].clients[client]
     if name == "receive":
         return command_text(c.down[0])
     if name == "process":
-        return f"{'message' if client < cfg.producers else 'ack'} {c.up[0]}: {outcome}"
+        sent = f"message {c.up[0]}" if client < cfg.producers else f"ack of entry {c.up[0] - 1}"
+        return f"{sent}: {outcome}"
     if name == "admit":
         return f"answers {client_of(cfg, arguments['topic'], client)}"
     if name == "connect":
@@ -110,8 +122,8 @@ def text(cfg: Config, s: State, event: Event, after: State) -> str:
         )
     words = TEXTS.get(name, name)
     if name in ("send", "dispatch"):
-        return f"{words} message {outcome}"
+        return f"{words} {'message' if name == 'send' else 'entry'} {outcome}"
     return words if outcome is None or isinstance(outcome, Failed) else f"{words}: {outcome}"
 
 
-chart = Chart(actors, ARROWS, roles, text, lost=("ignored",))
+chart = Chart(actors, ARROWS, roles, text, without_effect=("ignored",))

@@ -73,4 +73,4 @@ def text(cfg: Config, s: State, event: Event, after: State) -> str:
     return " ".join([*words, str(outcome)] if isinstance(outcome, int) and not arguments else words)
 
 
-chart = Chart(actors, ARROWS, roles, text, lost=("duplicate", "ignored", "dropped"))
+chart = Chart(actors, ARROWS, roles, text, without_effect=("duplicate", "ignored", "dropped"))

@@ -1,8 +1,8 @@
-"""The explorer's search on Spark, for scopes larger than one machine's memory: the same states, the same counts.
+"""The explorer on Spark, for scopes larger than one machine's memory. It counts the same states as `explore`.
 
 Workers expand the states of one depth; the unvisited successors of these states are the states of the next depth.
-States are exchanged as JSON and partitioned by a checksum. The driver receives counts, and one failure of each cause
-and depth. A hang does not end the search.
+States are exchanged as JSON and partitioned by a checksum. The driver receives counts, one failure of each cause and
+depth, and at the end the states on the shortest trace to each failure. A hang does not end the search.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class SpaceNames(NamedTuple):
         return find_space(resolve(self.subject, self.profile, mutant=self.mutant).subject, self.scope, self.profile)
 
 
-def partition_of(key: bytes) -> int:
-    """Returns a checksum of a state as JSON, which selects its partition. Python's hash differs between workers."""
-    return zlib.crc32(key)
+def checksum(state: bytes) -> int:
+    """Returns a number, equal on all workers, from which Spark chooses the partition of a state."""
+    return zlib.crc32(state)
 
 
 def state_to_json(state: Any) -> bytes:
@@ -49,7 +49,7 @@ def state_to_json(state: Any) -> bytes:
 
 
 def state_from_json(space: Space, text: bytes) -> Any:
-    """Returns the state with this JSON. Raises BadValue if it is not one of the space's machine."""
+    """Returns the state with this JSON. Raises BadValue if the JSON is not a state of the space's machine."""
     kind: Any = type(space.start)
     return fitter(kind)(from_json(text), "state", space.cfg)
 
@@ -58,8 +58,8 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
     """Visits every state of a scope once, on a cluster. `eventually` properties are not checked.
 
     `partitions` is the number of Spark's partitions. `progress` receives the numbers of expanded and of found states.
-    The number of states has no limit. Cost: that of `explore`, spread over the workers, and two shuffles for each
-    depth.
+    The number of states has no limit. Cost: that of `explore`, spread over the workers; for each depth, one shuffle of
+    the successors, and a pass over the visited states.
     """
     from pyspark import StorageLevel
 
@@ -68,23 +68,25 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
     keep = StorageLevel.MEMORY_AND_DISK
     context = spark.sparkContext
     first = [(state_to_json(space.start), b"")]
-    frontier = context.parallelize(first, 1).partitionBy(partitions, partition_of).persist(keep)
-    visited, levels, states, transitions = frontier, [frontier], 1, 0
-    found: dict[tuple[str, str], tuple[int, tuple[bytes, str, bytes, str, str]]] = {}
+    frontier = context.parallelize(first, 1).partitionBy(partitions, checksum).persist(keep)
+    visited, frontiers, states, transitions = frontier, [frontier], 1, 0
+    failed: dict[tuple[str, str], tuple[int, tuple[bytes, str, bytes, str, str]]] = {}
     count = 1
     while count:
         rows = frontier.mapPartitions(lambda part: _expanded(names, part)).persist(keep)
         transitions += rows.filter(lambda row: row[0] == "transitions").map(lambda row: row[1]).sum()
         failures = rows.filter(lambda row: row[0] == "failure").map(lambda row: row[1])
         for cause, failure in sorted(failures.reduceByKey(min, 1, lambda _: 0).collect()):
-            found.setdefault(cause, (len(levels) - 1, failure))
+            failed.setdefault(cause, (len(frontiers) - 1, failure))
         successors = rows.filter(lambda row: row[0] == "state").map(lambda row: row[1])
-        new = successors.reduceByKey(min, partitions, partition_of).subtractByKey(visited, partitions)
-        frontier = new.partitionBy(partitions, partition_of).persist(keep)
+        reached = successors.reduceByKey(min, partitions, checksum)
+        # All have one partitioner, so a state is in the same partition of each: `union` moves nothing.
+        both = reached.mapValues(lambda before: (True, before)).union(visited.mapValues(lambda before: (False, before)))
+        frontier = both.mapPartitions(_unvisited, preservesPartitioning=True).persist(keep)
         count = frontier.count()
         rows.unpersist()
-        visited = visited.union(frontier).partitionBy(partitions, partition_of)
-        levels.append(frontier)
+        visited = visited.union(frontier)
+        frontiers.append(frontier)
         states += count
         if progress is not None:
             progress(states - count, states)
@@ -92,17 +94,34 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
         explained(
             space,
             Failure(Cause(Kind(kind), what), 0, call_from_json(space, action, arguments), message, raised_by or None),
-            _path(space, levels, level, text),
+            _path(space, frontiers, depth, text),
         )
-        for (kind, what), (level, (text, action, arguments, message, raised_by)) in found.items()
+        for (kind, what), (depth, (text, action, arguments, message, raised_by)) in failed.items()
     ]
     return Exploration(
-        states, transitions, len(levels) - 2, time.perf_counter() - started, shortest_by_cause(violations)
+        states, transitions, len(frontiers) - 2, time.perf_counter() - started, shortest_by_cause(violations)
     )
 
 
+def _unvisited(part: Iterable[tuple[bytes, tuple[bool, bytes]]]) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the new states of a partition, each with the state before it.
+
+    A partition has the reached states (True), then the visited ones (False): only the reached ones are kept in memory.
+    """
+    new: dict[bytes, bytes] = {}
+    for state, (is_reached, before) in part:
+        if is_reached:
+            new[state] = before
+        else:
+            new.pop(state, None)
+    return iter(new.items())
+
+
 def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, Any]]:
-    """Expands the states of a partition on a worker. Yields successors with the state before, failures, transitions."""
+    """Expands the states of a partition on a worker.
+
+    Yields each successor and the state before it, each failure, and at last the number of transitions.
+    """
     space = names.build()
     transitions = 0
     for text, _parent in part:
@@ -113,8 +132,8 @@ def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterato
         except Hang:
             search.hang(0)
         transitions += len(search.graph.targets)
-        for form in search.graph.states[1:]:
-            yield "state", (state_to_json(form), text)
+        for successor in search.graph.states[1:]:
+            yield "state", (state_to_json(successor), text)
         for failure in search.failures:
             action, arguments = failure.call or ("", ())
             named = space.machine.actions[action].named(arguments) if action else {}
@@ -124,13 +143,16 @@ def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterato
 
 
 def call_from_json(space: Space, action: str, arguments: bytes) -> Call | None:
-    """Returns the call of a failure; None for a failure of a state, whose action is empty. Raises BadValue."""
+    """Returns the call of a failure; None if `action` is empty: the failure is that of a state.
+
+    Raises BadValue for arguments that do not fit.
+    """
     return Call(action, space.machine.actions[action].arguments(from_json(arguments), space.cfg)) if action else None
 
 
-def _path(space: Space, levels: list[Any], level: int, text: bytes) -> list[Any]:
-    """Returns the states of a shortest trace to a state, one from each level. `text` is the state as JSON."""
+def _path(space: Space, frontiers: list[Any], depth: int, text: bytes) -> list[Any]:
+    """Returns the states of a shortest trace to a state, which is given as JSON: one state of each depth."""
     path = [text]
-    for each in range(level, 0, -1):
-        path.append(levels[each].lookup(path[-1])[0])
+    for each in range(depth, 0, -1):
+        path.append(frontiers[each].lookup(path[-1])[0])
     return [state_from_json(space, each) for each in reversed(path)]

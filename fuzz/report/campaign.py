@@ -40,7 +40,10 @@ INK, RED, BLUE = "#1d2733", "#c62828", "#1f5f99"
 def render(
     plan: Plan, state: State, findings: Sequence[Shown], failed: Sequence[str], against: Compared | None = None
 ) -> str:
-    """Returns the report as HTML, with the differences from an older campaign. Cost: two figures for each component."""
+    """Returns the report as HTML; with `against`, also the differences from that older campaign.
+
+    Cost: two or three figures for each component, and one for the campaign.
+    """
     return page(
         "report.html",
         plan=plan,
@@ -62,7 +65,7 @@ def render(
 
 
 def _names_with(plan: Plan, second: Second) -> list[str]:
-    """Returns the components of a campaign whose second side is this one."""
+    """Returns the components that the campaign compares with `second`: nothing, or the implementation."""
     specs = [each for each in plan.specs if not is_scenario(each.subject)]
     return [each.subject for each in specs if target_of(each).second is second]
 
@@ -85,7 +88,7 @@ def page(template: str, filters: Mapping[str, Callable[..., Any]] | None = None,
 
 
 def prose(text: str) -> Markup:
-    """Returns a docstring as HTML: `code` in a fixed-width font, issues such as apache/pulsar#4265 as links."""
+    """Returns a text as HTML: `code` in a fixed-width font, issues such as apache/pulsar#4265 as links."""
     marked = _CODE.sub(r"<code>\1</code>", str(escape(text)))
     return Markup(ISSUE.sub(r'<a href="https://github.com/\1/issues/\2">\1#\2</a>', marked))  # noqa: S704
 
@@ -152,17 +155,17 @@ def _scenario(spec: Spec, state: State) -> dict[str, Any]:
 
 def _action(subject: Subject, name: str, taken: int, refused: int, steps: int) -> dict[str, Any]:
     action = subject.machine.actions[name]
-    drivable = all(subject.domain(name, p.name) != () for p in action.params)
-    always_refused = drivable and taken == refused
+    is_called = all(subject.domain(name, p.name) != () for p in action.params)
+    has_no_effect = is_called and taken == refused  # `taken` counts refused calls, too
     return {
         "name": name,
         "about": action.docstring.splitlines()[0],
         "taken": taken,
         "refused": refused,
         "share": taken / steps if steps else 0.0,
-        "always_refused": always_refused and taken > 0,
-        "never": always_refused and steps >= subject.min_steps_for_coverage,
-        "driven": drivable,
+        "always_refused": has_no_effect and taken > 0,
+        "is_missing": has_no_effect and steps >= subject.min_steps_for_coverage,
+        "is_called": is_called,
         "fault": action.fault,
     }
 
@@ -196,7 +199,7 @@ def picture(figure: Any) -> str:
 
 
 def _heat_map(subject: Subject, total: Total) -> str:
-    """Draws the number of times each action followed each other one, on a logarithmic scale; white means never."""
+    """Draws how often each action followed each action, on a logarithmic scale; white means never."""
     from matplotlib.colors import LogNorm
 
     names = list(subject.machine.actions)
@@ -208,7 +211,7 @@ def _heat_map(subject: Subject, total: Total) -> str:
             counts[index[first]][index[second]] = count
     size = 0.24 * len(names) + 1.6
     figure, axes = pyplot().subplots(figsize=(size + 0.8, size))
-    most = max((c for row in counts for c in row if c == c), default=1)  # noqa: PLR0124  (not a number is not itself)
+    most = max((c for row in counts for c in row if c == c), default=1)  # noqa: PLR0124  (NaN != NaN)
     image = axes.imshow(counts, cmap="YlGnBu", norm=LogNorm(vmin=1, vmax=max(most, 2)), aspect="equal")
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set_yticks(range(len(names)), names)
@@ -230,8 +233,8 @@ def diagrams_of(subject: Subject) -> str:
 
 
 def _saturation(total: Total, first_seed: int, seeds: int) -> str:
-    """Draws the number of abstract states over the number of seeds. It flattens when traces reach few new ones."""
-    firsts = sorted(first - first_seed + 1 for _, first in total.of("abstract").values())
+    """Draws the number of abstract states over the number of seeds. The line is flat where seeds reach no new ones."""
+    firsts = sorted(seed - first_seed + 1 for _, seed in total.of("abstract").values())  # seeds up to each state
     figure, axes = pyplot().subplots(figsize=(4.6, 2.6))
     if firsts:
         axes.step(
@@ -254,14 +257,17 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def speed_of(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Returns the steps per second of one worker while it fuzzes: without replaying and shrinking findings."""
+    """Returns the steps per second of one worker, without its time for replaying and shrinking findings.
+
+    The time of a client's scenario includes shrinking.
+    """
     seconds = sum(row["seconds"] - row["shrinking_seconds"] for row in rows)
     return sum(row["steps"] for row in rows) / seconds if seconds > 0 else 0.0
 
 
 def _throughput(state: State) -> str:
-    """Draws the steps per second of one worker while it fuzzes, over the rounds, with a line for each component."""
-    figure, axes = pyplot().subplots(figsize=(9.2, 2.6))  # with the legend, the width of the page
+    """Draws the steps per second of one worker over the rounds, with a line for each component and scenario."""
+    figure, axes = pyplot().subplots(figsize=(9.2, 2.6))  # the legend fills the rest of the page's width
     for index, subject in enumerate(sorted({r["subject"] for r in state.runs})):
         rounds: dict[int, list[dict[str, Any]]] = {}
         for row in state.runs:

@@ -142,7 +142,7 @@ def _arrow(chart: Chart, pair: Pair, operation: Operation, before: Any) -> Arrow
     event = Event(operation.op, operation.args, pair.outcome)
     text = chart.text(pair.cfg, before, event, pair.state)
     is_fault = pair.subject.machine.actions[operation.op].fault or isinstance(pair.outcome, Failed)
-    is_lost = isinstance(pair.outcome, str) and pair.outcome in chart.lost
+    is_lost = isinstance(pair.outcome, str) and pair.outcome in chart.without_effect
     return Arrow(roles[pair_of[0]], roles[pair_of[1]], text, is_lost, is_fault)
 
 
