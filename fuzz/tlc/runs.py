@@ -9,16 +9,16 @@ scope. TLC's result is compared with the explorer's in the same scope:
 
 Conventions of a twin, so that no engine knows a component:
 
-    constants    a setting of the config, by its name, or `start_` and its name where a variable has that name; the
-                 domain of an argument, by `<argument>` or `<action>_<argument>`; of an `Offset` the offsets
+    constants    a setting of the config has its name, or `start_` and its name if a variable has that name; the domain
+                 of an argument has the name `<argument>` or `<action>_<argument>`, and is the offsets of an `Offset`
     actions      Init, vars, and an operator for each action: the action's name in CamelCase
     bounds       for each measure that a scope bounds, an operator such as SlotsAtMost(n)
     properties   operators with the names of `always` and `eventually` properties in CamelCase, in the module itself
                  or in `<Module>Properties`
 
 Liveness: in any state, the system may switch to a mode in which only the fair actions occur. Each fair action is weakly
-fair, and may exceed the scope's bounds by LIVENESS_MARGIN. TLC counts the states before and after the switch, and so
-does the comparison.
+fair, and may exceed the scope's bounds by LIVENESS_MARGIN. A liveness property is a predicate that holds at some time
+after the switch. TLC counts the states before and after the switch, and so does the comparison.
 """
 
 from __future__ import annotations
