@@ -31,7 +31,7 @@ TEXTS = {
     "close_ledger": "close ledger",
     "fail_close": "close fails",
     "begin_load": "begin load",
-    "open_topic": "fence the last ledger, open another",
+    "open_topic": "fence, open a ledger",
     "fail_add": "add fails",
     "close_timeout": "close times out",
     "fail_publish": "append fails",
