@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from fuzz.run.call import Call
+from fuzz.run.replay import replay
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
+from fuzz.target import Target
 from impl.entry_cache.metrics import scrape
 from model.cache_metrics import pinned_bytes
 from model.entry_cache import machine as m
@@ -29,6 +32,15 @@ def after(cfg: Config, *steps: tuple[Any, ...], on: State | None = None) -> tupl
     """The state after some actions, and the last one's outcome."""
     s, outcomes = stepped(m.entry_cache, cfg, steps, on)
     return s, outcomes[-1]
+
+
+def test_of_two_rows_of_a_ledger_the_last_counts() -> None:
+    cfg = BASE._replace(stored=(TEN, Stored(0, 1, (7,))))
+    target = Target(find_subject("entry_cache"), m.entry_cache.profiles["reference"]).drawn(cfg)
+    asked = [Call("read_one", (0, Position(1, 0))), Call("read", (0, 1, 0, 1, 1))]
+    assert replay(target, [*asked, Call("complete_storage_read", (1, True))]) is None
+    _, (_, refused) = stepped(m.entry_cache, cfg, [("read_one", 0, Position(1, 0)), ("read", 0, 1, 0, 1, 1)])
+    assert isinstance(refused, Refused)
 
 
 def put(*entries: int, expected_reads: int = 1) -> list[tuple[Any, ...]]:

@@ -64,7 +64,8 @@ def read_of(before: State, event: Event) -> StorageRead | None:
 
 def stored_sizes(cfg: Config, cache: int, ledger: int) -> tuple[int, ...]:
     """Returns the sizes of the entries of a ledger in storage; none for a ledger that does not exist."""
-    return next((each.entry_bytes for each in cfg.stored if (each.cache, each.ledger) == (cache, ledger)), ())
+    rows = (each.entry_bytes for each in reversed(cfg.stored) if (each.cache, each.ledger) == (cache, ledger))
+    return next(rows, ())
 
 
 def asked_range(before: State, event: Event, number: int) -> tuple[int, int, int, int]:

@@ -21,6 +21,7 @@ from invariants.entry_cache.derived import (
     queued,
     read_counts,
     read_of,
+    stored_sizes,
     tasks_queued,
 )
 from invariants.entry_cache.names import canonical_form_renames_only
@@ -320,7 +321,7 @@ def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State
         too_long = r is not None and event.name == "answer_oddly" and asked["entries"] >= r.last - r.first + 1
         return isinstance(event.outcome, Refused) is (r is None or too_long)
     cache, ledger, first, last = asked_range(before, event, before.next_request)
-    sizes = next((each.entry_bytes for each in cfg.stored if (each.cache, each.ledger) == (cache, ledger)), ())
+    sizes = stored_sizes(cfg, cache, ledger)
     return isinstance(event.outcome, Refused) is not (0 <= first <= last < len(sizes))
 
 

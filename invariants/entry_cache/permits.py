@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from invariants.entry_cache.derived import answered, groups, limited, queued
+from invariants.entry_cache.derived import answered, groups, limited, queued, stored_sizes
 from invariants.properties import Event, always
 from model.entry_cache.machine import entry_cache
 from model.entry_cache.state import Config, Reading, State
@@ -21,9 +21,7 @@ def read_asks_for_its_estimated_size(cfg: Config, before: State, event: Event, a
     granted = {g.permits for g in after.limiter.grants if g.request == number}
     position = asked.get("position")
     ledger, first, last = (asked["ledger"], asked["first"], asked["last"]) if position is None else (*position, None)
-    sizes = [
-        b for each in cfg.stored if (each.cache, each.ledger) == (asked["cache"], ledger) for b in each.entry_bytes
-    ]
+    sizes = stored_sizes(cfg, asked["cache"], ledger)
     entries = 1 if last is None else last - first + 1
     estimate = entries * (max(sum(sizes) // max(len(sizes), 1), 1) + 64)
     return wanted <= {estimate} and granted <= {min(estimate, cfg.max_reads_in_flight_bytes)}

@@ -29,7 +29,7 @@ class Config(NamedTuple):
 
     #: number of topics; their caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: the entries in storage
+    #: the entries in storage; if several rows have one ledger, the last row counts
     stored: tuple[Stored, ...] = (
         Stored(0, 1, (10, 11, 9, 10)),
         Stored(0, 2, (10, 10)),
