@@ -34,15 +34,6 @@ def after(cfg: Config, *steps: tuple[Any, ...], on: State | None = None) -> tupl
     return s, outcomes[-1]
 
 
-def test_of_two_rows_of_a_ledger_the_last_counts() -> None:
-    cfg = BASE._replace(stored=(TEN, Stored(0, 1, (7,))))
-    target = Target(find_subject("entry_cache"), m.entry_cache.profiles["reference"]).drawn(cfg)
-    asked = [Call("read_one", (0, Position(1, 0))), Call("read", (0, 1, 0, 1, 1))]
-    assert replay(target, [*asked, Call("complete_storage_read", (1, True))]) is None
-    _, (_, refused) = stepped(m.entry_cache, cfg, [("read_one", 0, Position(1, 0)), ("read", 0, 1, 0, 1, 1)])
-    assert isinstance(refused, Refused)
-
-
 def put(*entries: int, expected_reads: int = 1) -> list[tuple[Any, ...]]:
     """Inserts of ten bytes each."""
     return [("insert", 0, Position(1, entry), 10, expected_reads) for entry in entries]
@@ -50,6 +41,14 @@ def put(*entries: int, expected_reads: int = 1) -> list[tuple[Any, ...]]:
 
 def live(s: State) -> list[Entry]:
     return [e for e in s.ranges.queue if e is not None]
+
+
+def test_of_two_rows_of_a_ledger_the_last_counts() -> None:
+    cfg = BASE._replace(stored=(TEN, Stored(0, 1, (7,))))
+    target = Target(find_subject("entry_cache"), m.entry_cache.profiles["reference"]).drawn(cfg)
+    asked = [Call("read_one", (0, Position(1, 0))), Call("read", (0, 1, 0, 1, 1))]
+    assert replay(target, [*asked, Call("complete_storage_read", (1, True))]) is None
+    assert isinstance(after(cfg, ("read_one", 0, Position(1, 0)), ("read", 0, 1, 0, 1, 1))[1], Refused)
 
 
 def issued(outcome: Any) -> list[tuple[int, int]]:
