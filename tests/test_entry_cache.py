@@ -12,6 +12,7 @@ from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from fuzz.target import Target
 from impl.entry_cache.metrics import scrape
+from invariants.properties import Event
 from model.cache_metrics import pinned_bytes
 from model.entry_cache import machine as m
 from model.entry_cache.state import ABSENT, DISABLED, Config, Counters, Reading, Released, State, Stored, start
@@ -49,6 +50,28 @@ def test_of_two_rows_of_a_ledger_the_last_counts() -> None:
     asked = [Call("read_one", (0, Position(1, 0))), Call("read", (0, 1, 0, 1, 1))]
     assert replay(target, [*asked, Call("complete_storage_read", (1, True))]) is None
     assert isinstance(after(cfg, ("read_one", 0, Position(1, 0)), ("read", 0, 1, 0, 1, 1))[1], Refused)
+
+
+def executed(cfg: Config, before: State, step: tuple[Any, ...]) -> tuple[Event, State]:
+    """The event of a step, and the state after it."""
+    s, outcome = after(cfg, step, on=before)
+    names = [p.name for p in m.entry_cache.actions[step[0]].params]
+    return Event(step[0], dict(zip(names, step[1:], strict=True)), outcome), s
+
+
+def violated(cfg: Config, before: State, step: tuple[Any, ...], **changed: Any) -> list[str]:
+    """The safety properties that the step violates if it also changes these fields of the state."""
+    event, right = executed(cfg, before, step)
+    safety = [p for p in find_subject("entry_cache").properties if p.kind == "always" and p.of_step and p.given(cfg)]
+    checked = [p for p in safety if not p.on or event.name in p.on]
+    assert [p.name for p in checked if not p.holds(cfg, before, event, right)] == []
+    return [p.name for p in checked if not p.holds(cfg, before, event, right._replace(**changed))]
+
+
+def reached(cfg: Config, before: State, step: tuple[Any, ...], goal: str) -> bool:
+    """Whether the step reaches a coverage goal."""
+    [p] = [p for p in find_subject("entry_cache").properties if p.name == goal]
+    return bool(p.holds(cfg, before, *executed(cfg, before, step)))
 
 
 def issued(outcome: Any) -> list[tuple[int, int]]:
@@ -114,6 +137,27 @@ def test_a_new_maximum_evicts_nothing_by_itself() -> None:
     s, _ = after(BASE, *put(0, 1, 2), ("set_max_cache_bytes", 10), ("set_eviction_watermark", 0.0))
     assert (s.total_bytes, s.tasks) == (30, 0)
     assert after(BASE, ("do_cache_eviction",), on=s)[0].total_bytes == 0
+
+
+def test_setting_that_schedules_an_eviction_violates_a_property() -> None:
+    """A lower maximum schedules nothing, although the total size is above the new trigger."""
+    s, _ = after(BASE, *put(0, 1, 2))
+    wrong = violated(BASE, s, ("set_max_cache_bytes", 10), tasks=1, eviction_in_progress=True)
+    assert "eviction_is_scheduled_exactly_above_trigger" in wrong
+
+
+def test_insert_that_evicts_below_the_trigger_violates_a_property() -> None:
+    s, _ = after(AT_ONCE, *put(0))
+    wrong = violated(AT_ONCE, s, put(1)[0], ranges=s.ranges)
+    assert "absent_entry_is_cached_present_entry_is_kept" in wrong
+
+
+def test_requeue_that_keeps_the_timestamp_violates_a_property() -> None:
+    """A requeued entry moves to the tail with a new timestamp; `requeueCount` alone must not change."""
+    s, _ = after(BASE, *put(0), ("advance", 1001))
+    kept = live(s)[0]._replace(requeue_count=1)
+    wrong = violated(BASE, s, ("do_cache_eviction",), ranges=s.ranges._replace(queue=(kept,)))
+    assert "eviction_reports_entries_that_left" in wrong
 
 
 def test_an_entry_that_comes_again_has_the_latest_counter() -> None:
@@ -382,6 +426,22 @@ def test_a_read_that_wants_more_than_there_is_takes_everything() -> None:
     assert (issued(outcome), s.limiter.free) == ([(0, 9)], 0)
     s, outcome = after(LIMITED, ("complete_storage_read", 1, False), on=s)
     assert s.limiter.free == 200
+
+
+def test_read_of_exactly_the_maximum_is_not_oversized() -> None:
+    cfg = LIMITED._replace(max_reads_in_flight_bytes=148)
+    for last, is_oversized in ((1, False), (2, True)):
+        assert reached(cfg, start(cfg), ("read", 0, 1, 0, last, 0), "oversized_read_takes_all_permits") is is_oversized
+
+
+def test_queued_read_that_starts_after_a_failure_is_no_second_attempt() -> None:
+    """The failure of a gap has its range read again; the failure of another read only returns its permits."""
+    goal, failure = "partial_cache_hit_is_read_again", ("complete_storage_read", 1, False)
+    s, _ = after(BASE, *put(1), ("read", 0, 1, 0, 1, 1))
+    assert reached(BASE, s, failure, goal)
+    s, _ = after(LIMITED, ("read", 0, 1, 0, 1, 0), ("read", 0, 1, 2, 3, 0))
+    assert issued(after(LIMITED, failure, on=s)[1]) == [(2, 3)]
+    assert not reached(LIMITED, s, failure, goal)
 
 
 def test_too_many_may_not_wait_and_none_too_long() -> None:

@@ -10,8 +10,8 @@ from model.entry_cache.state import Answered, Config, Reading, Released, State
 from model.positions import Position
 from model.range_cache import Entry, OrphanedCopies
 
-ANSWERS = ("complete_storage_read", "answer_oddly")
-READINGS = ("read", "read_one", *ANSWERS, "release", "expire_waiting_reads")
+STORAGE_ANSWERS = ("complete_storage_read", "answer_oddly")
+READINGS = ("read", "read_one", *STORAGE_ANSWERS, "release", "expire_waiting_reads")
 COUNTING = ("release", "replay")
 EVICTIONS = ("run_eviction_task", "do_cache_eviction")
 REMOVALS = ("invalidate_entries_before", "invalidate_ledger", "clear_cache", "remove_entry_cache")

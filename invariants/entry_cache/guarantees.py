@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from invariants.entry_cache.derived import (
-    ANSWERS,
     COUNTING,
     EVICTIONS,
     REMOVALS,
+    STORAGE_ANSWERS,
     answered,
     asked_range,
     awaited_parts,
@@ -26,6 +26,7 @@ from invariants.entry_cache.derived import (
 )
 from invariants.entry_cache.names import canonical_form_renames_only
 from invariants.entry_cache.permits import (
+    estimated_bytes,
     first_queued_request_does_not_fit,
     free_and_granted_permits_equal_maximum,
     idle_limiter_grants_every_read,
@@ -94,7 +95,7 @@ __all__ = [
 
 @always(entry_cache)
 def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
-    """The size of a range cache is the sum of the sizes of its entries at insertion."""
+    """The size of a range cache is the sum of the lengths that its entries had at insertion."""
     sums = [0] * len(s.owners)
     for e in entries(s):
         sums[e.cache] += e.bytes
@@ -129,9 +130,12 @@ def at_most_one_eviction_task(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def held_copies_belong_to_pending_requests(cfg: Config, s: State) -> bool:
-    """Every copy has one read count, and the held copies are exactly those of pending requests: none leaks."""
+    """The copies with negative numbers are exactly those held for pending requests, so none leaks.
+
+    Every copy belongs to one read count handler.
+    """
     numbers = [copy for group in groups(s) for copy in group]
-    held = [h.copy for q in s.requests for h in q.part.held or all_held(q.part.parts)]
+    held = [h.copy for q in s.requests for h in all_held((q.part,))]
     return len(numbers) == len(set(numbers)) and sorted(held) == sorted([copy for copy in numbers if copy < 0])
 
 
@@ -156,7 +160,7 @@ def storage_read_lists_its_waiting_requests(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def joinable_reads_do_not_overlap(cfg: Config, s: State) -> bool:
-    """Joinable outstanding reads of a ledger do not overlap: no entry is read twice at the same time."""
+    """Joinable outstanding reads of a ledger for the same range cache do not overlap."""
     joinable = [r for r in s.reads if r.joinable]
     if len(joinable) < 2:
         return True
@@ -172,21 +176,23 @@ def joinable_reads_do_not_overlap(cfg: Config, s: State) -> bool:
 
 @always(entry_cache, on=("insert",))
 def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`insert` appends an absent entry to the removal queue, as given, whatever the total size is.
+    """`insert` appends an absent entry to the removal queue; it changes a present entry only in its read count handler.
 
-    A present entry is kept, except for its read count. A disabled cache stores nothing.
+    An absent entry is appended whatever the total size is. If tasks run at once, the eviction that this triggers may
+    remove or requeue it. A disabled cache takes no entry.
     """
-    store = after.topic_caches[event.arguments["cache"]]
-    key = store, event.arguments["position"]
+    range_cache = after.topic_caches[event.arguments["cache"]]
+    key = range_cache, event.arguments["position"]
     present = by_key(before).get(key)
-    if store == DISABLED:
+    if range_cache == DISABLED:
         return event.outcome is False and after.ranges is before.ranges
     if present is None:
         wanted = event.arguments["expected_reads"]
         count, now_ns = wanted if wanted > 0 else None, before.ranges.now_ns
         entry = Entry(*key, event.arguments["bytes"], count, (), now_ns, 0, False, False)
         appended = after.ranges.queue == (*before.ranges.queue, entry)
-        return event.outcome is True and (appended or not tasks_queued(cfg))
+        grown = before._replace(total_bytes=before.total_bytes + entry.bytes)
+        return event.outcome is True and (appended or (not tasks_queued(cfg) and is_above_trigger(grown)))
     now = by_key(after)[key]
     same = now._replace(expected_reads=None, copies=()) == present._replace(expected_reads=None, copies=())
     return event.outcome is False and same and after.total_bytes == before.total_bytes
@@ -202,16 +208,16 @@ def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Ev
 
 @always(entry_cache)
 def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step that raises the total size to above the trigger leaves an eviction scheduled; only a step that ends above
-    the trigger schedules one.
+    """A step that raises the total size and ends above the trigger leaves an eviction scheduled.
+
+    Only a step that adds an entry and ends above the trigger schedules one.
     """
-    begun = after.tasks > before.tasks
+    scheduled = after.tasks > before.tasks
     if not tasks_queued(cfg):
-        return not begun
-    grew = after.total_bytes > before.total_bytes
-    return (not begun or is_above_trigger(after)) and (
-        not (grew and is_above_trigger(after)) or after.eviction_in_progress
-    )
+        return not scheduled
+    if after.total_bytes > before.total_bytes and is_above_trigger(after) and not after.eviction_in_progress:
+        return False
+    return not scheduled or (is_above_trigger(after) and after.counters.insertions > before.counters.insertions)
 
 
 @always(entry_cache, given=lambda cfg: not tasks_queued(cfg))
@@ -265,33 +271,39 @@ def task_below_trigger_evicts_nothing(cfg: Config, before: State, event: Event, 
 
 @always(entry_cache, on=("do_cache_eviction",))
 def periodic_eviction_leaves_no_expired_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the periodic eviction, no entry is older than the TTL."""
+    """After the periodic eviction, every entry was inserted or last requeued within the TTL."""
     return all(e.timestamp_ns >= after.ranges.now_ns - cfg.ttl_ns for e in entries(after))
 
 
 @always(entry_cache, on=EVICTIONS)
 def eviction_reports_entries_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction returns the number of entries that left, counts them in the metric, and changes no other entry."""
+    """An eviction returns the number of entries that left and counts them in the metric; it only requeues others.
+
+    A requeue sets the timestamp to now, clears `accessed` and raises `requeueCount`.
+    """
     if isinstance(event.outcome, Refused):
         return True
     was, kept = by_key(before), by_key(after)
     left = len(was) - len(kept)
-    same = all(
-        (e.bytes, e.expected_reads, e.copies) == (was[k].bytes, was[k].expected_reads, was[k].copies)
-        for k, e in kept.items()
-    )
-    return same and event.outcome == left == after.counters.evicted_entries - before.counters.evicted_entries
+
+    def is_requeued(old: Entry, e: Entry) -> bool:
+        only = old._replace(timestamp_ns=before.ranges.now_ns, accessed=False, requeue_count=e.requeue_count)
+        return e == only and e.requeue_count > old.requeue_count
+
+    if not all(e == was[key] or is_requeued(was[key], e) for key, e in kept.items()):
+        return False
+    return bool(event.outcome == left == after.counters.evicted_entries - before.counters.evicted_entries)
 
 
 @always(entry_cache, on=REMOVALS)
 def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal removes exactly the entries of the topic's cache in its range."""
-    store = before.topic_caches[event.arguments["cache"]]
-    gone = {k for k in by_key(before) if k[0] == store and _is_named(event, k[1])} if store >= 0 else set()
+    """A removal removes exactly the entries of its range from the topic's cache."""
+    range_cache = before.topic_caches[event.arguments["cache"]]
+    gone = {key for key in by_key(before) if key[0] == range_cache and _is_in_removed_range(event, key[1])}
     return by_key(after).keys() == by_key(before).keys() - gone
 
 
-def _is_named(event: Event, position: Position) -> bool:
+def _is_in_removed_range(event: Event, position: Position) -> bool:
     if event.name == "invalidate_entries_before":
         return bool(FIRST_POSITION <= position < event.arguments["position"])
     return event.name != "invalidate_ledger" or position.ledger == event.arguments["ledger"]
@@ -306,17 +318,18 @@ def clear_all_empties_caches_of_all_topics(cfg: Config, before: State, event: Ev
 # ---- steps: outcomes and metrics --------------------------------------------------------
 
 
-@always(entry_cache, on=("read", "read_one", *ANSWERS, *COUNTING))
+@always(entry_cache, on=("read", "read_one", *STORAGE_ANSWERS, *COUNTING))
 def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read is rejected exactly if storage lacks an entry of its range; any other call, if no copy or outstanding
-    storage read has its number.
+    """A read is rejected exactly if its range is empty or storage lacks an entry of the range.
 
-    An odd answer is also rejected if it has all entries of the read.
+    `release` and `replay` are rejected exactly if no copy has the given number. An answer of storage is rejected
+    exactly if no outstanding read has the given number, or if it is an odd answer (`answer_oddly`: too few entries, and
+    possibly a duplicate or one that was not requested) with at least as many entries as the read.
     """
     asked = event.arguments
     if event.name in COUNTING:
         return isinstance(event.outcome, Refused) is (asked["copy"] not in read_counts(before))
-    if event.name in ANSWERS:
+    if event.name in STORAGE_ANSWERS:
         r = read_of(before, event)
         too_long = r is not None and event.name == "answer_oddly" and asked["entries"] >= r.last - r.first + 1
         return isinstance(event.outcome, Refused) is (r is None or too_long)
@@ -336,7 +349,11 @@ def release_and_replay_return_the_new_read_count(cfg: Config, before: State, eve
 
 @always(entry_cache, on=("insert", *EVICTIONS))
 def metrics_count_insertions_and_evictions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The metrics count each added entry, and each size pass of a task: exactly if it finds the total too large."""
+    """The metrics count an insert that adds an entry, and a task exactly if the total size requires a size pass.
+
+    A size pass is required above both the trigger and the watermark. An insert and a periodic eviction count at most
+    one size pass.
+    """
     was, now = before.counters, after.counters
     if event.name == "insert" and now.insertions - was.insertions != int(event.outcome is True):
         return False
@@ -367,7 +384,7 @@ def storage_read_shared_by_two_requests(cfg: Config, s: State) -> bool:
 
 @sometimes(entry_cache, given=queued)
 def read_joined_with_gaps_on_both_sides(cfg: Config, s: State) -> bool:
-    """A request waits for an outstanding read, and for entries on both sides of it."""
+    """A request has joined an outstanding read, and its range extends beyond that read on both sides."""
     return any(q.part.kind == "joined" and len(q.part.parts) == 3 for q in s.requests)
 
 
@@ -379,17 +396,20 @@ def partial_cache_hit_waits_for_gaps(cfg: Config, s: State) -> bool:
 
 @sometimes(entry_cache, given=queued)
 def joined_read_with_cached_neighbours(cfg: Config, s: State) -> bool:
-    """A request that joins a read has cached entries beside the range of that read."""
-    return any(p.kind in ("mixed", "found") for q in s.requests if q.part.kind == "joined" for p in q.part.parts)
+    """A request that joined a read holds entries of its range while it waits for others."""
+    joined = [p for q in s.requests if q.part.kind == "joined" for p in q.part.parts]
+    return any(p.kind in ("mixed", "found") and all_held((p,)) for p in joined)
 
 
 @sometimes(entry_cache, on=("complete_storage_read",))
 def partial_cache_hit_is_read_again(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The read of a gap fails, and the whole range is requested again."""
-    return isinstance(event.outcome, Reading) and not event.arguments["success"] and bool(event.outcome.issued)
+    """The storage read of a gap fails, and the whole range of the request is read again."""
+    again = {number for number, part in awaited_parts(after) if part.read >= before.next_read}
+    began = {q.number for q in before.requests if q.part.kind != "permits"}
+    return not event.arguments["success"] and not again.isdisjoint(began)
 
 
-@sometimes(entry_cache, on=ANSWERS, given=lambda cfg: queued(cfg) and not limited(cfg))
+@sometimes(entry_cache, on=STORAGE_ANSWERS, given=lambda cfg: queued(cfg) and not limited(cfg))
 def repeated_read_joins_outstanding_read(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A range that is read again joins an outstanding read."""
     had = {r.number: len(r.waiting) for r in before.reads}
@@ -406,7 +426,7 @@ def short_answer_is_delivered(cfg: Config, before: State, event: Event, after: S
     )
 
 
-@sometimes(entry_cache, on=ANSWERS)
+@sometimes(entry_cache, on=STORAGE_ANSWERS)
 def storage_entry_was_cached_in_the_meantime(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Storage returns an entry whose position was cached in the meantime."""
     r = read_of(before, event)
@@ -459,7 +479,8 @@ def small_read_overtakes_queued_read(cfg: Config, before: State, event: Event, a
 @sometimes(entry_cache, on=("read",), given=lambda cfg: 0 < cfg.max_reads_in_flight_bytes <= 150)
 def oversized_read_takes_all_permits(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read that exceeds the maximum is granted all permits."""
-    return before.limiter.free == cfg.max_reads_in_flight_bytes > 0 == after.limiter.free
+    takes_all = before.limiter.free == cfg.max_reads_in_flight_bytes > 0 == after.limiter.free
+    return takes_all and estimated_bytes(cfg, event) > cfg.max_reads_in_flight_bytes
 
 
 @sometimes(entry_cache, on=("read", "read_one"), given=limited)
@@ -476,7 +497,7 @@ def queued_read_times_out(cfg: Config, before: State, event: Event, after: State
 
 @sometimes(entry_cache, on=("release",), given=lambda cfg: limited(cfg) and cfg.permits_queue_size > 0)
 def released_permits_start_queued_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The release of the last entry of a read starts a queued read."""
+    """The release of the last copy of a request returns its permits, and they start a queued read."""
     return isinstance(event.outcome, Released) and bool(event.outcome.issued)
 
 

@@ -16,15 +16,20 @@ def read_asks_for_its_estimated_size(cfg: Config, before: State, event: Event, a
 
     A read that asks for more than the maximum gets all permits.
     """
-    number, asked = before.next_request, event.arguments
+    number, estimate = before.next_request, estimated_bytes(cfg, event)
     wanted = {w.permits for w in after.limiter.waiting if w.request == number}
     granted = {g.permits for g in after.limiter.grants if g.request == number}
+    return wanted <= {estimate} and granted <= {min(estimate, cfg.max_reads_in_flight_bytes)}
+
+
+def estimated_bytes(cfg: Config, event: Event) -> int:
+    """Returns the estimated size of the read that a step requests."""
+    asked = event.arguments
     position = asked.get("position")
     ledger, first, last = (asked["ledger"], asked["first"], asked["last"]) if position is None else (*position, None)
     sizes = stored_sizes(cfg, asked["cache"], ledger)
     entries = 1 if last is None else last - first + 1
-    estimate = entries * (max(sum(sizes) // max(len(sizes), 1), 1) + 64)
-    return wanted <= {estimate} and granted <= {min(estimate, cfg.max_reads_in_flight_bytes)}
+    return int(entries * (max(sum(sizes) // max(len(sizes), 1), 1) + 64))
 
 
 @always(entry_cache, on=("expire_waiting_reads",))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from invariants.entry_cache.derived import (
-    ANSWERS,
     COUNTING,
     READINGS,
     REMOVALS,
+    STORAGE_ANSWERS,
     Key,
     answered,
     asked_range,
@@ -28,7 +28,7 @@ from model.positions import Position
 from model.range_cache import Entry
 
 
-@always(entry_cache, on=ANSWERS)
+@always(entry_cache, on=STORAGE_ANSWERS)
 def answer_caches_only_requested_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A storage answer caches only entries of the range that was read."""
     added = [position for _, position in by_key(after).keys() - by_key(before).keys()]
@@ -209,7 +209,7 @@ def request_fails_only_if_its_storage_read_failed(cfg: Config, before: State, ev
         part = next((q.part for q in before.requests if q.number == request), None)
         if part is None or (part.kind == "mixed" and cfg.short_answer == "read_again"):
             return False
-        answers = event.name in ANSWERS and not event.arguments.get("success")
+        answers = event.name in STORAGE_ANSWERS and not event.arguments.get("success")
         if not _is_incomplete(part) and not (answers and _awaits(part, event.arguments["storage_read"])):
             return False
     return True
@@ -248,7 +248,7 @@ def single_read_caches_nothing(cfg: Config, before: State, event: Event, after: 
     return by_key(after).keys() <= by_key(before).keys()
 
 
-@always(entry_cache, on=ANSWERS)
+@always(entry_cache, on=STORAGE_ANSWERS)
 def cache_misses_count_entries_and_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The metrics count every requested entry from storage as a cache miss, with its size."""
     r = read_of(before, event)
