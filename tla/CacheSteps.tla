@@ -15,12 +15,15 @@
 (*             no eviction is in progress, an eviction task is scheduled     *)
 (*   remove    per position: a wrapper is found; under its lock, if it still *)
 (*             has the key, it is unmapped and marked as removed; at the end *)
-(*             the cache subtracts the removed bytes, then the total         *)
+(*             the removed bytes are subtracted from the size of the cache,  *)
+(*             then from the total                                           *)
 (*   evict     one thread, one task at a time: the head of the queue is      *)
-(*             peeked and tested under its lock; to remove its entry, it is  *)
-(*             unmapped, marked as removed and subtracted; then it is popped *)
-(*             and recycled; at the end of the pass the total subtracts the  *)
-(*             freed bytes                                                   *)
+(*             peeked and tested under its lock.  STOP ends the pass;        *)
+(*             REQUEUE moves the head to the tail; REMOVE unmaps it, marks   *)
+(*             it as removed and subtracts its bytes from the size of its    *)
+(*             cache.  After REMOVE or MISSING, the head is popped and       *)
+(*             recycled.  At the end of the pass, the freed bytes are        *)
+(*             subtracted from the total                                     *)
 (*   look up   a wrapper is found; its key is compared; `accessed` is set    *)
 (*             without the lock; its value is retained                       *)
 (*                                                                           *)
@@ -29,7 +32,8 @@
 (* bytes.  Every step ends by renumbering the wrappers (symmetry reduction), *)
 (* as the model's canonical form does.  Locks are derived from the program   *)
 (* counters `at` of the threads.  A step that the model refuses is not       *)
-(* enabled.                                                                  *)
+(* enabled, except OverRelease of a value that is already deallocated, which *)
+(* changes nothing.                                                          *)
 (*                                                                           *)
 (* Not modelled: return values, time (any entry may be expired), expected    *)
 (* read counts, buffers and reference counts.                                *)
@@ -46,7 +50,8 @@ CONSTANTS
   published_first, put_is_atomic, clears_in_bulk, removal_reports, removal_rechecks_key, eviction_unmaps,
   retaining_checks_position, recycling_clears_accessed, late_trigger, periodic_task_overwrites_future,
   released_value_stays_counted, removal_passes_released_values,
-  \* The values of the actions' arguments; the numbers of threads and wrappers are not bounded further.
+  \* Sets of values of the actions' arguments: caches, positions, the last positions of removals, and whether the head
+  \* of the queue is expired.  An action can take any thread and wrapper.
   cache, position, last, expired
 
 VARIABLES
@@ -59,7 +64,7 @@ VARIABLES
   scheduled,  \* number of eviction tasks that the evicting thread has not begun
   inserts,    \* of each inserting thread: program counter and local variables
   removals,   \* of each removing thread
-  eviction,   \* of the evicting thread
+  eviction,   \* of the evicting thread; `goal` is the number of bytes to free, None in a time pass
   lookups     \* of each thread that looks up
 
 vars == <<mapped, queue, wrappers, sizes, total, eviction_in_progress, scheduled, inserts, removals, eviction, lookups>>
@@ -101,11 +106,11 @@ Contents == [mapped |-> mapped, queue |-> queue, wrappers |-> wrappers, sizes |-
              removals |-> removals, eviction |-> eviction, lookups |-> lookups]
 
 \* The references to wrappers, in the order of queue, map and threads; None if a key or a thread has no wrapper.
-References(c) == c.queue \o [k \in 1..caches * positions |-> c.mapped[k - 1]]
-                  \o [i \in 1..inserters |-> c.inserts[i - 1].wrapper]
-                  \o [r \in 1..removers |-> c.removals[r - 1].wrapper]
-                  \o <<c.eviction.wrapper>>
-                  \o [l \in 1..readers |-> c.lookups[l - 1].wrapper]
+References(s) == s.queue \o [k \in 1..caches * positions |-> s.mapped[k - 1]]
+                  \o [i \in 1..inserters |-> s.inserts[i - 1].wrapper]
+                  \o [r \in 1..removers |-> s.removals[r - 1].wrapper]
+                  \o <<s.eviction.wrapper>>
+                  \o [l \in 1..readers |-> s.lookups[l - 1].wrapper]
 
 Bit(truth) == IF truth THEN 1 ELSE 0
 
@@ -114,18 +119,18 @@ FieldsAsNumber(w) ==
   8 * (IF w.key = None THEN 0 ELSE w.key + 1) + 4 * Bit(w.accessed) + 2 * Bit(w.released) + Bit(w.pooled)
 
 \* The first index of a wrapper in the references, or a number above all indices if the wrapper is unreferenced.
-RankOf(c, references, w) == LET at == {n \in DOMAIN references : references[n] = w}
-                            IN IF at = {} THEN Len(references) + 1 + FieldsAsNumber(c.wrappers[w])
-                               ELSE CHOOSE n \in at : \A m \in at : n <= m
+RankOf(s, references, w) == LET found == {n \in DOMAIN references : references[n] = w}
+                            IN IF found = {} THEN Len(references) + 1 + FieldsAsNumber(s.wrappers[w])
+                               ELSE CHOOSE n \in found : \A m \in found : n <= m
 
 \* The number of a wrapper in the canonical state: wrappers are ordered by rank, then by their old numbers.
 NewNumber(rank, w) == Cardinality({v \in Wrappers : rank[v] < rank[w] \/ (rank[v] = rank[w] /\ v < w)})
 
 \* The state with wrapper w renumbered to number[w].
-Renumbered(c, number) ==
+Renumbered(s, number) ==
   LET N(w) == IF w = None THEN None ELSE number[w]
-  IN IF \A w \in Wrappers : number[w] = w THEN c
-     ELSE [c EXCEPT !.mapped = [k \in Keys |-> N(@[k])],
+  IN IF \A w \in Wrappers : number[w] = w THEN s
+     ELSE [s EXCEPT !.mapped = [k \in Keys |-> N(@[k])],
                     !.queue = [n \in DOMAIN @ |-> N(@[n])],
                     !.wrappers = [w \in Wrappers |-> @[CHOOSE v \in Wrappers : number[v] = w]],
                     !.inserts = [i \in Inserters |-> [@[i] EXCEPT !.wrapper = N(@)]],
@@ -136,22 +141,22 @@ Renumbered(c, number) ==
 \* Makes these contents the next state, with renumbered wrappers.  Each quantifier over a single value makes TLC
 \* evaluate that value only once.
 Become(contents) ==
-  \E c \in {TLCEval(contents)} :
-  \E references \in {TLCEval(References(c))} :
-  \E rank \in {TLCEval([w \in Wrappers |-> RankOf(c, references, w)])} :
+  \E s \in {TLCEval(contents)} :
+  \E references \in {TLCEval(References(s))} :
+  \E rank \in {TLCEval([w \in Wrappers |-> RankOf(s, references, w)])} :
   \E number \in {TLCEval([w \in Wrappers |-> NewNumber(rank, w)])} :
-  \E d \in {TLCEval(Renumbered(c, number))} :
-     /\ mapped' = d.mapped
-     /\ queue' = d.queue
-     /\ wrappers' = d.wrappers
-     /\ sizes' = d.sizes
-     /\ total' = d.total
-     /\ eviction_in_progress' = d.eviction_in_progress
-     /\ scheduled' = d.scheduled
-     /\ inserts' = d.inserts
-     /\ removals' = d.removals
-     /\ eviction' = d.eviction
-     /\ lookups' = d.lookups
+  \E t \in {TLCEval(Renumbered(s, number))} :
+     /\ mapped' = t.mapped
+     /\ queue' = t.queue
+     /\ wrappers' = t.wrappers
+     /\ sizes' = t.sizes
+     /\ total' = t.total
+     /\ eviction_in_progress' = t.eviction_in_progress
+     /\ scheduled' = t.scheduled
+     /\ inserts' = t.inserts
+     /\ removals' = t.removals
+     /\ eviction' = t.eviction
+     /\ lookups' = t.lookups
 
 -----------------------------------------------------------------------------
 (* Locks, and changes of a wrapper. *)
@@ -184,19 +189,20 @@ StaysCounted(w) == wrappers[w].released /\ released_value_stays_counted
 AfterInsert(i, k, w) ==
   LET filled == [Contents EXCEPT !.wrappers[w] = [Free EXCEPT !.key = k, !.accessed = @ \/ wrappers[w].accessed,
                                                               !.pooled = FALSE]]
-      at(step) == [at |-> step, wrapper |-> w, key |-> k]
+      thread(step) == [at |-> step, wrapper |-> w, key |-> k]
   IN IF published_first = "map" /\ mapped[k] # None THEN [Contents EXCEPT !.wrappers[w] = Recycled(@)]
-     ELSE IF published_first = "queue" THEN [filled EXCEPT !.queue = Append(@, w), !.inserts[i] = at("put")]
-     ELSE IF put_is_atomic THEN [filled EXCEPT !.mapped[k] = w, !.inserts[i] = at("offer")]
-     ELSE [filled EXCEPT !.inserts[i] = at("put")]
+     ELSE IF published_first = "queue" THEN [filled EXCEPT !.queue = Append(@, w), !.inserts[i] = thread("put")]
+     ELSE IF put_is_atomic THEN [filled EXCEPT !.mapped[k] = w, !.inserts[i] = thread("offer")]
+     ELSE [filled EXCEPT !.inserts[i] = thread("put")]
 
 CanInsert(i, w) == inserts[i].at = "idle" /\ wrappers[w].pooled /\ ~Locked(w)
 Insert == \E i \in Inserters, c \in cache, p \in position, w \in Wrappers :
             CanInsert(i, w) /\ Become(AfterInsert(i, Key(c, p), w))
 
-\* The mapped wrapper is offered to the queue.  With `published_first` "queue", Insert has queued the wrapper, and it is
-\* mapped here; if the position is taken, its slot stays in the queue.  Without `put_is_atomic`, Insert has only tested
-\* the map, and the wrapper is mapped here; if the position has been taken since, the insert continues.
+\* At "offer", the mapped wrapper is offered to the queue.  At "put", the wrapper is mapped.  With `published_first`
+\* "queue", Insert has already queued it; if the position is taken, the wrapper is recycled but its slot stays in the
+\* queue.  Without `put_is_atomic`, Insert has only tested the map; if the position has been taken since, the wrapper is
+\* queued and counted, but not mapped.
 AfterPublish(i) ==
   LET w == inserts[i].wrapper
       k == inserts[i].key
@@ -249,24 +255,26 @@ Remove == \E r \in Removers, c \in cache, p \in last : removals[r].at = "idle" /
 
 \* Finds the next mapped position of the range.  If there is none, the next step subtracts the removed bytes, if any.
 AfterFindNext(r) ==
-  LET at == removals[r]
-      ahead == {k \in at.key..at.last : mapped[k] # None}
+  LET removal == removals[r]
+      ahead == {k \in removal.key..removal.last : mapped[k] # None}
       next == CHOOSE k \in ahead : \A l \in ahead : k <= l
   IN [Contents EXCEPT !.removals[r] =
         IF ahead # {} THEN [@ EXCEPT !.at = "take", !.key = next, !.wrapper = mapped[next]]
-        ELSE IF at.removed # 0 \/ at.present # 0 \/ clears_in_bulk THEN [@ EXCEPT !.at = "subtract", !.key = None]
+        ELSE IF removal.removed # 0 \/ removal.present # 0 \/ clears_in_bulk
+        THEN [@ EXCEPT !.at = "subtract", !.key = None]
         ELSE NoRemoval]
 
 FindNext == \E r \in Removers : removals[r].at = "find" /\ Become(AfterFindNext(r))
 
-\* Locks the wrapper; unlocks it at once if its key has changed.
+\* Locks the wrapper; unlocks it at once if its key has changed.  Without `removal_passes_released_values`, a removal
+\* unlocks a wrapper whose value is deallocated, and finds it again.
 AfterTake(r) ==
-  LET at == removals[r]
-      w == wrappers[at.wrapper]
+  LET removal == removals[r]
+      w == wrappers[removal.wrapper]
   IN [Contents EXCEPT !.removals[r] =
         IF w.released /\ ~removal_passes_released_values THEN [@ EXCEPT !.at = "find", !.wrapper = None]
-        ELSE IF w.key # at.key /\ removal_rechecks_key
-        THEN [@ EXCEPT !.at = "find", !.key = at.key + 1, !.wrapper = None]
+        ELSE IF w.key # removal.key /\ removal_rechecks_key
+        THEN [@ EXCEPT !.at = "find", !.key = removal.key + 1, !.wrapper = None]
         ELSE [@ EXCEPT !.at = "unmap"]]
 
 Take == \E r \in Removers : removals[r].at = "take" /\ ~Locked(removals[r].wrapper) /\ Become(AfterTake(r))
@@ -278,24 +286,24 @@ Unmap == \E r \in Removers : removals[r].at = "unmap" /\ Become(AfterUnmap(r))
 
 \* markRemoved: marks the wrapper as removed and unlocks it; its slot stays in the queue.
 AfterMarkRemoved(r) ==
-  LET at == removals[r]
-      w == at.wrapper
-      clears == ~StaysCounted(w) /\ (wrappers[w].key = at.key \/ ~removal_rechecks_key)
+  LET removal == removals[r]
+      w == removal.wrapper
+      clears == ~StaysCounted(w) /\ (wrappers[w].key = removal.key \/ ~removal_rechecks_key)
   IN [Contents EXCEPT
         !.wrappers[w] = IF clears THEN MarkedRemoved(@) ELSE @,
-        !.removals[r] = [@ EXCEPT !.at = "find", !.key = at.key + 1, !.wrapper = None,
-                                  !.removed = IF clears THEN @ + BytesOf(at.key) ELSE @]]
+        !.removals[r] = [@ EXCEPT !.at = "find", !.key = removal.key + 1, !.wrapper = None,
+                                  !.removed = IF clears THEN @ + BytesOf(removal.key) ELSE @]]
 
 MarkRemoved == \E r \in Removers : removals[r].at = "mark_removed" /\ Become(AfterMarkRemoved(r))
 
 \* The cache subtracts the removed bytes from its size.
 AfterSubtract(r) ==
-  LET at == removals[r]
-      c == CacheOf(at.last)
-      reports == IF removal_reports = "present" THEN at.present ELSE at.removed
+  LET removal == removals[r]
+      c == CacheOf(removal.last)
+      reports == IF removal_reports = "present" THEN removal.present ELSE removal.removed
   IN [Contents EXCEPT
-        !.sizes[c] = @ - at.removed,
-        !.mapped = [k \in Keys |-> IF clears_in_bulk /\ k >= Key(c, 0) /\ k <= at.last THEN None ELSE @[k]],
+        !.sizes[c] = @ - removal.removed,
+        !.mapped = [k \in Keys |-> IF clears_in_bulk /\ k >= Key(c, 0) /\ k <= removal.last THEN None ELSE @[k]],
         !.removals[r] = IF reports = 0 THEN NoRemoval ELSE [NoRemoval EXCEPT !.at = "report", !.removed = reports]]
 
 Subtract == \E r \in Removers : removals[r].at = "subtract" /\ Become(AfterSubtract(r))
@@ -308,7 +316,8 @@ Report == \E r \in Removers : removals[r].at = "report" /\ Become(AfterReport(r)
 -----------------------------------------------------------------------------
 (* Evicting: one thread. *)
 
-Evicting(at) == [Contents EXCEPT !.eviction.at = at]
+\* The state with the evicting thread at this program counter.
+Evicting(step) == [Contents EXCEPT !.eviction.at = step]
 
 \* The thread begins a scheduled task.
 BeginEviction == /\ eviction.at = "idle" /\ scheduled > 0
@@ -355,13 +364,13 @@ Requeue == /\ eviction.at = "requeue"
 \* Unmaps the wrapper under its lock; with `eviction_unmaps` "mapped", whichever wrapper is mapped at the position.
 UnmapEvicted ==
   LET k == eviction.key
-      first == mapped[k]
+      resident == mapped[k]
   IN /\ eviction.at = "unmap"
      /\ IF eviction_unmaps = "checked"
         THEN Become([Evicting("mark_removed") EXCEPT !.mapped = Unmapped(k, eviction.wrapper)])
-        ELSE /\ ~Locked(IF first = None THEN eviction.wrapper ELSE first)
-             /\ Become(IF first = None THEN [Evicting("pop") EXCEPT !.eviction.key = None]
-                       ELSE [Evicting("mark_removed") EXCEPT !.mapped[k] = None, !.eviction.wrapper = first])
+        ELSE /\ ~Locked(IF resident = None THEN eviction.wrapper ELSE resident)
+             /\ Become(IF resident = None THEN [Evicting("pop") EXCEPT !.eviction.key = None]
+                       ELSE [Evicting("mark_removed") EXCEPT !.mapped[k] = None, !.eviction.wrapper = resident])
 
 AfterMarkEvictedRemoved ==
   LET w == eviction.wrapper
@@ -413,7 +422,8 @@ AfterSetAccessed(l) == [Contents EXCEPT !.wrappers[lookups[l].wrapper].accessed 
 
 SetAccessed == \E l \in Readers : lookups[l].at = "set_accessed" /\ Become(AfterSetAccessed(l))
 
-\* The key of the value that a lookup returns; None if the value is deallocated or has another position.
+\* For the properties: the key of the value that a lookup returns; None if the value is deallocated or has another
+\* position.  Without `retaining_checks_position`, a value with another position is returned.
 RetainedKey(l) == LET w == wrappers[lookups[l].wrapper]
             IN IF ~w.released /\ (w.key = lookups[l].key \/ ~retaining_checks_position) THEN w.key ELSE None
 AfterRetain(l) == [Contents EXCEPT !.lookups[l] = NoLookup]
