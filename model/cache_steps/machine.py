@@ -8,7 +8,7 @@ of a cache `RangeCache.size`, the trigger `evictionTriggerThreshold`.
               its bytes to its size, and the lock is released; the total adds them; above the trigger, if
               `evictionInProgress` is null, it is set and an eviction task is submitted
     remove    per position: a wrapper is found; under its lock, if it still has the key, it is unmapped, then marked as
-              removed (`markRemoved`); at the end the cache subtracts the bytes, then the total
+              removed (`markRemoved`); at the end the size of the cache is reduced by the bytes, then the total is
     evict     one thread, one task at a time: peek the head; under its lock MISSING, STOP, REQUEUE or REMOVE; to remove:
               unmap, mark as removed, subtract; then pop and recycle; at the end of the pass the total subtracts the
               freed bytes; at the end of the task `evictionInProgress` is null

@@ -83,5 +83,5 @@ def remove(cfg: Config, s: State, gone: list[Entry]) -> State:
 
 
 def entries_of(s: State, store: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
-    """Returns the entries of a range cache that satisfy a predicate."""
+    """Returns the entries of the range cache with the number `store` that satisfy a predicate."""
     return [e for e in s.ranges.queue if e is not None and e.cache == store and wanted(e)]

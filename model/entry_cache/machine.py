@@ -85,7 +85,7 @@ ENTRY_OVERHEAD = 64
 
 
 def get_entry_cache(s: State, cache: int) -> tuple[State, int]:
-    """`getEntryCache`: returns the range cache of a topic.
+    """`getEntryCache`: returns the number of the range cache of a topic (`store`), or DISABLED.
 
     A removed cache is created again, disabled if the maximum is 0 now.
     """
@@ -100,7 +100,7 @@ def get_entry_cache(s: State, cache: int) -> tuple[State, int]:
 
 
 def with_topic_cache(s: State, cache: int, store: int) -> tuple[int, ...]:
-    """Returns the range caches of all topics after one topic was assigned another one."""
+    """Returns `State.topic_caches` with `store` as the number of the range cache of a topic."""
     return s.topic_caches[:cache] + (store,) + s.topic_caches[cache + 1 :]
 
 

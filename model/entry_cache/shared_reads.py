@@ -49,7 +49,7 @@ class StorageRead(NamedTuple):
     """A read that storage has not completed."""
 
     number: int
-    store: int  # the range cache that the entries go to; negative for none
+    store: int  # number of the range cache that the entries are inserted into; negative for none
     cache: int  # the cache (topic) that is read
     ledger: int
     first: int
@@ -64,8 +64,8 @@ class Request(NamedTuple):
     """A pending read request."""
 
     number: int
-    store: int
-    cache: int
+    store: int  # number of the range cache that is read; negative for none
+    cache: int  # the topic
     ledger: int
     expected_reads: int
     part: Part
