@@ -269,8 +269,8 @@ SEEDED = {
     "an ack set restores messages": Seeded(
         "entry-is-deleted-with-its-last-message",
         "model.batch_acks.state",
-        "    remaining = given & (",
-        "    remaining = given | (",
+        "    remaining = given & stored\n",
+        "    remaining = given | stored\n",
         "batch_acks",
     ),
     "a handle that is closed can write": Seeded(
