@@ -39,7 +39,7 @@ from tests.conftest import planned_steps
 MUTANT = Spec("range_cache", mutant="eviction-pops-unchecked-entry")
 UNMUTATED = Spec("range_cache")
 PLAN = Plan((MUTANT,), 0)
-TRACES = 3 * BLOCK + 7
+TRACES = 2 * BLOCK + 7
 
 
 class Cut(Inline):

@@ -35,6 +35,7 @@ ASSUMPTIONS = ROOT / "invariants" / "proofs" / "assumptions"
 #: Claims that take several seconds on an idle machine.
 SLOW = frozenset(
     [
+        "entry-is-deleted-with-its-last-message",
         "individual-acks-commute",
         "total-equals-sizes-and-pending-changes",
         "eviction-is-in-progress-for-one-task",
