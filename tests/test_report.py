@@ -282,7 +282,7 @@ BROKEN = "added_entry_is_unacknowledged"
 
 @pytest.fixture(scope="module")
 def lost_ack() -> Trace:
-    """The finding of the README: its first step violates another property already."""
+    """A finding like that of the README: its first step violates another property already."""
     target, spec = resolve("batch_acks", "pulsar-2026-07"), Spec("batch_acks", "pulsar-2026-07")
     call = {"position": [1, 4], "ack_set": [14]}
     actions = target.subject.machine.actions
