@@ -1,7 +1,7 @@
 """Operations a second of our range caches, beside well-known Python caches on the same stream of adds and reads.
 
 Producers add entries, and subscriptions read them at constant lags. A missing entry is added again. All caches have
-room for the same number of entries, and evict. Our caches also keep sizes, timestamps and expected reads.
+the same capacity in entries, and evict. Our caches also keep sizes, timestamps and expected reads.
 """
 
 from __future__ import annotations

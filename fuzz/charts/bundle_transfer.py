@@ -50,8 +50,8 @@ def client_of(cfg: Config, topic: int, client: int) -> str:
 def actors(cfg: Config, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
     """The actors, with headings: clients, brokers, bookies, channel.
 
-    Broker 0 owns the bundle at first, so it is headed "source"; the first broker that a call names as the next owner is
-    headed "destination".
+    Broker 0, the first owner of the bundle, has the heading "source". The first broker that a call names as the next
+    owner has the heading "destination".
     """
     pairs = itertools.product(range(cfg.topics), range(cfg.producers + cfg.consumers))
     clients = [client_of(cfg, topic, client) for topic, client in pairs]

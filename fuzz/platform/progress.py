@@ -31,7 +31,7 @@ def showing(console: Console, text: str) -> Iterator[Update]:
 
 
 def counter(update: Update, what: str) -> Callable[[int, int], None]:
-    """Returns a function of (done, found) that moves a progress bar, for a search that finds its work as it goes on.
+    """Returns a function of (done, found) that moves a progress bar, for a search whose total is not known in advance.
 
     `what` names the counted things, in the plural.
     """

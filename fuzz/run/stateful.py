@@ -5,8 +5,8 @@ Each action is a rule whose arguments are drawn from the subject's domains in th
 
     TestComponent = stateful_test(find_subject(name))
 
-Hypothesis has its own generation and shrinking. So it is an independent search for differences, and the baseline in
-the benchmark of the fast loop.
+Generation and shrinking are those of Hypothesis, not of the fast loop, so this is a second, independent search. The
+benchmarks of the fast loop are relative to it.
 """
 
 from __future__ import annotations

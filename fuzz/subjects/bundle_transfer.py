@@ -60,7 +60,7 @@ def clients(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """The race that is possible in the state; if none is, whether a broker is not registered, or a transfer goes on."""
+    """The name of a race that is possible in the state. Without one: an unregistered broker, a transfer, or calm."""
     newest = s.records[-1]
     objects = [o for t in s.topics for o in t.objects if o is not None]
     if any(o.adds and not o.writable for o in objects):
