@@ -616,19 +616,6 @@ def test_a_component_depends_on_the_components_that_it_imports() -> None:
     assert {"tla/CursorHeap.tla", "tla/CursorList.tla"} <= {str(p) for p in files_of("canary", "ActiveCursors")}
 
 
-def test_the_readme_shows_what_its_command_prints(brokerproof: Any) -> None:
-    """Each line of the README's finding is a line of the command's output, in this order."""
-    readme = (ROOT / "README.md").read_text()
-    [command] = re.findall(r"^    brokerproof (fuzz batch_acks .*--stop-at-first)$", readme, re.MULTILINE)
-    ran = brokerproof(*command.split(), "--seconds", "60")
-    shown = readme[readme.index("\n    ", readme.index("Shortened, its output is:")) : readme.index("\n\n1. ")]
-    expected = [" ".join(line.split()) for line in shown.strip().splitlines()]
-    printed = iter([" ".join(line.split()) for line in ran.out.splitlines()])
-    assert ran.code == 1
-    assert len(expected) > 10
-    assert [line for line in expected if line not in printed] == []
-
-
 def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import fuzz.commands.subjects
 

@@ -308,6 +308,19 @@ def replayed(trace: Trace, folder: Path) -> tuple[ReplayResult, str]:
     return result, text.getvalue()
 
 
+def test_the_readme_shows_what_its_command_prints(brokerproof: Any) -> None:
+    """Each line of the README's finding is a line of the command's output, in this order."""
+    readme = (ROOT / "README.md").read_text()
+    [command] = re.findall(r"^    brokerproof (fuzz batch_acks .*--stop-at-first)$", readme, re.MULTILINE)
+    ran = brokerproof(*command.split(), "--seconds", "60")
+    shown = readme[readme.index("\n    ", readme.index("Shortened, its output is:")) : readme.index("\n\n1. ")]
+    expected = [" ".join(line.split()) for line in shown.strip().splitlines()]
+    printed = iter([" ".join(line.split()) for line in ran.out.splitlines()])
+    assert ran.code == 1
+    assert len(expected) > 10
+    assert [line for line in expected if line not in printed] == []
+
+
 def test_a_replay_checks_the_property_that_the_finding_names(lost_ack: Trace, tmp_path: Path) -> None:
     result, text = replayed(lost_ack, tmp_path)
     [row] = result.differences
