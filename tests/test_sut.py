@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +17,12 @@ import pytest
 from fuzz.campaign.worker import Found, Spec
 from fuzz.platform.java import java_home
 from fuzz.run.call import Call
-from fuzz.run.finding import Cause, Kind
+from fuzz.run.finding import Cause, Kind, Misbehaved
 from fuzz.run.generate import plan_trace
 from fuzz.run.pair import Pair
 from fuzz.subject import subject_names
 from fuzz.sut.hunt import Hunted, Hunter, shrunk
-from fuzz.sut.link import Limits
+from fuzz.sut.link import Limits, Link
 from fuzz.sut.program import Hello, Program, agrees, introduction, wire
 from fuzz.target import Target, resolve
 from model.machine import BadValue, Failed, Refused
@@ -297,6 +299,51 @@ def test_the_message_says_what_a_program_did() -> None:
     assert message("segmentation fault").endswith(": the program was ended by SIGSEGV")
     assert "a reply of more than 1,048,576 bytes" in message("endless line")
     assert re.search("the reply must have id \\d+, got -1", message("wrong id"))
+    assert "more than 100 nested lists and objects" in message("nested")
+
+
+def test_the_last_words_of_a_program_control_no_terminal() -> None:
+    trace = b"\x1b[2JCaused by: \xffx\n    at A.b(A.java:1)\n"
+    link = Link((sys.executable, "-ISc", f"import os; os.write(2, {trace!r}); os._exit(3)"), Limits(PATIENT[-1]))
+    with pytest.raises(Misbehaved, match=r"exit code 3; it said: .\[2JCaused by: .x$"):
+        link.receive()
+    link.close()
+
+
+def test_all_processes_of_a_program_are_ended() -> None:
+    """A helper in another process group: `timeout`, and the job control of a shell, make such groups."""
+    pids = []
+    for then in ("time.sleep(60)", "os._exit(0)"):
+        code = f"import hostile, os, time; hostile.with_helper(then=lambda: {then})"
+        paths = f"import sys; sys.path.insert(0, {str(PROGRAMS)!r}); {code}"
+        link = Link((sys.executable, "-ISc", paths), Limits(PATIENT[-1]))
+        pids.append(json.loads(link.receive())["pid"])
+        link.close()
+    limit = time.monotonic() + PATIENT[-1]
+    while any(map(is_running, pids)):
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there, and more than an entry that its parent has not removed yet."""
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_slow_program_is_not_replayed_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reply is in time, but the calls of a trace one by one would take minutes."""
+    monkeypatch.setattr("fuzz.sut.program._PATIENCE", 0.0)
+    hunted = driven("canary", sys.executable, "-c", PARTIAL.replace("float(tokens) if", "-1 if"))[1]
+    [finding] = hunted.findings
+    assert finding.cause.kind is Kind.UNSTABLE
+    assert finding.difference.message.endswith("single steps took more than 0 s")
+    assert finding.difference.actual == -1
+
+
+def test_an_error_of_null_is_no_error(brokerproof: Any) -> None:
+    program = PARTIAL.replace('"outcomes": outcomes', '"error": None, "outcomes": outcomes')
+    assert brokerproof("sut", "canary", "--traces", 5, *PATIENT, "--", sys.executable, "-c", program).code == 0
 
 
 def test_a_program_that_cannot_be_started_is_wrong_usage(brokerproof: Any) -> None:

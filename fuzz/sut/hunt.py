@@ -168,9 +168,11 @@ class Hunter:
         target = self.target.drawn(window.config)
         with quick(self.program, seen.cause):
             finding = replay(target, window.calls, seed=window.seed, skipped=self.skipped)
-        if finding is not None:
+        is_slow = finding is not None and finding.cause.kind is Kind.UNSTABLE
+        if finding is not None and not is_slow:
             return finding
-        message = f"the whole trace in one request: {seen.message}; single steps do not show it"
+        why = f"single steps took more than {self.program.patience:g} s" if is_slow else "single steps do not show it"
+        message = f"the whole trace in one request: {seen.message}; {why}"
         different = Difference(Cause(Kind.UNSTABLE, str(seen.cause)), message, seen.expected, seen.actual)
         return Finding(window.config, tuple(window.calls), different, window.seed)
 

@@ -1,7 +1,8 @@
 """A child process that answers lines with lines, each within a limit of time and size.
 
 Nothing that the process does stops the caller: writing never blocks, a reply has a deadline, standard error is read and
-its last line kept. The process runs in a session of its own, and all of the session is killed at the end.
+its end kept. The process runs in a session of its own, and all of the session is killed at the end. A process that
+makes a session of its own (a daemon) stays.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from model.machine import BadValue
 
 _CHUNK = 1 << 18
 _PIPE_BYTES = 1 << 20
-_KEPT_OF_STDERR = 2000
+_KEPT_OF_STDERR = 8192
+#: How often the processes of the session are listed and killed, because one may start another meanwhile.
+_ROUNDS = 5
 #: How long a process that has closed its output may take to end, and the time between two looks whether it has ended.
 _END_SECONDS = 0.5
 
@@ -107,8 +110,9 @@ class Link:
 
     def close(self) -> None:
         """Kills the process and all that it started in its session."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        for _ in range(_ROUNDS):
+            if not _killed(self._process.pid):
+                break
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -152,9 +156,37 @@ class Link:
         return taken > 0
 
     def _last_words(self) -> str:
-        """The last line of standard error as the end of a message; empty if there is none."""
-        lines = self._said.decode(errors="replace").strip().splitlines()
-        return f"; it said: {lines[-1][:200]}" if lines else ""
+        """The last line of standard error that is not indented, as the end of a message; empty if there is none.
+
+        Indented lines are places in a stack trace.
+        """
+        lines = [line for line in self._said.splitlines() if line.strip()]
+        last = next((line for line in reversed(lines) if not line[:1].isspace()), lines[-1] if lines else b"")
+        return f"; it said: {printable(last.strip(), 200)}" if last else ""
+
+
+def printable(text: bytes, size: int) -> str:
+    """Returns the first `size` characters of a text, without characters that control a terminal."""
+    short = text[: 4 * size].decode(errors="replace")
+    cut = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in short[:size])
+    return cut + "…" if len(short) > size else cut
+
+
+def _killed(session: int) -> bool:
+    """Kills the processes of a session. Returns whether one was killed that is not in the group of its first process.
+
+    Job control of a shell, or `timeout`, puts processes into other groups. They are found where there is a /proc.
+    """
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(session, signal.SIGKILL)
+    found = False
+    with contextlib.suppress(FileNotFoundError):
+        for each in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.getsid(int(each)) == session != os.getpgid(int(each)):
+                    os.kill(int(each), signal.SIGKILL)
+                    found = True
+    return found
 
 
 def _ending(code: int) -> str:

@@ -12,6 +12,7 @@ reply          {"id": n, "outcomes": [...], "observed": ...}: the outcome of eac
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +23,7 @@ from fuzz.run.call import Arguments
 from fuzz.run.compare import observation_difference, same
 from fuzz.run.finding import Difference, Kind, Misbehaved
 from fuzz.subject import Subject
-from fuzz.sut.link import Limits, Link, misbehaved
+from fuzz.sut.link import Limits, Link, misbehaved, printable
 from model.machine import BadValue, Failed, Machine, Refused, plain
 from model.values import describe
 
@@ -32,6 +33,10 @@ VERSION = 1
 HELLO = "hello "
 #: The largest number of encoded calls that are kept. Most arguments come from fixed domains, so calls repeat.
 _MOST_KEPT = 100_000
+#: The deepest nesting of lists and objects in a reply. Functions that compare and print replies are recursive.
+_MOST_NESTED = 100
+#: The calls of a trace, each in a request, may take this many times as long as one reply.
+_PATIENCE = 3
 
 
 class Hello(NamedTuple):
@@ -58,7 +63,7 @@ class Hello(NamedTuple):
             for name in theirs or ():
                 if name not in ours:
                     has = ", ".join(ours) or "none by name"
-                    raise BadValue(f"the program has the {kind} {name}, {subject.name} has {has}")
+                    raise BadValue(f"the program has the {kind} {name[:80]}, {subject.name} has {has}")
         if self.actions is not None:
             machine.actions = {n: a for n, a in machine.actions.items() if n in self.actions}
         names = machine.actions
@@ -125,6 +130,7 @@ class Program:
         self.subject = subject
         self.limits = limits or Limits()
         self.start_seconds = self.limits.seconds  # the time limit of the hello
+        self.patience = _PATIENCE * self.limits.seconds  # the time limit of a trace in single steps
         self.hello: Hello | None = None
         self._link: Link | None = None
         self._last = 0  # number of the last request
@@ -150,6 +156,8 @@ class Program:
             except Misbehaved as problem:
                 self.close()
                 kind, message = problem.difference.cause.kind, f"hello: {problem.difference.message}"
+                if kind is Kind.HANG:
+                    message += "; does it flush its output after each line?"
                 raise misbehaved(kind, f"{HELLO}{problem.difference.cause.what}", message) from None
         return self.hello
 
@@ -255,14 +263,15 @@ class Program:
             if names is not None and not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
                 raise misbehaved(Kind.PROTOCOL, key, f"{key} must be a list of names, got {_short(to_json(names))}")
             lists[key] = None if names is None else tuple(names)
-        return Hello(str(data.get("name", self.command[0]))[:200], **lists)
+        name = str(data.get("name", self.command[0]))
+        return Hello(printable(name.encode(errors="replace"), 200), **lists)
 
     def _reply(self, line: bytes, number: int, count: int) -> Reply:
         data = _object(line)
         if not same(data.get("id"), number):
             message = f"the reply must have id {number}, got {_short(to_json(data.get('id')))}"
             raise misbehaved(Kind.PROTOCOL, "id", message)
-        if "error" in data:
+        if data.get("error") is not None:
             raise misbehaved(Kind.CRASH, "error", f"the program reports an error: {_short(to_json(data['error']))}")
         outcomes = data.get("outcomes")
         if not isinstance(outcomes, list) or len(outcomes) != count:
@@ -279,6 +288,7 @@ class ProgramSide:
         self.observe: Callable[[Any], Any] = lambda state: subject.machine.observe(cfg, state)
         program.reset(cfg)
         self._reply = Reply([], None)
+        self._until = time.monotonic() + program.patience
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
@@ -292,6 +302,9 @@ class ProgramSide:
     def act(self, name: str, arguments: Arguments) -> Any:
         """Sends one call. Returns its outcome as in the reply. Raises Misbehaved; its cause names the action."""
         try:
+            if time.monotonic() > self._until:
+                limit = f"more than {self.program.patience:g} s; --reply-seconds allows more"
+                raise misbehaved(Kind.UNSTABLE, "slow", f"the calls before it took {limit}")
             self.program.send([self.program.encoded(name, arguments)])
             self._reply = self.program.receive(1)
         except Misbehaved as problem:
@@ -343,9 +356,14 @@ def _object(line: bytes) -> dict[str, Any]:
         raise misbehaved(Kind.PROTOCOL, "not JSON", f"not JSON ({problem}): {_short(line)}") from None
     if not isinstance(data, dict):
         raise misbehaved(Kind.PROTOCOL, "no object", f"a reply must be a JSON object: {_short(line)}")
-    return data
+    level: list[Any] = [data]
+    for _ in range(_MOST_NESTED):
+        if not level:
+            return data
+        parts = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [part for each in parts for part in each if isinstance(part, dict | list)]
+    raise misbehaved(Kind.PROTOCOL, "too deep", f"more than {_MOST_NESTED} nested lists and objects: {_short(line)}")
 
 
 def _short(line: bytes) -> str:
-    text = line[:80].decode(errors="replace")
-    return text + "…" if len(line) > 80 else text
+    return printable(line, 80)

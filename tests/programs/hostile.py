@@ -4,6 +4,7 @@ The behaviours and moments stand in two tables; `test_sut.py` runs every pair an
 """
 
 import json
+import math
 import os
 import signal
 import sys
@@ -40,6 +41,16 @@ def orphan():
     sleep()
 
 
+def with_helper(*, then):
+    """A helper process, in a process group of its own, that does not notice the end of its input."""
+    helper = os.fork()
+    if not helper:
+        os.setpgid(0, 0)
+        sleep()
+    write(b'{"pid":%d}\n' % helper)
+    then()
+
+
 def reply_with(**changes):
     return lambda reply: {**reply, **changes}
 
@@ -61,6 +72,7 @@ INSTEAD = {
     "failure": (lambda: after(lambda: os.write(2, b"out of luck\n"), lambda: os._exit(3)), "crash"),
     "segmentation fault": (lambda: os.kill(os.getpid(), signal.SIGSEGV), "crash"),
     "orphan keeps the pipes": (orphan, "crash"),
+    "helper process": (lambda: with_helper(then=sleep), "protocol"),
     "closed output": (lambda: after(lambda: os.close(1), sleep), "protocol"),
     "binary": (lambda: write(b"\xff\x00\xfe\n"), "protocol"),
     "empty line": (lambda: write(b"\n"), "protocol"),
@@ -85,6 +97,11 @@ CHANGED = {
         "outcome",
     ),
     "other state": (reply_with(observed={"tokens": -1, "taken": 0}), "view"),
+    "nested": (lambda reply: {**reply, "nested": json.loads("[" * 500 + "]" * 500)}, "protocol"),
+    "not a number": (reply_with(observed=math.nan), "protocol"),
+    "half a surrogate pair": (reply_with(observed="\ud800"), "protocol"),
+    "number of 4000 digits": (outcomes(lambda each: [10**3999 for _ in each]), "outcome"),
+    "another state, twice": (lambda reply: {**reply, "observed": [reply.get("observed")] * 2}, "view"),
     "no state": (reply_with(observed=None), "view"),
 }
 #: when: (number of the line, calls in it) -> whether to misbehave
