@@ -12,6 +12,7 @@ import pytest
 
 from fuzz.run.generate import generate, plan_trace
 from fuzz.subject import find_profile, find_subject
+from fuzz.trace.file import BadTrace
 from fuzz.trace.recording import recorded_traces
 from fuzz.trace.replayer import Mismatch, replayer_of
 from tests.test_cli import keeps_to_schema
@@ -98,6 +99,33 @@ def test_a_log_has_the_attributes_in_an_object_or_flat_and_repeats_records() -> 
     [found] = differences(write([*events[:-1], event(TRANSFER[1])]))
     assert (found.line, found.known_deviation) == (12, None), "a broker does not accept an old version"
     assert [len(trace.operations) for trace in recorded_traces(Path("data.jsonl"))] == [11]
+
+
+def test_a_log_of_a_container_has_other_lines_too() -> None:
+    """The output of the start script, and a rotated file that begins in the middle of a line."""
+    events = [json.dumps(event(each)) for each in TRANSFER]
+    path = Path("broker.log.1")
+    path.write_text(
+        "\n".join(['dstBroker=a"}', "[conf/broker.conf] Applying config x = 1", *events, "\tat A.b(A.java:1)", ""])
+    )
+    assert differences(path) == []
+    assert [trace.line for trace in recorded_traces(path)] == [3]
+    path.write_text("\n".join([*events, events[1][:40]]))
+    with pytest.raises(BadTrace, match=r"broker.log.1:6: not JSON .*the file seems to be cut off here"):
+        differences(path)
+    write([{"key": BUNDLE, "value": None}]).write_text("x\n" + json.dumps(TRANSFER[0]))
+    with pytest.raises(BadTrace, match=r"data.jsonl:1: not JSON"):
+        differences(Path("data.jsonl"))  # a script that writes a topic writes nothing else
+
+
+def test_a_log_is_in_the_order_of_time_in_any_zone() -> None:
+    """A search engine exports the newest event first. At the end of summer time, later times are smaller numbers."""
+    times = ("02:59:59.000+02:00", "02:00:00.000+01:00", "02:10:00.000+0100", "01:20:00.000Z", "01:30:00.000")
+    events = [event(each, Timestamp=f"2026-10-25T{time}") for each, time in zip(TRANSFER, times, strict=True)]
+    assert differences(write(events)) == []
+    assert differences(write([{**each, "Timestamp": "now"} for each in events])) == []
+    with pytest.raises(BadTrace, match=r"data.jsonl:5: log of a broker: the last record is older than the first; sort"):
+        differences(write(reversed(events)))
 
 
 def logged(seed: int) -> list[Line]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
@@ -141,6 +143,15 @@ def test_a_file_system_that_spark_does_not_know_is_one_line(spark: Any) -> None:
     assert "\n" not in str(problem.value)
 
 
+def channel() -> Iterator[dict[str, Any]]:
+    """The records of three bundles: one is right, one has a normal rejection, and one has a wrong state."""
+    for version, states in enumerate((("Assigning",) * 3, ("Owned", "Assigning", "Deleted")), 1):
+        for bundle, state in enumerate(states):
+            stale = version - (state == "Assigning" and version == 2)
+            record = {"state": state, "dstBroker": "a:1", "sourceBroker": None, "versionId": stale}
+            yield {"key": f"a/b/{bundle}", "value": record}
+
+
 @pytest.fixture
 def recordings(tmp_path: Path) -> Path:
     """A folder with recordings that do not agree, a finding, a history and a table, one in a name full of signs."""
@@ -152,6 +163,10 @@ def recordings(tmp_path: Path) -> Path:
     call = '{"op":"get","args":{"cache":0,"position":[1,0],"hold":false},"result":7}\n'
     opening = '{"trace":"%d","component":"range_cache","config":{},"brokerproof":"0"}\n'
     (folder / "wrong.jsonl").write_text("".join(opening % each + call for each in range(3)))
+    (folder / "channel.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in channel()))
+    (folder / "gap.jsonl").write_text(opening % 9 + '{"gap":1}\n' + call.replace("7", "null"))
+    timed = ',"thread":1,"invoked":1,"returned":2}\n'
+    (folder / "history.jsonl").write_text("".join(opening % each + call.replace("}\n", timed) for each in range(3)))
     (folder / "notes.txt").write_text("no trace")
     return folder
 
@@ -179,7 +194,9 @@ def test_a_replay_on_spark_has_the_verdicts_of_one_machine(recordings: Path, bro
     assert tables[0] == tables[1]
     assert len(tables[0]) == here.json["traces"]
     assert sum(row["operations"] for row in tables[0]) == here.json["operations"]
-    unexplained = [row for row in tables[0] if not row["agreed"] and row["known_deviation"] is None]
+    wrong = Counter(Path(row["file"]).name for row in tables[0] if not row["agreed"] and row["known_deviation"] is None)
+    assert wrong == {"wrong.jsonl": 3, "history.jsonl": 3, "channel.jsonl": 1}
+    unexplained = [row for row in tables[0] if not row["agreed"] and row["file"].endswith("wrong.jsonl")]
     assert [(row["line"], row["op"], row["expected"], row["actual"]) for row in unexplained] == [
         (2 * each, "get", "7", "null") for each in (1, 2, 3)
     ]

@@ -116,6 +116,15 @@ def test_damaged_gzip_is_one_line(tmp_path: Path, brokerproof: Any) -> None:
         assert "cut.jsonl.gz" in ran.err
 
 
+def test_a_file_that_another_program_packed_is_one_line(brokerproof: Any) -> None:
+    Path("log.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfdx\n")
+    ran = brokerproof("replay", "log.jsonl.zst")
+    assert (ran.code, ran.err) == (
+        2,
+        "brokerproof: log.jsonl.zst: is packed with zstd; unpack it, or pack it with gzip\n",
+    )
+
+
 def test_a_missing_file_is_one_line(brokerproof: Any) -> None:
     ran = brokerproof("replay", "nowhere.jsonl")
     assert (ran.code, ran.err) == (2, "brokerproof: nowhere.jsonl: cannot be read: No such file or directory\n")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from fuzz.trace.file import ABSENT, Operation
@@ -99,6 +100,15 @@ def logged_record(line: Mapping[str, Any]) -> tuple[str, Operation] | None:
             raise BadValue(f"versionId must be a number, got {version[:60]}")
         fields |= {"force": fields["force"] == "true", "versionId": int(version)}
     return operation_of(attributes["serviceUnit"], fields or None)
+
+
+def logged_time(line: Mapping[str, Any]) -> datetime | None:
+    """Returns the time of a log event; None if it is no text of ISO 8601. A text without a time zone is in UTC."""
+    try:
+        time = datetime.fromisoformat(str(line.get("Timestamp")))
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def operation_of(bundle: Any, value: Any) -> tuple[str, Operation]:
@@ -195,6 +205,8 @@ LOG = Form(
     read=logged_record,
     config=named_brokers,
     empty="no event has the attributes serviceUnit and data",
+    among_text=True,
+    time=logged_time,
 )
 
 recordings = (

@@ -28,6 +28,15 @@ from typing import Any, NamedTuple
 from fuzz.platform.json import NotJSON, from_json, to_json
 from model.machine import BadValue
 
+#: The first bytes of packed files that are not read, and the name of the program that packed them.
+_PACKED = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"PK\x03\x04": "zip",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+
 
 class Absent:
     """The value of a missing field, as opposed to null."""
@@ -164,24 +173,30 @@ def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator
         yield _whole(path, trace)
 
 
-def objects(path: Path | Fetched) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the number and the object of each line that is not blank. Raises BadTrace at one that is no object."""
+def objects(path: Path | Fetched, *, among_text: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the number and the object of each line that is not blank. Raises BadTrace at one that is no object.
+
+    With `among_text`, lines that do not begin with `{` are skipped.
+    """
     for number, line in enumerate(_lines(path), 1):
-        if line.strip():
+        if line.lstrip().startswith(b"{") if among_text else line.strip():
             yield number, _object(path, number, line)
 
 
-def first_object(path: Path | Fetched) -> dict[str, Any] | None:
-    """Returns the object of the first line that is not blank; None if there is no such line, or if it is no object.
+def first_object(path: Path | Fetched) -> tuple[dict[str, Any], bool] | None:
+    """Returns the first object of a file, and whether other text stands in front of it; None if there is no object.
 
     Raises BadTrace if the file cannot be read.
     """
-    try:
-        line = next((line for line in _lines(path) if line.strip()), b"null")
-        data = from_json(line)
-    except NotJSON:
-        return None
-    return data if isinstance(data, dict) else None
+    is_after_text = False
+    for line in filter(bytes.strip, _lines(path)):
+        if line.lstrip().startswith(b"{"):
+            try:
+                return from_json(line), is_after_text
+            except NotJSON:
+                return None
+        is_after_text = True
+    return None
 
 
 def read_table(path: Path | Fetched) -> Iterator[tuple[int, dict[str, str]]]:
@@ -202,9 +217,12 @@ def read_table(path: Path | Fetched) -> Iterator[tuple[int, dict[str, str]]]:
 def _lines(path: Path | Fetched) -> Iterator[bytes]:
     try:
         with path.open("rb") if isinstance(path, Path) else io.BytesIO(path.data) as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
+            first = raw.read(8)
             raw.seek(0)
-            yield from gzip.GzipFile(fileobj=raw) if zipped else raw
+            packed = next((name for begin, name in _PACKED.items() if first.startswith(begin)), None)
+            if packed is not None:
+                raise BadTrace(path, 0, f"is packed with {packed}; unpack it, or pack it with gzip")
+            yield from gzip.GzipFile(fileobj=raw) if first.startswith(b"\x1f\x8b") else raw
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
         raise BadTrace(path, 0, f"the gzip data is damaged or cut off ({problem}); fetch the file again") from None
     except OSError as problem:

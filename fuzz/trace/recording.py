@@ -48,6 +48,8 @@ class Form(NamedTuple):
     read: Callable[[Mapping[str, Any]], tuple[str, Operation] | None]
     config: Callable[[Sequence[Operation]], Mapping[str, Any]]  # the recorded config of a trace with these operations
     empty: str  # the message for a file without an operation
+    among_text: bool = False  # whether lines that do not begin with `{`, such as those of a start script, are skipped
+    time: Callable[[Mapping[str, Any]], Any] = lambda line: None  # when a line was written; None if it does not say
 
 
 @dataclass(frozen=True)
@@ -117,9 +119,9 @@ def recorded_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iter
     if path.name.removesuffix(".gz").endswith(".csv"):
         yield from [_table(path)] if part == 0 else []
         return
-    first = first_object(path)
-    found = () if first is None or "trace" in first else ((r, f) for r in recordings() for f in r.forms)
-    form = next(((r, f) for r, f in found if f.recognises(first)), None)  # type: ignore[arg-type]
+    first, is_after_text = first_object(path) or ({"trace": None}, False)
+    found = () if "trace" in first else ((r, f) for r in recordings() for f in r.forms)
+    form = next(((r, f) for r, f in found if f.recognises(first) and (f.among_text or not is_after_text)), None)
     yield from read_traces(path, part, parts) if form is None else _imported(path, *form, part, parts)
 
 
@@ -142,13 +144,17 @@ def _table(path: Path | Fetched) -> Trace:
 def _imported(path: Path | Fetched, recording: Recording, form: Form, part: int, parts: int) -> Iterator[Trace]:
     """Yields the traces of a file in a form, a trace for each key. All operations are in memory. Raises BadTrace."""
     traces: dict[str, list[Operation]] = {}
-    for number, data in objects(path):
+    times, number = list[Any](), 0
+    for number, data in objects(path, among_text=form.among_text):
         try:
             read = form.read(data)
         except (BadValue, KeyError, TypeError, ValueError) as problem:
             raise BadTrace(path, number, f"{form.name}: {said(problem)}") from None
         if read is not None:
             traces.setdefault(read[0], []).append(read[1]._replace(line=number))
+            times = [*times[:1], form.time(data)]
+    if None not in times and times[-1:] < times[:1]:
+        raise BadTrace(path, number, f"{form.name}: the last record is older than the first; sort the lines by time")
     if not traces:
         raise BadTrace(path, 0, f"{form.name}: {form.empty}")
     for key, operations in itertools.islice(traces.items(), part, None, parts):
