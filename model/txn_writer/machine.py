@@ -1,7 +1,7 @@
 """Buffered writer of a transaction log: batches records into ledger entries and completes their callbacks (PIP-160).
 
-Models `TxnLogBufferedWriter` on one managed ledger. One step is one call, one completion of a ledger write, a batch of
-executor tasks, or an advance of the clock.
+Models `TxnLogBufferedWriter` on one managed ledger. One step is one call, one completion of a ledger write, some tasks
+of the executor, or an advance of the clock.
 
     add       appends a record to the buffer; flushes the buffer at max records, else at max size. A record of max size
               or more flushes the buffer and is then written alone, as a plain entry
@@ -13,12 +13,12 @@ executor tasks, or an advance of the clock.
 A failed write may be durable; a reader of the log then finds records whose callbacks failed. Without batching, each
 call writes its record as a plain entry.
 
-Decisions (each a rule of `Config`; see `fuzz/defects/txn_writer.toml`): the delay is a free-running timer as shipped;
-the profile `pip-160` has the text of PIP-160; both flush a record within max delay. The size limit is a trigger as
-shipped; the profile `size-is-a-cap` flushes before exceeding it. A batch of one record is framed. A serialisation
-failure completes the callback in every mode, and fails the whole batch. A closed writer drops its buffer, because the
-recycled `FlushContext` may belong to another writer. Close fails buffered records, so close does not wait for the
-ledger; the profile `flush-on-close` writes them. A second close completes with the first.
+As in the shipped writer, the timer is free-running, max size is a trigger and no cap, and close fails buffered records.
+The profiles `pip-160`, `size-is-a-cap` and `flush-on-close` have the alternatives.
+
+Differences from the shipped writer (rules of `Config`; see `fuzz/defects/txn_writer.toml`): a record or batch that
+cannot be serialised fails its callbacks; a second close completes with the first; a closed writer drops its buffer,
+because the recycled `FlushContext` may belong to another writer.
 
 Not modelled: bytes; exceptions thrown by callbacks or during their registration; records mutated after the call; timer
 granularity; a timer that cannot be submitted or re-armed; object pools, and writers that share a pool (`check` of the
@@ -147,10 +147,10 @@ def alone(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
 # ---- tasks of the executor -----------------------------------------------------------------------------
 
 
-def taken(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
+def run_add(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
     """`internalAsyncAddData`: adds a record to the buffer; a large one flushes the buffer and is written alone.
 
-    A closing writer fails the record.
+    A writer that is not open fails the record. A large record is dropped if the exception of its flush escapes.
     """
     if s.status != "open":
         out.fail((record.number,), "closed")
@@ -158,12 +158,12 @@ def taken(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
     if record.fails_on == "size":
         out.fail((record.number,), "serialization")
         return s
-    is_large, went = record.size >= cfg.max_bytes, True
+    is_large, ok = record.size >= cfg.max_bytes, True
     if is_large and s.buffer:
-        s, went = flushed(cfg, s, "large", out)
+        s, ok = flushed(cfg, s, "large", out)
     elif cfg.size_limit == "cap" and s.buffer and s.size + record.size > cfg.max_bytes:
-        s, went = flushed(cfg, s, "size", out)
-    if not went:
+        s, ok = flushed(cfg, s, "size", out)
+    if not ok:
         return s
     return alone(cfg, s, record, out) if is_large else buffered(cfg, s, record, out)
 
@@ -179,7 +179,7 @@ def buffered(cfg: Config, s: State, record: Record, out: EffectCollector) -> Sta
     return flushed(cfg, s, "size", out)[0] if s.size >= cfg.max_bytes else s
 
 
-def ticked(cfg: Config, s: State, out: EffectCollector) -> State:
+def run_tick(cfg: Config, s: State, out: EffectCollector) -> State:
     """`trigFlushByTimingTask`: flushes the buffer by max delay, and re-arms the timer unless the writer is closing."""
     if s.buffer and s.status != "closed":
         s, _ = flushed(cfg, s, "delay", out)
@@ -188,29 +188,27 @@ def ticked(cfg: Config, s: State, out: EffectCollector) -> State:
     return s
 
 
-def ended(cfg: Config, s: State, out: EffectCollector) -> State:
+def run_close(cfg: Config, s: State, out: EffectCollector) -> State:
     """The task of `close`: fails (or flushes) buffered records, cancels the timer, completes the close futures."""
-    went = bool(s.buffer) and cfg.close_buffered == "flushes"
-    if went:
-        s, went = flushed(cfg, s, "close", out)
-    if not went:
-        out.fail(tuple([each.number for each in s.buffer]), "closed")
+    if s.buffer and cfg.close_buffered == "flushes":
+        s, _ = flushed(cfg, s, "close", out)
+    out.fail(tuple([each.number for each in s.buffer]), "closed")
     out.closed += s.closers
     s = s._replace(status="closed", timer=None, closers=0)
     return s._replace(buffer=(), size=0) if cfg.closed_buffer == "empty" else s
 
 
-def run(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
+def run_task(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
     """Runs an executor task."""
     if isinstance(task, Record):
-        return taken(cfg, s, task, out)
-    return ticked(cfg, s, out) if task == "tick" else ended(cfg, s, out)
+        return run_add(cfg, s, task, out)
+    return run_tick(cfg, s, out) if task == "tick" else run_close(cfg, s, out)
 
 
-def given(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
-    """Submits a task to the executor."""
+def execute(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
+    """Submits a task to the executor, which runs it now or queues it."""
     if cfg.thread == "immediate":
-        return run(cfg, s, task, out)
+        return run_task(cfg, s, task, out)
     return s._replace(tasks=(*s.tasks, task))
 
 
@@ -221,14 +219,14 @@ def given(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
 def add(cfg: Config, s: State, size: Size, fails_on: FailsOn) -> Step[State, Effects]:
     """`TxnLogBufferedWriter.asyncAddData`: adds a record.
 
-    Returns the record's number. Its callback completes in this call or in a later step. `fails_on` is where the
-    serialisation of the record fails.
+    Returns the record's number. Its callback completes in this call or in a later step, unless the call throws.
+    `fails_on` is where the serialisation of the record fails.
     """
     number, out = s.next_record, EffectCollector()
     record = Record(number, size, fails_on)
     s = s._replace(pending_callbacks=(*s.pending_callbacks, number), next_record=number + 1)
     if is_batching(cfg):
-        return out.step(given(cfg, s, record, out), number)
+        return out.step(execute(cfg, s, record, out), number)
     if s.status != "open":
         out.fail((number,), "closed")
         return out.step(s, number)
@@ -241,7 +239,7 @@ def add(cfg: Config, s: State, size: Size, fails_on: FailsOn) -> Step[State, Eff
 def close(cfg: Config, s: State) -> Step[State, Effects]:
     """`TxnLogBufferedWriter.close`: starts to close the writer.
 
-    Returns 1 if the close is complete on return, as always without batching, else 0.
+    Returns 1 if the returned future is complete, else 0. Without batching it is always complete.
     """
     out = EffectCollector()
     if s.status == "closed" or (s.status == "closing" and cfg.second_close == "returns"):
@@ -251,7 +249,7 @@ def close(cfg: Config, s: State) -> Step[State, Effects]:
     if not is_batching(cfg):
         out.closed = 1
         return out.step(s._replace(status="closed"), 1)
-    s = given(cfg, s._replace(status="closing", closers=1), "close", out)
+    s = execute(cfg, s._replace(status="closing", closers=1), "close", out)
     return out.step(s, out.closed)
 
 
@@ -262,7 +260,7 @@ def run_writer_tasks(cfg: Config, s: State, count: Count) -> Step[State, Effects
     if tasks:
         s = s._replace(tasks=s.tasks[count:])
     for task in tasks:
-        s = run(cfg, s, task, out)
+        s = run_task(cfg, s, task, out)
     return out.step(s, len(tasks))
 
 
@@ -274,7 +272,7 @@ def advance_time(cfg: Config, s: State, by: Span) -> Step[State, Effects]:
     """
     end, fired, out = s.now + by, 0, EffectCollector()
     while s.timer is not None and s.timer <= end:
-        s = given(cfg, s._replace(now=s.timer, timer=None), "tick", out)
+        s = execute(cfg, s._replace(now=s.timer, timer=None), "tick", out)
         fired += 1
     return out.step(s._replace(now=end), fired)
 
@@ -391,13 +389,13 @@ pip_160 = txn_writer.profile(
 
 size_is_a_cap = txn_writer.profile(
     "size-is-a-cap",
-    "option: a batch is flushed before it would exceed max_bytes",
+    "alternative: a batch is flushed before it would exceed max_bytes",
     Config(size_limit="cap"),
 )
 
 flush_on_close = txn_writer.profile(
     "flush-on-close",
-    "option: close flushes buffered records",
+    "alternative: close flushes buffered records",
     Config(close_buffered="flushes"),
 )
 

@@ -63,7 +63,7 @@ class Config(NamedTuple):
     #: flushed before a record that would make it exceed `max_bytes`
     size_limit: Annotated[
         Literal["trigger", "cap"],
-        Rule(Origin.INFERRED, "cap: option, PIP-160 says that a batch never exceeds the size"),
+        Rule(Origin.INFERRED, "cap: an alternative, because PIP-160 says that a batch never exceeds the size"),
     ] = "trigger"
     #: whether the delay trigger is a free-running timer, or counts from the first record of the batch
     delay_from: Annotated[Literal["tick", "first_record"], Rule(Origin.READ, "first_record: PIP-160, Approach")] = (
@@ -71,7 +71,7 @@ class Config(NamedTuple):
     )
     #: whether close fails buffered records, or flushes them
     close_buffered: Annotated[
-        Literal["fails", "flushes"], Rule(Origin.INFERRED, "flushes: option, PIP-160 does not define close")
+        Literal["fails", "flushes"], Rule(Origin.INFERRED, "flushes: an alternative; PIP-160 does not define close")
     ] = "fails"
 
 
@@ -187,9 +187,9 @@ class Callback(NamedTuple):
 class Effects(NamedTuple):
     """Effects of a step.
 
-    `number` depends on the action: the record (`add`), the ledger id (`roll_ledger`), the write (`complete_write`,
-    `fail_write`), the number of tasks run (`run_writer_tasks`) or of ticks (`advance_time`), 1 if a `close` is complete
-    on return, else 0.
+    `number` depends on the action. `add`: the number of the record. `complete_write`, `fail_write`: the number of the
+    write. `roll_ledger`: the ledger id. `run_writer_tasks`: how many tasks ran. `advance_time`: how many ticks.
+    `close`: 1 if the returned future is complete, else 0. `fence`: 0.
     """
 
     number: int

@@ -115,8 +115,8 @@ RECORDS = Metric(
     "Records in a batch.",
     buckets=(10, 50, 100, 200, 500, 1000),
 )
-#: Bytes of the records without framing. PIP-160 has 12400 where the code has 102400 (100 KiB). The bucket that PIP-160
-#: calls 1 MB is 1232896 in PIP-160 and in the code.
+#: Bytes of the records, without the header of the batch. PIP-160 prints the bucket 102400 (100 KiB) as 12400. The last
+#: bucket is not 1 MiB, although PIP-160 says "1 MB".
 SIZE = Metric(
     "_batched_log_entry_size_bytes",
     "_batch_size_bytes",
@@ -155,21 +155,18 @@ TRIGGERS = (
 )
 METRICS = (RECORDS, SIZE, DELAY, *TRIGGERS)
 
-#: Names that are irregular in the text of PIP-160, by the regular name of apache/pulsar#16758.
+#: Names that PIP-160 prints differently: the name with the prefix and suffix of the other metrics -> the printed name.
 PRINTED = {"pulsar_txn_tc_batched_log_records_count_per_entry": "pulsar_txn_tc_log_records_count_per_entry"}
 
 # ---- admin commands -----------------------------------------------------------------------------------
 
 
 class Commands(NamedTuple):
-    """The two admin commands of PIP-160 for a kind of log: `enable` enables batching, `stat` lists batching stores.
+    """The two admin commands of PIP-160 for a kind of log. Neither was shipped; apache/pulsar#16748 proposed `stat`."""
 
-    Neither command was shipped. apache/pulsar#16748 proposed `stat`; the dynamic setting `setting` replaces `enable`.
-    """
-
-    enable: str
-    stat: str
-    setting: str
+    enable: str  # enables batching
+    stat: str  # lists the open stores of a broker, each with whether it batches
+    setting: str  # the dynamic setting that shipped instead of `enable`
     enabled: str  # the key of the broker's setting in the response of `stat`
     stores: str  # the key of the open stores
 

@@ -65,9 +65,9 @@ class Writer:
     def steps(self) -> Iterator[tuple[str, list[Path], Listener]]:
         """Yields the paths of an added record, a tick of the timer and a close, each with its name and its effects."""
         for name, function, arguments in (
-            ("a record", model.taken, (self.record,)),
-            ("the timer", model.ticked, ()),
-            ("a close", model.ended, ()),
+            ("a record", model.run_add, (self.record,)),
+            ("the timer", model.run_tick, ()),
+            ("a close", model.run_close, ()),
         ):
             out = Listener()
             yield name, Reader(self.known).paths(function, self.cfg, self.s, *arguments, out), out
@@ -89,8 +89,8 @@ def flushes_in(out: Listener) -> list[tuple[Any, ListenerCall]]:
     Control(
         "a record that is as large as the limit is buffered",
         MODEL,
-        "is_large, went = record.size >= cfg.max_bytes, True",
-        "is_large, went = record.size > cfg.max_bytes, True",
+        "is_large, ok = record.size >= cfg.max_bytes, True",
+        "is_large, ok = record.size > cfg.max_bytes, True",
         refutes="a flush by a record",
     ),
 )
@@ -205,11 +205,11 @@ def runs(count: int) -> Iterator[tuple[Config, str, Sequence[Flush], State]]:
         for n in range(8):
             out = model.EffectCollector()
             if draw.random() < 0.1:
-                s, what = model.ticked(cfg, s, out), "a tick"
+                s, what = model.run_tick(cfg, s, out), "a tick"
             else:
                 size = draw.randrange(cfg.max_bytes + 2)
                 what = f"{size} bytes after {s.size} of {len(s.buffer)} records, {cfg.max_records}, {cfg.max_bytes}"
-                s = model.taken(cfg, s, Record(n, size, "nothing"), out)
+                s = model.run_add(cfg, s, Record(n, size, "nothing"), out)
             yield cfg, what, tuple(out.flushes), s
 
 
