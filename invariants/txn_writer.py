@@ -15,7 +15,7 @@ from model.positions import Position
 from model.txn_writer.machine import txn_writer
 from model.txn_writer.state import Callback, Config, Effects, Flush, Record, State, Task, Write
 
-ENDS = ("complete_write", "fail_write")
+COMPLETIONS = ("complete_write", "fail_write")
 TASKS = ("add", "close", "run_writer_tasks", "advance_time")
 
 
@@ -72,7 +72,11 @@ def sizes_of(write: Write, before: State, event: Event) -> list[int]:
 
 
 def respects_limits(cfg: Config, write: Write, sizes: list[int]) -> bool:
-    """Whether an entry is a plain record, or a batch that without its last record is below both thresholds."""
+    """Whether an entry has the size of its records (and of its header), and its records respect the limits.
+
+    A plain entry has one record. A batch without its last record is below both thresholds, and with it below twice
+    max_bytes.
+    """
     size = sum(sizes)
     if write.size != size + (cfg.header_bytes if write.batched else 0):
         return False
@@ -115,7 +119,7 @@ def add_never_throws(cfg: Config, before: State, event: Event, after: State) -> 
 
 @always(txn_writer)
 def callback_completes_exactly_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The callback of every record completes exactly once, with success or failure."""
+    """A step completes the callback of a pending record once, or the callback stays pending. No other completes."""
     waiting = [*before.pending_callbacks, *range(before.next_record, after.next_record)]
     return sorted([*record_numbers(effects_of(event).callbacks), *after.pending_callbacks]) == waiting
 
@@ -135,11 +139,11 @@ def successful_callback_names_stored_position(cfg: Config, before: State, event:
     return [(a.record, a.position, a.batch_index, a.batch_size) for a in callbacks] == expected
 
 
-@always(txn_writer, on=ENDS)
+@always(txn_writer, on=COMPLETIONS)
 def write_result_reaches_exactly_its_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The end of a write completes the callbacks of exactly the records of this write, in order, with its result.
+    """When a write completes or fails, so do the callbacks of its records, in order, and no others.
 
-    The first write in flight ends; the others do not change.
+    It is the first write in flight; the others do not change.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -250,7 +254,7 @@ def buffer_is_below_thresholds(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each flush is reported with its trigger, and a task of the step can cause it, another task for each flush.
+    """Each flush is reported with its trigger, and each is caused by another task of the step.
 
     The trigger is `records` if and only if the batch has max_records records. Otherwise it is `size` if the batch has
     max_bytes, or if the next record would exceed the cap. Otherwise the task determines the trigger: a large record
@@ -273,12 +277,14 @@ def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: St
 
 @always(txn_writer)
 def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every flush submits all records of the buffer as one batch, or fails them all.
+    """Every flush submits all records of the buffer as one batch, or fails them all, and leaves none in the buffer.
 
     Writes are numbered in order.
     """
     happened = effects_of(event)
     if [write.number for write in happened.writes] != list(range(before.next_write, after.next_write)):
+        return False
+    if happened.flushes and after.status != "closed" and any(each in before.buffer for each in after.buffer):
         return False
     written = [len(write.records) for write in happened.writes if write.batched]
     flushed = [flush.records for flush in happened.flushes]
@@ -292,7 +298,8 @@ def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event,
 def flush_reports_size_and_age_of_its_batch(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A flush reports the bytes of its records, and how long the oldest of them was buffered.
 
-    The bytes are compared if every flush of the step submitted a batch.
+    The bytes are compared if every flush of the step submitted a batch. Without a flush, a record that is added to the
+    buffer has the current time.
     """
     happened, old = effects_of(event), before.buffer
     if not happened.flushes:
