@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from impl.legacy_cache import OrderedCache, proportional_shares
-from model.legacy_manager import Config, Counters, Found, Held, State, StorageRead
+from model.legacy_manager import CacheState, Config, Counters, Found, State, StorageRead
 from model.machine import Failed, Refused
 from model.positions import Position
 from model.range_cache import Removed
@@ -78,7 +78,7 @@ class LegacyManager:
     def run_eviction_task(self) -> int | Failed | Refused:
         """Runs the oldest queued task. O(caches log caches + evicted)."""
         if not self._tasks:
-            return Refused("illegal_state", "no eviction task is waiting")
+            return Refused("illegal_state", "no eviction task is queued")
         return self._evict(self._tasks.popleft())
 
     # ---- reading
@@ -202,7 +202,7 @@ class LegacyManager:
             counters,
         )
 
-    def _held(self, cache: int) -> Held:
+    def _held(self, cache: int) -> CacheState:
         if cache not in self._caches:
             return "absent"
         home = self._caches[cache]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from invariants.legacy_cache import without_lowest
 from invariants.properties import Event, always, sometimes
 from model.legacy_cache import Entry
-from model.legacy_manager import Config, Counters, Held, State, StorageRead, legacy_manager
+from model.legacy_manager import CacheState, Config, Counters, State, StorageRead, legacy_manager
 from model.machine import Failed, Refused
 from model.positions import Position
 from model.range_cache import Removed
@@ -17,7 +17,7 @@ READS = ("read", "read_one")
 INVALIDATIONS = ("invalidate_entries_before", "invalidate_ledger", "clear_cache", "clear_all", "remove_entry_cache")
 
 
-def entries_of(held: Held) -> tuple[Entry, ...]:
+def entries_of(held: CacheState) -> tuple[Entry, ...]:
     """The entries of a cache; none if absent or disabled."""
     return () if isinstance(held, str) else held
 

@@ -1,19 +1,21 @@
-"""The broker's caches before the removal queue: one size limit, reads and storage (branch 4.0).
+"""The caches of a broker of branch 4.0, before PIP-430: their common maximum size, and reads through a cache.
 
 Models `RangeEntryCacheManagerImpl` and `RangeEntryCacheImpl` as they are in branch 4.0; PIP-430 replaces their eviction
 ("Motivation"). One step is one call or one run of the eviction task, which runs inside the insert that schedules it, or
 later.
 
-    insert    above the trigger, if `evictionInProgress` is not set: it is set, and a task scheduled for the current
-              size; then the entry is rejected if that size is not below the maximum or its position is cached; else
-              it is stored
-    task      the policy over all caches, from the size at scheduling down to the watermark; then
-              `evictionInProgress` is cleared
-    read      all cached: from the cache; otherwise the whole range is one storage read, and may be stored
+    insert    schedules an eviction task if the total size is above the trigger (98 % of the maximum) and
+              `evictionInProgress` is not set. Then rejects the entry if the total size was at the maximum or above, or
+              if the position is cached; otherwise stores it
+    task      asks the eviction policy to free the bytes between the total size at scheduling and the watermark;
+              clears `evictionInProgress`
+    read      takes the range from the cache if every entry is cached. Otherwise reads the whole range from storage, and
+              inserts its entries if the caller wants it
     evict     the time and size passes of `legacy_cache` on one cache
 
 State: each cache is absent (the next use creates it), disabled (created while the maximum was zero) or a tuple of
-entries; `evictionInProgress`, the queued tasks, the failing storage reads, and the counters of the metrics.
+entries; `evictionInProgress`, the queued tasks, how many of the next storage reads fail, and the counters of the
+metrics.
 Not modelled: copying on insert, reference counts, concurrent readers (`PendingReadsManager`), `InflightReadsLimiter`.
 """
 
@@ -54,7 +56,7 @@ class Config(NamedTuple):
     ] = 100
     #: fraction of the maximum down to which the task evicts
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
-    #: TTL; thresholds are arguments here, so it only guides generation
+    #: TTL; a time pass has its threshold as an argument, so the TTL matters only for the thresholds of random traces
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
@@ -80,8 +82,8 @@ class Counters(NamedTuple):
     size_evictions: int = 0  # failed ones too
 
 
-#: A cache: absent, disabled, or its entries ordered by position.
-Held = tuple[Entry, ...] | Literal["absent", "disabled"]
+#: The state of a cache: absent, disabled, or its entries ordered by position.
+CacheState = tuple[Entry, ...] | Literal["absent", "disabled"]
 
 
 @record
@@ -89,13 +91,13 @@ class State(NamedTuple):
     """The broker's caches."""
 
     now_ns: int
-    caches: tuple[Held, ...]
+    caches: tuple[CacheState, ...]
     max_bytes: int
     watermark: float
     eviction_in_progress: bool
     tasks: tuple[int, ...]  # queued eviction tasks: the total size when each was scheduled
     storage_reads: int  # number of storage reads
-    failing_reads: int  # number of next storage reads that fail
+    failing_reads: int  # this many of the next storage reads fail
     counters: Counters
 
 
@@ -110,7 +112,7 @@ class StorageRead(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Outcome of a read: entries (position, bytes) and its storage reads."""
+    """Outcome of a read: its entries (position, bytes), and the storage reads that it issued."""
 
     outcome: Literal["ok", "failed"]
     entries: tuple[tuple[Position, int], ...]
@@ -118,7 +120,7 @@ class Found(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Empty caches, disabled if the maximum is zero."""
+    """Returns the state with empty caches, which are disabled if the maximum is zero."""
     return State(0, (created(cfg.max_bytes),) * cfg.caches, cfg.max_bytes, cfg.watermark, False, (), 0, 0, Counters())
 
 
@@ -139,38 +141,38 @@ legacy_manager = Machine(
 # ---- small rules --------------------------------------------------------------------------------------
 
 
-def created(max_bytes: int) -> Held:
-    """A new cache: disabled for ever if the maximum is zero (`EntryCacheDisabled`)."""
+def created(max_bytes: int) -> CacheState:
+    """Returns a new cache. It is disabled until it is removed, if the maximum is zero (`EntryCacheDisabled`)."""
     return () if max_bytes > 0 else "disabled"
 
 
-def entries_of(held: Held) -> tuple[Entry, ...]:
-    """The entries of a cache; none if absent or disabled."""
+def entries_of(held: CacheState) -> tuple[Entry, ...]:
+    """Returns the entries of a cache; none if it is absent or disabled."""
     return () if isinstance(held, str) else held
 
 
 def total_bytes(s: State) -> int:
-    """The bytes of all caches."""
+    """Returns the bytes of all caches (`RangeEntryCacheManagerImpl.currentSize`)."""
     return sum([size(entries_of(held)) for held in s.caches])
 
 
 def get_entry_cache(s: State, cache: int) -> State:
-    """`getEntryCache`: the state with the topic's cache, which is created if it is absent."""
+    """`getEntryCache`: returns the state after the topic's cache was created, if it was absent."""
     return with_cache(s, cache, created(s.max_bytes)) if s.caches[cache] == "absent" else s
 
 
-def with_cache(s: State, cache: int, held: Held) -> State:
-    """The state with `held` as one cache."""
+def with_cache(s: State, cache: int, held: CacheState) -> State:
+    """Returns the state with the state of one cache replaced."""
     return s._replace(caches=s.caches[:cache] + (held,) + s.caches[cache + 1 :])
 
 
 def add_to_counters(s: State, **more: int) -> State:
-    """The state with counters increased."""
+    """Returns the state with counters increased."""
     return s._replace(counters=s.counters._replace(**{k: getattr(s.counters, k) + n for k, n in more.items()}))
 
 
 def remove_front(s: State, cache: int, number: int) -> tuple[State, Removed]:
-    """Removes `number` lowest positions of a cache and counts them as evicted."""
+    """Removes the `number` lowest positions of a cache and counts them as evicted."""
     entries = entries_of(s.caches[cache])
     if not number:
         return s, NOTHING
@@ -204,7 +206,7 @@ def insert(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes
 
 
 def start_eviction(cfg: Config, s: State, size_at_scheduling: int) -> tuple[State, int | Failed | None]:
-    """Sets `evictionInProgress` and schedules a task for the current size."""
+    """Sets `evictionInProgress` and schedules a task, which runs now if `eviction_task` is immediate."""
     s = s._replace(eviction_in_progress=True)
     if cfg.eviction_task == "queued":
         return s._replace(tasks=(*s.tasks, size_at_scheduling)), None
@@ -212,7 +214,10 @@ def start_eviction(cfg: Config, s: State, size_at_scheduling: int) -> tuple[Stat
 
 
 def evict(cfg: Config, s: State, size_at_scheduling: int) -> tuple[State, int | Failed]:
-    """The task: the policy over all caches, from the size at scheduling down to the current watermark."""
+    """Runs an eviction task: the policy frees the bytes between `size_at_scheduling` and the current watermark.
+
+    Returns the number of evicted entries, or the exception of the policy.
+    """
     s = add_to_counters(s._replace(eviction_in_progress=False), size_evictions=1)
     wanted = watermark.bytes_to_evict(size_at_scheduling, s.max_bytes, s.watermark)
     existing = [(c, size(held)) for c, held in enumerate(s.caches) if not isinstance(held, str)]
@@ -228,7 +233,7 @@ def evict(cfg: Config, s: State, size_at_scheduling: int) -> tuple[State, int | 
 def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
     """`doEviction`: runs the oldest queued task; returns the number of evicted entries."""
     if not s.tasks:
-        return refused(s, "illegal_state", "no eviction task is waiting")
+        return refused(s, "illegal_state", "no eviction task is queued")
     return evict(cfg, s._replace(tasks=s.tasks[1:]), s.tasks[0])
 
 
@@ -245,18 +250,18 @@ def read(
 
 @legacy_manager.action
 def read_one(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Found]:
-    """`asyncReadEntry` of one position; a storage read is not cached."""
+    """`asyncReadEntry` of one position; an entry that is read from storage is not cached."""
     return fetch(cfg, s, cache, position.ledger, position.entry, position.entry, False)
 
 
 def in_storage(cfg: Config, cache: int, ledger: int, first: int, last: int) -> bool:
-    """Whether storage holds the whole range."""
+    """Whether storage has the whole range."""
     ledgers = cfg.storage[cache] if cache < len(cfg.storage) else ()
     return 1 <= ledger <= len(ledgers) and 0 <= first <= last < len(ledgers[ledger - 1])
 
 
 def fetch(cfg: Config, s: State, cache: int, ledger: int, first: int, last: int, store: bool) -> Step[State, Found]:
-    """A read of a range, stored in the cache if `store`."""
+    """Reads a range from the cache or from storage; if `store`, inserts entries that were read from storage."""
     if not in_storage(cfg, cache, ledger, first, last):
         return refused(s, "illegal_argument", "storage does not have this range")
     s = get_entry_cache(s, cache)
@@ -281,7 +286,7 @@ def fetch(cfg: Config, s: State, cache: int, ledger: int, first: int, last: int,
 
 @legacy_manager.fault
 def fail_next_storage_reads(cfg: Config, s: State, number: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """Sets the number of next storage reads that fail."""
+    """Makes the next `number` storage reads fail."""
     return s._replace(failing_reads=number), None
 
 
@@ -374,14 +379,14 @@ def set_watermark(cfg: Config, s: State, value: Annotated[float, Between(0, 1)])
     return s._replace(watermark=value), None
 
 
-# ---- names, observers, profiles -----------------------------------------------------------------------
+# ---- canonical form, observation, profiles ------------------------------------------------------------
 
 
 @legacy_manager.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Shifts the clock to zero."""
+    """Sets the clock to zero, and makes timestamps relative to it."""
 
-    def moved(held: Held) -> Held:
+    def moved(held: CacheState) -> CacheState:
         return (
             held if isinstance(held, str) else tuple(e._replace(timestamp_ns=e.timestamp_ns - s.now_ns) for e in held)
         )
@@ -391,7 +396,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @legacy_manager.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Sizes, each cache by position, eviction state and counters."""
+    """Returns the total size, the entries of each cache, `evictionInProgress`, the number of tasks and the counters."""
     return {
         "total_bytes": total_bytes(s),
         "caches": [_observe_cache(held) for held in s.caches],
@@ -401,7 +406,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
     }
 
 
-def _observe_cache(held: Held) -> dict[str, object]:
+def _observe_cache(held: CacheState) -> dict[str, object]:
     if held == "disabled":
         return {"disabled": True, "bytes": 0}
     return observe_entries(entries_of(held))
