@@ -1,4 +1,4 @@
-"""The producer: sequence ids, pending messages, receipts, errors and timeouts; and the broker's part."""
+"""The producer: sequence ids, pending messages, receipts, errors and timeouts; and how the broker answers sends."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ Sequence = Annotated[int, AtLeast(0)]
 
 
 def oldest(p: Producer) -> int:
-    """The number of the oldest pending message."""
+    """Returns the oldest pending message, which is the first one without a result."""
     return len(p.results)
 
 
-def created(cfg: Config, s: State, reply: Reply, again: bool) -> State:
-    """`ProducerImpl.connectionOpened`, PRODUCER_SUCCESS: the first one starts the sequence ids.
+def created(cfg: Config, s: State, reply: Reply, is_reconnection: bool) -> State:
+    """`ProducerImpl.connectionOpened`: PRODUCER_SUCCESS arrives, and the producer sends all pending messages.
 
-    Each one sends all pending messages.
+    The first PRODUCER_SUCCESS also starts the sequence ids.
     """
     p, is_set = s.producer, cfg.initial_sequence_id >= 0
-    if not again and is_set:
+    if not is_reconnection and is_set:
         p = p._replace(published=cfg.initial_sequence_id, next_sequence_id=cfg.initial_sequence_id + 1)
-    elif not again or (cfg.reconnection_restarts_sequence_ids and p.published == -1 and not is_set):
+    elif not is_reconnection or (cfg.reconnection_restarts_sequence_ids and p.published == -1 and not is_set):
         p = p._replace(published=reply.value, next_sequence_id=reply.value + 1)
     first = oldest(p)
     return s._replace(producer=p._replace(up=tuple([Entry(first + i, each) for i, each in enumerate(p.pending)])))
@@ -66,7 +66,7 @@ def send(cfg: Config, s: State) -> Step[State, int]:
 def time_out(cfg: Config, s: State) -> Step[State, int]:
     """`ProducerImpl.run`: the oldest pending message is older than `sendTimeoutMs`, so all pending messages fail.
 
-    The broker may still store those in flight. Returns how many failed.
+    The broker may still store the messages that are in flight. Returns how many messages failed.
     """
     if not s.producer.pending or s.producer.link.phase == "crashed":
         return refused(s, "not_enabled", "no message is pending")
@@ -74,14 +74,17 @@ def time_out(cfg: Config, s: State) -> Step[State, int]:
 
 
 def failed_pending(s: State) -> State:
-    """The state after all pending messages failed."""
+    """Returns the state after all pending messages failed."""
     p = s.producer
     results = (*p.results, *[False for _ in p.pending])
     return s._replace(producer=p._replace(pending=(), results=results, damaged=False))
 
 
 def receipted(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
-    """`ProducerImpl.ackReceived`: the state after a receipt, and its effect."""
+    """`ProducerImpl.ackReceived`: returns the state after a receipt, and what the client did.
+
+    The receipt of a later message than the oldest pending one closes the connection; that of an earlier one is ignored.
+    """
     p = s.producer
     if p.damaged:
         s = with_link(s, "consumer", s.consumer.link._replace(phase="crashed"))
@@ -95,9 +98,10 @@ def receipted(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
 
 
 def checksum_error(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
-    """`ProducerImpl.recoverChecksumError`: the oldest pending message fails if it has this sequence id.
+    """`ProducerImpl::removeCorruptMessage` of C++: the oldest pending message fails if it has this sequence id.
 
-    In C++ `ProducerImpl::removeCorruptMessage`. Returns the state, and the effect.
+    Returns the state, and what the client did. `ProducerImpl.recoverChecksumError` of Java differs: the message fails
+    only if its buffer was changed after the checksum was computed; otherwise all pending messages are sent again.
     """
     p = s.producer
     if p.pending and sequence == p.pending[0]:
@@ -137,8 +141,9 @@ def store(cfg: Config, s: State) -> Step[State, str]:
 def send_error(cfg: Config, s: State, checksum: bool) -> Step[State, int]:
     """`ServerCnx.handleSend`: the broker answers the next send with SEND_ERROR and does not store it.
 
-    Its checksum is wrong, or storing it fails. The broker ignores later sends of the session: none is stored before the
-    rejected one (after a wrong checksum only with `checksum_error_ends_session`). Returns the sequence id.
+    `checksum` is whether the checksum of the send is wrong; otherwise storing it fails. The broker then ignores later
+    sends of the session: none is stored before the rejected one. After a wrong checksum it does so only with
+    `checksum_error_ends_session`. Returns the sequence id.
     """
     if not is_processing(s):
         return s, NO_SEND

@@ -44,7 +44,10 @@ def read_of(sub: Subscription, kind: Kind) -> Read | None:
 
 
 def cancelled(sub: Subscription) -> Subscription:
-    """Returns the subscription with its reads cancelled (`shouldRewindBeforeReadingOrReplaying`)."""
+    """Returns the subscription with its outstanding reads cancelled (`shouldRewindBeforeReadingOrReplaying`).
+
+    A cancelled read still completes. Then the cursor is rewound; `is_discarded` decides on its entries.
+    """
     return sub._replace(
         normal=sub.normal and sub.normal._replace(cancelled=True),
         replayed=sub.replayed and sub.replayed._replace(cancelled=True),
@@ -182,9 +185,10 @@ def all_answered(cfg: Config, s: State, answers: tuple[Answered, ...]) -> State:
 
 
 def answered(cfg: Config, s: State, subscription: int, kind: Kind, answer: Answered) -> State:
-    """`readEntriesComplete` or `readEntriesFailed`: a request of a read is answered.
+    """`readEntriesComplete` or `readEntriesFailed`: a request of a read completes or fails.
 
-    A normal read moves the read position past its last entry, unless the mark-delete position is already there.
+    A normal read moves the read position past its last entry, unless that entry is before the mark-delete position.
+    When the last request of a read has completed and one has failed, the read ends and its entries are discarded.
     """
     sub = s.subscriptions[subscription]
     read = read_of(sub, kind)
@@ -210,7 +214,10 @@ def answered(cfg: Config, s: State, subscription: int, kind: Kind, answer: Answe
 
 
 def discard(cfg: Config, s: State, entries: tuple[ReadEntry, ...]) -> State:
-    """Releases the entries of a discarded read; their counts fall only with `discarded_read_marks_read`."""
+    """Releases the entries of a discarded read.
+
+    Their expected read counts fall only with `discarded_read_marks_read`.
+    """
     change = ranges.marked_read if cfg.discarded_read_marks_read else ranges.unchanged
     for each in entries:
         caches, _ = ranges.change_read_count(s.caches.ranges, each.copy, change, keep_copy=False)
@@ -245,16 +252,19 @@ def send(s: State, subscription: int, consumer: Consumer, entry: ReadEntry) -> S
     return with_subscription(s, subscription, sub._replace(sent=(*sub.sent, entry)))
 
 
-def must_rewind(cfg: Config, sub: Subscription, kind: Kind, read: Read) -> bool:
-    """Whether a read is discarded: no consumer is connected, or the read was cancelled.
+def is_discarded(cfg: Config, sub: Subscription, kind: Kind, read: Read) -> bool:
+    """Whether the entries of a complete read are discarded: no consumer is connected, or the read was cancelled.
 
-    A cancelled replay read is discarded only with `discards_old_replay_read`.
+    Those of a cancelled replay read are discarded only with `discards_old_replay_read`.
     """
     return not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_old_replay_read))
 
 
 def is_overtaken(cfg: Config, sub: Subscription, subscription: int, read: Read) -> bool:
-    """Whether the replay queue has an earlier first entry than when the read began; only with "new_first"."""
+    """Whether an entry joined the replay queue before the first one that it had when the read began.
+
+    Only a Key_Shared read with `replay_order` "new_first" has this first entry (`floor`).
+    """
     if type_of(cfg, subscription) != "key_shared" or read.floor is None or not sub.replay:
         return False
     return sub.replay[0] < read.floor

@@ -63,8 +63,8 @@ from model.managed_ledger.dispatcher import (
     discard,
     dispatch_entries,
     entries_to_read,
+    is_discarded,
     is_overtaken,
-    must_rewind,
     permits_of,
     put_back,
     read_of,
@@ -330,7 +330,7 @@ def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[Stat
         return refused(s, "not_enabled", "no read is complete")
     s = with_subscription(s, subscription, with_read(sub, kind, None))
     positions = tuple([each.position for each in read.entries])
-    if must_rewind(cfg, sub, kind, read):
+    if is_discarded(cfg, sub, kind, read):
         return rewind(cfg, discard(cfg, s, read.entries), subscription), Dispatched((), (), (), positions)
     if is_overtaken(cfg, sub, subscription, read):
         if kind == "replay":
