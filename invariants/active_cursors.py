@@ -55,8 +55,8 @@ def was_refused(event: Event) -> bool:
 def may_be_refused(cfg: Config, before: State, event: Event) -> bool:
     """Returns whether an addition or update may be rejected.
 
-    A container for a broker's calls rejects the addition of a present name, and an update without a position; the heap
-    rejects the latter with any calls.
+    If `calls` is of_the_broker, the addition of a name that has a cursor is rejected, and an update without a position.
+    The heap always rejects an update without a position.
     """
     if event.name == "add_cursor":
         return cfg.calls == "of_the_broker" and own_cursor(before, event) is not None
@@ -106,7 +106,7 @@ def size_includes_untracked_cursors(cfg: Config, before: State, event: Event, af
 
 @always(active_cursors, on=("should_cache_added_entries",), given=lambda cfg: cfg.has_grace_period)
 def added_entries_are_cached_within_grace_period(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Added entries are cached while cursors exist, and for less than the grace period after the last removal."""
+    """Added entries are cached while cursors exist, and within the grace period after the last removal or the start."""
     waited = before.now_ms - before.last_removal_ms
     return event.outcome is (len(before.cursors) > 0 or 0 <= waited <= cfg.grace_ms - 1)
 
@@ -131,7 +131,7 @@ def name_refers_to_cursor_added_last(cfg: Config, before: State, event: Event, a
 
 @always(active_cursors, on=QUERIES)
 def query_changes_no_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A query changes no cursor, counter of changes or time; it may flush the linked list."""
+    """A query changes nothing, but it may flush the linked list."""
     return bool(after._replace(nodes=before.nodes) == before)
 
 
@@ -142,7 +142,7 @@ def query_changes_no_cursor(cfg: Config, before: State, event: Event, after: Sta
 def added_cursor_has_given_position_and_durability(cfg: Config, before: State, event: Event, after: State) -> bool:
     """`add_cursor` is accepted, and then the name has a cursor with the given position and durability.
 
-    Only a container that is limited to a broker's calls rejects a present name.
+    Only if `calls` is of_the_broker, a name that has a cursor is rejected.
     """
     if was_refused(event):
         return may_be_refused(cfg, before, event)
@@ -200,9 +200,9 @@ def time_advances_by_given_milliseconds(cfg: Config, before: State, event: Event
 
 @always(active_cursors)
 def version_counts_effective_changes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The version increases by one at each addition, each removal, and each accepted update of a present cursor.
+    """The version increases by one at each addition, each removal, and each update that has an effect.
 
-    If an update does not start tracking, that of an untracked cursor does not count.
+    An update of an unknown name has none. Without `update_starts_tracking`, an update of an untracked cursor has none.
     """
     moves = event.name in MOVES and not was_refused(event) and own_cursor(before, event) is not None
     if moves and not cfg.update_starts_tracking:
@@ -301,7 +301,7 @@ def canonical_form_renames_only(cfg: Config, before: State, event: Event, after:
 
 
 def _list_form(cfg: Config, s: State) -> object:
-    """Returns the items, or the nodes, without the numbers of objects and counters; those of the set in any order."""
+    """Returns the data structure without the numbers of objects and counters; the items of a set are sorted."""
     if s.nodes is None:
         items = [(item.position, item.cursor) for item in s.items]
         return sorted(items) if cfg.container == "sorted_set" else items
@@ -390,7 +390,7 @@ def slowest_cursor_overtakes_another(cfg: Config, before: State, event: Event, a
 
 @sometimes(active_cursors, on=MOVES)
 def tail_leaves_group(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Of at least four cursors, one of several at the largest position moves forward."""
+    """There are at least four cursors, and several are at the largest position. One of these moves forward."""
     move = moved(before, event, after)
     if move is None or len(before.cursors) < 4:
         return False
@@ -399,7 +399,7 @@ def tail_leaves_group(cfg: Config, before: State, event: Event, after: State) ->
 
 @sometimes(active_cursors, on=MOVES)
 def tail_joins_group(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Of at least four cursors, the only one at the largest position moves back to the next smaller one of another."""
+    """There are at least four cursors, and one is at the largest position. It moves back to the second largest one."""
     move = moved(before, event, after)
     if move is None or len(before.cursors) < 4 or ties(before, move[0]):
         return False
