@@ -253,7 +253,7 @@ class OwnershipChannel:
         if data is None or data.state != "Owned":
             return Refused("illegal_state", "the bundle is not owned")
         if dst is not None and (force or dst == data.dst_broker or not self._brokers[dst].registered):
-            return Refused("illegal_argument", "the destination must be another registered broker; a removal has none")
+            return Refused("illegal_argument", "dst must be another registered broker, and null with force")
         at.unloads.add(bundle)
         self._write(broker, bundle, Data("Releasing", dst, data.dst_broker, data.version_id + 1, force))
         return data.version_id + 1
@@ -451,7 +451,7 @@ class OwnershipChannel:
     def recheck_election(self) -> Refused | None:
         """See the model."""
         if self._leader is None or self._leader_knows:
-            return Refused("not_enabled", "no leader takes itself for a follower, or it never checks")
+            return Refused("not_enabled", "the leader knows of its election, or never checks it")
         self._leader_knows = True
         return None
 
@@ -515,7 +515,7 @@ class OwnershipChannel:
         """See the model."""
         at = self._brokers[broker]
         if at.jobs.get(target, True) or (healthy and not self._brokers[target].up):
-            return Refused("not_enabled", "no clean-up of the target is scheduled, or a target that is down is healthy")
+            return Refused("not_enabled", "no clean-up of the target is scheduled, or the target is down, not healthy")
         del at.jobs[target]
         if not healthy:
             at.jobs[target] = True

@@ -41,7 +41,7 @@ CONSTANTS
 VARIABLES
   leader,        \* the elected leader, or None
   leader_knows,  \* whether the leader knows that it was elected
-  settled,       \* by bundle: the stored record; of the topic, the record after the whole log
+  settled,       \* by bundle: the record in the metadata store, or the one that a reader of the whole topic keeps
   log,           \* messages of the system topic, [bundle, data]; without data, a tombstone
   is_split,      \* by bundle: whether it was split
   cluster        \* by broker:

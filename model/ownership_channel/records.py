@@ -98,7 +98,8 @@ class Config(NamedTuple):
             "nothing: ServiceUnitStateChannelImpl.handleExisting before apache/pulsar#25379; assigning: since #25379",
         ),
     ] = "in_flight"
-    #: which bundles a clean-up retries until their records no longer name its target
+    #: which bundles a clean-up retries until their records no longer name its target. ordinary: those outside the
+    #: system namespace
     clean_up_retries: Annotated[
         Literal["all", "ordinary", "none"],
         Rule(
@@ -106,7 +107,7 @@ class Config(NamedTuple):
             "none: before apache/pulsar#26520; ordinary: since #26520; all: proposed in apache/pulsar#26634",
         ),
     ] = "all"
-    #: whether a lookup that began before the channel was disabled still assigns
+    #: whether a lookup in a disabled channel assigns the bundle. In Pulsar it began before the channel was disabled
     disabled_channel_assigns: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#26520")] = False
     #: which old records the monitor removes
     monitor_removes: Annotated[
@@ -145,22 +146,23 @@ class Data(NamedTuple):
 
 # ---- transitions ----------------------------------------------------------------------------------------
 
-#: `StateTransitions`: the states that may follow a state, by storage.
-_FROM_ANY_VIEW = {
+#: The states that may follow a state, with either storage.
+_WITH_EITHER_STORAGE = {
     "Owned": frozenset({"Releasing", "Splitting"}),
     "Assigning": frozenset({"Owned"}),
     "Releasing": frozenset({"Free", "Assigning"}),
     "Splitting": frozenset({"Deleted"}),
     "Deleted": frozenset({"Init"}),
 }
+#: `StateTransitions`: the states that may follow a state, by storage.
 TRANSITIONS: dict[str, dict[str, frozenset[str]]] = {
     "system_topic": {
         # the first record that a reader of the compacted topic sees can have any state
         "Init": frozenset({"Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted"}),
         "Free": frozenset({"Init", "Assigning"}),
-        **_FROM_ANY_VIEW,
+        **_WITH_EITHER_STORAGE,
     },
-    "metadata_store": {"Init": frozenset({"Assigning"}), "Free": frozenset({"Assigning"}), **_FROM_ANY_VIEW},
+    "metadata_store": {"Init": frozenset({"Assigning"}), "Free": frozenset({"Assigning"}), **_WITH_EITHER_STORAGE},
 }
 #: The transitions that differ in the text of PIP-192: the destination acknowledges before the source releases.
 ASSIGNING_FIRST: dict[str, frozenset[str]] = {

@@ -191,7 +191,7 @@ def elect_unnoticed(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, 
 def recheck_election(cfg: Config, s: State) -> Step[State, None]:
     """The leader reconnects, reads the election node, and learns that it was elected."""
     if s.leader is None or s.leader_knows or not cfg.election_is_rechecked:
-        return refused(s, "not_enabled", "no leader takes itself for a follower, or it never checks")
+        return refused(s, "not_enabled", "the leader knows of its election, or never checks it")
     return s._replace(leader_knows=True), None
 
 
@@ -281,7 +281,7 @@ def start_clean_up(
     at = s.brokers[broker]
     job = clean_up_of(at, target)
     if job is None or job.is_running or (healthy and not s.brokers[target].is_up):
-        return refused(s, "not_enabled", "no clean-up of the target is scheduled, or a target that is down is healthy")
+        return refused(s, "not_enabled", "no clean-up of the target is scheduled, or the target is down, not healthy")
     others = tuple([each for each in at.clean_ups if each is not job])
     if healthy:
         return with_broker(s, broker, clean_ups=others), False
@@ -323,7 +323,7 @@ def override(
 def disable(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.cleanOwnerships`: a broker that shuts down disables its channel.
 
-    It resigns as leader, and begins a clean-up of itself.
+    It resigns as leader, cancels its other clean-ups, and begins a clean-up of itself.
     """
     at = s.brokers[broker]
     if not at.is_up or at.is_disabled:

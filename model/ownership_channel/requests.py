@@ -39,8 +39,10 @@ Index = Annotated[int, AtLeast(0)]
 def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: BrokerNumber) -> Step[State, int | None]:
     """`ServiceUnitStateChannelImpl.getOwnerAsync`: looks up the owner of a bundle in a broker's view.
 
-    If the bundle has no owner, the broker assigns it to `dst` (`publishAssignEventAsync`). Returns the broker to which
-    the client is redirected, or None if the lookup is parked (`getOwnerRequests`).
+    If the bundle is in flight to a destination, that broker parks the lookup, and every other one answers with that
+    destination. If the owner is not registered, the lookup is parked. If the bundle has no owner, the broker assigns it
+    to `dst` (`publishAssignEventAsync`) and parks the lookup. Returns the broker to which the client is redirected, or
+    None if the lookup is parked (`getOwnerRequests`).
     """
     at = s.brokers[broker]
     if not at.is_up:
@@ -100,7 +102,7 @@ def unload(
     if data is None or data.state != "Owned":
         return refused(s, "illegal_state", "the bundle is not owned")
     if dst is not None and (force or dst == data.dst_broker or not is_candidate(s, dst)):
-        return refused(s, "illegal_argument", "the destination must be another registered broker; a removal has none")
+        return refused(s, "illegal_argument", "dst must be another registered broker, and null with force")
     s = with_broker(s, broker, unloads=with_item(at.unloads, bundle, True))
     new = Data("Releasing", dst, data.dst_broker, next_version(data), force)
     if cfg.transfer_order == "assigning_first" and dst is not None:
@@ -203,9 +205,9 @@ def notify(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[
 def finish(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[State, str]:
     """`ServiceUnitStateChannelImpl.handleAssignEvent`, `handleReleaseEvent`: a handler ends and writes the next record.
 
-    So do `handleFreeEvent`, `handleDeleteEvent` and `handleSplitEvent`, which takes two steps. The first one writes the
-    halves and splits the bundle in the namespace, which needs a session. The second one writes the next record of the
-    split bundle. Returns the state of the record.
+    `handleFreeEvent` and `handleDeleteEvent` end and remove the record. `handleSplitEvent` takes two steps. The first
+    one writes the halves and splits the bundle in the namespace, which needs a session. The second one writes the next
+    record of the split bundle. Returns the state of the written record.
     """
     tasks = s.brokers[broker].tasks
     if task >= len(tasks):

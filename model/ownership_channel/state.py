@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A bundle and one of its records: the record of a running handler, or an orphan in a clean-up's snapshot."""
+    """A bundle and a record of it: the one that a running handler handles, or the one that a clean-up overrides."""
 
     bundle: int
     data: Data
@@ -46,7 +46,8 @@ class CleanUp(NamedTuple):
 
     target: int
     is_running: bool  # false until the health check failed
-    snapshot: tuple[Task, ...]  # orphans whose override is not retried, with their records at the start
+    #: the orphans at the start of the clean-up that it does not retry, and has not overridden yet
+    snapshot: tuple[Task, ...]
 
 
 @record
@@ -72,7 +73,8 @@ class State(NamedTuple):
 
     leader: int | None
     leader_knows: bool  # whether the leader knows that it was elected
-    settled: tuple[Data | None, ...]  # by bundle: the stored record; of the topic, the record after the whole log
+    #: by bundle: the record in the metadata store, or the one that a reader of the whole system topic keeps
+    settled: tuple[Data | None, ...]
     log: tuple[Message, ...]  # the messages of the system topic
     is_split: tuple[bool, ...]  # by bundle
     brokers: tuple[Broker, ...]
@@ -85,12 +87,12 @@ def started(cfg: Config, view: tuple[Data | None, ...], read: int) -> Broker:
 
 
 def down(cfg: Config, *, is_registered: bool) -> Broker:
-    """A broker that is down; its registry entry may still exist."""
+    """Returns a broker that is down; its registry entry may still exist."""
     return started(cfg, (None,) * cfg.bundles, 0)._replace(is_up=False, is_registered=is_registered)
 
 
 def start(cfg: Config) -> State:
-    """All brokers are up, broker 0 is the leader, and no bundle has a record."""
+    """Returns the initial state: all brokers are up, broker 0 is the leader, and no bundle has a record."""
     none = (None,) * cfg.bundles
     return State(0, True, none, (), (False,) * cfg.bundles, (started(cfg, none, 0),) * cfg.brokers)
 
@@ -147,7 +149,7 @@ def is_candidate(s: State, broker: int) -> bool:
 
 
 def actor_of(data: Data) -> int | None:
-    """Returns the broker whose handler writes a record or removes this one, or None."""
+    """Returns the broker that has to act on a record: to write the bundle's next record, or to remove this one."""
     if data.state == "Assigning":
         return data.dst_broker
     if data.state in IN_FLIGHT or data.state == "Deleted" or (data.state == "Free" and data.force):
@@ -192,7 +194,10 @@ def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> S
 
 
 def notified(cfg: Config, s: State, broker: int, bundle: int) -> State:
-    """A broker reads the stored record. If the record differs from its view, it calls the handler."""
+    """A broker reads the stored record. If the record differs from its view, it calls the handler.
+
+    With `blind_retry`, records are compared by version only (`ServiceUnitStateData.equals` before apache/pulsar#24186).
+    """
     at, stored = s.brokers[broker], s.settled[bundle]
     s = with_broker(s, broker, is_stale=with_item(at.is_stale, bundle, False)) if at.is_stale[bundle] else s
     old = at.view[bundle]
@@ -223,7 +228,7 @@ def handled(cfg: Config, at: Broker, broker: int, bundle: int, data: Data | None
     In a disabled channel, a record that is not forced only fails the parked lookup.
     """
     state = state_of(data)
-    if state not in ("Assigning", "Releasing", "Splitting") and at.lookups[bundle]:
+    if state not in IN_FLIGHT and at.lookups[bundle]:
         at = at._replace(lookups=with_item(at.lookups, bundle, False))
     if at.is_disabled and not (data is not None and data.force):
         return at._replace(lookups=with_item(at.lookups, bundle, False)) if at.lookups[bundle] else at

@@ -20,16 +20,17 @@ Differences from Apache Pulsar master of 2026-07 (each a rule of `Config`; see `
     append with unknown outcome cannot follow. A failure known not to have reached the ledger does not stop the store;
   * a `PositionInfo` that exceeds a cap keeps the deletions below some entry. Independent truncation of ranges and ack
     sets can keep a COMMITTED or ABORTED record deleted and lose the deletion of the transaction's NEW record;
-  * without ongoing transactions the low watermark is the last id in the log, not the last assigned id: an id that has
-    not reached the log is assigned again after a crash;
+  * without ongoing transactions the low watermark is the last assigned id that a restart recovers. A later id is
+    assigned again after a crash;
   * batch index deletion is always enabled, ack sets survive a clean close, and an incomplete replay fails.
 
 Not modelled: when a batch is flushed (`max_records`, otherwise any time; see `model/txn_writer`), bytes, topic names,
 owners, modification times, updates whose expected status is not the predecessor, empty batched entries; the rate limit
 of cursor writes, the read batches of 100 and the queue of 2000, retries of failed reads, the order of registration and
 recovery, a clean close with entries in flight, a flag that changes before a crash, unloading of a fenced coordinator;
-timeouts below 100 ms, the driving of commit and abort and its retries every 1000 ms, the carrier of the low watermark,
-the missing reply of `ReachMaxActiveTxnException`, the client states ERROR and TIME_OUT, and the participants.
+timeouts below 100 ms, the driving of commit and abort and its retries every 1000 ms, the requests that carry the low
+watermark to the participants, and the participants; the missing reply of `ReachMaxActiveTxnException`; the client
+states ERROR and TIME_OUT.
 """
 
 from __future__ import annotations
@@ -179,8 +180,8 @@ def low_watermark(cfg: Config, s: State) -> Step[State, int]:
 def low_watermark_of(cfg: Config, s: State) -> int:
     """Returns the id before the first ongoing transaction.
 
-    If no transaction is ongoing, it is the last id in the log, or the id before the first pending NEW if that is lower:
-    an id that is not in the log may be assigned again after a crash. Master of 2026-07 returns 0.
+    If no transaction is ongoing, it is the last assigned id that a restart recovers, because a later id may be assigned
+    again after a crash; or the id before the first pending NEW if that is lower. Master of 2026-07 returns 0.
     """
     if s.txns:
         return s.txns[0].id - 1
@@ -403,7 +404,8 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 def reopen(cfg: Config, s: State, batching: bool) -> Step[State, Completions]:
     """`closeAsync`, then `MLTransactionLogImpl.initialize`: closes the store cleanly and opens it with the given flag.
 
-    The deletions are persisted. Buffered records are not written; their requests fail as `closed`.
+    The deletions are persisted, unless the ledger is fenced or deletions fail. Buffered records are not written; their
+    requests fail as `closed`.
     """
     if s.in_flight:
         return refused(s, "illegal_state", "entries are in flight")

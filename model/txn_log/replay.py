@@ -162,7 +162,7 @@ def with_confirmed(known: tuple[Confirmed, ...], new: Confirmed) -> tuple[Confir
 
 
 def with_end(known: tuple[Confirmed, ...], txn: int, end: Target) -> tuple[Confirmed, ...]:
-    """`known` after a replayed record ended a transaction whose confirmed status may precede that end."""
+    """`known` after the replay of a record that ends a transaction, if `may_end` allows this end."""
     return tuple([p._replace(status=end) if p.id == txn and may_end(p.status, end) else p for p in known])
 
 

@@ -59,8 +59,8 @@ class Config(NamedTuple):
         bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))
     ] = True
 
-    #: whether batch index deletion works in this log: always, or only with batching on or `batch_index_acks`;
-    #: otherwise deletions of single records are ignored and stored ack sets are not recovered
+    #: when single records of a batched entry can be deleted. always; or as_configured: if batching or
+    #: `batch_index_acks` is on. If they cannot, such a deletion is ignored, and stored ack sets are not recovered
     batch_index_deletion: Annotated[
         Literal["always", "as_configured"],
         Rule(Origin.READ, "as_configured: constructor of MLTransactionLogImpl (managed ledger config), master 2026-07"),
@@ -77,8 +77,8 @@ class Config(NamedTuple):
     range_cap_is_exact: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07")
     ] = True
-    #: how a `PositionInfo` is truncated that exceeds a cap: to all deletions below some entry, or ranges and ack sets
-    #: each to their lowest
+    #: what a `PositionInfo` keeps if the deletions exceed a cap. prefix: the deletions below some entry. independent:
+    #: the lowest ranges and the lowest ack sets, each up to its own cap
     cursor_truncation: Annotated[
         Literal["prefix", "independent"],
         Rule(
@@ -104,7 +104,7 @@ class Config(NamedTuple):
         Literal["fails", "reports_complete"],
         Rule(Origin.READ, "reports_complete: MLTransactionLogImpl.TransactionLogReplayer, master 2026-07"),
     ] = "fails"
-    #: the low watermark without ongoing transactions: the last id in the log, or 0
+    #: the low watermark without ongoing transactions: the last assigned id that a restart recovers, or 0
     empty_low_watermark: Annotated[
         Literal["last_durable_id", "zero"],
         Rule(Origin.READ, "zero: MLTransactionMetadataStore.getLowWaterMark, master 2026-07"),
@@ -221,7 +221,7 @@ class State(NamedTuple):
     last_id: int  # the last assigned id
     acks: Acks  # deletions in memory
     durable: Acks  # deletions as last persisted: what a crash recovers
-    dirty: bool  # some deletion is not persisted
+    dirty: bool  # the cursor is to be persisted (`ManagedCursorImpl.dirty`)
     read_position: int  # the entry that the replay reads next; 0 outside a replay
     now_ms: int
     # history variables: used by properties only
