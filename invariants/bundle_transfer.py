@@ -10,7 +10,7 @@ from model.bundle_transfer.machine import bundle_transfer
 from model.bundle_transfer.state import Client, Config, Record, State, Topic
 from model.machine import Failed, Refused
 
-#: Actions that need no trigger: all but sends, commands of operators, and faults.
+#: All actions but `send`, `dispatch`, `transfer`, which an operator triggers, and faults.
 FAIR = (
     "deliver",
     "publish",
@@ -45,7 +45,7 @@ def seen_by(s: State, broker: int) -> Record:
 
 
 def attached(t: Topic) -> Iterator[tuple[int, int]]:
-    """The clients whose session a broker has, and the brokers."""
+    """Yields each attached client with its broker. The broker answered success, and sent no close command since."""
     for number, c in enumerate(t.clients):
         kinds = {command.kind for command in c.down}
         if c.peer is not None and "close" not in kinds and (c.phase == "ready" or "success" in kinds):
@@ -161,9 +161,7 @@ def topic_is_opened_by_its_owner(cfg: Config, before: State, event: Event, after
 
 @always(bundle_transfer, on=("open_topic",))
 def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that opens a topic fences the owner of the newest record only if the broker has not yet applied an
-    override.
-    """
+    """A broker that opens a topic does not fence the owner of the newest record, unless it has not read an override."""
     r, broker = newest(before), event.arguments["broker"]
     others = [b for b in writers(before.topics[event.arguments["topic"]]) if b != broker]
     may_lag = any(unread.forced for unread in before.records[before.brokers[broker].view + 1 :])
@@ -297,7 +295,7 @@ def owner_answers_while_topic_is_closing(cfg: Config, before: State, event: Even
 
 @always(bundle_transfer, on=("process",))
 def only_topic_in_transfer_ignores_sends(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A send is ignored only by a topic that is in transfer."""
+    """A send or an ack is ignored only by a topic that is in transfer."""
     if not happened(event) or event.outcome != "ignored":
         return True
     t = before.topics[event.arguments["topic"]]
@@ -316,12 +314,13 @@ def restarted_broker_resumes_its_duty(cfg: Config, before: State, event: Event, 
 
 # ---- sessions ------------------------------------------------------------------------------------------
 
-#: Of each client: the next sequence id that its session sends, or None if unknown; whether the session ignored a send.
+#: By topic and client: the next sequence id that the client's session sends, or None if it has sent nothing; and
+#: whether the broker ignored a send of the session.
 Sessions = tuple[tuple[tuple[int | None, bool], ...], ...]
 
 
 def no_sessions(cfg: Config) -> Sessions:
-    """Nothing was sent yet."""
+    """Returns the sessions of a start: each producer sends sequence id 0 first."""
     return (((0, False),) * (cfg.producers + min(cfg.consumers, 1)),) * cfg.topics
 
 
@@ -415,9 +414,10 @@ def disturbances(cfg: Config, value: int, before: State, event: Event, after: St
 
 
 def parks_redirected_clients(cfg: Config) -> bool:
-    """Whether a client with the destination's address arrives after the destination has read of the transfer.
+    """Whether the destination has applied a record of the transfer before a client gets its address.
 
-    In V3 clients have no address; in V1a and V4 a destination that has read nothing rejects them.
+    It then parks the client's request until it owns the bundle. In V1a and V4 it may have applied none, and rejects the
+    client, which looks the topic up. In V3 clients get no address.
     """
     return cfg.variant in ("V0", "V1b", "V2")
 
@@ -434,7 +434,10 @@ def undisturbed_transfer_needs_no_lookup(
 def undisturbed_transfer_reconnects_client_once(
     cfg: Config, before: State, event: Event, after: State, disturbed: int
 ) -> bool:
-    """In a single transfer without faults only the source, broker 0, closes the session of a client."""
+    """In a single transfer without faults only the source, broker 0, closes the session of a client.
+
+    Clients do not come back to the source, because none looks its topic up (`undisturbed_transfer_needs_no_lookup`).
+    """
     c = before.topics[event.arguments["topic"]].clients[event.arguments["client"]] if happened(event) else None
     return disturbed > 1 or c is None or c.down[0].kind != "close" or c.peer == 0
 

@@ -48,7 +48,9 @@ def replaced(s: State, topic: int, client: int, changed: Client) -> State:
 def answer_of(cfg: Config, s: State, broker: int) -> int | None:
     """The address with which a broker answers a lookup from its view; None: it parks the request.
 
-    During a transfer every broker but the destination answers with the destination at once.
+    It answers with the owner if the owner is registered, and otherwise parks the request. During a transfer the
+    destination parks the request, and every other broker answers with the destination. A broker without registration
+    parks nothing.
     """
     r, is_registered = view_of(s, broker), s.brokers[broker].registered
     owner = owner_in(r)
@@ -62,7 +64,7 @@ def answer_of(cfg: Config, s: State, broker: int) -> int | None:
 def lookup(cfg: Config, s: State, topic: TopicName, client: ClientName, broker: BrokerName) -> Step[State, str]:
     """`ServerCnx.handleLookup`: a client without address looks its topic up at a broker.
 
-    The broker answers from its view, or parks the request. Returns which.
+    The broker answers from its view, or parks the request. Returns "answered" or "parked".
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "lookup":
@@ -117,8 +119,8 @@ def connect(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 def admit(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
     """`ServerCnx.handleProducer`, `handleSubscribe`: a broker answers `PRODUCER` or `SUBSCRIBE` from its view.
 
-    The owner answers success once it has loaded the topic. The destination of a transfer parks the request until it
-    owns the bundle. Any other broker answers an error.
+    The owner answers success once it has loaded the topic, and an error while it closes the topic. The destination of
+    a transfer parks the request until it owns the bundle. Any other broker answers an error.
     """
     t, c = found(s, topic, client)
     if c is None or c.phase != "waiting" or c.peer is None or c.down:
@@ -177,7 +179,7 @@ def send(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[St
 def process(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
     """`ServerCnx.handleSend`, `ServerCnx.handleAck`: a broker processes the next send or ack of an attached client.
 
-    A topic in transfer ignores it, without receipt or error. Returns the effect.
+    A topic in transfer ignores it, without receipt or error; in V3 it closes the session. Returns what the broker did.
     """
     t, c = found(s, topic, client)
     if c is None:

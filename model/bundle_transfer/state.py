@@ -26,7 +26,7 @@ PREPARING = ("V1b", "V2")
 #: Variants in which the source disconnects a client as soon as the topic's ledger is closed.
 EARLY = ("V1a", "V1b", "V2", "V3")
 #: Variants in which a client's `PRODUCER` or `SUBSCRIBE` lets the destination load the topic before it owns the bundle.
-CUED = ("V1a", "V2")
+LOADED_BEFORE_OWNED = ("V1a", "V2")
 
 
 class Config(NamedTuple):
@@ -152,7 +152,7 @@ class Instance(NamedTuple):
     writable: bool  # its ledger is open and no other broker has fenced it
     adds: tuple[Add, ...]  # in the order in which they were sent
     cursor: int  # mark-delete position: number of acknowledged entries
-    older: int  # generations: clean-ups of older instances that are pending
+    older: int  # number of older instances, of which the clean-up is pending
 
 
 class Command(NamedTuple):

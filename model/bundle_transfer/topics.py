@@ -6,8 +6,8 @@ from typing import Annotated
 
 from model.bundle_transfer.channel import BrokerName
 from model.bundle_transfer.state import (
-    CUED,
     EARLY,
+    LOADED_BEFORE_OWNED,
     Add,
     Command,
     Config,
@@ -48,15 +48,16 @@ def may_load(cfg: Config, s: State, broker: int) -> bool:
 def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
     """Whether a broker should begin to load a topic.
 
-    A load is lazy: a client waits, and the broker owns the bundle, or in V1a and V2 shall own it. In V1b and V2 the
-    destination loads before the source fences: in V1b every topic, in V2 a topic with a client that is paused.
+    A broker loads a topic when a client waits for it and the broker owns the bundle; in V1a and V2 also if the broker
+    is the destination of the transfer. In V1b and V2 the destination also loads topics before the source fences them:
+    in V1b every topic, in V2 a topic with a paused client.
     """
     t, r, b = s.topics[topic], view_of(s, broker), s.brokers[broker]
     if b.duty == "prepare":
         return cfg.variant == "V1b" or any(c.paused for c in t.clients)
     waits = any(c.phase == "waiting" and c.peer == broker and not c.down for c in t.clients)
-    is_cue = cfg.variant in CUED and r.dst == broker and r.state in ("releasing", "assigning") and b.registered
-    return waits and (is_cue or may_load(cfg, s, broker))
+    is_dst = r.dst == broker and r.state in ("releasing", "assigning") and b.registered
+    return waits and ((is_dst and cfg.variant in LOADED_BEFORE_OWNED) or may_load(cfg, s, broker))
 
 
 @bundle_transfer.action
@@ -113,7 +114,7 @@ def unconfirmed_in(t: Topic) -> tuple[Entry, ...]:
 def confirm(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int]:
     """`OpAddEntry.addComplete`: the bookies confirm the oldest unconfirmed entry, and the producer receives a receipt.
 
-    If another broker has fenced the ledger, the add fails instead, and the topic is closed. Returns the sequence id.
+    If another broker has fenced the ledger, the add fails instead (`after_failed_add`). Returns the sequence id.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -143,9 +144,9 @@ def fail_add(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Ste
 
 
 def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[State, Failed]:
-    """The state after an add failed. During a transfer it gets no answer; otherwise the topic is closed.
+    """The state after an add failed. During a transfer the client gets no answer; otherwise the topic is closed.
 
-    A topic that is closed after a failed write sends its clients a close command without address.
+    A topic that is closed after a failed add sends its clients a close command without address.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -224,8 +225,9 @@ def fail_close(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
 def disconnect(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int | None]:
     """`ServiceUnitStateChannelImpl.handleOwnEvent`: phase 2; a broker that knows the new owner closes its stale topic.
 
-    It sends every client the owner's address. A topic is stale if its broker does not own the bundle, or if it is
-    fenced. In V1a, V1b and V2 the address is sent as soon as the ledger is closed; V3 sends none. Returns the address.
+    It sends every client a close command with the owner's address; in V3 without address. A topic is stale if its
+    broker does not own the bundle, or if it is fenced. In V1a, V1b, V2 and V3 the source sends the command as soon as
+    the ledger is closed. Returns the address.
     """
     t, r = s.topics[topic], view_of(s, broker)
     o = t.objects[broker]
@@ -246,7 +248,7 @@ def disconnect(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
 def clean_up(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, bool]:
     """`BrokerService.removeTopicFromCache`: the clean-up of a closed instance removes it from the cache.
 
-    It removes no younger instance. Returns whether it removed one.
+    It does not remove a younger instance (`Config.removal_compares_instance`). Returns whether an instance was removed.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -258,10 +260,10 @@ def clean_up(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Ste
 
 
 def added(cfg: Config, t: Topic, broker: int, client: int, sequence: int) -> tuple[Topic, str]:
-    """`MessageDeduplication.isDuplicate`: the topic after a send, which is added, a duplicate, or in doubt.
+    """`MessageDeduplication.isDuplicate`: the topic after a send, and whether it is added, a duplicate, or in doubt.
 
-    A send is a duplicate if its sequence id is at most the highest persisted one. It is in doubt if its sequence id is
-    only at most the highest received one.
+    A send is a duplicate if its sequence id is at most the highest persisted one. Otherwise it is in doubt
+    (`MessageDupStatus.Unknown`) if its sequence id is at most the highest received one.
     """
     o = t.objects[broker]
     assert o is not None, "a send is added by a topic object"
