@@ -12,6 +12,7 @@ does not import the changed module: such a bug would survive every check.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import difflib
 import functools
 import importlib
@@ -199,7 +200,7 @@ def seed_source(subject: str, module: str, source: str) -> Subject:
         seeded: Subject = importlib.import_module(f"fuzz.subjects.{subject}").subject
     if not fresh.is_imported:
         raise BadValue(f"{subject} does not import {module}, so a bug in it changes nothing")
-    return seeded
+    return dataclasses.replace(seeded, changed=(module, source))
 
 
 def subject_or_mutant(name: str, mutant_id: str | None) -> Subject:

@@ -123,6 +123,8 @@ class Subject:
     tla: str | None = None  # the twin's TLA+ module
     from_tla: Callable[[Any, Mapping[str, Any]], Any] | None = None  # config and the twin's variables -> a state
     canary: bool = False
+    #: the module with a seeded bug, and its text (`fuzz/seeding.py`); None: the original modules
+    changed: tuple[str, str] | None = None
 
     @property
     def name(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import random
 import statistics
@@ -16,8 +15,9 @@ import pytest
 from fuzz.run.call import copy_of
 from fuzz.run.generate import generate, plan_trace, possible_calls
 from fuzz.run.lockstep import CHECK_EVERY, THOROUGH_EVERY, is_checked_thoroughly, phase_of
-from fuzz.run.wide import Wide, dictionary, leaves, literals, with_leaf
-from fuzz.subject import Offset, find_profile, find_subject, subject_names
+from fuzz.run.wide import Wide, dictionary, leaves, numbers_in, with_leaf
+from fuzz.seeding import seed_source, source_of
+from fuzz.subject import Offset, Subject, find_profile, find_subject, subject_names
 from model.machine import BadValue, plain
 from model.positions import Position
 from model.values import UNITS_PER_MS
@@ -137,13 +137,34 @@ def test_every_lists_each_combination_once() -> None:
 
 def test_the_dictionary_has_the_integers_of_the_source_and_their_neighbours() -> None:
     text = (
-        "PAGE_BITS = 11\ndef f(x, y=2**10 - 1):\n    return x >> PAGE_BITS, x >> 9, -77, x << 1 << 3, 'no 5', True, 1.5"
+        "PAGE_BITS, LARGE = 11, 60 * 1000\ndef f(x, y=2**10 - 1):\n"
+        "    return x >> PAGE_BITS, x >> 9, -77, x << 1 << 3, ~5 & 0xFF, 3 * LARGE // 7, 1 // 0, 'no 6', True, 1.5"
     )
-    assert set(literals(ast.parse(text))) == {11, 2, 10, 1024, 1, 1023, 9, 512, 77, -77, 3, 8}
+    operands, results = (
+        {11, 60, 1000, 2, 10, 1, 9, 77, 3, 5, 255, 7, 0},
+        {60_000, 1024, 1023, -77, -6, 250, 180_000, 25_714},
+    )
+    assert numbers_in(text) == operands | results | {2048, 512, 8}
     words = dictionary("range_cache")
     assert words == tuple(sorted(set(words)))
     assert {0, 63, 64, 65, 255, 256, 257, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, -1, -(2**63)} <= set(words)
     assert 2**63 not in words, "a Java long"
+
+
+def test_a_seeded_bug_adds_its_integers_to_the_dictionary() -> None:
+    """As if the changed module were the component's own: a bug that needs a number of its own must show."""
+    source = source_of("impl.range_cache")
+    line = "    def advance(self, nanos: int) -> None:\n"
+    assert source.count(line) == 1
+    bug = source.replace(line, f"{line}        nanos += nanos == 777 * 1000\n")
+    seeded = seed_source("range_cache", "impl.range_cache", bug)
+
+    def drawn(subject: Subject) -> set[int]:
+        traces = [Wide(subject, REFERENCE, random.Random(seed)) for seed in range(1000)]
+        return {nanos for wide in traces for nanos in wide.arguments("advance", (1,))}
+
+    assert drawn(seeded) >= {777, 776_999, 777_000, 777_001}
+    assert 777_000 not in drawn(SUBJECT)
 
 
 def test_integers_inside_a_value_are_named_and_replaced() -> None:

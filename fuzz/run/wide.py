@@ -1,9 +1,10 @@
 """Wide values: integers near the constants of a component's source and near the limits of common integer widths.
 
-The dictionary of a component has every integer literal of its implementation and its model, 2^n for every shift by n,
-the limits of common widths, and the neighbours of all these. A wide trace draws its calls like any other trace, then
-changes integers in their arguments. It draws once for each name of an argument or field (`ledger`, `nanos`), separately
-for arguments with fixed domains and for those whose domains depend on the state, how the integers of this name change:
+The dictionary of a component has the value of every constant integer expression of its implementation and its model,
+2^n for every shift by n, the limits of common widths, and the neighbours of all these. For a subject with a seeded bug
+it also has the numbers of the changed module. A wide trace draws its calls like any other trace, then changes integers
+in their arguments. It draws once for each name of an argument or field (`ledger`, `nanos`), separately for arguments
+with fixed domains and for those whose domains depend on the state, how the integers of this name change:
 
     kept      they are unchanged (half of the names)
     shifted   one number is added to each, a time in its unit; so equal values stay equal, and consecutive ids cross a
@@ -18,9 +19,10 @@ out.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from fuzz.run.call import Arguments
@@ -39,56 +41,94 @@ _PALETTE = 2
 #: Fraction of the integers in a trace's settings that are replaced.
 _SETTINGS = 0.25
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+#: The operators of constant expressions.
+_UNARY: dict[type[ast.unaryop], Callable[[int], int]] = {ast.USub: int.__neg__, ast.Invert: int.__invert__}
+_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: int.__add__,
+    ast.Sub: int.__sub__,
+    ast.Mult: int.__mul__,
+    ast.FloorDiv: int.__floordiv__,
+    ast.Mod: int.__mod__,
+    ast.BitAnd: int.__and__,
+    ast.BitOr: int.__or__,
+    ast.BitXor: int.__xor__,
+    ast.LShift: int.__lshift__,
+    ast.RShift: int.__rshift__,
+    ast.Pow: int.__pow__,
+}
 
 
 # ---- the dictionary -----------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=64)
-def dictionary(component: str) -> tuple[int, ...]:
-    """Returns the wide values of a component, sorted."""
-    trees = [ast.parse(source_of(m)) for layer in ("model", "impl") for m in modules_of(layer, component)]
-    found = {number for tree in trees for number in literals(tree)} | {1 << width for width in WIDTHS}
+def dictionary(component: str, changed: tuple[str, str] | None = None) -> tuple[int, ...]:
+    """Returns the wide values of a component, sorted. `changed` is that of its `Subject`."""
+    texts = [source_of(m) for layer in ("model", "impl") for m in modules_of(layer, component)]
+    if changed is not None and changed[0].startswith(("model.", "impl.")):
+        texts.append(changed[1])
+    found = {number for text in texts for number in numbers_in(text)} | {1 << width for width in WIDTHS}
     near = {number + delta for number in found for delta in (-1, 0, 1)} | {-1, -(2**31), -(2**31) - 1, _LOWEST}
     return tuple(sorted(n for n in near if _LOWEST <= n <= _HIGHEST))
 
 
-def literals(tree: ast.AST) -> Iterator[int]:
-    """Yields the integers in a program: literals, constant expressions, and 2^n for a shift by n."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift | ast.RShift):
-            width = _constant(node.right)
+@functools.lru_cache(maxsize=256)
+def numbers_in(text: str) -> frozenset[int]:
+    """Returns the integers in a module: the values of its constant expressions, and 2^n for each shift by n.
+
+    A constant expression consists of literals, operators, and names of the module's constants.
+    """
+    tree, constants = ast.parse(text), dict[str, int]()
+    for target, value in _assignments(tree):
+        number = _constant(value, constants)
+        if number is not None and isinstance(target, ast.Name):
+            constants[target.id] = number
+    found = set[int]()
+    for expression in (node for node in ast.walk(tree) if isinstance(node, ast.expr)):
+        number = _constant(expression, constants)
+        if number is not None:
+            found.add(number)
+        if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.LShift | ast.RShift):
+            width = _constant(expression.right, constants)
             if width is not None and 0 <= width < 64:
-                yield 1 << width
-        if isinstance(node, ast.expr):
-            number = _constant(node)
-            if number is not None:
-                yield number
+                found.add(1 << width)
+    return frozenset(found)
 
 
-_FOLDED: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: int.__add__,
-    ast.Sub: int.__sub__,
-    ast.Mult: int.__mul__,
-    ast.LShift: int.__lshift__,
-    ast.Pow: int.__pow__,
-}
+def _assignments(tree: ast.Module) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yields the assignments of a module outside its functions and classes: target and value."""
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            yield node.target, node.value
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    yield from zip(target.elts, node.value.elts, strict=False)
+                else:
+                    yield target, node.value
 
 
-def _constant(node: ast.expr) -> int | None:
-    """Returns the value of a constant integer expression.
+def _constant(node: ast.expr, constants: Mapping[str, int]) -> int | None:
+    """Returns the value of a constant integer expression, or None for any other expression.
 
-    Returns None for any other expression, and if a left operand is beyond 2^64 or a right one not from 0 to 64.
+    None also for a power or shift of a number beyond 2^64, or by a number that is not from 0 to 64, and for a division
+    by 0.
     """
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        number = _constant(node.operand)
-        return None if number is None else -number
-    if isinstance(node, ast.BinOp) and type(node.op) in _FOLDED:
-        left, right = _constant(node.left), _constant(node.right)
-        if left is not None and right is not None and abs(left) <= 2**64 and 0 <= right <= 64:
-            return _FOLDED[type(node.op)](left, right)
+    if isinstance(node, ast.Name):
+        return constants.get(node.id)
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
+        number = _constant(node.operand, constants)
+        return None if number is None else _UNARY[type(node.op)](number)
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        left, right = _constant(node.left, constants), _constant(node.right, constants)
+        if left is None or right is None:
+            return None
+        if isinstance(node.op, ast.LShift | ast.RShift | ast.Pow) and not (abs(left) <= 2**64 and 0 <= right <= 64):
+            return None
+        with contextlib.suppress(ZeroDivisionError):
+            return _BINARY[type(node.op)](left, right)
     return None
 
 
@@ -176,7 +216,8 @@ class Wide:
         self.subject = subject
         self.cfg = cfg
         self.random = rng.random
-        self.shift = self._one_of([n for n in dictionary(subject.name) if n >= 32]) - int(self.random() * 4)
+        self.dictionary = dictionary(subject.name, subject.changed)
+        self.shift = self._one_of([n for n in self.dictionary if n >= 32]) - int(self.random() * 4)
         #: name of integers, whether their domain is fixed -> the replacements; () if they are kept, None if shifted
         self._changes: dict[tuple[str, bool], tuple[int, ...] | None] = {}
 
@@ -237,7 +278,7 @@ class Wide:
         return (*zero, *[self._one_of(legal) for _ in range(_PALETTE)]) if legal else ()
 
     def _legal(self, kind: Any, name: str, action: str) -> list[int]:
-        every = [number * scale(kind, self.cfg) for number in dictionary(self.subject.name)]
+        every = [number * scale(kind, self.cfg) for number in self.dictionary]
         return [number for number in every if self._is_allowed(kind, number, name, action)]
 
     def _is_allowed(self, kind: Any, number: int, name: str, action: str) -> bool:
