@@ -132,11 +132,12 @@ def of_implementation(body: type) -> Target:
 
 
 def test_bursts_are_removed_as_wholes_first() -> None:
-    """Two runs of lookups are not needed: they are gone before anything else is tried."""
+    """Lookups, and lookups in turn with advances and clears, are not needed: they are gone before anything else."""
     target = of_implementation(ShortQueue)
     puts = [Call("put", (0, Position(1, n), 1, 1)) for n in range(130)]
     gets = [Call("get", (0, Position(2, 0), False))] * 200
-    finding = replay(target, [*gets, *puts[:100], *gets, *puts[100:]])
+    in_turn = [gets[0], Call("advance", (1,)), Call("clear", (1,))] * 100
+    finding = replay(target, [*gets, *puts[:100], *in_turn, *puts[100:]])
     assert finding is not None
     short = shrink(target, finding, budget_steps=1500)
     assert [call.action for call in short.calls] == ["put"] * 101, "within the steps of a few traces"

@@ -49,6 +49,8 @@ _LONG_STEPS, _BURST_STEPS = 1024, 640
 #: Lengths of bursts in steps, near sizes of words, pages and queues. Half of the bursts have one of these lengths, the
 #: others any length from the shortest to the longest.
 _LENGTHS = (65, 100, 129, 200, 255, 256, 257, 300)
+#: The largest number of calls that a burst repeats in turn.
+MAX_IN_TURN = 3
 #: The probability that a burst begins at a step outside bursts, and the probability that a burst repeats several calls
 #: in turn. One integer in the arguments of a repeated call grows by 1 each time with probability `_CONSECUTIVE`; the
 #: arguments are drawn each time with probability `_DRAWN`; otherwise they are constant.
@@ -327,7 +329,7 @@ class Bursts:
         self.left = length = self._one_of(lengths)
         self.repeated = [self._repeating(*self._first(state), length)]
         if self.random() < _SEVERAL:
-            for _ in range(1 + int(self.random() * 2)):
+            for _ in range(1 + int(self.random() * (MAX_IN_TURN - 1))):
                 self.repeated.append(self._repeating(*self.choose_one(state), length))
 
     def _first(self, state: Any) -> tuple[ActionCalls, Arguments]:

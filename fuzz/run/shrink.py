@@ -4,7 +4,8 @@ Delta debugging over calls, then over arguments and settings. An argument whose 
 represented by its rank in the domain ("the second open copy"), because generated names change when an earlier call is
 removed. These changes of the counterexample are tried, in this order, until none is accepted:
 
-    remove calls     repetitions of one action; chunks of calls, from half of the trace down to single calls
+    remove calls     repetitions of one action, or of a few in turn; chunks of calls, from half of the trace down to
+                     single calls
     move earlier     move one call to an earlier index, if the cause then shows earlier
     simplify         each argument and setting to a value earlier in its domain, in one call or in all calls with this
                      value; wide integers to small ones
@@ -34,7 +35,7 @@ from typing import Any, NamedTuple
 from fuzz.run.call import Arguments, Call
 from fuzz.run.checks import all_but
 from fuzz.run.finding import Cause, Finding, Kind
-from fuzz.run.generate import possible_calls
+from fuzz.run.generate import MAX_IN_TURN, possible_calls
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.pair import Pair, load_difference
 from fuzz.run.replay import replay
@@ -51,7 +52,8 @@ _MAX_STEPS_TO_SUBSTITUTE = 6
 #: The changes move earlier, merge, end earlier, trade, fewer arguments and order are tried in counterexamples with at
 #: most this many steps.
 _MAX_STEPS_TO_TRADE = 24
-#: A repetition, consecutive calls of one action, is first removed as a whole if it has at least this many calls.
+#: A repetition, consecutive calls of one action or of a few actions in turn, is first removed as a whole if it has at
+#: least `_MIN_REPETITION` calls, of at most `MAX_IN_TURN` actions.
 _MIN_REPETITION = 16
 #: Limits of `shortest`: steps of the search for further findings, number of findings that are shrunk, steps for each.
 _SEARCH_STEPS, _SEARCH_FINDINGS, _SEARCH_BUDGET = 50_000, 6, 20_000
@@ -249,12 +251,15 @@ class Shrinker:
 
     def _repetitions(self) -> list[tuple[int, int]]:
         """Returns the bounds [start, end) of each repetition."""
+        names = [name for name, _ in self.candidate.steps]
         found, start = [], 0
-        for _, same in itertools.groupby(name for name, _ in self.candidate.steps):
-            end = start + len(list(same))
+        while start < len(names):
+            end = max(_end_of_repetition(names, start, count) for count in range(1, MAX_IN_TURN + 1))
             if end - start >= _MIN_REPETITION:
                 found.append((start, end))
-            start = end
+                start = end
+            else:
+                start += 1
         return found
 
     def _end_earlier(self) -> None:
@@ -537,6 +542,14 @@ def shortest(
             if len(other.calls) < len(best.calls):
                 best = other._replace(seed=finding.seed)
     raise AssertionError("seeds do not end")
+
+
+def _end_of_repetition(names: list[str], start: int, count: int) -> int:
+    """Returns the end of the calls from `start` on in which each has the name of the call `count` calls before it."""
+    end = min(start + count, len(names))
+    while end < len(names) and names[end] == names[end - count]:
+        end += 1
+    return end
 
 
 def simpler(number: int) -> Iterator[int]:
