@@ -191,12 +191,8 @@ def takes_no_more() -> Answer:
 
 
 def _last_was_needed(run: Run) -> bool:
-    """Whether the pass would have freed fewer bytes than requested without the largest of the removed entries.
-
-    The claim, about the last one, implies this. A run does not show which one is the last.
-    """
-    sizes = [0 if model.stays_counted(run.cfg, e) else e.bytes for e in run.gone()]
-    return not sizes or run.removed.bytes - max(sizes) < run.limit
+    last = 0 if run.last is None or model.stays_counted(run.cfg, run.last) else run.last.bytes
+    return run.last is None or run.removed.bytes - last < run.limit
 
 
 def _visits(cfg: Rec, s: Rec) -> Measures:

@@ -327,7 +327,7 @@ def visited() -> tuple[Rec, Rec, Maybe, Any, Any]:
 
 
 class Run(NamedTuple):
-    """One executed pass; `visits` counts the slots that it took from the queue."""
+    """One executed pass: `visits` counts the slots that it took from the queue, `last` is the last removed entry."""
 
     cfg: Config
     before: State
@@ -335,6 +335,7 @@ class Run(NamedTuple):
     after: State
     removed: Removed
     visits: int
+    last: Entry | None
 
     def seen(self) -> str:
         """Returns the state before, and the config fields without their default, as text."""
@@ -357,17 +358,18 @@ def runs(action: str, predicate: Callable[..., Any], count: int = RUNS) -> Itera
     for _ in range(count):
         cfg, s = random_config(draw), random_state(draw)
         limit = draw.randint(1, sum(s.sizes) + 2) if action == "size_pass" else s.now_ns - draw.randint(0, 6)
-        visits = 0
+        visits, last = 0, None
 
-        def counted(*arguments: Any) -> Any:
-            nonlocal visits
-            result = predicate(*arguments)
+        def counted(cfg: Config, s: State, slot: Entry | None, *limits: int) -> Any:
+            nonlocal visits, last
+            result = predicate(cfg, s, slot, *limits)
             visits += result != "STOP"
+            last = slot if result == "REMOVE" else last
             return result
 
         model.evict_entries(cfg, s, counted, limit)
         after, removed = model.range_cache.step(cfg, s, action, (limit,))
-        yield Run(cfg, s, limit, after, removed, visits)
+        yield Run(cfg, s, limit, after, removed, visits, last)
 
 
 def random_config(draw: random.Random) -> Config:
