@@ -50,7 +50,10 @@ class Config(NamedTuple):
     start_ms: Annotated[int, AtLeast(0)] = 0
     #: grace period: how long added entries are cached after the last cursor left; 0 or less switches it off
     grace_ms: Annotated[
-        int, Setting("managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", "twice the TTL")
+        int,
+        Setting(
+            "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", (("4.1", "twice the TTL"),)
+        ),
     ] = 2000
     #: the list: removed nodes are dropped after this many removals, or as many as cursors are left if these are more
     #: (`MIN_REMOVALS_BEFORE_CLEANUP`)

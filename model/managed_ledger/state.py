@@ -43,7 +43,9 @@ class Config(NamedTuple):
     grace_ms: Annotated[
         int,
         AtLeast(0),
-        Setting("managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", "twice the TTL"),
+        Setting(
+            "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", (("4.1", "twice the TTL"),)
+        ),
     ] = 2000
     #: TTL; when it expires, an entry is evicted or requeued: moved to the tail of the removal queue for another TTL
     ttl_ms: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000)] = 1000
