@@ -133,6 +133,16 @@ def test_expiry_is_strict() -> None:
     assert after(BASE, ("advance", 1), ("do_cache_eviction",), on=s)[1] == 1
 
 
+def test_size_pass_removes_expired_entry_in_the_text_of_pip_430() -> None:
+    steps = *put(0, expected_reads=9), ("advance", 1001), *put(*range(1, 10), expected_reads=0), ("run_eviction_task",)
+    rules = {name: m.entry_cache.profiles[name].config.size_pass_requeues_expired for name in ("reference", "pip-430")}
+    kept = {
+        name: [e.position.entry for e in live(after(BASE._replace(size_pass_requeues_expired=rule), *steps)[0])]
+        for name, rule in rules.items()
+    }
+    assert kept == {"reference": [6, 7, 8, 9, 0], "pip-430": [5, 6, 7, 8, 9]}
+
+
 def test_a_new_maximum_evicts_nothing_by_itself() -> None:
     s, _ = after(BASE, *put(0, 1, 2), ("set_max_cache_bytes", 10), ("set_eviction_watermark", 0.0))
     assert (s.total_bytes, s.tasks) == (30, 0)

@@ -81,12 +81,17 @@ TimePassPredicate(slot, threshold) ==
     [] ShouldRequeue(slot)              -> "REQUEUE"
     [] OTHER                            -> "REMOVE"
 
-\* The result of a size pass for the head of the queue.  The order of the cases matters; the age of the entry does not.
+\* Whether a size pass removes an expired entry although it is due for requeue: PIP-430's
+\* evictLeastAccessedEntries(sizeToFree, expirationTimestamp).
+IsRemovedAsExpired(e) == ~size_pass_requeues_expired /\ e.timestamp_ns < -ttl_ns
+
+\* The result of a size pass for the head of the queue.  The order of the cases matters.  Age matters only without
+\* size_pass_requeues_expired.
 SizePassPredicate(slot, freed, goal) ==
-  CASE slot = None         -> "MISSING"
-    [] freed >= goal       -> "STOP"
-    [] ShouldRequeue(slot) -> "REQUEUE"
-    [] OTHER               -> "REMOVE"
+  CASE slot = None                                       -> "MISSING"
+    [] freed >= goal                                     -> "STOP"
+    [] ShouldRequeue(slot) /\ ~IsRemovedAsExpired(slot)  -> "REQUEUE"
+    [] OTHER                                             -> "REMOVE"
 
 \* RangeCacheRemovalQueue.evictEntries: one pass, from the head of the queue to the first STOP or to the end of the
 \* queue.  The pass may visit a requeued entry again.  `limit` is the threshold of a time pass, or the bytes that a

@@ -36,7 +36,7 @@ CONSTANTS
   caches, stored, storage_reads, eviction_task, ttl_ns, max_reads_in_flight_bytes, permits_timeout_ns,
   permits_queue_size, start_max_bytes, start_watermark, start_max_requeue_times, start_extend_ttl_of_recently_accessed,
   \* Rules on which versions differ.
-  duplicate_put, removal_marks_read, undelivered_release_marks_read, rejection_marks_read,
+  duplicate_put, removal_marks_read, undelivered_release_marks_read, size_pass_requeues_expired, rejection_marks_read,
   periodic_eviction_erases_mark, timer_grants_next, short_answer, caches_unexpected_entries,
   \* The values of the actions' arguments.
   cache, position, bytes, insert_expected_reads, ledger, first, last, read_expected_reads, success, entries, oddity,

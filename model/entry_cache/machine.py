@@ -481,6 +481,6 @@ pulsar_5_0 = entry_cache.release(
 
 pip_430 = entry_cache.profile(
     "pip-430",
-    "the final text of PIP-430: recent access extends the TTL; where the text is silent, the reference",
-    Config(extend_ttl_of_recently_accessed=True),
+    "the final text of PIP-430: recent access extends the TTL, and a size pass takes an expiration timestamp",
+    Config(extend_ttl_of_recently_accessed=True, size_pass_requeues_expired=False),
 )

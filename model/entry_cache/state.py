@@ -96,6 +96,10 @@ class Config(NamedTuple):
         bool,
         Rule(Origin.RECORDED, "true: RangeEntryCacheImpl.doAsyncReadEntriesByPosition, 4.1 to master 2026-07"),
     ] = False
+    #: whether a size pass requeues an entry that is due for requeue and expired, or removes it
+    size_pass_requeues_expired: Annotated[
+        bool, Rule(Origin.READ, "false: evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430")
+    ] = True
     #: whether the rejection of an entry from storage decrements the read count that the reader shares
     rejection_marks_read: Annotated[
         bool, Rule(Origin.RECORDED, "true: RangeEntryCacheImpl.insert, 4.1 to master 2026-07")
