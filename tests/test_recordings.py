@@ -94,6 +94,17 @@ def test_a_deviation_breaks_the_property_that_it_names(recording: Recording) -> 
             assert deviation.breaks not in broken_in(recording, trace, "reference")
 
 
+@pytest.mark.parametrize("recording", recordings(), ids=lambda r: f"{r.component}-{r.subject}-{r.profile}")
+def test_a_recorded_config_overrides_no_rule_of_its_profile(recording: Recording) -> None:
+    """Otherwise replay would compare with rules that no profile has."""
+    machine = find_subject(recording.subject).machine
+    profile = find_profile(find_subject(recording.subject), recording.profile)
+    configs = {str(t.config): t.config for name in FILES for t in traces(name) if recording_of(t) is recording}
+    for config in configs.values():
+        cfg = machine.configure(dict(recording.settings(config)), profile)
+        assert {rule: getattr(cfg, rule) for rule in machine.rules} == {r: getattr(profile, r) for r in machine.rules}
+
+
 def broken_in(recording: Recording, trace: Trace, profile: str) -> set[str]:
     """The properties that a trace's actions break under a profile."""
     subject, broken = find_subject(recording.subject), set[str]()
