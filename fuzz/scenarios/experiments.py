@@ -84,6 +84,15 @@ def ack_both(run: Run) -> None:
     run.pause(GROUPED)
 
 
+def ack_and_cut(run: Run) -> None:
+    """Acknowledges two messages: one before a flush of acks, one right after it. Then ends the connections."""
+    indexes, before = run.take(2), run.broker("count", kind="ACK")
+    run.call("acknowledge", indexes[:1])
+    run.wait("commands", ["ACK", before + 1])
+    run.call("acknowledge", indexes[1:])
+    run.broker("drop")
+
+
 def ack_index(run: Run, kind: str, index: int) -> None:
     """Acknowledges the message with a batch index in the newest batch, with the method `kind` (`Driver.call`)."""
     entry, _ = max(run.application.places)
@@ -106,6 +115,7 @@ STEPS = {
     "cut": StepKind(lambda run: run.broker("drop")),
     "cumulative_each": StepKind(cumulative),
     "ack_both": StepKind(ack_both),
+    "ack_and_cut": StepKind(ack_and_cut),
     "ack_index": StepKind(ack_index),
     "hold_messages": StepKind(lambda run: run.broker("hold_messages")),
     "release_messages": StepKind(lambda run, *count: run.broker("release_messages", count=[*count, None][0])),
