@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ from fuzz.sut.link import Limits, Link
 from fuzz.sut.program import Hello, Program, agrees, introduction, wire
 from fuzz.target import Target, resolve
 from model.machine import BadValue, Failed, Refused
-from tests.conftest import ROOT, ticking
+from tests.conftest import ROOT, ticking, wait_for
 from tests.programs import hostile
 from tests.test_cli import keeps_to_schema
 
@@ -308,6 +309,19 @@ def test_the_last_words_of_a_program_control_no_terminal() -> None:
     with pytest.raises(Misbehaved, match=r"exit code 3; it said: .\[2JCaused by: .x$"):
         link.receive()
     link.close()
+
+
+def test_a_program_ends_with_a_command_that_is_terminated(tmp_path: Path) -> None:
+    """By `timeout`, or by a system for continuous integration. The program does not notice the end of its input."""
+    left = tmp_path / "pid"
+    code = f"import os, pathlib, time; pathlib.Path({str(left)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    command = (sys.executable, "-m", "fuzz", "sut", "canary", *map(str, PATIENT), "--", sys.executable, "-ISc", code)
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as running:
+        wait_for(lambda: left.exists() and left.read_text(), running)
+        running.terminate()
+        said = running.communicate()[1]
+    assert (running.returncode, said.count(b"Traceback")) == (130, 0)
+    assert not is_running(int(left.read_text()))
 
 
 def test_all_processes_of_a_program_are_ended() -> None:

@@ -108,9 +108,14 @@ class Harness:
     """The brokers' process and the client's. Both run many schedules, the client's until it crashes or hangs."""
 
     def __init__(self, broker: Sequence[str] = BROKER, driver: Sequence[str] = DRIVER) -> None:
+        """Starts the brokers. Raises BrokerFailed."""
         self._driver_command = driver
         self._broker = Process(broker)
-        self.urls: list[str] = self._broker.reply(_START_SECONDS)
+        try:
+            self.urls: list[str] = self._broker.reply(_START_SECONDS)
+        except (TimeoutError, EOFError) as problem:
+            self._broker.kill()
+            raise BrokerFailed(f"brokers, start: {type(problem).__name__}") from None
         self._driver: Process | None = None
         self.version = ""
 

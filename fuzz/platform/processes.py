@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
+from types import FrameType
 
 
 @contextlib.contextmanager
@@ -21,3 +23,25 @@ def without_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
+@contextlib.contextmanager
+def termination_interrupts() -> Iterator[None]:
+    """Handles SIGTERM and SIGHUP as SIGINT in the `with` body: raises KeyboardInterrupt, so that children are ended.
+
+    A child in a session of its own gets no signal that this process gets. Has no effect outside the main thread,
+    because Python delivers signals there only.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_signum: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous = {each: signal.signal(each, interrupt) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for each, handler in previous.items():
+            signal.signal(each, handler)
