@@ -1,6 +1,7 @@
 """A backlog drain as in the OpenMessaging Benchmark: consumers stay connected and pause, then drain the backlog.
 
-The defaults are those of the benchmark's files with 1 GB of backlog: 10 topics of 3 partitions, 1 subscription, 100,000
+With `cut_ms`, connections are cut during the drain; consumers connect again and get unacknowledged messages again. The
+defaults are those of the benchmark's files with 1 GB of backlog: 10 topics of 3 partitions, 1 subscription, 100,000
 messages of 1 KiB a second, and producers that go on during the drain.
 """
 
@@ -26,6 +27,8 @@ class Parameters(NamedTuple):
     backlog_s: int = 10  # for how long the consumers pause at the start
     drain: float = 2.0  # the speed of a consumer, as a multiple of its topic's rate
     producers_pause: int = 0  # whether producers stop when the drain begins
+    cut_ms: int = 0  # time between two cuts of all connections, from the begin of the drain on; 0: none
+    back_ms: int = 100  # from a cut to the connection of a consumer
     waits: int = 0  # whether readers wait for misses
 
 
@@ -39,6 +42,10 @@ def plan(p: Parameters, rng: Random) -> Plan:
             think = round(1_000_000 / (rate * p.drain) * rng.uniform(0.95, 1.05))
             subscriptions.append(Subscription(topic, (Consumer(scaled(p.queue, p.scale), think),)))
     commands = [Command(1, "stall", (number, 0, paused)) for number in range(len(subscriptions))]
+    for at in range(paused + p.cut_ms * 1000, end, p.cut_ms * 1000) if p.cut_ms else ():
+        for number in range(len(subscriptions)):
+            commands.append(Command(at, "disconnect", (number,)))
+            commands.append(Command(at + p.back_ms * 1000, "connect", (number,)))
     produced = paused if p.producers_pause else end
     adds = in_time(*[steady(topic, rate, p.size, produced, 2 + topic) for topic in range(p.topics)])
     return Plan(p.topics, adds, subscriptions, end, p.scale, commands, batch=scaled(100, p.scale))
