@@ -262,6 +262,19 @@ def test_messages_of_a_consumer_that_leaves_are_read_again() -> None:
     }
 
 
+def test_without_counts_a_cursor_that_connects_again_waits_for_the_check_of_backlogs() -> None:
+    """Its only consumer is away from 1 s to 1.05 s. The check runs once a minute, so later entries are not cached."""
+    commands = [Command(1_000_000, "disconnect", (0,)), Command(1_050_000, "connect", (0,))]
+    plan = Plan(1, steady(0, 100, 10, 3_000_000), [Subscription(0)], 3_100_000, commands=commands)
+    assert {name: ran(plan, name).storage_entries for name in ("fifo", "fifo-backlog", "5.0")} == {
+        "fifo": 200,
+        "fifo-backlog": 5,
+        "5.0": 0,
+    }
+    later = ran(plan._replace(adds=steady(0, 100, 10, 62_000_000), end_us=62_100_000), "fifo")
+    assert 5_800 < later.storage_entries < 6_000
+
+
 def test_reads_end_with_a_ledger_and_acknowledged_ledgers_leave_the_cache() -> None:
     """Ledgers of 10 entries; a second subscription is a second behind, and nothing is trimmed before it has read."""
     late = Subscription(0, delay_us=500_000)

@@ -97,14 +97,16 @@ class Cache:
         found.now_ms = self.now_us // 1000
         return found
 
-    def connect(self, topic: int, cursor: int, position: int) -> None:
+    def connect(self, topic: int, cursor: int, position: int, again: bool = False) -> None:
         """A cursor gets its first consumer, and becomes active unless its backlog is too large.
 
-        Before PIP-430, a broker activates an inactive cursor only in the task that runs once a minute.
+        Before PIP-430, a cursor that had consumers before (`again`) becomes active only in the task that runs once a
+        minute, whatever its backlog is.
         """
         self.active(topic)
         self.positions[topic][cursor] = position
-        self._activate(topic, cursor)
+        if not again or self.rules.backlog_threshold is None:
+            self._activate(topic, cursor)
 
     def _activate(self, topic: int, cursor: int) -> None:
         """Makes a connected cursor active or inactive, by its backlog."""

@@ -192,7 +192,7 @@ class Simulation:
             cursor.connected = True
             for client in cursor.clients:
                 client.permits, client.since_flow, client.free_us = client.plan.queue, 0, self.now
-            self.cache_of(topic).connect(topic, number, cursor.position)
+            self.cache_of(topic).connect(topic, number, cursor.position, again=cursor.epoch > 0)
             self._pump(cursor)
 
     def disconnect(self, number: int) -> None:
