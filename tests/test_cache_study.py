@@ -564,6 +564,24 @@ def test_events_at_the_same_time_happen_in_the_order_of_the_file(tmp_path: Path)
     assert recorded_reads(tmp_path, "0,t,connect a", "0,t,add 1", "0,t,add 1", "0,t,read a 9", "0,t,add 1") == (2, 0)
 
 
+def test_a_stream_may_begin_at_any_time_and_have_empty_lines(tmp_path: Path) -> None:
+    lines = ["1763859600000000,t,connect a", "1763859600000001,t,add 1", "", "1763859600500000,t,read a 1", ""]
+    assert recorded_reads(tmp_path, *lines) == (1, 0)
+
+
+def test_rows_of_a_changed_file_are_measured_again(tmp_path: Path) -> None:
+    path, store = tmp_path / "stream.csv", MemoryStore()
+    rows = []
+    for entries in (1, 2):
+        path.write_text("\n".join(["time,topic,event", "0,t,connect a", *["1,t,add 1"] * entries, "2,t,read a 9"]))
+        workload = find_workload(f"file:{path}")
+        asked = Cell(workload.name, "lru", 9, 0, workload.parameters)
+        rows += run_grid(workload.name, workload.row, [asked], run_here, 1, store, lambda _: None)
+    assert [row["reads"] for row in rows] == [1, 2]
+    with pytest.raises(BadValue, match=r"has CRC-32 \d+ here, not 5"):
+        run_cell(asked._replace(parameters=workload.parameters._replace(checksum=5)))
+
+
 def test_a_cursor_without_an_entry_first_connects_at_the_end(tmp_path: Path) -> None:
     lines = ["0,t,add 1", "1,t,add 1", "5,t,connect a", "6,t,add 1", "7,t,read a 9", "8,t,seek a 1", "9,t,read a 9"]
     assert recorded_reads(tmp_path, *lines) == (1 + 2, 0)
@@ -587,6 +605,11 @@ def test_outstanding_reads_of_a_recorded_cursor_have_different_entries(tmp_path:
         ("x,t,add 5", ":3: expected time,topic,event such as"),
         ("1,t", ":3: expected time,topic,event such as"),
         ("0,t,add 5", ":3: time 0 is before 1; sort the lines"),
+        ("1,t,seek a 2", ":3: seek of entry 2, but t has 1 entries so far; they are numbered from 0"),
+        ("1,t,connect a 2", ":3: connect of entry 2, but t has 1 entries so far"),
+        ("1,t,connect a 1\n1,t,ack a 2", ":4: ack of entry 2, but t has 1 entries so far"),
+        ("1,t,connect a 1\n1,t,reread a 1", ":4: reread of entry 1, but t has 1 entries so far"),
+        ("1,t,connect a 1", ": no entry is read"),
     ],
 )
 def test_wrong_line_of_a_stream(line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

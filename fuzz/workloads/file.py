@@ -1,6 +1,7 @@
-"""A recorded stream: `file:PATH` of a CSV file with the columns time, topic and event.
+"""A recorded stream: `file:PATH` of a CSV file in UTF-8 with the header time,topic,event.
 
-`time` is in microseconds and does not decrease; `topic` is any name. Events:
+`time` is a whole number of microseconds from any start, such as 1970, and does not decrease; `topic` is any name. Empty
+lines are ignored. Events:
 
     add BYTES               an entry is added
     connect CURSOR [ENTRY]  the cursor gets its first consumer, and reads from ENTRY on. Without ENTRY it reads from its
@@ -11,12 +12,15 @@
     reread CURSOR ENTRY     the cursor reads ENTRY from its replay queue
     ack CURSOR ENTRY        the cursor has acknowledged all entries before ENTRY
 
-BYTES is the size of the entry. The entries of a topic are numbered from 0.
+BYTES is the size of the entry. The entries of a topic are numbered from 0. ENTRY is one that was added in an earlier
+line, or the number of the next entry; for `reread` it is one that was added.
 """
 
 from __future__ import annotations
 
 import csv
+import io
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,8 +45,8 @@ EVENTS = {
 }
 #: Default cache sizes: these shares of all added bytes.
 _SHARES = (0.01, 0.03, 0.1, 0.3)
-#: Digits of the largest number that a file may have.
-_DIGITS = 15
+#: Digits of the largest time and of the largest other number that a file may have.
+_TIME_DIGITS, _DIGITS = 18, 15
 
 
 class Parameters(NamedTuple):
@@ -51,6 +55,7 @@ class Parameters(NamedTuple):
     scale: float = 1.0  # of settings that count entries
     latency_us: int = 500  # from a cursor's read to the delivery
     waits: int = 0  # whether readers wait for misses
+    checksum: int = 0  # CRC-32 of the file, so that rows of another file with this path are not taken for its rows
 
 
 class Event(NamedTuple):
@@ -63,29 +68,39 @@ class Event(NamedTuple):
     numbers: tuple[int, ...]
 
 
-def events(path: str) -> Iterator[Event]:
+def events(path: str, content: bytes) -> Iterator[Event]:
     """The events of a file. Raises BadValue, with the line, for the first line that is wrong."""
     try:
-        with Path(path).open(newline="", encoding="utf-8") as lines:
-            rows = csv.reader(lines)
-            if next(rows, None) != HEADER:
-                raise BadValue(f"{path}:1: the first line must be {','.join(HEADER)}")
-            before, known, connected = 0, set[tuple[str, str]](), set[tuple[str, str]]()
-            for row in rows:
-                event = _event(f"{path}:{rows.line_num}", row)
-                if event.at_us < before:
-                    raise BadValue(f"{path}:{rows.line_num}: time {event.at_us} is before {before}; sort the lines")
-                before, cursor = event.at_us, (event.topic, event.cursor)
-                if event.name in ("connect", "seek"):
-                    known.add(cursor)
-                    connected.add(cursor)
-                elif event.cursor and cursor not in (known if event.name == "ack" else connected):
-                    raise BadValue(f"{path}:{rows.line_num}: cursor {event.cursor} of {event.topic} is not connected")
-                if event.name == "disconnect":
-                    connected.remove(cursor)
-                yield event
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        raise BadValue(f"{path} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+        rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        if next(rows, None) != HEADER:
+            raise BadValue(f"{path}:1: the first line must be {','.join(HEADER)}")
+        before, known, connected = 0, set[tuple[str, str]](), set[tuple[str, str]]()
+        added: Counter[str] = Counter()
+        for row in filter(None, rows):
+            where = f"{path}:{rows.line_num}"
+            event = _event(where, row)
+            if event.at_us < before:
+                raise BadValue(f"{where}: time {event.at_us} is before {before}; sort the lines")
+            before, cursor = event.at_us, (event.topic, event.cursor)
+            if event.name in ("connect", "seek"):
+                known.add(cursor)
+                connected.add(cursor)
+            elif event.cursor and cursor not in (known if event.name == "ack" else connected):
+                raise BadValue(f"{where}: cursor {event.cursor} of {event.topic} is not connected")
+            if event.name == "disconnect":
+                connected.remove(cursor)
+            elif event.name == "add":
+                added[event.topic] += 1
+            elif event.name != "read" and event.numbers:
+                most = added[event.topic] - (event.name == "reread")
+                if event.numbers[0] > most:
+                    raise BadValue(
+                        f"{where}: {event.name} of entry {event.numbers[0]}, but {event.topic} has "
+                        f"{added[event.topic]} entries so far; they are numbered from 0"
+                    )
+            yield event
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise BadValue(f"{path} cannot be read: {problem}") from None
 
 
 def _event(where: str, row: list[str]) -> Event:
@@ -95,7 +110,8 @@ def _event(where: str, row: list[str]) -> Event:
     if (
         len(numbers) not in counts
         or (named and len(words) < 2)
-        or not all(n.isdecimal() and len(n) <= _DIGITS for n in (row[0], *numbers))
+        or not all(n.isascii() and n.isdecimal() and len(n) <= _DIGITS for n in numbers)
+        or not (row[0].isascii() and row[0].isdecimal() and len(row[0]) <= _TIME_DIGITS)
     ):
         got = ",".join(row)[:200]
         raise BadValue(f"{where}: expected time,topic,event such as 1500,t,read c 10; got {got}")
@@ -103,26 +119,34 @@ def _event(where: str, row: list[str]) -> Event:
 
 
 def of(path: str) -> Workload:
-    """The workload of a file. Raises BadValue for a file that is wrong, cannot be read or adds no entry."""
-    recorded = list(events(path))
-    if not any(event.name == "add" for event in recorded):
-        raise BadValue(f"{path}: no entry is added")
+    """The workload of a file. Raises BadValue for a file that is wrong, cannot be read, or adds or reads no entry."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as problem:
+        raise BadValue(f"{path} cannot be read: {problem.strerror}") from None
+    recorded, checksum = list(events(path, content)), zlib.crc32(content)
+    for name, done in (("add", "added"), ("read", "read")):
+        if not any(event.name == name for event in recorded):
+            raise BadValue(f"{path}: no entry is {done}")
     total = sum([event.numbers[0] for event in recorded if event.name == "add"])
 
     def plan(p: Any, rng: Random) -> Plan:  # noqa: ARG001
+        if p.checksum != checksum:
+            raise BadValue(f"{path} has CRC-32 {checksum} here, not {p.checksum}: it must be the same file everywhere")
         return plan_of(recorded, p)
 
     return study(
         f"file:{path}",
         "a recorded stream of adds and reads",
-        Parameters(),
+        Parameters(checksum=checksum),
         plan,
         lambda _: tuple([max(1, round(total * share)) for share in _SHARES]),
     )
 
 
 def plan_of(recorded: list[Event], p: Parameters) -> Plan:
-    """The plan of a recorded stream."""
+    """The plan of a recorded stream, which begins at time 0."""
+    began_us = recorded[0].at_us
     topics: dict[str, int] = {}
     cursors: dict[tuple[str, str], int] = {}
     subscriptions: list[Subscription] = []
@@ -132,7 +156,7 @@ def plan_of(recorded: list[Event], p: Parameters) -> Plan:
         topic = topics.setdefault(event.topic, len(topics))
         if event.name == "add":
             added[topic] += 1
-            commands.append(Command(event.at_us, "store", (topic, *event.numbers, 0)))
+            commands.append(Command(event.at_us - began_us, "store", (topic, *event.numbers, 0)))
             continue
         number = cursors.setdefault((event.topic, event.cursor), len(cursors))
         name: Any = event.name
@@ -142,6 +166,6 @@ def plan_of(recorded: list[Event], p: Parameters) -> Plan:
             numbers = numbers or (added[topic],)
         if name == "connect" and numbers:
             name = "seek"
-        commands.append(Command(event.at_us, name, (number, *numbers)))
-    end = recorded[-1].at_us + p.latency_us + 10_000
+        commands.append(Command(event.at_us - began_us, name, (number, *numbers)))
+    end = recorded[-1].at_us - began_us + p.latency_us + 10_000
     return Plan(len(topics), (), subscriptions, end, p.scale, commands, latency_us=p.latency_us)
