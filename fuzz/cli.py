@@ -495,7 +495,7 @@ def compare(
         typer.Argument(
             metavar="WORKLOAD",
             help="`transfer` of a bundle between brokers, or a stream through the entry cache: tailing, catch_up, "
-            "key_shared, rolling_restart, reconnect, topics_mix, mix, file:PATH (several with commas).",
+            "key_shared, rolling_restart, reconnect, churn, drain, topics_mix, mix, file:PATH (several with commas).",
         ),
     ],
     policy: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,6 +37,7 @@ from fuzz.workloads.caches.predictions import run as judged
 from fuzz.workloads.caches.results import policies as policy_table
 from fuzz.workloads.caches.simple import LRU, Legacy, Simple, Yardstick, has_library
 from fuzz.workloads.caches.simulation import Simulation
+from fuzz.workloads.file import EVENTS
 from impl.range_cache import RangeCaches
 from model.machine import BadValue
 from model.positions import Position
@@ -549,6 +551,13 @@ def test_a_recorded_stream_is_replayed(tmp_path: Path) -> None:
     rows = {p: run_cell(Cell(workload.name, p, 1 << 20, 0, workload.parameters))[0] for p in ("fifo", "5.0", "lru")}
     assert {row["reads"] for row in rows.values()} == {101}
     assert {name: row["storage_entries"] for name, row in rows.items()} == {"fifo": 31, "5.0": 1, "lru": 0}
+
+
+def test_the_document_describes_every_event_of_a_stream(tmp_path: Path) -> None:
+    text = (ROOT / "fuzz" / "workloads" / "README.md").read_text()
+    assert re.findall(r"^\| `(\w+) [A-Z]", text, re.MULTILINE) == list(EVENTS)
+    example = text.partition("    time,topic,event\n")[2].partition("\n\n")[0]
+    assert recorded_reads(tmp_path, *map(str.strip, example.splitlines())) == (1, 0)
 
 
 def recorded_reads(tmp_path: Path, *lines: str) -> tuple[int, int]:

@@ -1,19 +1,6 @@
-"""A recorded stream: `file:PATH` of a CSV file in UTF-8 with the header time,topic,event.
+"""A recorded stream: `file:PATH` of a CSV file, whose format `fuzz/workloads/README.md` describes.
 
-`time` is a whole number of microseconds from any start, such as 1970, and does not decrease; `topic` is any name. Empty
-lines are ignored. Events:
-
-    add BYTES               an entry is added
-    connect CURSOR [ENTRY]  the cursor gets its first consumer, and reads from ENTRY on. Without ENTRY it reads from its
-                            first unacknowledged entry on, or, if it is new, from the end of the topic on
-    disconnect CURSOR       the cursor loses its last consumer
-    seek CURSOR ENTRY       the cursor is reset to ENTRY, and connected
-    read CURSOR NUMBER      the cursor reads its next NUMBER entries, or all that follow if there are fewer
-    reread CURSOR ENTRY     the cursor reads ENTRY from its replay queue
-    ack CURSOR ENTRY        the cursor has acknowledged all entries before ENTRY
-
-BYTES is the size of the entry. The entries of a topic are numbered from 0. ENTRY is one that was added in an earlier
-line, or the number of the next entry; for `reread` it is one that was added.
+Times are made relative to the first line's, so a stream may begin at any time.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ POLICIES: dict[str, Policy] = {
         _FIFO._replace(rules=Rules(grace_ttl=0, invalidates=True), caches_storage_reads=True),
     ),
     "stash": _central(
-        "first draft of PIP-430: a size pass keeps entries with expected reads until their TTL", Settings(queue=Stash)
+        "first draft of PIP-430: a size pass keeps entries with expected reads until their TTL; no grace period",
+        Settings(Rules(grace_ttl=0), queue=Stash),
     ),
     "4.1": _central(
         "release 4.1: one global queue, expected read counts, 5 requeues, also for recent access", _SHIPPED

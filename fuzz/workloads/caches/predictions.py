@@ -3,7 +3,7 @@
     python -m fuzz.workloads.caches.predictions                 prints the page without measured figures
     python -m fuzz.workloads.caches.predictions FOLDER          runs the predicted cells first; FOLDER keeps their rows
 
-The predictions are in `predictions.toml`. They were committed before the runs whose figures the page shows.
+The predictions are in `predictions.toml`. Each was committed before the first run of its cells.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from fuzz.workloads import Cell, find_workload
 INTRODUCTION = """\
 `python -m fuzz.workloads.caches.predictions FOLDER` writes this page from `caches/predictions.toml`. A row predicts a
 figure for one cache size: a measure of a policy, its difference from that of another policy (`-`), or the quotient of
-both (`/`). Policies and terms are explained in the README beside this page. The predictions were made before the runs.
-Only `tailing` had been run once, at another scale, and one published figure was known: apache/pulsar#26627 measured
-about 45 % fewer cached entries without the access extension."""
+both (`/`). Policies and terms are explained in the README beside this page. A prediction is made before the first run
+of its cells, and not changed later. Measured figures change when the simulation is corrected. Before the first
+prediction, only `tailing` had been run once, at another scale, and one published figure was known: apache/pulsar#26627
+measured about 45 % fewer cached entries without the access extension."""
 
 
 class Prediction(msgspec.Struct, forbid_unknown_fields=True):
