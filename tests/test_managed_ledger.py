@@ -11,6 +11,7 @@ from fuzz.run.generate import chooser, plan_trace
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from invariants.managed_ledger.counts import deliveries_to_come
+from invariants.managed_ledger.guarantees import total_above_trigger_has_eviction_queued
 from model.machine import Refused
 from model.managed_ledger.machine import SHIPPED, managed_ledger
 from model.managed_ledger.state import Config, Dispatched, State
@@ -169,9 +170,20 @@ def test_old_replay_read_is_sent_twice_in_shipped_versions() -> None:
     assert len(run(SHARED, *calls).subscriptions[0].sent) == 2
 
 
-def test_shadow_topic_caches_nothing() -> None:
+def test_shadow_topic_caches_what_its_cursors_read_from_storage_only() -> None:
     cfg = SHARED._replace(shadow_topic=True)
-    assert counts(run(cfg, *joining(0), ("add_entry",))) == {}
+    s = run(cfg, *joining(0), *joining(1), ("add_entry",))
+    assert counts(s) == {}
+    assert counts(run(cfg, ("read_more_entries", 0), ("complete_storage_read", 1, True), s=s)) == {(0, 0): 2}
+
+
+def test_cache_stays_below_the_trigger_if_eviction_tasks_run_at_once() -> None:
+    cfg = SHARED._replace(max_bytes=25, eviction_task="immediate")
+    s = run(cfg, *joining(0), *[("add_entry",)] * 3)
+    assert total_above_trigger_has_eviction_queued.holds(cfg, s)
+    assert s.caches.total_bytes == 20
+    full = s._replace(caches=s.caches._replace(total_bytes=25))
+    assert not total_above_trigger_has_eviction_queued.holds(cfg, full)
 
 
 def test_without_counts_entries_leave_the_cache_behind_the_slowest_read_position() -> None:

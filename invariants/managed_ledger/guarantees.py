@@ -264,17 +264,23 @@ def added_entry_is_cached_while_it_may_be_read(cfg: Config, before: State, event
     """An added entry is cached if and only if a cursor is active or, with counts, the last one left within the grace
     period.
 
-    A shadow topic and a disabled cache cache nothing.
+    A shadow topic and a disabled cache cache no added entry.
     """
     ago = before.active.now_ms - before.active.last_removal_ms
     wanted = bool(before.active.cursors) or (cfg.counts_reads and ago < cfg.grace_ms)
     return bool(event.outcome.cached == (wanted and not cfg.shadow_topic and cfg.max_bytes > 0))
 
 
-@always(managed_ledger, given=lambda cfg: cfg.eviction_task == "queued")
+@always(managed_ledger)
 def total_above_trigger_has_eviction_queued(cfg: Config, s: State) -> bool:
-    """Memory is bounded: while the cache is larger than 98 % of its maximum, an eviction task is queued."""
-    return s.caches.total_bytes <= math.floor(0.98 * cfg.max_bytes) or s.caches.tasks == 1
+    """Memory is bounded: while the cache is larger than 98 % of its maximum, an eviction task is queued.
+
+    If eviction tasks run at once, the cache is never larger than that and the watermark.
+    """
+    trigger, total = math.floor(0.98 * cfg.max_bytes), s.caches.total_bytes
+    if cfg.eviction_task == "queued":
+        return total <= trigger or s.caches.tasks == 1
+    return total <= max(trigger, math.floor(cfg.watermark * cfg.max_bytes))
 
 
 @always(managed_ledger, on=("run_eviction_task",))

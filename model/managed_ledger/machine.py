@@ -7,7 +7,7 @@ Step grain: one add, one start of a read, one answer of storage, one `sendMessag
 one run of a task.
 
     add        cached with the number of active cursors as its expected read count; without active cursors, cached for a
-               grace period without a count; never cached on a shadow topic
+               grace period without a count; not cached on a shadow topic
     read       a normal read from the read position, or a replay read of entries in the replay queue; cached entries
                come from the cache, the others from storage
     storage    the expected read count of all entries of the answer is the number of active cursors at or before the
@@ -132,7 +132,7 @@ Millis = Annotated[int, AtLeast(0)]
 def add_entry(cfg: Config, s: State) -> Step[State, Added]:
     """`OpAddEntry`: adds an entry, and caches it while a cursor is active or the grace period is not over.
 
-    Its expected read count is the number of active cursors. A shadow topic caches nothing.
+    Its expected read count is the number of active cursors. A shadow topic caches no added entry.
     """
     last = s.ledgers[-1]
     position = Position(last.ledger, last.entries)

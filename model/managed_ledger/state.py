@@ -29,7 +29,8 @@ class Config(NamedTuple):
     #: bytes and keys of the entries: entry id n has those at index n modulo the length; a key is a sticky key hash
     entry_bytes: tuple[Annotated[int, AtLeast(0)], ...] = (10,)
     entry_keys: tuple[int, ...] = (0, 1)
-    #: whether the topic is a shadow topic (`ShadowManagedLedgerImpl`)
+    #: whether the topic is a shadow topic (`ShadowManagedLedgerImpl`): added entries are not cached. Entries that its
+    #: cursors read from storage are, as in any other topic
     shadow_topic: bool = False
     #: immediate: an eviction task runs in the step that triggers it. queued: it is a later step
     eviction_task: Literal["immediate", "queued"] = "queued"
