@@ -187,8 +187,6 @@ class Machine(Generic[C, S]):
         self.diagrams: dict[str, Mapping[str, Iterable[str]]] = {}
         #: (config, state) -> what an outside observer can see, as plain data
         self.observe: Callable[[C, S], Any] = lambda cfg, s: plain(s)
-        #: (config, state, action, arguments) -> the steps that the specification allows besides the action's own
-        self.alternatives: Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]] = lambda *_: ()
 
     def action(
         self, run: Callable[Concatenate[C, S, P], tuple[S, Any]]
@@ -217,13 +215,6 @@ class Machine(Generic[C, S]):
         """Decorator: this function returns what an outside observer can see of a state, as plain data."""
         self.observe = observe
         return observe
-
-    def other_steps(
-        self, steps: Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]]
-    ) -> Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]]:
-        """Decorator: this function returns the steps that the specification allows besides the action's own."""
-        self.alternatives = steps
-        return steps
 
     def with_history(self, view: S, state: S) -> S:
         """Returns an implementation's view, with the history variables replaced by those of the model's state."""

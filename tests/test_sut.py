@@ -17,10 +17,8 @@ import pytest
 
 from fuzz.campaign.worker import Found, Spec
 from fuzz.platform.java import java_home
-from fuzz.run.call import Call
 from fuzz.run.finding import Cause, Kind, Misbehaved
 from fuzz.run.generate import plan_trace
-from fuzz.run.pair import Pair
 from fuzz.subject import subject_names
 from fuzz.sut.hunt import Hunted, Hunter, shrunk
 from fuzz.sut.link import Limits, Link
@@ -202,51 +200,6 @@ def test_a_program_with_other_abilities_is_ended(brokerproof: Any, tmp_path: Pat
 )
 def test_outcomes_are_compared_as_json_has_them(outcome: Any, theirs: Any, is_same: bool) -> None:
     assert agrees(wire(outcome), theirs) == is_same
-
-
-class Stingy:
-    """A store of tokens that gives out one token at a time, and shows nothing of its state."""
-
-    def __init__(self) -> None:
-        self.tokens = 0
-
-    def agrees(self, outcome: Any, theirs: Any) -> bool:
-        return bool(outcome == theirs)
-
-    def act(self, name: str, arguments: tuple[int]) -> int:
-        given = arguments[0] if name == "add" else -min(1, self.tokens)
-        self.tokens += given
-        return self.tokens if name == "add" else -given
-
-    def difference(self, state: Any, exactly: bool = False) -> None:
-        return None
-
-    broken_structure = methods = lambda self: None
-
-
-def test_any_outcome_that_the_specification_allows_is_right() -> None:
-    """A model with a choice: `take` may give any number of tokens up to those asked for."""
-    named = resolve("canary")
-    machine: Any = named.subject.machine
-    fewer = lambda cfg, s, action, arguments: (  # noqa: E731
-        (s._replace(tokens=s.tokens - n, taken=s.taken + n), n)
-        for n in range(min([*arguments, s.tokens]))
-        if action == "take"
-    )
-
-    pair = Pair(Target(named.subject, named.config))
-    pair.side = Stingy()
-    calls = [Call("add", (3,)), Call("take", (2,)), Call("take", (1,))]
-    original = machine.alternatives
-    try:
-        assert [pair.step(call) is None for call in calls[:2]] == [True, False]
-        machine.alternatives = fewer
-        pair = Pair(Target(named.subject, named.config))
-        pair.side = Stingy()
-        assert [pair.step(call) for call in calls] == [None, None, None]
-        assert (pair.state.tokens, pair.outcome) == (1, 1)
-    finally:
-        machine.alternatives = original
 
 
 # ---- hostile programs ---------------------------------------------------------------------------------

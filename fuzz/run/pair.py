@@ -245,9 +245,8 @@ class Pair:
                 who = _SECOND
                 self.other_outcome = theirs = side.act(action, arguments)
                 who = _MODEL
-                if not side.agrees(outcome, theirs) and not self._switch_to_alternative(side, before, call):
+                if not side.agrees(outcome, theirs):
                     return outcome_difference(action, outcome, theirs)
-                after, outcome = self.state, self.outcome
             if refusal_changed_state(before, outcome, after):
                 return stutter_difference(action, before, after)
             if side is not None:
@@ -294,14 +293,6 @@ class Pair:
         except Exception as problem:
             return crash(who, "start", problem)
         return different and different._replace(message=f"in the initial state: {different.message}")
-
-    def _switch_to_alternative(self, side: Side, before: Any, call: Call) -> bool:
-        """Replaces the model's step by the first alternative with the second side's outcome. Returns whether it did."""
-        for state, outcome in self.subject.machine.alternatives(self.cfg, before, *call):
-            if side.agrees(outcome, self.other_outcome):
-                self.state, self.outcome = state, outcome
-                return True
-        return False
 
 
 class Copy:

@@ -139,11 +139,12 @@ class Replayer:
         for operation in before.operations:
             for call in self.calls(trace, cfg, pair.state, operation):
                 pair.step(call, Depth.OUTCOME)
-        outcomes, impossible = self._outcomes(trace, cfg), list[BadTrace]()
+        step, impossible = self._steps(trace, cfg), list[BadTrace]()
 
         def where_possible(operation: Operation, state: Any) -> Iterable[tuple[Any, Any]]:
             try:
-                return [(after, result) for after, result, _ in outcomes(operation, state)]
+                after, result, _ = step(operation, state)
+                return [(after, result)]
             except BadTrace as problem:  # such as a time before that of the state
                 impossible[:] = [problem]
                 return ()
@@ -180,7 +181,6 @@ class Replayer:
         def moves(state: Any) -> Iterator[Any]:
             for call in calls(state):
                 yield machine.step(cfg, state, *call)[0]
-                yield from (after for after, _ in machine.alternatives(cfg, state, *call))
 
         return moves
 
@@ -222,14 +222,14 @@ class Replayer:
         """Replays a concurrent history: the only mismatch says that it is not linearizable, or that it is undecided."""
         cfg, replayed = self._config(trace, self.profile), Replayed(trace)
         replayed.operations, start = len(trace.operations), self._pair(trace, cfg).state
-        outcomes, refused = self._outcomes(trace, cfg), set[int]()
+        step, refused = self._steps(trace, cfg), set[int]()
 
         def successors(operation: Operation, state: Any) -> Iterator[Any]:
-            for after, result, is_refused in outcomes(operation, state):
-                if operation.result is ABSENT or same(result, operation.result):
-                    if is_refused and operation.result is not ABSENT:
-                        refused.add(id(operation))
-                    yield after
+            after, result, is_refused = step(operation, state)
+            if operation.result is ABSENT or same(result, operation.result):
+                if is_refused and operation.result is not ABSENT:
+                    refused.add(id(operation))
+                yield after
 
         reads = {
             id(each): each.result is not ABSENT and self.subject.unchanged(cfg, each.op, each.result)
@@ -252,7 +252,7 @@ class Replayer:
             replayed.mismatches = [Mismatch(trace.id, trace.line, "", None, None, ["undecided"], None, message, prefix)]
         elif verdict.operation is not None:
             last = verdict.operation.operation
-            possible = _distinct(result for state in verdict.states for _, result, _ in outcomes(last, state))
+            possible = _distinct(step(last, state)[1] for state in verdict.states)
             message = (
                 f"not linearizable: no order of the calls has this result; the longest prefix is {len(prefix):,} calls"
             )
@@ -284,8 +284,8 @@ class Replayer:
 
         return outline.of(cfg, start), successors
 
-    def _outcomes(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], Iterator[tuple[Any, Any, bool]]]:
-        """Returns a function from operation and state to the allowed steps of the model.
+    def _steps(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], tuple[Any, Any, bool]]:
+        """Returns a function from operation and state to the model's step.
 
         A step is the state after the operation, the outcome in recorded form, and whether the action was refused.
         """
@@ -293,14 +293,14 @@ class Replayer:
         own = trace.operations if OWN in trace.header else ()
         fixed = {id(each): self.calls(trace, cfg, None, each) for each in own if each.gap is None}
 
-        def outcomes(operation: Operation, state: Any) -> Iterator[tuple[Any, Any, bool]]:
+        def step(operation: Operation, state: Any) -> tuple[Any, Any, bool]:
             *first, last = fixed.get(id(operation)) or self.calls(trace, cfg, state, operation)
             for call in first:
                 state, _ = machine.step(cfg, state, *call)
-            for after, outcome in (machine.step(cfg, state, *last), *machine.alternatives(cfg, state, *last)):
-                yield after, form(cfg, operation.op, outcome, config), outcome.__class__ is Refused
+            after, outcome = machine.step(cfg, state, *last)
+            return after, form(cfg, operation.op, outcome, config), outcome.__class__ is Refused
 
-        return outcomes
+        return step
 
     def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> list[Deviation]:
         """Returns the smallest set of deviations with which the trace has no mismatch, or its first mismatch later.
