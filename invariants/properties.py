@@ -127,8 +127,16 @@ def history(
 
 
 def properties_of(module: ModuleType) -> tuple[Property, ...]:
-    """Returns the properties in a module of `invariants/`, in source order."""
-    return tuple(p for p in vars(module).values() if isinstance(p, Property))
+    """Returns the properties in a module of `invariants/`, in source order; of a package, those of its modules.
+
+    In a package the module `guarantees` comes last. If a step violates several properties, the first is reported.
+    """
+    inner = [
+        each for name, each in vars(module).items() if getattr(each, "__name__", "") == f"{module.__name__}.{name}"
+    ]
+    inner.sort(key=lambda each: (each.__name__.endswith(".guarantees"), each.__name__))
+    found = [p for p in vars(module).values() if isinstance(p, Property)]
+    return tuple(dict.fromkeys([*[p for each in inner for p in properties_of(each)], *found]))
 
 
 def once_per_state(derive: Callable[[Any], V]) -> Callable[[Any], V]:

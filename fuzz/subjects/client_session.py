@@ -8,7 +8,8 @@ from typing import Any
 from fuzz.subject import Scope, Subject
 from fuzz.tlc.values import as_model
 from impl.client_session import ClientSession
-from invariants.client_session import guarantees as invariants
+from invariants import client_session as invariants
+from invariants.client_session.guarantees import FAIR
 from model.client_session.machine import client_session
 from model.client_session.state import Config, State
 
@@ -162,7 +163,7 @@ SHARED = Scope(
 
 #: A session from the first request to the last ack, and all that liveness needs.
 BOTH = Scope(
-    actions=(*invariants.FAIR, "send", "ignore_sends", "close", "fail_redirect", "end_of_topic"),
+    actions=(*FAIR, "send", "ignore_sends", "close", "fail_redirect", "end_of_topic"),
     settings={"receiver_queue_size": 1},
     domains=dict(SMOKE.domains) | {"handler": ("producer", "consumer"), "message": (0,)},
     bounds={"sent": 1, "entries": 1},

@@ -7,7 +7,7 @@ from typing import Any
 
 from fuzz.subject import Scope, Subject
 from impl.entry_cache.manager import EntryCaches
-from invariants.entry_cache import guarantees as invariants
+from invariants import entry_cache as invariants
 from model import range_cache as ranges
 from model.entry_cache.machine import entry_cache
 from model.entry_cache.reads_limiter import Grant, Limiter, Waiting

@@ -9,7 +9,7 @@ from fuzz.subject import Scope, Subject
 from fuzz.subjects.entry_cache import from_tla as cache_from_tla
 from fuzz.tlc.values import Function
 from impl.managed_ledger.ledger import ManagedLedger
-from invariants.managed_ledger import guarantees as invariants
+from invariants import managed_ledger as invariants
 from model.active_cursors import machine as active_cursors
 from model.entry_cache import names
 from model.entry_cache.reads_limiter import Limiter

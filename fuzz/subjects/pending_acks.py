@@ -9,7 +9,7 @@ from typing import Any
 from fuzz.subject import Scope, Subject
 from fuzz.tlc.values import as_model
 from impl.pending_acks.handle import PendingAcks
-from invariants.pending_acks import guarantees as invariants
+from invariants import pending_acks as invariants
 from model.pending_acks.log_index import Key, LogIndex, next_lag
 from model.pending_acks.machine import AckArgument, pending_acks
 from model.pending_acks.state import (

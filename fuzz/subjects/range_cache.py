@@ -7,7 +7,7 @@ from typing import Any
 
 from fuzz.subject import Offset, Scope, Subject
 from impl.range_cache import RangeCaches
-from invariants.range_cache import guarantees as invariants
+from invariants import range_cache as invariants
 from model.positions import FIRST_POSITION, Position
 from model.range_cache import Config, Entry, OrphanedCopies, State, range_cache
 

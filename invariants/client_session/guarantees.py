@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from invariants.client_session.steps import (
-    HANDLERS,
-    consumer_changes_only_by_its_steps,
-    handled,
-    handler_and_broker_follow_the_protocol,
-    handler_without_connection_has_no_session,
-    happened,
-    links,
-    producer_changes_only_by_its_steps,
-    step_is_refused_exactly_if_it_cannot_happen,
-    step_returns_what_it_did,
-    subscription_changes_only_by_its_steps,
-)
+from invariants.client_session.steps import HANDLERS, handled, happened, links
 from invariants.properties import Event, always, eventually, history, sometimes
 from model.client_session.machine import client_session
 from model.client_session.state import Config, State
-
-__all__ = [
-    "consumer_changes_only_by_its_steps",
-    "handler_and_broker_follow_the_protocol",
-    "handler_without_connection_has_no_session",
-    "producer_changes_only_by_its_steps",
-    "step_is_refused_exactly_if_it_cannot_happen",
-    "step_returns_what_it_did",
-    "subscription_changes_only_by_its_steps",
-]
 
 #: What the client, its application and a broker that answers keep doing; redirects, refusals and faults end.
 FAIR = ("connect", "accept", "handle", "store", "finish_transfer", "dispatch", "receive", "acknowledge", "flush")

@@ -8,15 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from invariants.pending_acks.calls import (  # noqa: F401
-    call_changes_only_what_it_names,
-    call_is_refused_iff_it_cannot_apply,
-    cursor_gains_only_committed_acks,
-    request_is_queued_as_made,
-    results_follow_status,
-    successful_read_resets_failed_reads,
-    transactions_above_low_watermark_are_not_aborted,
-)
 from invariants.pending_acks.messages import (
     APPENDS,
     NOTHING_PENDING,

@@ -23,61 +23,8 @@ from invariants.range_cache.derived import (
     requeues_left,
     unchanged,
 )
-from invariants.range_cache.goals import (
-    access_requeue_reached_the_maximum,
-    copy_outlives_its_entry,
-    counted_copy_released_undelivered,
-    detached_wrapper_behind_unexpired_head,
-    duplicate_put_orphaned_open_copies,
-    entry_was_stashed,
-    every_detached_wrapper_is_eventually_dropped,
-    every_entry_is_eventually_evicted,
-    lookup_missed_deallocated_value,
-    negative_expected_read_count,
-    pass_dropped_only_detached_wrappers,
-    range_lookup_crossed_ledgers,
-    replay_left_read_count_nonpositive,
-    replay_raised_read_count_to_one,
-    requeued_for_expected_reads,
-    requeued_for_recent_access,
-    size_check_eventually_ends_at_or_below_trigger,
-    size_check_evicted,
-    size_pass_evicted_due_entry,
-    size_pass_requeued_entry_twice,
-    time_pass_evicted_entry_with_expected_reads,
-    time_pass_stopped_exactly_at_threshold,
-    time_pass_visited_entry_twice,
-    two_copies_share_read_count_with_entry,
-)
 from model.machine import Refused
-from model.range_cache import NOTHING, Config, Count, Entry, Removed, State, canonical, range_cache
-
-__all__ = [
-    "access_requeue_reached_the_maximum",
-    "copy_outlives_its_entry",
-    "counted_copy_released_undelivered",
-    "detached_wrapper_behind_unexpired_head",
-    "duplicate_put_orphaned_open_copies",
-    "entry_was_stashed",
-    "every_detached_wrapper_is_eventually_dropped",
-    "every_entry_is_eventually_evicted",
-    "lookup_missed_deallocated_value",
-    "negative_expected_read_count",
-    "pass_dropped_only_detached_wrappers",
-    "range_lookup_crossed_ledgers",
-    "replay_left_read_count_nonpositive",
-    "replay_raised_read_count_to_one",
-    "requeued_for_expected_reads",
-    "requeued_for_recent_access",
-    "size_check_eventually_ends_at_or_below_trigger",
-    "size_check_evicted",
-    "size_pass_evicted_due_entry",
-    "size_pass_requeued_entry_twice",
-    "time_pass_evicted_entry_with_expected_reads",
-    "time_pass_stopped_exactly_at_threshold",
-    "time_pass_visited_entry_twice",
-    "two_copies_share_read_count_with_entry",
-]
+from model.range_cache import NOTHING, Config, Count, Entry, Removed, State, range_cache
 
 # ---- states -------------------------------------------------------------------------------------------
 
@@ -566,6 +513,7 @@ def canonical_form_renames_only(cfg: Config, before: State, event: Event, after:
 
     It is the same for other numbers of the copies.
     """
+    canonical = range_cache.canonical
     renamed = canonical(cfg, after)
     forms = [
         (

@@ -9,16 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
-from invariants.txn_log.calls import (  # noqa: F401
-    ENDED,
-    call_changes_only_what_it_names,
-    call_is_rejected_iff_not_allowed,
-    closes_cleanly,
-    failure_and_restart_keep_log_and_cursor,
-    fits_in_position_info,
-    replay_reads_next_undeleted_entry,
-    request_is_appended_as_made,
-)
+from invariants.txn_log.calls import ENDED, closes_cleanly, fits_in_position_info
 from model.batch_acks.state import Acks
 from model.machine import Failed, Refused
 from model.txn_log.machine import txn_log
