@@ -14,9 +14,6 @@ from model.active_cursors.machine import (
     Slowest,
     State,
     active_cursors,
-    canonical,
-    observe,
-    slowest_position,
 )
 from model.machine import Failed, Refused
 from model.positions import Position
@@ -230,10 +227,10 @@ def retained(nodes: CursorList) -> int:
 @always(active_cursors, on=CHANGES, given=is_list)
 def flush_is_not_observable(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A query before a call changes neither the outcome of the call nor any answer after it."""
-    flushed, _ = slowest_position(cfg, before)
+    flushed, _ = active_cursors.step(cfg, before, "slowest_position", ())
     arguments = tuple(event.arguments.values())
     flushed, outcome = active_cursors.step(cfg, flushed, event.name, arguments)
-    return bool(outcome == event.outcome and observe(cfg, flushed) == observe(cfg, after))
+    return bool(outcome == event.outcome and active_cursors.observe(cfg, flushed) == active_cursors.observe(cfg, after))
 
 
 @always(active_cursors, given=is_list)
@@ -288,6 +285,7 @@ def canonical_form_renames_only(cfg: Config, before: State, event: Event, after:
 
     It keeps names, positions, the count of durable cursors, and the data structure except for the numbers in it.
     """
+    canonical = active_cursors.canonical
     renamed = canonical(cfg, after)
     same = (renamed.now_ms, renamed.version, renamed.durables) == (0, 0, after.durables) and [
         (c.cursor, c.position, c.durable) for c in renamed.cursors

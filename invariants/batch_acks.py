@@ -6,10 +6,13 @@ without acks.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from invariants.properties import Event, always, eventually, sometimes
 from model.batch_acks.machine import Ack, Delivered, batch_acks
-from model.batch_acks.state import Acks, Config, Reset, State, Write, position_of
+from model.batch_acks.state import Acks, Config, Reset, State, Write
 from model.machine import Failed, Refused
+from model.positions import Position
 
 ACKS = ("ack_individual", "ack_cumulative")
 ENDS = ("written", "write_fails")
@@ -58,6 +61,13 @@ def requested(s: State, ack: Ack) -> int:
     words = ack.ack_set or ()
     mask = sum(word % 2**64 << 64 * i for i, word in enumerate(words))
     return mask if s.batch_acks or mask == 0 else -1
+
+
+def position_of(ledgers: tuple[int, ...], entry: int) -> Position:
+    """Returns the position of an entry: the last ledger that begins at or before it, and its index there."""
+    firsts = [0, *accumulate(ledgers[:-1])]
+    ledger, first = max((i, first) for i, first in enumerate(firsts, 1) if first <= entry)
+    return Position(ledger, entry - first)
 
 
 def ranges(ledgers: tuple[int, ...], deleted: int) -> list[list[int]]:

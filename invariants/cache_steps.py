@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
-from model.cache_steps.machine import LOCKED, cache_steps, canonical, observe
+from model.cache_steps.machine import LOCKED, cache_steps
 from model.cache_steps.threads import REFERENCE_RULES, Config, State, Wrapper
 from model.machine import Refused
 
@@ -548,7 +548,8 @@ def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: 
 @always(cache_steps)
 def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
     """An observer sees the mapped keys of each cache and the keys in the queue, but no number of a wrapper."""
-    seen, renumbered = observe(cfg, s), canonical(cfg, s)
+    observe = cache_steps.observe
+    seen, renumbered = observe(cfg, s), cache_steps.canonical(cfg, s)
     mapped = [key for key in range(cfg.caches * cfg.positions) if s.mapped[key] is not None]
     queued = [s.wrappers[n].key for n in s.queue]
     by_cache = [[key for key in mapped if key // cfg.positions == cache] for cache in range(cfg.caches)]

@@ -50,9 +50,13 @@ def test_a_model_imports_the_standard_library_only(path: Path) -> None:
     assert {name.split(".")[0] for name in imported(path)} <= {"model", *sys.stdlib_module_names}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "impl").rglob("*.py")), ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_an_implementation_shares_types_with_the_model_and_no_rule(path: Path) -> None:
-    """A function that both used would hide its bugs from lockstep: the oracle must be independent."""
+#: Proofs are about the model's functions. Everything else above the model states its rules itself.
+INDEPENDENT = [p for layer in ("impl", "invariants") for p in (ROOT / layer).rglob("*.py") if "proofs" not in p.parts]
+
+
+@pytest.mark.parametrize("path", sorted(INDEPENDENT), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_an_implementation_or_property_shares_types_with_the_model_and_no_rule(path: Path) -> None:
+    """A function that both used would hide its bugs: the oracle must be independent."""
     shared = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -77,6 +81,18 @@ def test_no_engine_names_a_component(path: Path) -> None:
         w for n in subject_names() for w in (find_subject(n).implementation.__name__,) if re.search(rf"\b{w}\b", text)
     ]
     assert named + types == []
+
+
+@pytest.mark.parametrize("name", subject_names())
+def test_every_property_that_is_written_is_checked(name: str) -> None:
+    """Also one in a module that the component's package does not import."""
+    folder, kinds = ROOT / "invariants", {"always", "sometimes", "eventually"}
+    files = [*folder.glob(f"{name}.py"), *(folder / name).glob("*.py")]
+    functions = [n for path in files for n in ast.parse(path.read_text()).body if isinstance(n, ast.FunctionDef)]
+    decorated = {
+        n.name: {getattr(d.func, "id", "") for d in n.decorator_list if isinstance(d, ast.Call)} for n in functions
+    }
+    assert {n for n, by in decorated.items() if by & kinds} == {p.name for p in find_subject(name).properties}
 
 
 @pytest.mark.parametrize("name", subject_names(without_canaries=True))

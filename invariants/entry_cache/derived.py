@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from invariants.properties import Event, once_per_state
-from model.entry_cache.shared_reads import Part, StorageRead, awaited
+from model.entry_cache.shared_reads import Held, Part, StorageRead
 from model.entry_cache.state import Answered, Config, Reading, Released, State
 from model.positions import Position
 from model.range_cache import Entry, OrphanedCopies
@@ -45,10 +46,22 @@ def groups(s: State) -> list[tuple[int, ...]]:
     return [holder.copies for holder in holders if holder.copies]
 
 
+def parts_in(part: Part) -> Iterator[Part]:
+    """Yields a part and the parts that it consists of, from left to right."""
+    yield part
+    for each in part.parts:
+        yield from parts_in(each)
+
+
+def held_by(part: Part) -> list[Held]:
+    """Returns the entries that a part of a request holds."""
+    return [h for each in parts_in(part) for h in each.held]
+
+
 @once_per_state
 def awaited_parts(s: State) -> list[tuple[int, Part]]:
     """Returns the parts of requests that wait for a storage read, with the request's number."""
-    return [(q.number, part) for q in s.requests for part in awaited(q.part)]
+    return [(q.number, part) for q in s.requests for part in parts_in(q.part) if part.kind == "awaited"]
 
 
 def answered(event: Event) -> tuple[Answered, ...]:

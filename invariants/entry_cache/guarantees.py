@@ -15,6 +15,7 @@ from invariants.entry_cache.derived import (
     by_key,
     entries,
     groups,
+    held_by,
     is_above_trigger,
     is_above_watermark,
     limited,
@@ -24,71 +25,13 @@ from invariants.entry_cache.derived import (
     stored_sizes,
     tasks_queued,
 )
-from invariants.entry_cache.names import canonical_form_renames_only
-from invariants.entry_cache.permits import (
-    estimated_bytes,
-    first_queued_request_does_not_fit,
-    free_and_granted_permits_equal_maximum,
-    idle_limiter_grants_every_read,
-    permit_queue_is_bounded,
-    permit_queue_is_first_in_first_out,
-    queued_request_fails_only_after_timeout,
-    read_asks_for_its_estimated_size,
-    request_reads_only_with_permits,
-    timer_fails_exactly_the_overdue_requests_in_front,
-)
-from invariants.entry_cache.reads import (
-    answer_caches_only_requested_entries,
-    cache_hits_count_entries_and_bytes,
-    cache_misses_count_entries_and_bytes,
-    failed_ledger_reads_are_not_joined,
-    only_delivered_releases_decrement_read_count,
-    read_issues_one_storage_read_for_each_gap,
-    read_marks_exactly_cached_entries_accessed,
-    read_returns_requested_range_in_order,
-    reads_of_removed_entries_are_not_joined,
-    request_completes_exactly_once,
-    request_fails_only_if_its_storage_read_failed,
-    single_read_caches_nothing,
-    storage_entries_are_cached_iff_reads_are_expected,
-    storage_read_is_joinable_until_removal_or_failure,
-)
-from invariants.entry_cache.settings import time_and_settings_change_only_by_their_actions
+from invariants.entry_cache.permits import estimated_bytes
 from invariants.properties import Event, always, eventually, sometimes
 from model.entry_cache.machine import entry_cache
-from model.entry_cache.shared_reads import all_held
 from model.entry_cache.state import ABSENT, DISABLED, Config, Reading, Released, State
 from model.machine import Refused
 from model.positions import FIRST_POSITION, Position
 from model.range_cache import Entry
-
-__all__ = [
-    "answer_caches_only_requested_entries",
-    "cache_hits_count_entries_and_bytes",
-    "cache_misses_count_entries_and_bytes",
-    "canonical_form_renames_only",
-    "failed_ledger_reads_are_not_joined",
-    "first_queued_request_does_not_fit",
-    "free_and_granted_permits_equal_maximum",
-    "idle_limiter_grants_every_read",
-    "only_delivered_releases_decrement_read_count",
-    "permit_queue_is_bounded",
-    "permit_queue_is_first_in_first_out",
-    "queued_request_fails_only_after_timeout",
-    "read_asks_for_its_estimated_size",
-    "read_issues_one_storage_read_for_each_gap",
-    "read_marks_exactly_cached_entries_accessed",
-    "read_returns_requested_range_in_order",
-    "reads_of_removed_entries_are_not_joined",
-    "request_completes_exactly_once",
-    "request_fails_only_if_its_storage_read_failed",
-    "request_reads_only_with_permits",
-    "single_read_caches_nothing",
-    "storage_entries_are_cached_iff_reads_are_expected",
-    "storage_read_is_joinable_until_removal_or_failure",
-    "time_and_settings_change_only_by_their_actions",
-    "timer_fails_exactly_the_overdue_requests_in_front",
-]
 
 # ---- states -----------------------------------------------------------------------------------
 
@@ -135,7 +78,7 @@ def held_copies_belong_to_pending_requests(cfg: Config, s: State) -> bool:
     Every copy belongs to one read count handler.
     """
     numbers = [copy for group in groups(s) for copy in group]
-    held = [h.copy for q in s.requests for h in all_held((q.part,))]
+    held = [h.copy for q in s.requests for h in held_by(q.part)]
     return len(numbers) == len(set(numbers)) and sorted(held) == sorted([copy for copy in numbers if copy < 0])
 
 
@@ -398,7 +341,7 @@ def partial_cache_hit_waits_for_gaps(cfg: Config, s: State) -> bool:
 def joined_read_with_cached_neighbours(cfg: Config, s: State) -> bool:
     """A request that joined a read holds entries of its range while it waits for others."""
     joined = [p for q in s.requests if q.part.kind == "joined" for p in q.part.parts]
-    return any(p.kind in ("mixed", "found") and all_held((p,)) for p in joined)
+    return any(p.kind in ("mixed", "found") and held_by(p) for p in joined)
 
 
 @sometimes(entry_cache, on=("complete_storage_read",))

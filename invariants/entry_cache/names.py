@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from invariants.entry_cache.derived import held_by
 from invariants.properties import Event, always
-from model.entry_cache.machine import canonical, entry_cache
-from model.entry_cache.shared_reads import Part, Request, all_held
+from model.entry_cache.machine import entry_cache
+from model.entry_cache.shared_reads import Part, Request
 from model.entry_cache.state import Config, Counters, State
 
 
@@ -78,9 +79,10 @@ def is_numbered(s: State) -> bool:
 @always(entry_cache, on=("complete_storage_read", "remove_entry_cache", "release"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, s: State) -> bool:
     """The canonical form numbers caches, requests, reads and copies from 1 and sets time and metrics to zero."""
-    held = {h.copy for q in s.requests for h in all_held((q.part,))}
+    held = {h.copy for q in s.requests for h in held_by(q.part)}
     groups = [*[e.copies for e in s.ranges.queue if e is not None], *[g.copies for g in s.ranges.orphaned_copies]]
     if held != {copy for group in groups for copy in group if copy < 0}:
         return True  # a copy leaks
+    canonical = entry_cache.canonical
     renamed = canonical(cfg, s)
     return is_numbered(renamed) and form(renamed) == form(s) and canonical(cfg, renamed) == renamed

@@ -13,6 +13,8 @@ from invariants.entry_cache.derived import (
     by_key,
     entries,
     groups,
+    held_by,
+    parts_in,
     queued,
     read_counts,
     read_of,
@@ -21,7 +23,7 @@ from invariants.entry_cache.derived import (
 )
 from invariants.properties import Event, always
 from model.entry_cache.machine import entry_cache
-from model.entry_cache.shared_reads import Part, StorageRead, all_held, awaited
+from model.entry_cache.shared_reads import Part, StorageRead
 from model.entry_cache.state import Config, Delivered, Reading, State
 from model.machine import Refused
 from model.positions import Position
@@ -45,7 +47,7 @@ def read_returns_requested_range_in_order(cfg: Config, before: State, event: Eve
     for answer in answered(event):
         cache, ledger, first, last = asked_range(before, event, answer.request)
         cached = [(e.position, e.bytes) for e in entries(before)]
-        cached += [(Position(ledger, h.entry), h.bytes) for q in before.requests for h in all_held((q.part,))]
+        cached += [(Position(ledger, h.entry), h.bytes) for q in before.requests for h in held_by(q.part)]
         sizes = stored_sizes(cfg, cache, ledger)
         if any(e.bytes != sizes[e.position.entry] and (e.position, e.bytes) not in cached for e in answer.entries):
             return False
@@ -122,7 +124,7 @@ def _has_known_read_count(before: State, event: Event, request: int, d: Delivere
     known: set[int | None] = {e.expected_reads for e in entries(before) if e.position == d.position}
     for q in before.requests:
         if (q.cache, q.ledger) == (cache, ledger):
-            known |= {read_counts(before)[h.copy] for h in all_held((q.part,)) if h.entry == d.position.entry}
+            known |= {read_counts(before)[h.copy] for h in held_by(q.part) if h.entry == d.position.entry}
     change, copies = _change_of_read_count(before, event)
     known |= {count + change for copy, count in read_counts(before).items() if copy in copies and count is not None}
     return d.expected_reads in known | _read_counts_from_storage(before, event)
@@ -224,7 +226,7 @@ def _is_incomplete(part: Part) -> bool:
 
 def _awaits(part: Part, number: int) -> bool:
     """Whether a part of the tree waits for a storage read."""
-    return any(each.read == number for each in awaited(part))
+    return any(each.kind == "awaited" and each.read == number for each in parts_in(part))
 
 
 @always(entry_cache)

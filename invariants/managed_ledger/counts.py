@@ -9,8 +9,8 @@ The deliveries to come of a cached entry are those that will decrement its count
 
 from __future__ import annotations
 
+from invariants.entry_cache.derived import parts_in
 from invariants.properties import Event, always, sometimes
-from model.entry_cache.shared_reads import awaited
 from model.machine import Refused
 from model.managed_ledger.machine import managed_ledger
 from model.managed_ledger.state import Config, Dispatched, State, Subscription
@@ -53,10 +53,10 @@ def awaits(s: State, sub: Subscription, storage_read: int, position: Position) -
     """Whether the normal read of a subscription awaits an entry from a storage read."""
     requests = sub.normal.requests if sub.normal is not None else ()
     return any(
-        part.first <= position.entry <= part.last and part.read == storage_read
+        part.kind == "awaited" and part.first <= position.entry <= part.last and part.read == storage_read
         for q in s.caches.requests
         if q.number in requests
-        for part in awaited(q.part)
+        for part in parts_in(q.part)
     )
 
 

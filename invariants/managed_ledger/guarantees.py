@@ -6,68 +6,18 @@ import math
 
 from invariants.managed_ledger.counts import (
     active,
-    added_entry_expects_one_read_of_each_active_cursor,
     cached,
-    connected_cursor_is_not_counted,
-    count_follows_deliveries_to_come,
-    count_is_negative,
-    count_of_entry_from_storage_equals_deliveries_to_come,
     counts,
-    cursor_between_reader_and_entry_is_not_counted,
-    entry_cached_in_grace_period_is_read_without_count,
-    entry_deleted_before_its_read_remains_counted,
-    entry_from_storage_expects_reads_of_cursors_at_or_before_reader,
-    entry_of_failed_read_remains_counted,
-    inactive_cursor_remains_counted,
     is_acked,
     positions_of_answer,
     reader,
-    redelivery_is_not_counted,
-    rewind_is_not_counted,
 )
-from invariants.managed_ledger.steps import (
-    call_is_rejected_exactly_if_it_cannot_happen,
-    dispatch_sends_what_consumers_can_take,
-    dispatcher_changes_only_by_its_calls,
-    entry_is_acknowledged_only_by_ack_or_seek,
-    is_type,
-    key,
-    log,
-    log_changes_only_by_adds_rollovers_and_trims,
-    pending,
-    read_completes_or_fails_as_a_whole,
-    read_position_moves_by_reads_rewinds_and_seeks,
-    read_takes_entries_to_replay_then_the_next_ones,
-)
+from invariants.managed_ledger.steps import is_type, key, log, pending
 from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Refused
 from model.managed_ledger.machine import managed_ledger
 from model.managed_ledger.state import Config, Dispatched, Read, Started, State, Subscription
 from model.positions import Position
-
-__all__ = [
-    "added_entry_expects_one_read_of_each_active_cursor",
-    "call_is_rejected_exactly_if_it_cannot_happen",
-    "connected_cursor_is_not_counted",
-    "count_follows_deliveries_to_come",
-    "count_is_negative",
-    "count_of_entry_from_storage_equals_deliveries_to_come",
-    "cursor_between_reader_and_entry_is_not_counted",
-    "dispatch_sends_what_consumers_can_take",
-    "dispatcher_changes_only_by_its_calls",
-    "entry_cached_in_grace_period_is_read_without_count",
-    "entry_deleted_before_its_read_remains_counted",
-    "entry_from_storage_expects_reads_of_cursors_at_or_before_reader",
-    "entry_is_acknowledged_only_by_ack_or_seek",
-    "entry_of_failed_read_remains_counted",
-    "inactive_cursor_remains_counted",
-    "log_changes_only_by_adds_rollovers_and_trims",
-    "read_completes_or_fails_as_a_whole",
-    "read_position_moves_by_reads_rewinds_and_seeks",
-    "read_takes_entries_to_replay_then_the_next_ones",
-    "redelivery_is_not_counted",
-    "rewind_is_not_counted",
-]
 
 
 def no_counts(cfg: Config) -> bool:

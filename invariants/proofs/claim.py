@@ -14,6 +14,7 @@ statement must be satisfiable, also in a reachable state.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -249,8 +250,6 @@ def explored(contract: Callable[..., Any], seconds: float = CONTRACT_SECONDS) ->
 
     The verdict is `unknown` if the docstring has no contract.
     """
-    from collections import Counter
-
     from crosshair.core_and_libs import MessageType, analyze_function, run_checkables
     from crosshair.options import AnalysisKind, AnalysisOptionSet
 
