@@ -46,8 +46,6 @@ class Effect(NamedTuple):
     with_it: float
     without: float
     ratio: float  # geometric mean over the bugs of without / with: above one, it helps
-    missed_with_it: int  # bugs that took MOST_STEPS
-    missed_without: int
 
 
 #: How a subject is changed, and whether a corpus is used.
@@ -62,17 +60,15 @@ KINDS: dict[str, tuple[Variant, Variant]] = {
 }
 
 
-def effect(subject: str, kind: str, seeds: tuple[int, ...] = SEEDS) -> Effect:
+def effect(subject: str, kind: str) -> Effect:
     """Measures a kind of guidance on the seeded bugs of a component under `reference`. Cost: up to minutes."""
     bugs = [m for m in mutants_of(subject) if m.profile == "reference"]
     with_it, without = [
-        [median_steps(vary(seed_bug(bug)), is_of_model(bug), grows, seeds) for bug in bugs]
-        for vary, grows in KINDS[kind]
+        [median_steps(vary(seed_bug(bug)), is_of_model(bug), grows) for bug in bugs] for vary, grows in KINDS[kind]
     ]
     logs = [math.log(b / a) for a, b in zip(with_it, without, strict=True)]
     mean = math.exp(statistics.fmean(logs))
-    missed, missed_without = [sum(steps >= MOST_STEPS for steps in each) for each in (with_it, without)]
-    return Effect(kind, statistics.median(with_it), statistics.median(without), mean, missed, missed_without)
+    return Effect(kind, statistics.median(with_it), statistics.median(without), mean)
 
 
 def kinds_of(subject: Subject) -> list[str]:
@@ -81,9 +77,9 @@ def kinds_of(subject: Subject) -> list[str]:
     return [kind for kind in KINDS if has[kind]]
 
 
-def median_steps(subject: Subject, of_model: bool, grows: bool, seeds: tuple[int, ...]) -> float:
-    """The median over the seeds of the steps until a seeded bug is killed."""
-    return statistics.median(steps_to_kill(subject, of_model, grows, seed) for seed in seeds)
+def median_steps(subject: Subject, of_model: bool, grows: bool) -> float:
+    """The median over `SEEDS` of the steps until a seeded bug is killed."""
+    return statistics.median(steps_to_kill(subject, of_model, grows, seed) for seed in SEEDS)
 
 
 def steps_to_kill(subject: Subject, of_model: bool, grows: bool, seed: int) -> int:

@@ -22,7 +22,9 @@ which doubles above the fill factor of 0.66 and halves below the idle factor of 
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import gc
 import json
 import math
 import os
@@ -248,8 +250,6 @@ def in_containers(structure: Any) -> int:
 
 def measure(structure: str, name: str) -> None:
     """Fills a structure and prints its size as JSON. Runs in a process of its own."""
-    import ctypes
-    import gc
 
     class Info(ctypes.Structure):
         """Statistics of the C library's allocator, in bytes."""

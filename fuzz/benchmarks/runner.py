@@ -7,6 +7,7 @@ This module has the benchmarks of the engines; the other modules of the package 
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
 import os
@@ -32,9 +33,13 @@ from fuzz.campaign.driver import SparkWorkers, run_campaign
 from fuzz.campaign.folder import Plan, open_campaign
 from fuzz.campaign.store import LocalStore
 from fuzz.campaign.worker import BLOCK, Spec, Task, run_task
+from fuzz.explore.search import find_space
 from fuzz.run.lockstep import CHECK_EVERY, Lockstep
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import Target
+from fuzz.tlc.module import ALWAYS, Twin, read_module
+from fuzz.tlc.process import SUCCESS, Job, run_tlc
+from fuzz.tlc.runs import MODULES
 from fuzz.trace.parallel import processes_for, replay_files, replay_share
 from model.machine import BadValue
 
@@ -238,11 +243,6 @@ def _explored_speed(subject: Subject, checked: bool) -> float:
 
 def _tlc_speed(subject: Subject, checked: bool) -> float:
     """Distinct states a second of TLC, with the start of Java. Raises BadValue if TLC does not succeed."""
-    from fuzz.explore.search import find_space
-    from fuzz.tlc.module import ALWAYS, Twin, read_module
-    from fuzz.tlc.process import SUCCESS, Job, run_tlc
-    from fuzz.tlc.runs import MODULES
-
     module = read_module(MODULES, str(subject.tla))
     twin = Twin(module, find_space(subject, _SCOPE), (ALWAYS,) if checked else ())
     text, config = twin.text("MC_bench", twin.checks)
@@ -367,8 +367,6 @@ def _replay_on_spark() -> Measured:
 
 def _read(paths: list[Path]) -> float:
     """Operations a second of reading the JSON of recordings on one core."""
-    import gzip
-
     operations, started = 0, time.perf_counter()
     for path in paths:
         with gzip.open(path, "rt", encoding="utf-8") as lines:

@@ -249,16 +249,7 @@ CI = Scope(
 )
 
 QUEUE = Scope(
-    actions=(
-        "ack_individual",
-        "flush",
-        "written",
-        "write_fails",
-        "reset",
-        "crash",
-        "begin_read",
-        "end_read",
-    ),
+    actions=tuple(name for name in SMOKE.actions if name != "ack_cumulative"),
     settings=dict(SMOKE.settings),
     domains=dict(SMOKE.domains)
     | {

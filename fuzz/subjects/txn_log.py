@@ -8,7 +8,7 @@ from typing import Any
 from fuzz.subject import Scope, Subject
 from fuzz.tlc.values import as_model
 from impl.txn_log.log import TxnLog
-from invariants.txn_log import guarantees as invariants
+from invariants import txn_log as invariants
 from model.batch_acks.state import Partial
 from model.txn_log.machine import txn_log
 from model.txn_log.state import Config, State
@@ -81,19 +81,19 @@ def late(s: State) -> int:
     return s.now_ms
 
 
+#: Records are appended, deleted and persisted; a crash loses some, and the rest is replayed.
+REPLAYED = (
+    "new_transaction",
+    "update_status",
+    "complete_write",
+    "persist",
+    "crash",
+    "replay_entry",
+    "complete_replay",
+)
+
 SMOKE = Scope(
-    actions=(
-        "new_transaction",
-        "update_status",
-        "flush",
-        "complete_write",
-        "fail_write",
-        "persist",
-        "reopen",
-        "crash",
-        "replay_entry",
-        "complete_replay",
-    ),
+    actions=(*REPLAYED, "flush", "fail_write", "reopen"),
     settings={"max_records": 2, "max_ranges": 1, "max_batch_records": 1},
     domains={
         "timeout_ms": (0,),
@@ -121,15 +121,7 @@ SMOKE = Scope(
 )
 
 CI = Scope(
-    actions=(
-        "new_transaction",
-        "update_status",
-        "complete_write",
-        "persist",
-        "crash",
-        "replay_entry",
-        "complete_replay",
-    ),
+    actions=REPLAYED,
     settings={"max_records": 2, "max_ranges": 0, "max_batch_records": 1},
     domains=dict(SMOKE.domains) | {"txn": (0, 1)},
     bounds=dict(SMOKE.bounds),
@@ -142,20 +134,7 @@ CI = Scope(
 )
 
 FAILURES = Scope(
-    actions=(
-        "new_transaction",
-        "update_status",
-        "complete_write",
-        "fail_write",
-        "fail_ledger_creation",
-        "fence",
-        "persist",
-        "reopen",
-        "crash",
-        "replay_entry",
-        "complete_replay",
-        "fail_read",
-    ),
+    actions=(*REPLAYED, "fail_write", "fail_ledger_creation", "fence", "reopen", "fail_read"),
     settings={"max_records": 1},
     domains=dict(SMOKE.domains)
     | {"to": ("COMMITTING", "COMMITTED", "ABORTING"), "durable": (0, 1), "batching": (False,)},
@@ -173,17 +152,7 @@ FAILURES = Scope(
 )
 
 CURSOR = Scope(
-    actions=(
-        "new_transaction",
-        "update_status",
-        "complete_write",
-        "break_cursor",
-        "persist",
-        "reopen",
-        "crash",
-        "replay_entry",
-        "complete_replay",
-    ),
+    actions=(*REPLAYED, "break_cursor", "reopen"),
     settings=dict(CI.settings),
     domains=dict(SMOKE.domains) | {"durable": (0,), "batching": (True, False)},
     bounds=dict(SMOKE.bounds),
@@ -197,18 +166,7 @@ CURSOR = Scope(
 )
 
 IDS = Scope(
-    actions=(
-        "new_transaction",
-        "update_status",
-        "complete_write",
-        "persist",
-        "crash",
-        "replay_entry",
-        "complete_replay",
-        "roll_ledger",
-        "trim",
-        "low_watermark",
-    ),
+    actions=(*REPLAYED, "roll_ledger", "trim", "low_watermark"),
     settings={"max_records": 1},
     domains=dict(FAILURES.domains) | {"txn": (0, 1), "to": ("COMMITTING", "COMMITTED")},
     bounds={"entries": 3, "ledgers": 3, "ids": 2, "in_flight": 1},
@@ -265,7 +223,7 @@ TIMES = Scope(
 )
 
 NIGHTLY = Scope(
-    actions=CI.actions,
+    actions=REPLAYED,
     settings=dict(CI.settings),
     domains=dict(CI.domains),
     bounds={"entries": 3, "ledgers": 2, "ids": 2, "in_flight": 1},
