@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+import fuzz.explore.shared
 from fuzz.explore.counts import all_counts, counts_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import OUTSIDE, Failure, Graph, Space, explained, explore, find_space
@@ -313,6 +315,33 @@ def test_a_false_property_is_reported_beside_a_difference_on_the_way_to_it() -> 
         "property:queue_is_short",
         "view:now_ns",
     }
+
+
+def test_a_cause_is_not_hidden_by_another_at_the_same_action() -> None:
+    class Late(RANGE_CACHE.implementation):  # type: ignore[misc]
+        def put(self, cache: int, position: Any, size: int, expected_reads: int) -> Any:
+            self.now_ns += expected_reads == 0
+            outcome = super().put(cache, position, size, expected_reads)
+            return outcome if expected_reads == 0 else "another"
+
+    space = Space(replace(RANGE_CACHE, implementation=Late), "reference", SMOKE)
+    found = explore(space, properties=False, jobs=1).violations
+    assert {str(each.finding.cause) for each in found} == {"view:now_ns", "outcome:put"}
+
+
+def test_a_process_that_ends_early_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other processes must not keep its pipe open."""
+    work = fuzz.explore.shared._work
+
+    def dies(member: Any, number: int, *rest: Any) -> None:
+        if number == 1:
+            os._exit(1)
+        work(member, number, *rest)
+
+    monkeypatch.setattr("fuzz.explore.shared._work", dies)
+    monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
+    with pytest.raises(BadValue, match="ended early"):
+        explore(find_space(RANGE_CACHE, "smoke"), implementation=False, jobs=3)
 
 
 def test_what_a_hang_leaves_is_the_same_for_any_number_of_processes_and_is_covered(

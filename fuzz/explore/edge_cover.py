@@ -133,7 +133,7 @@ class _Run:
         return self.pair.step(call, self.depth) is None
 
     def _call(self, form: Any, index: int, target: Any) -> Call:
-        """Returns the call of the step that `take` takes, in which other generated names may occur than in the move."""
+        """Returns the call that `take` executes: the move with the generated names of the state that was reached."""
         space, canonical, cfg, state = self.space, self.space.machine.canonical, self.space.cfg, self.pair.state
         name, act, _, arguments = space.moves(form)[index]
         if target is None:

@@ -474,7 +474,7 @@ class Search:
         self.fail(Failure(difference.cause, number, call, difference.message))
 
     def fail(self, failure: Failure) -> None:
-        """Records a failure if it is the first of its property or, if of no property, of its kind and action."""
+        """Records a failure, unless one of the same property, or of the same kind and action, was recorded before."""
         cause, of_property = failure.cause, failure.raised_by or failure.cause.broken_property
         key = cause.kind, cause.what if failure.call is None or of_property else failure.call.action
         if key not in self.failed:
@@ -494,8 +494,9 @@ def explained(space: Space, failure: Failure, path: list[Any]) -> Violation:
     """Returns the violation for a failure: the finding of a replay of a trace along these states.
 
     A violated property is replayed on the model alone, because a difference of the implementation could end the replay
-    earlier. If the replay shows nothing, the finding is made of the failure. If there is no trace along these states,
-    the finding says that the canonical form merges different states.
+    earlier. If no replay shows the failure's cause, the finding is the first of another cause, and if no replay shows
+    anything, it is made of the failure. If there is no trace along these states, the finding says that the canonical
+    form merges different states.
     """
     try:
         run = space.concrete(path)
@@ -511,10 +512,14 @@ def explained(space: Space, failure: Failure, path: list[Any]) -> Violation:
         for name, arguments in run:
             state, _ = space.machine.step(space.cfg, state, name, arguments)
         ends = [(Call(name, each),) for name, _, _, each in space.moves(state) if name == failure.call.action]
+    other: Finding | None = None
     for end in ends:  # generated names may differ: take the first call that shows the failure
         again = replay(target, (*run, *end), skipped=all_but(space.subject, judged))
-        if again is not None:
+        if again is not None and again.cause == cause:
             return Violation(again, len(again.calls))
+        other = other or again
+    if other is not None:
+        return Violation(other, len(other.calls))
     calls = (*run, failure.call) if failure.call else tuple(run)
     return Violation(Finding(space.cfg, calls, Difference(cause, message)), len(calls))
 

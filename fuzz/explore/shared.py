@@ -76,8 +76,8 @@ def run_shared(
     member = _Member(search, next_state)
     with ExitStack() as stack:
         for number, (_, child_end) in enumerate(pipes, 1):
-            ours = [parent_end for parent_end, _ in pipes]
-            process = context.Process(target=_work, args=(member, number, hang_seconds, child_end, ours), daemon=True)
+            others = [each for pipe in pipes for each in pipe if each is not child_end]
+            process = context.Process(target=_work, args=(member, number, hang_seconds, child_end, others), daemon=True)
             with without_interrupts():
                 process.start()
             stack.callback(_terminate, process)
@@ -135,7 +135,7 @@ def _of_earlier_parents(found: list[Found], hung: int | None) -> list[Found]:
 def _work(member: _Member, number: int, hang_seconds: float, pipe: Connection, others: list[Connection]) -> None:
     """The main function of a child process: expands and merges until the first process closes the pipe, or a hang."""
     for each in others:
-        each.close()  # so that the pipes close when the first process ends
+        each.close()  # so that a pipe closes when the process at its other end ends
     try:
         while True:
             part = member.expand(hang_seconds)

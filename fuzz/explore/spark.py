@@ -2,7 +2,7 @@
 
 Workers expand the states of one depth; the unvisited successors of these states are the states of the next depth.
 States are exchanged as JSON and partitioned by a checksum. The driver receives counts, one failure of each cause and
-depth, and at the end the states on the shortest trace to each failure. A hang does not end the search.
+depth, and at the end the states on the shortest trace to each failure. A hang ends the expansion of one state only.
 """
 
 from __future__ import annotations
