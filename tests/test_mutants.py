@@ -17,6 +17,7 @@ import pytest
 from fuzz.campaign.worker import Spec, Task, run_task
 from fuzz.mutation.kill_matrix import (
     Job,
+    _is_slow_only,
     all_findings,
     is_of_model,
     job_from_json,
@@ -30,6 +31,8 @@ from fuzz.mutation.kill_matrix import (
 from fuzz.mutation.operators import generated_of, id_prefix, parts_of, source_with
 from fuzz.mutation.specification import _last_line, killer
 from fuzz.platform.json import from_json, to_json
+from fuzz.run.checks import all_but
+from fuzz.run.finding import Cause, Difference, Kind
 from fuzz.run.lockstep import Lockstep
 from fuzz.seeding import (
     Mutant,
@@ -44,7 +47,7 @@ from fuzz.seeding import (
     source_of,
 )
 from fuzz.subject import find_profile, find_subject, subject_names
-from fuzz.target import Target
+from fuzz.target import Target, resolve
 from model.machine import BadValue
 from tests.conftest import ROOT
 
@@ -338,6 +341,24 @@ def test_a_bug_can_be_seeded_in_a_property() -> None:
     lockstep = Lockstep(Target(subject, find_profile(subject, "reference")))
     finding = next(f for f in map(lockstep.run, range(20)) if f is not None)
     assert str(finding.cause) == "property:cache_size_equals_sum_of_entry_sizes"
+
+
+def test_equal_lines_have_mutants_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "def f(x):\n    if x:\n        return 1 + x\n    x = 2\n    return 1 + x\n"
+    monkeypatch.setattr("fuzz.mutation.operators.source_of", lambda module: source)
+    made = [each for each in generated_of("m") if "=> return 1 - x" in each.id]
+    assert [(each.id.rpartition("=> ")[2], each.line) for each in made] == [("return 1 - x", 3), ("return 1 - x #2", 5)]
+    assert source_with(made[1]) == source[:-6] + "1 - x\n"
+
+
+def test_a_slow_trace_kills_no_mutant() -> None:
+    """A property that the profile violates is not checked when the trace gets more time."""
+    lockstep = Lockstep(resolve("batch_acks", "pulsar-2026-07"))
+    failing = next(each for each in map(lockstep.run, range(200)) if each is not None)
+    slow = failing._replace(difference=Difference(Cause(Kind.HANG, failing.calls[-1].action), "slow"))
+    assert not _is_slow_only(lockstep, slow)
+    lockstep.skipped = all_but(lockstep.subject, None)
+    assert _is_slow_only(lockstep, slow)
 
 
 def test_a_module_that_the_subject_does_not_import_has_no_generated_mutants(monkeypatch: pytest.MonkeyPatch) -> None:

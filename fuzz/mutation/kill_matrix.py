@@ -5,9 +5,8 @@
                                 3. the explorer exhausts the smoke scope; then every transition runs on the mutant
     generated mutant in impl/   the same, in lockstep under every profile with the reference's rules
     seeded bug in model/        the properties, on traces of the mutated model under the bug's profile
-    generated mutant in model/  1. the properties under every profile; under another than the reference, a finding
-    counts
-                                   only if the original model violates nothing in the same trace
+    generated mutant in model/  1. the properties under every profile. Profiles other than `reference` violate some, so
+                                   a finding under them counts only if the original model has none in the same trace
                                 2. the checks of `fuzz/mutation/specification.py`; its check `twin` only with `--twin`,
                                    or if the mutant changes the canonical form, which only explorers use
 
@@ -21,7 +20,6 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fuzz.defects.table import defects_of
@@ -172,7 +170,7 @@ def _fuzz_model_under(subject: Subject, profile: str, *, seconds: float, seed: i
     while time.process_time() < end:
         finding = lockstep.run(seed)
         seed += 1
-        if finding is None or _is_slow_only(lockstep.target, finding):
+        if finding is None or _is_slow_only(lockstep, finding):
             continue
         config = type(find_profile(original, profile))(*finding.config)
         known = replay(Target(original, config, model_only=True), finding.calls, skipped=lockstep.skipped)
@@ -226,17 +224,18 @@ def fuzz_mutant(
     end = time.process_time() + seconds
     while time.process_time() < end:
         finding = lockstep.run(seed)
-        if finding is not None and not _is_slow_only(lockstep.target, finding):
+        if finding is not None and not _is_slow_only(lockstep, finding):
             return finding, lockstep.coverage.steps + len(finding.calls)
         seed += 1
     return None, lockstep.coverage.steps
 
 
-def _is_slow_only(target: Target, finding: Finding) -> bool:
+def _is_slow_only(lockstep: Lockstep, finding: Finding) -> bool:
     """Returns whether a finding is a hang whose trace has no finding if it gets ten times as much processor time."""
     if finding.cause.kind is not Kind.HANG:
         return False
-    return replay(replace(target, config=finding.config), finding.calls, hang_seconds=10 * HANG_SECONDS) is None
+    target, limit = lockstep.target.drawn(finding.config), 10 * HANG_SECONDS
+    return replay(target, finding.calls, hang_seconds=limit, skipped=lockstep.skipped) is None
 
 
 def undetected_corruption(subject: Subject) -> str | None:

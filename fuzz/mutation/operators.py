@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import textwrap
+from collections.abc import Container
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -67,11 +69,14 @@ class Part(NamedTuple):
 
 
 def generated_of(module: str) -> list[Generated]:
-    """Returns the generated mutants of a module, one for each id. Takes seconds.
+    """Returns the generated mutants of a module, one for each changed text of a line. Takes seconds.
+
+    If a part has equal lines, the ids of the same change in the second and later ones end with `#2`, `#3`, ...
 
     Raises BadValue if cosmic-ray is not installed, or if the module does not exist.
     """
     found: dict[str, Generated] = {}
+    changes = set[tuple[str, int]]()  # id without `#2`, line
     for part in parts_of(source_of(module)).values():
         if part.name.startswith("Config.line of ") and "Rule(" not in part.text:
             continue  # the default of a setting: no rule
@@ -81,8 +86,17 @@ def generated_of(module: str) -> list[Generated]:
                 changed = _mutated(part.text, operator, occurrence)
                 if _relevant_tree(changed) not in (original, None):
                     name, line = _id_and_line(part, changed)
-                    found.setdefault(name, Generated(name, module, part.name, operator, occurrence, line))
+                    if (name, line) not in changes:
+                        changes.add((name, line))
+                        unique = _unique(name, found)
+                        found[unique] = Generated(unique, module, part.name, operator, occurrence, line)
     return list(found.values())
+
+
+def _unique(name: str, taken: Container[str]) -> str:
+    """Returns the name, or if it is taken, the first free one of `NAME #2`, `NAME #3`, ..."""
+    names = itertools.chain([name], (f"{name} #{i}" for i in itertools.count(2)))
+    return next(each for each in names if each not in taken)
 
 
 def id_prefix(mutant_id: str) -> str:
@@ -110,8 +124,7 @@ def parts_of(source: str) -> dict[str, Part]:
         first = min([node.lineno, *[d.lineno for d in getattr(node, "decorator_list", [])]]) - 1
         end = node.end_lineno or first + 1
         text = "".join(lines[first:end])
-        names = (name, *(f"{name} #{i}" for i in range(2, len(parts) + 2)))
-        unique = next(each for each in names if each not in parts)
+        unique = _unique(name, parts)
         parts[unique] = Part(unique, first, end, " " * node.col_offset, textwrap.dedent(text))
 
     def visit(body: list[ast.stmt], within: str) -> None:
@@ -142,8 +155,11 @@ def _operators() -> tuple[str, ...]:
             continue
         kind, _, rest = str(name).rpartition("/")[2].partition("_")
         replaced, _, by = rest.partition("_")
-        unary = kind == "ReplaceUnaryOperator" and replaced != "Delete"
-        if not unary and (kind == "ReplaceUnaryOperator" or not by or by in _REPLACED_BY[replaced].split()):
+        if kind == "ReplaceUnaryOperator":  # unary operators are deleted, not replaced
+            is_usable = replaced == "Delete"
+        else:
+            is_usable = not by or by in _REPLACED_BY[replaced].split()
+        if is_usable:
             usable.append(str(name))
     return tuple(usable)
 
@@ -196,8 +212,8 @@ def _relevant_tree(source: str) -> str | None:
         if isinstance(node, ast.FunctionDef):
             node.returns = None
             node.decorator_list = [each for each in node.decorator_list if "cache" not in ast.unparse(each)]
-            for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
-                argument.annotation = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
         if isinstance(node, ast.AnnAssign):
             node.annotation = ast.Constant(None)
         if isinstance(node, ast.keyword) and node.arg == "strict":

@@ -3,7 +3,7 @@
     defects       the component's rows of the defect table cannot be loaded, for example because a profile no longer
                   differs from `reference` in the rules of a row
     recordings    a recorded trace no longer agrees with the model, under the profile of the recorded version
-    canonical     a state and its canonical form have different successors, or the form of the form is another one
+    canonical     a state and its canonical form behave differently, or the canonical form of a form is another form
     examples      a test of the component fails. Deselected are tests in classes, nightly and Spark tests, and tests
                   that refer to `invariants/`, to a function of `impl/`, or to `fuzz/` beyond `fuzz.subject`. A test
                   that constructs an implementation is skipped
