@@ -572,6 +572,8 @@ def test_check_fails_with_a_finding_and_keeps_what_passed(brokerproof: Any, two_
     again = brokerproof("check", "--json").json
     assert [row["cached"] for row in again["checks"]] == [True, False]
     assert two_checks == ["passes", "finds", "finds"]
+    brokerproof("check", "--tier", "full")
+    assert [row["cached"] for row in brokerproof("check", "--json").json["checks"]] == [True, False]
     assert brokerproof("check", "--kind", "tla", "--kind", "prove", "--json").json["checks"] == []
     assert "--kind must be replay, fuzz, " in brokerproof("check", "--kind", "nope").err
 
@@ -596,6 +598,8 @@ def test_since_checks_only_what_a_change_affects(
         ("fuzz/mutants/range_cache.toml", ["fuzz.range_cache"]),
         ("model/machine.py", ["fuzz.canary", "fuzz.range_cache"]),
         ("fuzz/run/pair.py", ["fuzz.canary", "fuzz.range_cache"]),
+        ("requirements.lock", ["fuzz.canary", "fuzz.range_cache"]),
+        ("model/deleted.py", ["fuzz.canary", "fuzz.range_cache"]),
         ("README.md", []),
     ):
         monkeypatch.setattr(check, "changed_since", lambda revision, path=changed: frozenset([Path(path)]))

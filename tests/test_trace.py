@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace, read_traces, write_traces
+from fuzz.trace.parallel import replay_files
 from fuzz.trace.recording import OWN, recorded_traces, recordings
 from fuzz.trace.replayer import Replayer, replayer_of
 from tests.conftest import RECORDINGS
@@ -18,6 +20,17 @@ from tests.conftest import RECORDINGS
 RECORDED = sorted({each.component for each in recordings()})
 OPEN = '{"trace":"t","component":"range_cache","config":{"caches":["c0"],"max_requeue_times":1,"extend_ttl_of_recently_accessed":false,"start_ns":0}}\n'
 CLEAR = '{"op":"clear","args":{"cache":"c0","now_ns":5},"result":{"removed_entries":0,"removed_bytes":0}}\n'
+
+
+def test_what_is_absent_stays_absent_in_another_process(tmp_path: Path) -> None:
+    assert copy.deepcopy(ABSENT) is ABSENT
+    operations = [Operation("clear", {"cache": 0}, ABSENT, ABSENT, 0), Operation("clear", {"cache": 0}, -1, ABSENT, 0)]
+    config = {"caches": 1}
+    write_traces(tmp_path / "t.jsonl", [Trace(x, "range_cache", config, operations, {OWN: ""}) for x in "ab"])
+    for replayed in replay_files([tmp_path / "t.jsonl"], None, jobs=2):
+        assert [each.fields for each in replayed.mismatches] == [["result"]]
+        assert replayed.trace is not None
+        assert replayed.trace.operations[0].result is ABSENT
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

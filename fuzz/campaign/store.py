@@ -27,12 +27,12 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fuzz.platform.files import UNFINISHED, write_whole
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.platform.spark import file_system, reaching
 from model.machine import BadValue
 
 _COMMITS = "commits"
-_UNFINISHED = ".unfinished"
 
 
 class Store(Protocol):
@@ -52,7 +52,7 @@ class Store(Protocol):
 
 
 class LocalStore:
-    """A folder on this machine. `write` is atomic here: it writes another file and renames it."""
+    """A folder on this machine. `write` is atomic here (`fuzz/platform/files.py`)."""
 
     def __init__(self, root: Path) -> None:
         """Creates nothing; the first `write` creates the folder."""
@@ -72,10 +72,7 @@ class LocalStore:
         """As Store.write."""
         path = self.root / name
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = path.with_name(path.name + _UNFINISHED)
-            unfinished.write_bytes(data)
-            unfinished.replace(path)
+            write_whole(path, data)
         except OSError as problem:
             raise BadValue(f"{path} cannot be written: {problem.strerror}; choose another --out") from None
 
@@ -173,7 +170,7 @@ class HadoopStore:
 
 def _is_visible(name: str) -> bool:
     """Whether a file is neither unfinished nor hidden. Hidden files are, for example, Hadoop's `.crc` checksums."""
-    return not name.endswith(_UNFINISHED) and not name.startswith(".")
+    return not name.endswith(UNFINISHED) and not name.startswith(".")
 
 
 def is_local(uri: str) -> bool:

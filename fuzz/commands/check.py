@@ -25,9 +25,10 @@ from fuzz.client.schedule import scenario_names
 from fuzz.commands import Record, Result, Seconds, client, evidence, explore, fuzz, mutants, prove, replay, tla
 from fuzz.defects.table import defects_of
 from fuzz.explore.counts import all_counts
+from fuzz.platform.files import write_whole
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.platform.progress import showing
-from fuzz.platform.sources import ROOT, changed_since, digest_of, files_of
+from fuzz.platform.sources import ROOT, changed_since, digest_of, files_of, has_deleted_source
 from fuzz.prove import claims_about
 from fuzz.seeding import mutants_of
 from fuzz.subject import Subject, find_subject, subject_names
@@ -53,9 +54,10 @@ class Kind(StrEnum):
 
     @property
     def smallest_tier(self) -> int:
-        """The rank of the shortest tier that has checks of the kind."""
-        longer = {Kind.TLA: 2, Kind.EVIDENCE: 2, Kind.GENERATED: 2}
-        return {Kind.PROVE: 1, Kind.MUTANTS: 1, Kind.CLIENT: 1, **longer}.get(self, 0)
+        """The rank of the shortest tier that has checks of the kind: 0 quick, 1 full, 2 nightly."""
+        if self in (Kind.TLA, Kind.EVIDENCE, Kind.GENERATED):
+            return 2
+        return 1 if self in (Kind.PROVE, Kind.MUTANTS, Kind.CLIENT) else 0
 
 
 class Tier(StrEnum):
@@ -265,18 +267,22 @@ def _replay(path: Path, console: Console) -> Outcome:
 def run(options: Options, console: Console) -> CheckResult:
     """Runs the checks of a tier, with `since` only those that depend on a file changed since that revision.
 
-    Raises BadValue for an unknown revision or an unreadable baseline.
+    If a source was deleted, all checks run: which of them depended on it is not known any more. Raises BadValue for an
+    unknown revision or an unreadable baseline.
     """
     known = _baseline(options.baseline) if options.baseline is not None else frozenset[str]()
     changed = changed_since(options.since) if options.since is not None else None
     files = {name: files_of(name, find_subject(name).tla) for name in subject_names()}
-    chosen = [c for c in checks_of(options.tier, options.kinds) if changed is None or changed & files[c.component]]
+    chosen = list(checks_of(options.tier, options.kinds))
+    if changed is not None and not has_deleted_source(changed):
+        chosen = [check for check in chosen if changed & files[check.component]]
     passed, rows = _read_cache(options.cache), list[CheckRow]()
     with showing(console, "starting") as update:
         for number, check in enumerate(chosen):
             update(number, len(chosen), check.name)
             digest = digest_of(files[check.component], check.name, options.tier.value)
-            message = passed.get(check.name, {}).get(digest)
+            cached_as = f"{options.tier} {check.name}"
+            message = passed.get(cached_as, {}).get(digest)
             if message is not None:
                 cached = CheckRow(
                     name=check.name, passed=True, seconds=0.0, message=message, cached=True, findings=[], known=[]
@@ -285,7 +291,7 @@ def run(options: Options, console: Console) -> CheckResult:
                 continue
             rows.append(_row(check, known))
             if rows[-1].passed and not rows[-1].findings:
-                passed[check.name] = {digest: rows[-1].message}
+                passed[cached_as] = {digest: rows[-1].message}
                 _write_cache(options.cache, passed)
     result = CheckResult(tier=options.tier, checks=rows)
     if options.junit is not None:
@@ -333,11 +339,8 @@ def _read_cache(path: Path) -> dict[str, dict[str, str]]:
 
 
 def _write_cache(path: Path, passed: dict[str, dict[str, str]]) -> None:
-    unfinished = path.with_suffix(".unfinished")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(to_json(passed))
-        unfinished.replace(path)
+        write_whole(path, to_json(passed))
     except OSError as problem:
         raise BadValue(f"{path} cannot be written: {problem.strerror}") from None
 

@@ -23,8 +23,8 @@ _TLA_MODULES = re.compile(r"\b(?:EXTENDS|INSTANCE)\s+(\w+(?:\s*,\s*\w+)*)")
 def files_of(component: str, twin: str | None = None) -> frozenset[Path]:
     """Returns the files that checks of a component depend on, relative to the root.
 
-    They are the component's own files, what these import, the engines, all recordings, and the modules and runs of the
-    component's twin, if its name is given.
+    They are the component's own files, what these import, the engines, the versions of the packages, all recordings,
+    and the modules and runs of the component's twin, if its name is given.
     """
     own = [f"{layer}.{component}" for layer in ("model", "impl", "invariants", "invariants.proofs")]
     own += [f"fuzz.{folder}.{component}" for folder in ("subjects", "recordings")]
@@ -33,7 +33,7 @@ def files_of(component: str, twin: str | None = None) -> frozenset[Path]:
     found |= _imported(found)
     found |= {path for folder in _BY_COMPONENT for path in (ROOT / "fuzz" / folder).glob(f"{component}.*")}
     found |= _engine_files()
-    found |= set((ROOT / "tests" / "recordings").glob("*.gz"))
+    found |= {ROOT / "requirements.lock", *(ROOT / "tests" / "recordings").glob("*.gz")}
     if twin is not None:
         found |= {*_twin_files(twin), *(ROOT / "tla").glob(f"runs/{component}.toml")}
     return frozenset(path.relative_to(ROOT) for path in found if path.is_file())
@@ -87,6 +87,11 @@ def changed_since(revision: str) -> frozenset[Path]:
             raise BadValue(f"--since {revision}: {done.stderr.strip().splitlines()[0]}")
         found |= {Path(line) for line in done.stdout.splitlines()}
     return frozenset(found)
+
+
+def has_deleted_source(changed: Iterable[Path]) -> bool:
+    """Returns whether a changed file on which a check may have depended does not exist any more."""
+    return any(path.parts[0] in (*_LAYERS, "tla", "tests") and not (ROOT / path).exists() for path in changed)
 
 
 def digest_of(files: Iterable[Path], *parameters: object) -> str:

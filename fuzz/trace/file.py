@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fuzz.platform.files import write_whole
 from fuzz.platform.json import NotJSON, from_json, to_json
 from model.machine import BadValue
 
@@ -39,7 +40,10 @@ _PACKED = {
 
 
 class Absent:
-    """The value of a missing field, as opposed to null."""
+    """The value of a missing field, as opposed to null. There is one instance in each process."""
+
+    def __reduce__(self) -> str:
+        return "ABSENT"  # the name of the instance, for copies and other processes
 
     def __repr__(self) -> str:
         return "absent"
@@ -134,10 +138,7 @@ def content_name(data: bytes) -> str:
 def write_traces(path: Path, traces: Iterable[Trace]) -> None:
     """Writes a file of traces, gzip'd if its name ends in `.gz`. The write is atomic."""
     data = b"".join(line for trace in traces for line in trace.lines())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    unfinished.replace(path)
+    write_whole(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
