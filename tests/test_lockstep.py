@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import signal
 from collections import Counter, deque
 from dataclasses import replace
 from itertools import pairwise
@@ -20,7 +21,7 @@ from fuzz.run.compare import exact, same
 from fuzz.run.finding import Cause, Finding, Kind
 from fuzz.run.generate import generate, plan_trace
 from fuzz.run.lockstep import CHECK_EVERY, Lockstep
-from fuzz.run.pair import ImplementationSide, Pair
+from fuzz.run.pair import ImplementationSide, Pair, load_difference
 from fuzz.run.replay import replay
 from fuzz.run.shrink import shrink
 from fuzz.run.watchdog import Hang, watchdog
@@ -212,6 +213,39 @@ def test_a_loaded_implementation_is_driven_on_beside_the_original(body: Any) -> 
     shrunk = shrink(target, finding)
     assert shrunk.cause == finding.cause
     assert len(shrunk.calls) <= 3
+
+
+class Poisoned(RangeCaches):
+    """After a call of a loaded instance, the view of the original raises an exception."""
+
+    loaded = False
+    poisoned: ClassVar[list[int]] = []
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__(cfg)
+        self.poisoned.clear()
+
+    def clear(self, cache: int) -> Any:
+        self.poisoned.extend([1] if self.loaded else [])
+        return super().clear(cache)
+
+    def view(self) -> State:
+        if self.poisoned and not self.loaded:
+            raise ValueError("poisoned")
+        return super().view()
+
+    @classmethod
+    def load(cls, cfg: Config, s: State) -> Any:
+        self: Any = super().load(cfg, s)
+        self.loaded = True
+        return self
+
+
+def test_a_view_that_raises_after_the_calls_of_a_copy_is_a_difference() -> None:
+    target = Target(replace(SUBJECT, implementation=Poisoned), REFERENCE)
+    different = load_difference(target, [Call("clear", (0,))])
+    assert different is not None
+    assert different.cause == Cause(Kind.LOAD, "view ValueError")
 
 
 def test_another_state() -> None:
@@ -454,6 +488,13 @@ def test_a_collection_of_garbage_is_no_hang() -> None:
     with pytest.raises(Hang), watchdog(0.05):
         sum(1 for _ in iter(int, 1))
     assert gc.isenabled()
+
+
+def test_a_signal_after_the_end_of_a_watchdog_is_ignored() -> None:
+    with watchdog(10.0):
+        late = signal.getsignal(signal.SIGVTALRM)
+    assert callable(late)
+    late(signal.SIGVTALRM, None)
 
 
 def test_coverage_counts_every_step() -> None:

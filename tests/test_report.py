@@ -37,10 +37,13 @@ from fuzz.run.call import Call
 from fuzz.run.checks import all_but
 from fuzz.run.coverage import Row, Total
 from fuzz.run.replay import replay
+from fuzz.run.watchdog import watchdog
 from fuzz.spec import module_of
 from fuzz.subject import find_profile, find_subject, subject_names
-from fuzz.target import resolve
+from fuzz.target import Target, resolve
 from fuzz.trace.file import Trace
+from fuzz.trace.replayer import replayer_of
+from impl.range_cache import RangeCaches
 from model.machine import BadValue, Refused, plain
 from tests.conftest import ROOT, planned_steps
 
@@ -250,6 +253,25 @@ def test_a_trace_of_another_version_is_explained_as_such(seeded: Ran) -> None:
     text = seeded[1].merged_findings()[0].trace.replace('"op":"put"', '"op":"put_before"')
     explanation = explain(parse_trace(text))
     assert "range_cache has no action put_before" in explanation.problem
+
+
+def test_a_hang_is_explained_and_reproduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(RangeCaches):
+        def clear(self, cache: int) -> Any:
+            while True:
+                pass
+
+    subject = replace(find_subject("range_cache"), implementation=Endless)
+    target = Target(subject, find_profile(subject, "reference"))
+    finding = replay(target, [Call("clear", (0,))], hang_seconds=0.1)
+    assert finding is not None
+    trace = trace_of(target, Spec("range_cache"), finding)
+    monkeypatch.setattr("fuzz.report.explain.subject_or_mutant", lambda name, mutant: subject)
+    with watchdog(20):
+        explanation = explain(trace)
+        [mismatch] = replayer_of(trace, subject=subject).replay(trace).mismatches
+    assert (explanation.kind, [step.action for step in explanation.steps]) == ("hang", ["clear"])
+    assert replay_command._names(trace, mismatch)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from fuzz.campaign.corpus import collect
+from fuzz.campaign.local import Request, shrunk
+from fuzz.campaign.worker import Spec, found_of, trace_of
 from fuzz.defects.table import find_defect
 from fuzz.explore.search import explore, find_space
 from fuzz.mutation.kill_matrix import fuzz_mutant, is_of_model
@@ -282,8 +285,41 @@ def test_a_model_that_raises_or_hangs_is_shrunk(last: str, cause: str) -> None:
     assert finding is not None
     with watchdog(20):
         short = shrink(target, finding)
+        trace = trace_of(target, Spec("canary"), short)
     assert str(short.cause) == cause
     assert [call.action for call in short.calls] == ["make", "use", last]
+    assert ["raised" in (each.result or ()) for each in trace.operations] == [False, False, True]
+
+
+@pytest.mark.parametrize("last", ["fail", "spin"])
+def test_a_corpus_has_the_steps_before_the_model_fails(last: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [Call(name, ()) for name in ("make", "use", last)]
+    subject = Subject(fragile(), None, ModuleType("none"), {}, abstract=lambda cfg, s: tuple(s))
+    monkeypatch.setattr("fuzz.campaign.corpus.target_of", lambda spec: Target(subject, CanaryConfig()))
+    monkeypatch.setattr("fuzz.campaign.corpus.generate", lambda *_: iter(calls))
+    monkeypatch.setattr("fuzz.campaign.corpus.HANG_SECONDS", 0.05)
+    with watchdog(20):
+        [trace] = collect(Spec("canary"), [0])
+    assert [each.op for each in trace.operations] == ["make", "use"]
+
+
+def test_an_exception_of_a_property_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    @always(find_subject("range_cache").machine)
+    def clock_has_an_index(cfg: Config, s: State) -> bool:
+        """The clock is an index of a list with one element."""
+        return [True][s.now_ns]
+
+    claims = ModuleType("claims")
+    vars(claims)["clock_has_an_index"] = clock_has_an_index
+    target = Target(replace(find_subject("range_cache"), invariants=claims), Config(), model_only=True)
+    [finding] = findings(target, most=1)
+    assert len(finding.calls) > 1
+    row = found_of(target, Spec("range_cache"), finding)
+    assert (row.cause, row.shown, row.shrunk_length) == ("crash:advance IndexError", row.replays, 1)
+    monkeypatch.setattr("fuzz.campaign.local.target_of_request", lambda request: target)
+    assert finding.seed is not None
+    row = shrunk(Request(Spec("range_cache"), 0), finding.cause, finding.seed, None, 1)
+    assert (row.shown, row.shrunk_length) == (row.replays, 1)
 
 
 def test_a_hang_is_shrunk_although_a_property_is_false_before() -> None:

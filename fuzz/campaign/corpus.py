@@ -6,6 +6,7 @@ Each trace ends at its last step that reached a key which no earlier trace and n
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from fuzz.run.coverage import Total
 from fuzz.run.finding import Cause, Difference, Finding, Kind
 from fuzz.run.generate import generate, plan_trace
 from fuzz.run.pair import Depth, Pair
+from fuzz.run.watchdog import HANG_SECONDS, Hang, time_limit, watchdog
 from fuzz.target import Target
 from fuzz.trace.file import Trace, read_traces, write_traces
 
@@ -47,17 +49,20 @@ def keys_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterato
 def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
     """Traces that together reach every key of the given seeds; each reaches a key that earlier ones do not.
 
-    Raises BadValue for an unknown name in the spec. Cost: one run of the model for each seed.
+    If the model raises an exception or hangs, only the steps before count. Raises BadValue for an unknown name in the
+    spec. Cost: one run of the model for each seed.
     """
     target = target_of(spec)
+    limit = time_limit(spec.steps or target.subject.steps, 10 * HANG_SECONDS)
     reached: set[CoverageKey] = set()
     traces = []
     for seed in seeds:
         last = -1
-        for step, key in keys_of_seed(target, seed, spec.steps):
-            if key not in reached:
-                reached.add(key)
-                last = step
+        with contextlib.suppress(Hang, Exception), watchdog(limit):
+            for step, key in keys_of_seed(target, seed, spec.steps):
+                if key not in reached:
+                    reached.add(key)
+                    last = step
         if last >= 0:
             traces.append(_cut(target, spec, seed, last + 1))
     return traces

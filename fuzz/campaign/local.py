@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from fuzz.campaign.worker import BLOCK, ENOUGH, Found, Spec, found_of, merged, target_of
 from fuzz.platform.processes import without_interrupts
-from fuzz.run.checks import Skipped, all_but
+from fuzz.run.checks import NONE_SKIPPED, Skipped, all_but
 from fuzz.run.coverage import Row, Total
-from fuzz.run.finding import Cause, Difference
+from fuzz.run.finding import Cause, Difference, Kind
 from fuzz.run.generate import plan_trace
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.shrink import shortest
@@ -277,6 +277,9 @@ def shrunk(request: Request, cause: Cause, seed: int, end: float | None, turns: 
     lockstep = _lockstep(request)
     lockstep.skipped = all_but(target.subject, cause.broken_property)
     finding = lockstep.checked(seed) or lockstep.run(seed)
+    if finding is None and cause.kind is Kind.CRASH:  # of a property
+        lockstep.skipped = NONE_SKIPPED
+        finding = lockstep.checked(seed)
     if finding is None or finding.cause != cause:
         finding = lockstep.finding_of(seed, Difference(cause, "the seed does not show this when it is run again"))
     return found_of(target, request.spec, finding, _shrinking_deadline(end, turns), shortest)

@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 from fuzz.platform.json import from_json, to_json
 from fuzz.platform.version import check_version, code_version
-from fuzz.run.checks import NONE_SKIPPED, all_but
+from fuzz.run.checks import NONE_SKIPPED
 from fuzz.run.coverage import Row, total_of
 from fuzz.run.finding import Cause, Finding
 from fuzz.run.lockstep import Lockstep
-from fuzz.run.replay import replay
+from fuzz.run.replay import replay, skipped_for
 from fuzz.run.shrink import shrink
+from fuzz.run.watchdog import Hang, time_limit, watchdog
 from fuzz.target import Second, Target, resolve
 from fuzz.trace.file import ABSENT, Operation, Trace, content_name
 from model.machine import plain
@@ -149,7 +150,7 @@ def found_of(
 
     `shrinker` is called with target, finding and `until`, the `time.monotonic()` at which shrinking ends, if any.
     """
-    skipped = all_but(target.subject, finding.broken_property)
+    skipped = skipped_for(target, finding)
     again = [replay(target.drawn(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
     shown = sum([f is not None and f.cause == finding.cause for f in again])
     short = shrinker(target, finding, until=until) if shown == len(again) else finding
@@ -179,9 +180,10 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
     for name, arguments in finding.calls:
         data: dict[str, Any] = {"op": name, "args": machine.actions[name].named(arguments)}
         try:
-            state, outcome = machine.step(finding.config, state, name, arguments)
+            with watchdog(time_limit(1)):
+                state, outcome = machine.step(finding.config, state, name, arguments)
             data["result"] = plain(outcome)
-        except Exception as problem:  # the model itself fails
+        except (Hang, Exception) as problem:  # the model itself fails
             data["result"] = {"raised": repr(problem)}
         operations.append(Operation(data["op"], data["args"], data["result"], ABSENT, 0))
     header: dict[str, Any] = {

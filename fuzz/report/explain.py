@@ -22,6 +22,8 @@ from fuzz.run.checks import NONE_SKIPPED, Skipped, Values, event_of
 from fuzz.run.compare import shown as as_data
 from fuzz.run.finding import Cause, Difference, Kind
 from fuzz.run.pair import Pair
+from fuzz.run.replay import hang_difference
+from fuzz.run.watchdog import HANG_SECONDS, Hang, time_limit, watchdog
 from fuzz.seeding import subject_or_mutant
 from fuzz.subject import Subject
 from fuzz.target import Target
@@ -30,6 +32,8 @@ from fuzz.trace.replayer import skipped_of
 from invariants.properties import Event, Property
 from model.machine import BadValue, Failed, Refused, plain
 
+#: `HANG_SECONDS` of a trace that is no hang. It is longer, because the changes of each step take time, too.
+_HANG_SECONDS = 10 * HANG_SECONDS
 #: The violated guarantee for each kind of finding except broken properties.
 GUARANTEES = {
     Kind.OUTCOME: "The implementation returns the model's outcome.",
@@ -71,16 +75,26 @@ def _explain(trace: Trace) -> Explanation:
     chart = chart_of(trace.component)
     is_foreign = "program" in trace.header  # not run: its results are in the header
     calls = [_call_of(subject, cfg, operation) for operation in trace.operations]
+    is_hang = cause is not None and cause.kind is Kind.HANG and not is_foreign
+    limit = time_limit(len(calls), HANG_SECONDS if is_hang else _HANG_SECONDS)
 
     def replayed(skipped: Skipped) -> tuple[Pair, list[Step], Difference | None, list[Condition]]:
         pair, steps = Pair(Target(subject, cfg, against, model_only=is_foreign), skipped), list[Step]()
-        for operation, call in zip(trace.operations, calls, strict=True):
-            before, values = pair.state, pair.values
-            difference = pair.step(call.copy())
-            arrow = _arrow(chart, pair, operation, before) if chart is not None else None
-            steps.append(_step(pair, operation, before, difference, arrow))
-            if difference is not None:
-                return pair, steps, difference, _conditions(pair, before, values, call)
+        before = pair.state
+        try:
+            with watchdog(limit):
+                for operation, call in zip(trace.operations, calls, strict=True):
+                    before, values = pair.state, pair.values
+                    difference = pair.step(call.copy())
+                    arrow = _arrow(chart, pair, operation, before) if chart is not None else None
+                    steps.append(_step(pair, operation, before, difference, arrow))
+                    if difference is not None:
+                        raised = difference.cause.kind is Kind.CRASH  # perhaps by a property
+                        return pair, steps, difference, [] if raised else _conditions(pair, before, values, call)
+        except Hang:
+            hanging = trace.operations[min(len(steps), len(calls) - 1)]
+            difference = hang_difference(hanging.op, limit)
+            return pair, [*steps, _step(pair, hanging, before, difference)][: len(calls)], difference, []
         return pair, steps, None, []
 
     pair, steps, difference, conditions = replayed(skipped_of(subject, trace))

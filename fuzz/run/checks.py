@@ -137,7 +137,7 @@ def property_difference(broken: Property) -> Difference:
 def is_reached(
     goal: Check, cfg: Any, before: Any, event: Event, after: Any, values_before: Values, values_after: Values
 ) -> bool:
-    """Returns whether a step reaches a coverage goal of steps, or the state after it a coverage goal of states."""
+    """Returns whether a coverage goal holds: a goal of steps for the step, a goal of states for the state after it."""
     holds, each, indices = goal
     if each.of_step:
         return holds(cfg, before, event, after, *[values_before[i] for i in indices])

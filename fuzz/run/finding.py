@@ -14,10 +14,10 @@ class Kind(StrEnum):
     OUTCOME = "outcome"  # model and second side return different outcomes
     VIEW = "view"  # the second side is in another state than the model
     STRUCTURE = "structure"  # the implementation's own `check` reports a violation
-    LOAD = "load"  # `view` or `load` raises, or an implementation loaded during the trace differs after the later calls
+    LOAD = "load"  # an implementation that was loaded during the trace differs after it, or changes the original
     PROPERTY = "property"  # an `always` property is violated
     STUTTER = "stutter"  # a refused action changed the state
-    CRASH = "crash"  # model, second side, a property, a coverage goal or the generation of a call raised an exception
+    CRASH = "crash"  # an exception of the model, the second side, a property, a goal or the generation of a call
     HANG = "hang"  # a step did not return in time
     PROTOCOL = "protocol"  # a foreign program did not keep to the protocol
     UNSTABLE = "unstable"  # a fast loop finds a difference or hang that a replay does not show
@@ -30,8 +30,9 @@ class Cause(NamedTuple):
 
     `what` is the name of the action, the field, the property, or the structural rule in the words of `check`. For a
     crash, it is the action and the exception; if only the fast loop raised the exception, the function and the
-    exception. For LOAD, it is an action, "state" or "load"; for UNSTABLE, "difference", "hang",
-    "cover" (`fuzz/explore/edge_cover.py`) or an action.
+    exception. For LOAD, it is an action, "state" or "load" if a copy differs, and as for the other kinds if the
+    original instance does. For UNSTABLE, it is "difference", "hang", "cover" (`fuzz/explore/edge_cover.py`) or an
+    action.
     """
 
     kind: Kind

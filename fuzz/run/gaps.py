@@ -40,8 +40,8 @@ class Result(StrEnum):
 class Verdict(NamedTuple):
     """The result of a search.
 
-    Unless the recording agrees, `operation` is the furthest one at which a state was dropped, and `field` is what
-    differed there: `observe` if some dropped state had the recorded result, else `result`.
+    Unless the recording agrees, `operation` is the furthest one at which a state was dropped (the first item if none
+    was), and `field` is what differed there: `observe` if some dropped state had the recorded result, else `result`.
     """
 
     result: Result

@@ -53,7 +53,7 @@ _LENGTHS = (65, 100, 129, 200, 255, 256, 257, 300)
 MAX_IN_TURN = 3
 #: The probability that a burst begins at a step outside bursts, and the probability that a burst repeats several calls
 #: in turn. One integer in the arguments of a repeated call grows by 1 each time with probability `_CONSECUTIVE`; the
-#: arguments are drawn each time with probability `_DRAWN`; otherwise they are constant.
+#: arguments are drawn each time with probability `_DRAWN`, or if no integer can grow; otherwise they are constant.
 _BEGINS, _SEVERAL, _CONSECUTIVE, _DRAWN = 1 / 64, 0.25, 0.6, 0.25
 
 
@@ -90,7 +90,7 @@ class ActionCalls:
             )
         self.listed: list[Arguments] = [copy_of(each) for each in itertools.product(*self.fixed)]
         fixed_first = sorted(range(len(domains)), key=lambda i: not isinstance(domains[i], tuple))
-        #: for each parameter, the index of its value if the fixed ones come first; None if they do in any case
+        #: index of each parameter in the list that has the fixed domains first; None if this is the parameters' order
         self.permutation = (
             None if fixed_first == sorted(fixed_first) else [fixed_first.index(i) for i in range(len(domains))]
         )

@@ -147,12 +147,11 @@ class _Path(NamedTuple):
     """How a point was reached: the last operation that was placed, and the path before it.
 
     An operation likely took effect in the middle of its interval from invocation to return. So the likeliest order has
-    increasing middles. `cost` is the number of operations that were placed after one with a later middle, `latest`
-    twice the latest middle.
+    increasing middles.
     """
 
-    cost: int
-    latest: float
+    cost: int  # number of operations that were placed after one with a later middle
+    latest: float  # the largest invoked + returned, which is twice the middle
     operation: Timed | None
     before: _Path | None
 

@@ -130,8 +130,6 @@ class Lockstep:
         self.skipped: Skipped = NONE_SKIPPED
         #: the interval of the checked steps
         self.check_every = CHECK_EVERY
-        #: the configs of all traces so far
-        self.configs: set[Any] = set()
         #: if set, called with each step whose outcomes are equal
         self.record: Callable[[Taken], object] | None = None
         #: the config of the latest trace, and the model's state at its end
@@ -168,7 +166,6 @@ class Lockstep:
     def _run(self, plan: TracePlan, rng: Rng) -> bool:  # noqa: PLR0912 (the fast loop calls as little as it can)
         """Runs a planned trace. Returns whether anything is wrong. Raises Hang, and what the code under test raises."""
         subject, coverage, seed, cfg = self.subject, self.coverage, plan.seed, plan.config
-        self.configs.add(cfg)
         side = second_side(self.target.drawn(cfg))
         is_thorough = is_checked_thoroughly(seed)
         second = None if side is None else _SecondSide(side, plan, is_thorough=is_thorough)
@@ -180,9 +177,9 @@ class Lockstep:
         row, last, every = size * size, plan.steps - 1, self.check_every
         phase = phase_of(seed, every)
         state, record, theirs, step = subject.machine.start(cfg), self.record, None, -1
-        if is_thorough and _is_wrong_at_start(checks, cfg, state, values, side):
-            return True
         try:
+            if is_thorough and _is_wrong_at_start(checks, cfg, state, values, side):
+                return True
             for step in range(plan.steps):
                 chosen, arguments = choose(state)
                 action = chosen.index

@@ -60,7 +60,7 @@ class Depth(Flag):
 _VIEW, _EXACT, _STRUCTURE, _PROPERTIES = (
     each.value for each in (Depth.VIEW, Depth.EXACT, Depth.STRUCTURE, Depth.PROPERTIES)
 )
-#: The number of calls at the end of a trace before which `load_difference` loads a copy of the implementation.
+#: `load_difference` loads a copy of the implementation before each of this many calls, the last of a trace.
 LOADED_STEPS = 32
 
 
@@ -369,7 +369,10 @@ def load_difference(target: Target, calls: Calls) -> Difference | None:
     for each in copies if different is None else ():
         different = different or each.difference(pair.state)
     if different is None:
-        different = cast(ImplementationSide, pair.side).difference(pair.state)
+        try:
+            different = cast(ImplementationSide, pair.side).difference(pair.state)
+        except Exception as problem:
+            different = crash(_VIEW_OR_CHECK, "view", problem)
     return different and different._replace(cause=Cause(Kind.LOAD, different.cause.what))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuzz.run.call import Calls
-from fuzz.run.checks import NONE_SKIPPED, Skipped
+from fuzz.run.checks import NONE_SKIPPED, Skipped, all_but
 from fuzz.run.finding import Cause, Difference, Finding, Kind
 from fuzz.run.pair import Pair, load_difference
 from fuzz.run.watchdog import HANG_SECONDS, Hang, time_limit, watchdog
@@ -41,6 +41,18 @@ def replay(
             raise
         return Finding(config, tuple(calls[: at + 1]), hang_difference(calls[at].action, limit), seed)
     return None
+
+
+def skipped_for(target: Target, finding: Finding) -> Skipped:
+    """Returns the properties that replays of a finding skip: all but the violated one, since others may fail earlier.
+
+    If a property raised the exception that the finding reports, no property is skipped.
+    """
+    skipped = all_but(target.subject, finding.broken_property)
+    if finding.cause.kind is not Kind.CRASH:
+        return skipped
+    again = replay(target.drawn(finding.config), finding.calls, skipped=skipped)
+    return skipped if again is not None and again.cause == finding.cause else NONE_SKIPPED
 
 
 def hang_difference(action: str, seconds: float) -> Difference:

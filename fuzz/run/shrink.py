@@ -11,7 +11,7 @@ removed. These changes of the counterexample are tried, in this order, until non
                      value; wide integers to small ones
     remove pairs     of calls
     merge            replace two neighbouring calls by any one call
-    end earlier      end the trace at an earlier call, and replace this call by any other
+    end earlier      replace a call by any other, and remove all calls after it
     trade            remove one call, and change one argument of another call, or one setting
     fewer arguments  replace a call by one of an action with fewer arguments
     order            swap neighbouring calls into the machine's order of actions, so that equal causes get equal
@@ -19,7 +19,8 @@ removed. These changes of the counterexample are tried, in this order, until non
     substitute       remove one call, and replace another by any other; in very short counterexamples only
 
 A change is accepted if the changed counterexample has the same cause. The budget counts executed steps, not time, so
-equal findings give equal shrunk traces, unless a deadline ends shrinking early.
+equal findings give equal shrunk traces, unless a deadline ends shrinking early or a step needs about as much time as a
+hang.
 
 Shrinking ends in a local minimum. `shortest` also shrinks findings of the same cause from other seeds, and returns the
 shortest.
@@ -33,12 +34,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from fuzz.run.call import Arguments, Call
-from fuzz.run.checks import all_but
 from fuzz.run.finding import Cause, Finding, Kind
 from fuzz.run.generate import MAX_IN_TURN, possible_calls
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.pair import Pair, load_difference
-from fuzz.run.replay import replay
+from fuzz.run.replay import replay, skipped_for
 from fuzz.run.watchdog import HANG_SECONDS, Hang, time_limit, watchdog
 from fuzz.run.wide import WIDTHS, Leaf, is_legal, leaves, with_leaf
 from fuzz.target import Target
@@ -89,7 +89,7 @@ class Shrinker:
         self.target = target
         self.subject = subject = target.subject
         self.cause: Cause = finding.cause
-        self.skipped = all_but(subject, finding.broken_property)
+        self.skipped = skipped_for(target, finding)
         self.seed = finding.seed
         self.steps_left = budget_steps
         self.until = until
@@ -347,8 +347,8 @@ class Shrinker:
                 domain = self.subject.domain(name, param.name)
                 if isinstance(domain, tuple) and value in domain:
                     used.setdefault((param.name, value), domain[: domain.index(value)])
-        for (param_name, old), simpler in used.items():
-            for new in simpler:
+        for (param_name, old), earlier in used.items():
+            for new in earlier:
                 yield self.candidate._replace(
                     steps=tuple(self._rename(s, param_name, old, new) for s in self.candidate.steps)
                 )
@@ -530,7 +530,7 @@ def shortest(
     ):
         return best
     lockstep, shrunk = Lockstep(target), 0
-    lockstep.skipped = all_but(target.subject, finding.broken_property)
+    lockstep.skipped = skipped_for(target, finding)
     for seed in itertools.count(finding.seed + 1):
         is_over = until is not None and time.monotonic() >= until
         if is_over or shrunk == _SEARCH_FINDINGS or lockstep.coverage.steps >= _SEARCH_STEPS:

@@ -44,8 +44,11 @@ def watchdog(seconds: float) -> Iterator[None]:
         yield
         return
 
+    is_running = True
+
     def stop(_signum: int, _frame: FrameType | None) -> None:
-        raise Hang
+        if is_running:  # a signal during the clean-up below must not interrupt it
+            raise Hang
 
     collecting = gc.isenabled()
     gc.disable()
@@ -55,6 +58,7 @@ def watchdog(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
+        is_running = False
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, previous)
         if outer:

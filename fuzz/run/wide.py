@@ -7,8 +7,8 @@ in their arguments. It draws once for each name of an argument or field (`ledger
 with fixed domains and for those whose domains depend on the state, how the integers of this name change:
 
     kept      they are unchanged (half of the names)
-    shifted   one number is added to each, a time in its unit; so equal values stay equal, and consecutive ids cross a
-              limit. Only integers in arguments with fixed domains are shifted
+    shifted   one number is added to each; so equal values stay equal, and consecutive ids cross a limit. A time is
+              shifted by this number of milliseconds. Only integers in arguments with fixed domains are shifted
     replaced  some are replaced by 0 or by one of two numbers of the dictionary
 
 The annotated type of an argument determines the legal numbers, within signed 64 bits, and the unit of a time. The

@@ -44,9 +44,11 @@ _SEARCH_SECONDS = 60.0
 class Mismatch(NamedTuple):
     """An operation at which a replay does not agree with its trace, or the whole trace (`op` is empty).
 
-    `expected` is the recorded value and `actual` the model's. If model and second side differ, `expected` is the
-    model's value and `actual` the second side's. In a concurrent history, `expected` lists the values that the model
-    allows, and `actual` is the recorded one; after a gap, `actual` lists the values that the model allows.
+                                  `expected`                       `actual`
+    recording                     the recorded value               the model's value
+    recording, after a gap        the recorded value               the values that the model allows
+    model and second side differ  the model's value                the second side's value
+    concurrent history            the values that the model allows the recorded value
     """
 
     trace: str
@@ -439,8 +441,8 @@ def skipped_of(subject: Subject, trace: Trace) -> Skipped:
 
 
 def field_of(cause: Cause) -> str:
-    """Returns the entry of `Mismatch.fields` for a cause: its kind alone for a different outcome and for a crash."""
-    return str(cause.kind) if cause.kind in (Kind.OUTCOME, Kind.CRASH) else str(cause)
+    """Returns the entry of `Mismatch.fields` for a cause: the kind alone for a different outcome, a crash, a hang."""
+    return str(cause.kind) if cause.kind in (Kind.OUTCOME, Kind.CRASH, Kind.HANG) else str(cause)
 
 
 def _past_gap(trace: Trace, verdict: Fit) -> Mismatch:
