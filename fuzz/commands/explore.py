@@ -166,7 +166,7 @@ def show(console: Console, result: ExploreResult) -> None:
         console.print()
     verdict = "visited" if result.violations else "exhausted"
     has_hung = any(Cause.parse(each.cause).kind is Kind.HANG for each in result.violations)
-    extent = "until a hang, in" if has_hung else "the whole of"
+    extent = "a part (a step hung) of" if has_hung else "the whole of"
     console.print(
         f"{verdict}: {result.distinct_states:,} states, {extent} scope {result.scope} of {result.subject}, profile "
         f"{result.profile} ({result.transitions:,} transitions, depth {result.depth}, {result.seconds:.1f} s)"

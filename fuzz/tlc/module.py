@@ -90,7 +90,7 @@ class Twin:
     `wanted` has names of operators, or `always` or `eventually`. Such a kind stands for those of the subject's
     properties of this kind that the module states, that apply under the config, and whose fair actions the scope
     drives. `fair` replaces the fair actions that the liveness properties name. Raises BadValue if the module lacks an
-    operator.
+    operator, or if a kind stands for no property.
     """
 
     def __init__(
@@ -101,7 +101,10 @@ class Twin:
         self.fair = fair
         self._eventually = {camel(p.name): p for p in self._properties(EVENTUALLY)}
         #: the operators that are checked, in the order of the properties
-        self.checks = tuple(dict.fromkeys(name for each in wanted for name in self._named(each)))
+        named = {each: self._named(each) for each in wanted}
+        for kind in (each for each, names in named.items() if not names):
+            raise BadValue(f"{module.name} states no property of the kind {kind} that applies to the run's scope")
+        self.checks = tuple(dict.fromkeys(name for names in named.values() for name in names))
         for name in self.checks:
             self._must_have(name, "which the run checks")
 

@@ -254,7 +254,7 @@ def as_model(kind: Any, value: Any, **given: Any) -> Any:
 
     A record or tuple becomes a named tuple if the type is one; a set becomes a bit mask if the type is int, or a sorted
     tuple; a function of numbers becomes a tuple. `given` has values of fields that the twin lacks or represents
-    differently.
+    differently. A field of a nested record that the twin lacks has its default.
     """
     if not given:
         return _reader_of(kind)(value)

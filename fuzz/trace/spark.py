@@ -88,14 +88,15 @@ def replay_on_spark(
     total = sum(size for _, size in found) or 1
     parts = [min(_MOST_PARTS, max(1, math.ceil(tasks * size / total))) for _, size in found]
     context = spark.sparkContext
-    wanted: dict[str, list[tuple[int, int]]] = {}
+    #: path -> for each time that it is in `found`: its index there, and its number of parts
+    indices: dict[str, list[tuple[int, int]]] = {}
     for number, ((path, _), of) in enumerate(zip(found, parts, strict=True)):
-        wanted.setdefault(path, []).append((number, of))
-    numbers, version = context.broadcast(wanted), code_version()
+        indices.setdefault(path, []).append((number, of))
+    numbers, version = context.broadcast(indices), code_version()
 
     def share(part: int) -> Any:
-        """Returns what replays this part of every file that has more than `part` parts."""
-        names = [path for path, asked in wanted.items() if asked[0][1] > part]
+        """Returns the lines for this part of every file that has more than `part` parts."""
+        names = [path for path, each in indices.items() if each[0][1] > part]
 
         def work(contents: Iterable[tuple[str, bytes]]) -> Iterator[_Line]:
             check_version(version)
