@@ -394,6 +394,7 @@ def listing(folder: Path, text: str) -> Path:
         (ONE + "settings = { speed = 1 }", "range_cache has no setting speed"),
         (ONE + 'checks = ["Good"]', "RangeCacheProperties has no operator Good"),
         (ONE + 'checks = ["eventually"]\nactions = ["evict_to_watermark"]', "have different fair actions"),
+        (ONE + 'checks = ["eventually"]\nwithout = ["advance"]', "states no property of the kind eventually"),
     ],
 )
 def test_an_invalid_run_is_an_error(text: str, complaint: str, tmp_path: Path) -> None:
