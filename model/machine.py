@@ -177,6 +177,8 @@ class Machine(Generic[C, S]):
         #: class of Pulsar -> the methods that docstrings of actions mention
         self.java = {name: tuple(methods.split()) for name, methods in (java or {}).items()}
         self.actions: dict[str, Action] = {}
+        #: the settings that bound an argument of an action, also of an action that a copy of the machine lacks
+        self.bounds: set[str] = set()
         self.profiles: dict[str, Profile] = {}
         #: release, such as 4.1 -> the name of its profile
         self.releases: dict[str, str] = {}
@@ -304,5 +306,6 @@ class Machine(Generic[C, S]):
                     raise BadComponent(
                         f"{self.name}.{name}.{p.name} is below {setting}, which is no setting; the settings are {known}"
                     )
+                self.bounds.add(setting)
         fitters = tuple((p.name, fitter(p.annotation), f"{name}.{p.name}") for p in params)
         self.actions[name] = Action(name, run, params, docstring, fault, fitters, tuple([p.name for p in params]))

@@ -17,8 +17,10 @@ import pytest
 
 from fuzz.campaign.worker import Found, Spec
 from fuzz.platform.java import java_home
+from fuzz.run.checks import all_but
 from fuzz.run.finding import Cause, Kind, Misbehaved
 from fuzz.run.generate import plan_trace
+from fuzz.run.lockstep import Lockstep
 from fuzz.subject import subject_names
 from fuzz.sut.hunt import Hunted, Hunter, shrunk
 from fuzz.sut.link import Limits, Link
@@ -141,6 +143,30 @@ def test_a_program_may_leave_out_actions_settings_and_fields() -> None:
     for wrong in (Hello("", ("fly",)), Hello("", None, ("wings",)), Hello("", None, None, ("colour",)), Hello("", ())):
         with pytest.raises(BadValue, match="the program has"):
             wrong.restricted(subject)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cache_steps", *[pytest.param(n, marks=pytest.mark.nightly) for n in subject_names() if n != "cache_steps"]],
+)
+def test_a_program_may_have_one_action(name: str) -> None:
+    """Also one that needs another action first, or that some swarm or situation leaves out. Sizes stay small."""
+    subject, config = resolve(name).subject, resolve(name).config
+    for action in subject.machine.actions:
+        one = Hello("", (action,)).restricted(subject)
+        model = Lockstep(Target(one, config, model_only=True), steps=25)
+        model.skipped, model.may_end_early = all_but(one, None), True
+        assert [model.run(seed) for seed in (0, 4, 12)] == [None, None, None], action
+        for seed in range(16):
+            sizes, usual = (plan_trace(each, config, seed)[0].config for each in (one, subject))
+            assert all(getattr(sizes, n) == getattr(usual, n) for n in subject.machine.bounds - subject.largest.keys())
+
+
+def test_a_program_whose_actions_are_never_possible_is_wrong_usage(brokerproof: Any) -> None:
+    program = PARTIAL.replace('["add"]', '["release"]').replace('["tokens"]', "[]")
+    ran = brokerproof("sut", "range_cache", "--traces", 5, *PATIENT, "--", sys.executable, "-c", program)
+    said = "brokerproof: the program has the actions release, and none can be taken in the first state\n"
+    assert (ran.code, ran.err) == (2, said)
 
 
 PARTIAL = """

@@ -25,7 +25,7 @@ from fuzz.run.call import Arguments, Call, copy_of
 from fuzz.run.wide import Wide, is_legal, largest, leaves, with_leaf
 from fuzz.subject import Domain, Subject
 from model.machine import Action, BadValue, plain
-from model.values import fit, settings_named
+from model.values import fit
 
 #: The random number generator of a trace.
 Rng = random.Random
@@ -55,6 +55,10 @@ MAX_IN_TURN = 3
 #: in turn. One integer in the arguments of a repeated call grows by 1 each time with probability `_CONSECUTIVE`; the
 #: arguments are drawn each time with probability `_DRAWN`, or if no integer can grow; otherwise they are constant.
 _BEGINS, _SEVERAL, _CONSECUTIVE, _DRAWN = 1 / 64, 0.25, 0.6, 0.25
+
+
+class NoCall(BadValue):
+    """Raised if no action can be taken in a state."""
 
 
 class TracePlan(NamedTuple):
@@ -155,7 +159,7 @@ class PossibleCalls:
     def chooser(self, cfg: Any, swarm: str, rng: Rng) -> Chooser:
         """Returns a function that draws a call in a state, with the weights of a swarm ("" for none).
 
-        The function raises BadValue if none of a thousand drawn actions has arguments in the state.
+        The function raises NoCall if none of a thousand drawn actions has arguments in the state.
         """
         situation_of, bits = self.subject.situation, rng.getrandbits
         tables = _Tables(self, swarm)
@@ -172,7 +176,7 @@ class PossibleCalls:
                 arguments = action.draw(cfg, state, rng) if arguments is None else arguments
                 attempts += 1
                 if attempts > 1000:
-                    raise BadValue(f"{self.subject.name}: no action can be taken in {state}")
+                    raise NoCall(f"{self.subject.name}: no action can be taken in {state}")
             return action, arguments
 
         return choose
@@ -188,7 +192,7 @@ class PossibleCalls:
         """Returns the table of `_TABLE` choices for a swarm and a situation: each action in proportion to its weight.
 
         If all domains of an action are fixed and their combinations fit into the action's share of the table, its
-        choices have each combination in turn; otherwise their arguments are None. Raises BadValue if all weights are 0.
+        choices have each combination in turn; otherwise their arguments are None. Raises NoCall if all weights are 0.
         """
         key = swarm, situation
         if key not in self._tables:
@@ -204,7 +208,7 @@ class PossibleCalls:
         }
         total = sum(weights.values())
         if not total:
-            raise BadValue(f"{self.subject.name}: the weights of swarm {swarm or 'none'} leave no action")
+            raise NoCall(f"{self.subject.name}: the weights of swarm {swarm or 'none'} leave no action")
         shares = {name: max(1, round(weight / total * _TABLE)) for name, weight in weights.items() if weight > 0}
         while sum(shares.values()) > _TABLE:
             shares[max(shares, key=lambda name: shares[name])] -= 1
@@ -241,8 +245,7 @@ def possible_calls(subject: Subject, cfg: Any) -> PossibleCalls:
 @lru_cache(maxsize=64)
 def _bounds(subject: Subject) -> tuple[str, ...]:
     """Returns the settings that bound an argument. The usable domains depend on no other field of the config."""
-    kinds = [p.annotation for a in subject.machine.actions.values() for p in a.params]
-    return tuple(sorted({name for kind in kinds for name in settings_named(kind)}))
+    return tuple(sorted(subject.machine.bounds))
 
 
 @lru_cache(maxsize=256)
@@ -283,7 +286,7 @@ def plan_trace(subject: Subject, profile_config: Any, seed: int, steps: int | No
 def chooser(subject: Subject, plan: TracePlan, rng: Rng) -> Chooser:
     """Returns the function that draws the calls of a planned trace, with wide values and bursts if the plan has them.
 
-    The function raises BadValue as that of `PossibleCalls.chooser`.
+    The function raises NoCall as that of `PossibleCalls.chooser`.
     """
     calls = possible_calls(subject, plan.config)
     choose = calls.chooser(plan.config, plan.swarm, rng)

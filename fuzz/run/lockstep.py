@@ -37,7 +37,7 @@ from fuzz.run.checks import (
 from fuzz.run.compare import refusal_changed_state, same
 from fuzz.run.coverage import Coverage
 from fuzz.run.finding import Cause, Difference, Finding, Kind
-from fuzz.run.generate import KINDS_EVERY, Rng, TracePlan, chooser, generate, plan_trace
+from fuzz.run.generate import KINDS_EVERY, NoCall, Rng, TracePlan, chooser, generate, plan_trace
 from fuzz.run.pair import Copy, ImplementationSide, Side, crash_cause, second_side
 from fuzz.run.replay import replay
 from fuzz.run.watchdog import Hang, time_limit, watchdog
@@ -132,6 +132,8 @@ class Lockstep:
         self.check_every = CHECK_EVERY
         #: if set, called with each step whose outcomes are equal
         self.record: Callable[[Taken], object] | None = None
+        #: whether a trace ends in a state in which no action can be taken; otherwise such a state is a crash
+        self.may_end_early = False
         #: the config of the latest trace, and the model's state at its end
         self.last: tuple[Any, Any] = None, None
         self._goals_by_selection: dict[tuple[int, ...], list[list[Check]]] = {}
@@ -163,7 +165,7 @@ class Lockstep:
         message = f"the fast loop {found}, which a replay with every step checked does not show"
         return self.finding_of(seed, Difference(cause, message))
 
-    def _run(self, plan: TracePlan, rng: Rng) -> bool:  # noqa: PLR0912 (the fast loop calls as little as it can)
+    def _run(self, plan: TracePlan, rng: Rng) -> bool:  # noqa: PLR0912, PLR0915 (the fast loop calls as little as it can)
         """Runs a planned trace. Returns whether anything is wrong. Raises Hang, and what the code under test raises."""
         subject, coverage, seed, cfg = self.subject, self.coverage, plan.seed, plan.config
         side = second_side(self.target.drawn(cfg))
@@ -214,6 +216,11 @@ class Lockstep:
                         seen[key] = seed
                 state = after
             return second is not None and second.differs_at_end(state)
+        except NoCall:
+            if not self.may_end_early:
+                raise
+            step -= 1
+            return False
         finally:
             coverage.steps += step + 1
             self.last = cfg, state

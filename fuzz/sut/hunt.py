@@ -24,11 +24,14 @@ from fuzz.run.pair import Depth, Pair
 from fuzz.run.replay import replay
 from fuzz.sut.program import HELLO, Program, RecordedSide, Reply, agrees, reply_text, wire
 from fuzz.target import Target
+from model.machine import BadValue
 
 #: Number of requests that are sent after the one whose reply is awaited.
 _AHEAD = 3
 #: While a hang is replayed and shrunk, the time limit of a reply is this share of the usual one.
 _HANG_SHARE = 0.1
+#: A run ends after this many traces without a step.
+_MOST_EMPTY = 64
 
 
 class Window(NamedTuple):
@@ -67,6 +70,7 @@ class Hunter:
         self.skipped = all_but(self.subject, None)  # the model's own properties are not at stake
         self._model = Lockstep(replace(target, program=None, model_only=True), steps=steps)
         self._model.skipped = self.skipped
+        self._model.may_end_early = True  # a program need not have all actions
         self._waiting: deque[Window] = deque()
         self._unreachable: Misbehaved | None = None
 
@@ -80,12 +84,14 @@ class Hunter:
         """Runs seeds from `seed` on: `traces` of them, until `until` (of `time.monotonic()`), or to ENOUGH findings.
 
         A hang, a broken protocol and a failing start end the run at once. `progress` is called after each trace with
-        traces, steps and causes so far. Raises BadValue if the program cannot be started, RuntimeError if the model
-        fails.
+        traces, steps and causes so far. Raises BadValue if the program cannot be started, or has no action that can
+        be taken, RuntimeError if the model fails.
         """
         started, done, steps, found = time.monotonic(), 0, 0, dict[Cause, Finding]()
         wrong, last, finding = 0, None if traces is None else seed + traces, None
         while True:
+            if done >= _MOST_EMPTY and not steps:
+                break
             is_over = wrong >= ENOUGH or (until is not None and time.monotonic() >= until)
             if is_over and done:
                 break
@@ -105,6 +111,9 @@ class Hunter:
                 found.setdefault(finding.cause, finding)
                 wrong += ENOUGH if _is_hopeless(finding.cause) else 1
             progress(done, steps, len(found))
+        if done and not steps and not found:
+            names = ", ".join(self.subject.machine.actions)
+            raise BadValue(f"the program has the actions {names}, and none can be taken in the first state")
         seconds = time.monotonic() - started
         return Hunted(done, steps, seconds, tuple(self._model.coverage.rows()), list(found.values()))
 
@@ -198,7 +207,8 @@ def quick(program: Program, cause: Cause) -> Iterator[None]:
     limits = program.limits
     if cause.kind is Kind.HANG:
         program.close()
-        program.limits = limits._replace(seconds=limits.seconds * _HANG_SHARE)
+        before = f" ({limits.seconds:g} s before the trace was shrunk)"
+        program.limits = limits._replace(seconds=limits.seconds * _HANG_SHARE, before=before)
         program.start_seconds = program.limits.seconds if _is_hello(cause) else limits.seconds
     try:
         yield

@@ -34,6 +34,7 @@ class Limits(NamedTuple):
 
     seconds: float = 10.0
     size: int = 1 << 24
+    before: str = ""  # the limit before this one, for messages
 
 
 def misbehaved(kind: Kind, what: str, message: str) -> Misbehaved:
@@ -91,7 +92,8 @@ class Link:
                 break
             left = until - time.monotonic()
             if left <= 0:
-                raise misbehaved(Kind.HANG, "no reply", f"no reply within {limits.seconds:g} s{self._last_words()}")
+                limit = f"{limits.seconds:g} s{limits.before}"
+                raise misbehaved(Kind.HANG, "no reply", f"no reply within {limit}{self._last_words()}")
             if self._exchange(min(left, _END_SECONDS)):
                 continue
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -69,13 +69,19 @@ class Hello(NamedTuple):
         names = machine.actions
         if not names:
             raise BadValue(f"the program has no action; {subject.name} has {', '.join(subject.machine.actions)}")
-        swarms = {
-            swarm: weights
-            for swarm, weights in subject.swarms.items()
-            if any(weights.get(n, 1.0) * subject.weights.get(n, 1.0) for n in names)
+
+        def leaves_an_action(*factors: Mapping[str, float]) -> bool:
+            return any(all(factor.get(name, 1.0) for factor in factors) for name in names)
+
+        usual = subject.weights if leaves_an_action(subject.weights) else {}
+        swarms = {swarm: weights for swarm, weights in subject.swarms.items() if leaves_an_action(usual, weights)}
+        situations = {
+            situation: weights
+            for situation, weights in subject.in_situation.items()
+            if all(leaves_an_action(usual, weights, swarm) for swarm in ({}, *swarms.values()))
         }
         drawn = {n: v for n, v in subject.settings.items() if self.settings is None or n in self.settings}
-        return replace(subject, machine=machine, swarms=swarms, settings=drawn)
+        return replace(subject, machine=machine, weights=usual, swarms=swarms, in_situation=situations, settings=drawn)
 
 
 class Reply(NamedTuple):
