@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -109,6 +109,10 @@ class Subject:
     #: (config, action, plain outcome) -> whether the action with this outcome leaves every state unchanged
     unchanged: Callable[[Any, str, Any], bool] = lambda cfg, action, outcome: False
     outline: Outline | None = None
+    #: (config, actions with arguments that may follow) -> a function from a state to its representative. From states
+    #: with the same representative, these actions have the same outcomes, and lead to states with the same
+    #: representative.
+    reduction: Callable[[Any, Iterable[tuple[str, Mapping[str, Any]]]], Callable[[Any], Any]] | None = None
     #: by name, (config, state) -> a corrupted state, or None: an implementation that is loaded with it must fail, or
     #: report it in `check`
     corrupt: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)

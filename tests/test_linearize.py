@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,43 @@ def test_verdicts_equal_those_of_trying_all_orders() -> None:
         assert not expected or is_linearization(given, verdict)
         results.append(expected)
     assert 60 < sum(results) < 240
+
+
+def test_a_reduction_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A register that counts its changes: no outcome shows the count, and only a later read of the value shows it."""
+
+    def counting(operation: Register, state: tuple[int, int]) -> list[tuple[int, int]]:
+        return [(value, state[1] + (value != state[0])) for value in steps(operation, state[0])]
+
+    def reduction(later: Iterable[Register]) -> Callable[[Any], Any]:
+        read = {value for kind, value in later if kind == "read"}
+        return lambda state: (state[0] if state[0] in read else -1, 0)
+
+    def decided(given: list[Timed], count: int, reduction: Any) -> Verdict:
+        return linearize(given, (0, 0), counting, accepts=lambda state: state[1] == count, reduction=reduction)
+
+    def changes(order: Sequence[Timed]) -> int:
+        values = [0, *[each.operation[1] for each in order if each.operation[0] == "write"]]
+        return sum(one != other for one, other in itertools.pairwise(values))
+
+    monkeypatch.setattr("fuzz.run.linearize._MOST_POINTS", (1, 2, inf))
+    monkeypatch.setattr("fuzz.run.linearize._MOST_REDUCED", (3, inf))
+    monkeypatch.setattr("fuzz.run.linearize._MOST_NODES", -1000)  # later operations change at every return
+    chance, results = random.Random(7), list[tuple[Result, bool]]()
+    for _ in range(400):
+        given = []
+        for thread in "abc":
+            times = sorted(chance.sample(range(30), 4))
+            for invoked, returned in (times[:2], times[2:]):
+                given.append(Timed(thread, invoked, returned, (chance.choice(("write", "read")), chance.randrange(2))))
+        orders = (Verdict(Result.UNDECIDED, order) for order in itertools.permutations(given))
+        count, counts = chance.randrange(4), {changes(each.order) for each in orders if is_linearization(given, each)}
+        plainly, reduced = decided(given, count, None), decided(given, count, reduction)
+        assert plainly.result is (Result.LINEARIZABLE if count in counts else Result.NOT_LINEARIZABLE)
+        assert (reduced.result, reduced.operation) == (plainly.result, plainly.operation)
+        results.append((reduced.result, reduced.operation is None))
+    assert len(set(results)) == 3
+    assert min(results.count(each) for each in set(results)) > 20
 
 
 def test_the_end_counts_and_a_budget_ends_the_search() -> None:
@@ -190,8 +228,59 @@ def test_an_outline_refutes_what_has_too_many_orders() -> None:
     found = linearize([*given, wrong], (), sets, outline=outline, budget=20_000)
     assert (found.result, found.operation, found.order[-1] in given) == (Result.NOT_LINEARIZABLE, wrong, True)
     assert linearize([*given, wrong], (), sets, budget=20_000).result is Result.UNDECIDED
+    found = linearize(
+        [*given, wrong], (), sets, reduction=lambda later: lambda state: (0,) * (len(state) % 2), budget=50_000
+    )
+    assert (found.result, found.operation) == (Result.NOT_LINEARIZABLE, wrong)
     right = wrong._replace(operation=("parity", 0))
     assert linearize([*given, right], (), sets, outline=outline, budget=20_000).result is Result.LINEARIZABLE
+
+
+REDUCED = [name for name in subject_names() if find_subject(name).reduction is not None]
+
+
+def disagreement(subject: Subject, reduction: Any, seed: int, profile: str) -> tuple[str, int]:
+    """The first action that tells a state and its representative apart, or "", and how many of these states differ."""
+    base, differing = find_profile(subject, profile), 0
+    cfg, machine, calls = (
+        plan_trace(subject, base, seed)[0].config,
+        subject.machine,
+        list(generate(subject, base, seed)),
+    )
+    later = [(call.action, machine.actions[call.action].named(call.arguments)) for call in calls]
+    state = reduced = machine.start(cfg)
+    for at, call in enumerate(calls):
+        if at % 8 == 0:
+            representative = reduction(cfg, later[at:])
+            reduced = representative(reduced)
+        differing += state != reduced
+        state, outcome = machine.step(cfg, state, *call)
+        after, same_outcome = machine.step(cfg, reduced, *call)
+        reduced = representative(after)
+        if outcome != same_outcome or reduced != representative(state):
+            return call.action, differing
+    return "", differing
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_no_later_action_tells_a_state_and_its_representative_apart(name: str) -> None:
+    subject = find_subject(name)
+    found = [
+        disagreement(subject, subject.reduction, seed, profile)
+        for profile in subject.machine.profiles
+        for seed in range(8)
+    ]
+    assert {action for action, _ in found} == {""}
+    assert sum(differing for _, differing in found) > 1000
+
+
+def test_a_reduction_that_merges_too_much_is_found() -> None:
+    """Without the later actions, that of the caches drops thresholds and the order that size passes need."""
+    subject = find_subject("range_cache")
+    reduction = subject.reduction
+    assert reduction is not None
+    blind = [disagreement(subject, lambda cfg, later: reduction(cfg, ()), seed, "reference")[0] for seed in range(16)]
+    assert {"time_pass", "size_pass"} <= set(blind)
 
 
 def test_the_outline_of_the_tracker_says_when_a_nack_is_rejected() -> None:

@@ -15,6 +15,9 @@ are: a canonical form would merge states that differ in generated names, to whic
 The search makes passes. A pass that has too many points drops the least likely ones; it can then find an order, but not
 refute the history. The next pass keeps more points, the last pass all.
 
+A reduction merges states from which all remaining operations have the same outcomes. A search with a reduction has
+fewer points. It decides whether an order with the recorded outcomes exists, but not in which state the order ends.
+
 An outline is a coarse model that allows every history that the model allows. It has fewer states than the model, so its
 search is cheaper. It refutes a history whose contradiction does not depend on the details that the outline leaves out.
 
@@ -24,6 +27,7 @@ returning operation: it can follow no order of the operations that returned befo
 
 from __future__ import annotations
 
+import copy
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import StrEnum
@@ -36,6 +40,10 @@ BUDGET_STEPS = 1_000_000
 _MOST_STATES = 8
 #: The maximum number of points that each of the passes keeps.
 _MOST_POINTS = (64, 1024, inf)
+#: The same of the passes with a reduction.
+_MOST_REDUCED = (256, inf)
+#: The number of nodes, besides four for each point, beyond which nodes are forgotten.
+_MOST_NODES = 10_000
 
 
 class Result(StrEnum):
@@ -73,6 +81,9 @@ class Verdict(NamedTuple):
 
 #: (operation, state) -> the states after every allowed step with the recorded outcome.
 Successors = Callable[[Any, Any], Iterable[Any]]
+#: The operations that may follow -> a function from a state to its representative. From states with the same
+#: representative, these operations have the same outcomes, and lead to states with the same representative.
+Reduction = Callable[[Iterable[Any]], Callable[[Any], Any]]
 
 
 def linearize(
@@ -84,6 +95,7 @@ def linearize(
     part_of: Callable[[Any], Hashable] = lambda operation: None,
     is_read: Callable[[Any], bool] = lambda operation: False,
     outline: tuple[Any, Successors] | None = None,
+    reduction: Reduction | None = None,
     budget: int = BUDGET_STEPS,
 ) -> Verdict:
     """Decides whether a history is linearizable, from the state `start`.
@@ -93,8 +105,8 @@ def linearize(
     `part_of` assigns operations to independent parts of the state, which are decided one by one. If the order of all
     parts does not end in an accepted state, the history is decided as a whole. `outline` has the first state and the
     successors of a coarse model; if only the outline refutes the history, the states of the verdict are those in which
-    the search in the model tried the operation, or none. Cost: at most `budget` steps of the model, and for each part
-    as many of the outline.
+    the search in the model tried the operation, or none. If a reduction refutes the history, the states are
+    representatives. Cost: at most `budget` steps of the model, and for each part as many of the outline.
     """
     parts: dict[Hashable, list[Timed]] = {}
     for each in history:
@@ -103,7 +115,7 @@ def linearize(
     taken, undecided = 0, False
     for part in parts.values():
         search = _Search(part, successors, accepts if len(parts) == 1 else None, is_read, budget - taken)
-        verdict = search.run(start, outline)
+        verdict = search.run(start, outline, reduction)
         taken += verdict.steps
         if verdict.result is Result.NOT_LINEARIZABLE:
             return verdict._replace(steps=taken)
@@ -115,7 +127,8 @@ def linearize(
         and not undecided
         and not _ends_accepted(order, start, successors, accepts)
     ):
-        verdict = _Search(list(history), successors, accepts, is_read, budget - taken).run(start)
+        search = _Search(list(history), successors, accepts, is_read, budget - taken)
+        verdict = search.run(start, None, reduction)
         return verdict._replace(steps=taken + verdict.steps)
     return Verdict(Result.UNDECIDED if undecided else Result.LINEARIZABLE, tuple(order), steps=taken)
 
@@ -193,8 +206,14 @@ class _Search:
         self.budget = budget
         self.steps = 0
         self.nodes: dict[Any, _Node] = {}
+        self.reduction: Reduction | None = None
+        self.representative: Callable[[Any], Any] = lambda state: state
+        #: the number of points beyond which a reduction is tried
+        self.crowd = inf
 
-    def run(self, start: Any, outline: tuple[Any, Successors] | None = None) -> Verdict:
+    def run(
+        self, start: Any, outline: tuple[Any, Successors] | None = None, reduction: Reduction | None = None
+    ) -> Verdict:
         """Decides the history. A pass begins at the return at which the pass before first dropped points."""
         verdict = Verdict(Result.UNDECIDED, ())
         begin = 0, {((0,) * len(self.lanes), self._node(start)): _Path(0, -inf, None, None)}
@@ -203,6 +222,8 @@ class _Search:
                 verdict, begin = self._pass(*begin, most)
                 if verdict.result is Result.UNDECIDED and outline is not None:
                     verdict, outline = self._outlined(verdict, *outline), None
+                if verdict.result is Result.UNDECIDED and reduction is not None:
+                    verdict, reduction = self._reduced(verdict, begin, reduction), None
                 if verdict.result is not Result.UNDECIDED:
                     break
         except _OutOfBudget:
@@ -218,12 +239,30 @@ class _Search:
         states = found.states if found.operation is outlined.operation else ()
         return Verdict(Result.NOT_LINEARIZABLE, found.order, outlined.operation, states)
 
+    def _reduced(self, found: Verdict, begin: tuple[int, _Points], reduction: Reduction) -> Verdict:
+        """Returns the verdict that a pass found, or that the history is not linearizable if the reduction refutes it.
+
+        `begin` is a return and all points before it. Raises _OutOfBudget.
+        """
+        search, verdict = copy.copy(self), found
+        search.accepts, search.reduction = None, reduction
+        try:
+            for most in _MOST_REDUCED:
+                verdict, begin = search._pass(*begin, most)
+                if verdict.result is not Result.UNDECIDED:
+                    break
+        finally:
+            self.steps = search.steps
+        return verdict if verdict.result is Result.NOT_LINEARIZABLE else found
+
     def _pass(self, first: int, points: _Points, most: float) -> tuple[Verdict, tuple[int, _Points]]:
         """Makes a pass from the return with the index `first` on, with all points before this return.
 
         The pass keeps at most `most` points. If it has dropped points and no point is left, it is undecided. Returns
         the verdict, and the first return at which the pass dropped points, with all points before that return.
         """
+        if self.reduction is not None:
+            points = self._renewed(points, first)
         complete = first, points
         is_exact = True
         for at in range(first, len(self.returns)):
@@ -237,8 +276,8 @@ class _Search:
                     complete = at, points
                 after = dict(heapq.nsmallest(int(most), after.items(), key=lambda each: each[1].cost))
                 is_exact = False
-            points = after
-            self._forget(points)
+            is_full = len(after) > self.crowd or len(self.nodes) > _MOST_NODES + 4 * len(after)
+            points = self._renewed(after, at + 1) if is_full else after
         at_end, _ = self._placed(points, inf, None)
         ends = {point: path for point, path in at_end.items() if self._accepts(point[1].state)}
         if ends:
@@ -297,23 +336,32 @@ class _Search:
     def _move(self, node: _Node, n: int, i: int) -> tuple[bool, list[_Node]]:
         """Executes operation `i` of lane `n` in a node. Returns whether it is a read, and the nodes after it."""
         operation = self.lanes[n][i]
-        after = [self._node(each) for each in self.successors(operation.operation, node.state)]
+        states = self.successors(operation.operation, node.state)
+        after = [node if each is node.state else self._node(each) for each in states]
         is_read = bool(after) and operation.returned < inf and self.is_read(operation.operation)
         move = node.moves[n, i] = (is_read, [node] if is_read else after)
         return move
 
     def _node(self, state: Any) -> _Node:
+        state = self.representative(state)
         node = self.nodes.get(state)
         if node is None:
             node = self.nodes[state] = _Node(state)
         return node
 
-    def _forget(self, points: _Points) -> None:
-        """If there are many nodes, forgets those that are in no point, and the moves of all nodes."""
-        if len(self.nodes) > 10_000 + 4 * len(points):
-            self.nodes = {node.state: node for _, node in points}
-            for node in self.nodes.values():
-                node.moves.clear()
+    def _renewed(self, points: _Points, at: int) -> _Points:
+        """Forgets all nodes. Returns the points before the return with the index `at`, merged by a reduction."""
+        if self.reduction is not None:
+            since = self.returns[at][0] if at < len(self.returns) else inf
+            history = (each for lane in self.lanes for each in lane)
+            self.representative = self.reduction(each.operation for each in history if each.returned >= since)
+        self.nodes = {}
+        renewed: _Points = {}
+        for (placed, node), path in points.items():
+            renewed.setdefault((placed, self._node(node.state)), path)
+        if self.reduction is not None:
+            self.crowd = 2 * len(renewed)
+        return renewed
 
 
 def _order(points: _Points) -> tuple[Timed, ...]:

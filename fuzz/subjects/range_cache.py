@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import bisect
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fuzz.subject import Offset, Scope, Subject
@@ -312,6 +314,33 @@ def changes_nothing(cfg: Config, action: str, outcome: Any) -> bool:
     return action == "exists" or (action == "mark_read" and outcome is None)
 
 
+def without_hidden_order(cfg: Config, later: Iterable[tuple[str, Mapping[str, Any]]]) -> Callable[[State], State]:
+    """Representatives without detached wrappers, and with timestamps that are thresholds of later time passes.
+
+    A timestamp becomes the greatest threshold that is not after it. If no size pass may follow, adjacent slots with
+    equal timestamps are sorted: a time pass visits all of them or none.
+    """
+    if cfg.retention == "stash" or not cfg.size_pass_requeues_expired:
+        return lambda s: s  # size passes compare timestamps with the clock
+    calls = list(later)
+    thresholds = sorted({arguments["threshold_ns"] for action, arguments in calls if action == "time_pass"})
+    earliest = thresholds[0] - 1 if thresholds else 0
+    is_sorted = not any(action in ("size_pass", "evict_to_watermark") for action, _ in calls)
+    kept = {earliest, *thresholds}
+
+    def moved(e: Entry) -> Entry:
+        at = bisect.bisect_right(thresholds, e.timestamp_ns)
+        return e._replace(timestamp_ns=thresholds[at - 1] if at else earliest)
+
+    def representative(s: State) -> State:
+        queue = [e if e.timestamp_ns in kept else moved(e) for e in s.queue if e is not None]
+        if is_sorted:
+            queue = [e for _, run in itertools.groupby(queue, lambda e: e.timestamp_ns) for e in sorted(run)]
+        return s._replace(queue=tuple(queue))
+
+    return representative
+
+
 subject = Subject(
     range_cache,
     RangeCaches,
@@ -416,6 +445,7 @@ subject = Subject(
         "requeues": most_requeues,
     },
     scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY},
+    reduction=without_hidden_order,
     corrupt={
         "size_too_large": size_too_large,
         "size_too_small": size_too_small,

@@ -26,7 +26,7 @@ from fuzz.run.gaps import Result as Agreement
 from fuzz.run.gaps import Search
 from fuzz.run.gaps import Verdict as Fit
 from fuzz.run.generate import possible_calls
-from fuzz.run.linearize import Result, Successors, Timed, linearize
+from fuzz.run.linearize import Reduction, Result, Successors, Timed, linearize
 from fuzz.run.pair import Depth, Pair, load_difference
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
@@ -247,6 +247,7 @@ class Replayer:
             part_of=lambda operation: self.subject.partition(operation.op, operation.args),
             is_read=lambda operation: reads[id(operation)] or id(operation) in refused,
             outline=self._outline(trace, cfg, start),
+            reduction=self._reduction(trace, cfg),
         )
         prefix = tuple([each.operation for each in verdict.order])
         if verdict.result is Result.UNDECIDED:
@@ -285,6 +286,13 @@ class Replayer:
                 yield after
 
         return outline.of(cfg, start), successors
+
+    def _reduction(self, trace: Trace, cfg: Any) -> Reduction | None:
+        """Returns the subject's reduction; None if it has none, or if operations are not actions of the model."""
+        reduction = self.subject.reduction
+        if reduction is None or OWN not in trace.header:
+            return None
+        return lambda operations: reduction(cfg, [(each.op, each.args) for each in operations])
 
     def _steps(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], tuple[Any, Any, bool]]:
         """Returns a function from operation and state to the model's step.
