@@ -258,9 +258,9 @@ def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: 
     """At most one read and one write are in flight: a second read fails, and a second write is queued.
 
     The end of a read or write that is not in flight fails. A flush of a dirty cursor starts a write, or is queued
-    behind the operation in flight, if no flush is queued last. A recovered cursor reads from the mark-delete position
-    on; it is not dirty, and has no operation in flight or queued. An added entry goes to the last ledger; a rollover
-    adds an empty ledger.
+    behind the operation in flight, unless the last queued operation is a flush. A recovered cursor reads from the
+    mark-delete position on; it is not dirty, and has no operation in flight or queued. An added entry goes to the last
+    ledger; a rollover adds an empty ledger.
     """
     reading, writing = before.reading, before.writing is not None
     match event.name:
@@ -391,9 +391,9 @@ def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, even
 
 @always(batch_acks)
 def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
-    """If the cursor is not dirty and one record can hold all its acknowledgements, the last record of memory has them.
+    """If the cursor is not dirty and one record can hold all its acknowledgements, such a record exists.
 
-    This record is durable, or is being written.
+    It is in flight, unless the write in flight is that of a reset; otherwise it is durable.
     """
     if s.dirty or not fits(cfg, s, s.acks):
         return True
@@ -480,16 +480,21 @@ def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after
 
 @always(batch_acks, on=("reset",))
 def reset_takes_effect_with_its_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset waits for its write, last in the queue, with its entry and ack set, and changes nothing else."""
+    """A reset starts a write, or is queued last if a read or write is in flight; it changes nothing else."""
     if is_error(event):
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
     to = number(before, ack)
     remaining = requested(before, ack) if ack.ack_set else -1
-    last = after.queued[-1] if after.queued else after.writing and after.writing.resets[-1]
     wanted = Reset(before.next_ticket, to, None if remaining in (-1, all_messages(cfg, to)) else remaining)
-    rest = before._replace(queued=after.queued, writing=after.writing, next_ticket=before.next_ticket + 1)
-    return bool(event.outcome == wanted.ticket) and last == wanted and after == rest
+    expected = before._replace(next_ticket=before.next_ticket + 1)
+    if before.reading or before.writing is not None:
+        expected = expected._replace(queued=(*before.queued, wanted))
+    else:
+        expected = expected._replace(writing=after.writing)
+        if after.writing is None or after.writing[1:] != ((wanted,), wanted):
+            return False
+    return after == expected and bool(event.outcome == wanted.ticket)
 
 
 @always(batch_acks)

@@ -144,8 +144,8 @@ class State(NamedTuple):
     sizes: tuple[int, ...]  # bytes of each cache
     orphaned_copies: tuple[OrphanedCopies, ...]  # ordered by the numbers of the copies
     next_copy: int  # number of the next copy
-    max_requeue_times: int  # these two settings are dynamic
-    extend_ttl_of_recently_accessed: bool
+    max_requeue_times: int  # dynamic setting; `Config` has the initial value
+    extend_ttl_of_recently_accessed: bool  # likewise
 
 
 def start(cfg: Config) -> State:
@@ -215,7 +215,10 @@ def should_requeue(s: State, e: Entry) -> bool:
 
 
 def requeue_count_after(cfg: Config, s: State, e: Entry) -> int:
-    """`requeueCount` after `markRequeued`, in any pass; one for recent access counts if `access_requeue_counts`."""
+    """`requeueCount` after a requeue in any pass: incremented (`markRequeued`).
+
+    Without `access_requeue_counts`, a requeue for recent access does not increment it.
+    """
     if cfg.access_requeue_counts or not (s.extend_ttl_of_recently_accessed and e.accessed):
         return e.requeue_count + 1
     return e.requeue_count
@@ -335,16 +338,16 @@ def get_range(
 
 
 def look_up(s: State, found: Iterable[Entry], hold: bool) -> tuple[State, tuple[Hit, ...]]:
-    """Sets `accessed` of the entries, and returns those whose value is not deallocated."""
+    """Sets `accessed` of the entries, and returns those whose value is not deallocated; with `hold`, as new copies."""
     hits: list[Hit] = []
     for e in found:
-        gives = hold and not e.released
-        copies = (*e.copies, s.next_copy) if gives else e.copies
+        held = hold and not e.released
+        copies = (*e.copies, s.next_copy) if held else e.copies
         if not e.released:
             hits.append(Hit(e.position, e.bytes, e.expected_reads, s.next_copy if hold else None))
-        if gives or not e.accessed:
+        if held or not e.accessed:
             s = replace_entry(s, e, e._replace(accessed=True, copies=copies))
-        if gives:
+        if held:
             s = s._replace(next_copy=s.next_copy + 1)
     return s, tuple(hits)
 
@@ -456,7 +459,7 @@ def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, thre
 
 
 def size_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, bytes_to_free: int) -> EvictionResult:
-    """The result of a size pass for the head; the order matters, age only without `size_pass_requeues_expired`."""
+    """The result of a size pass for the head; the order matters. Age matters only in `is_removed_as_expired`."""
     if e is None:
         return "MISSING"
     if freed >= bytes_to_free:
@@ -561,7 +564,10 @@ def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Re
 
 
 def stash_size_pass(cfg: Config, s: State, bytes_to_free: int) -> tuple[State, Removed]:
-    """Evicts from the stash, then from the queue, until enough bytes are freed; it can free fewer."""
+    """Evicts from the stash, then from the queue, until enough bytes are freed.
+
+    Unexpired entries with expected reads are moved to the stash or stay there, so the pass can free fewer bytes.
+    """
     stash: list[Entry] = []
     gone: list[Entry] = []
     freed = head = 0
@@ -603,7 +609,10 @@ def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
 
 @range_cache.fault
 def step_clock_back(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
-    """Moves the clock back: two concurrent puts enter the queue in the opposite order of their timestamps."""
+    """Moves the clock back, so that the next put is queued behind entries with later timestamps.
+
+    In Pulsar, two concurrent puts can be queued in the opposite order of their timestamps.
+    """
     return s._replace(now_ns=s.now_ns - nanos), None
 
 
@@ -650,7 +659,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @range_cache.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Each cache by position, the queue from the head, and the copies with their read counts."""
+    """Each cache by position, the queue from the head and then the stash, and the copies with their read counts."""
     cached: list[list[list[object]]] = [[] for _ in s.sizes]
     slots: list[list[object] | None] = []
     copies = [[c, g.expected_reads] for g in s.orphaned_copies for c in g.copies]

@@ -537,10 +537,10 @@ def test_handle_in_error_fails_requests_until_it_is_opened() -> None:
 def test_next_lag_has_maximum_and_exponent(lag: Lag, expected: list[int]) -> None:
     assert [next_lag(lag, keys) for keys in range(5)] == expected
     index = SparseIndex(*lag)
-    found = [index.max_lag]
+    found = [index.max_index_lag]
     for n in range(4):
         index.add(100_000, n, n)
-        found.append(index.max_lag)
+        found.append(index.max_index_lag)
     assert found == expected
 
 
@@ -553,7 +553,7 @@ def test_lag_grows_with_the_number_of_keys() -> None:
         added += [n] if len(index.keys) > before else []
     assert added == [1, 3, 7, 13, 21, 31]
     index, trimmed = without_acked(lag, index, 8)
-    assert (trimmed, index.max_lag) == (8, 6)
+    assert (trimmed, index.max_index_lag) == (8, 6)
     assert index.keys == (Key(13, 5), Key(21, 13), Key(31, 23))
 
 

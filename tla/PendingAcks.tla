@@ -20,8 +20,8 @@
 (* "done", "rejected" or "failed", and a set of [number, result] for the      *)
 (* requests that complete.                                                    *)
 (*                                                                            *)
-(* Not modelled: return values otherwise, and so the messages that an abort   *)
-(* redelivers (individual acks only); otherwise as in the model.              *)
+(* Not modelled: other return values, such as the messages that an abort      *)
+(* redelivers, and what model/pending_acks does not model.                    *)
 (******************************************************************************)
 EXTENDS PendingAcksState
 
@@ -54,7 +54,7 @@ HasCaller(request) == request.number # 0
 CallersOf(requests) == Len(SelectSeq(requests, HasCaller))
 
 \* The requests that are not complete, with a caller, in the order in which they are logged.
-OpenRequests(s) == SelectSeq(Unlogged(s) \o s.accept_queue, HasCaller)
+OpenRequests(s) == SelectSeq(BufferedOrInFlight(s) \o s.accept_queue, HasCaller)
 
 \* All variables, and the number of the next request, as one record.
 Contents ==
@@ -84,26 +84,27 @@ FailureOf(requests) == UNION {ReplyTo(request, "failed") : request \in Members(r
 WithAppend(s, request) ==
   IF batched_writes THEN [s EXCEPT !.buffer = Append(@, request)] ELSE [s EXCEPT !.in_flight = Append(@, <<request>>)]
 
-\* A ready handle accepts a request or not.  The value is [s, result].  As shipped (~ends_cover_both_types), the ack
-\* type of a commit or abort is fixed here, by the pending cumulative ack, even if that is of another transaction.
-Submitted(s, request) ==
+\* A ready handle takes a request: an ack that conflicts is rejected.  The value is [s, result].  As shipped
+\* (~ends_cover_both_types), the ack type of a commit or abort is fixed here, by the pending cumulative ack, even if
+\* that is of another transaction.
+Accepted(s, request) ==
   LET r == request.record
       Queued(after) == [s |-> after, result |-> "queued"]
       other == PendingCumulativeAck(s)
       is_owner == other # None /\ other.txn = r.txn
-      is_hidden == ~ends_cover_both_types /\ other # None /\ ~is_owner
+      is_beside_other == ~ends_cover_both_types /\ other # None /\ ~is_owner
   IN IF r.op = "ack"
      THEN IF conflict_check = "before_append" /\ Conflicts(s, r) THEN [s |-> s, result |-> "conflict"]
           ELSE Queued(WithAppend(s, request))
-     ELSE IF is_hidden /\ r.op = "commit" THEN [s |-> s, result |-> "done"]
-     ELSE Queued(WithAppend(s, [request EXCEPT !.record.cumulative = is_owner \/ is_hidden]))
+     ELSE IF is_beside_other /\ r.op = "commit" THEN [s |-> s, result |-> "done"]
+     ELSE Queued(WithAppend(s, [request EXCEPT !.record.cumulative = is_owner \/ is_beside_other]))
 
 \* A replay starts.
 Initializing(s) == [s EXCEPT !.status = "initializing", !.read_position = IF replay_rewinds THEN 0 ELSE @]
 
-\* A request arrives.  A ready handle accepts it or not, an initializing one queues it, and one that was never opened
-\* also starts its replay.
-Requested(s, r, watermark) ==
+\* A request arrives.  A ready handle takes it, an initializing one queues it, and one in status "none" queues it and
+\* starts its replay.
+Received(s, r, watermark) ==
   LET request == RequestOf(s.next_request, r, watermark)
       Counted(after) == [after EXCEPT !.next_request = @ + 1]
       Queued(after) == Counted([after EXCEPT !.accept_queue = Append(@, request)])
@@ -111,35 +112,37 @@ Requested(s, r, watermark) ==
         IF found.result = "conflict" THEN Failed(s)
         ELSE Effects(Counted(found.s), {a \in ReplyTo(request, found.result) : a.result # "queued"})
   IN IF s.status \in {"error", "closed"} THEN Rejected(s)
-     ELSE IF s.status = "ready" THEN With(Submitted(s, request), AtOnce)
+     ELSE IF s.status = "ready" THEN With(Accepted(s, request), AtOnce)
      ELSE Done(Queued(IF s.status = "none" THEN Initializing(s) ELSE s))
 
 AfterAckIndividual(s, txn, list) ==
   LET is_invalid == list = <<>> \/ \E k \in DOMAIN list : IsInvalid(list[k].entry, list[k].ack_set)
       is_twice == \E j, k \in DOMAIN list : j # k /\ list[j].entry = list[k].entry
       acks == [k \in DOMAIN list |-> AckOf(list[k].entry, list[k].ack_set)]
-  IN IF is_invalid \/ is_twice THEN Rejected(s) ELSE Requested(s, RecordOf("ack", FALSE, txn, acks), 0)
+  IN IF is_invalid \/ is_twice THEN Rejected(s) ELSE Received(s, RecordOf("ack", FALSE, txn, acks), 0)
 
 AfterAckCumulative(s, txn, n, ack_set) ==
   LET ack == AckOf(n, ack_set)
-      is_no_end == ack.ack_set # None /\ ack.ack_set # Least(ack.ack_set)..SizeOf(n) - 1
-  IN IF IsInvalid(n, ack_set) \/ is_no_end THEN Rejected(s) ELSE Requested(s, RecordOf("ack", TRUE, txn, <<ack>>), 0)
+      is_no_tail == ack.ack_set # None /\ ack.ack_set # Least(ack.ack_set)..SizeOf(n) - 1
+  IN IF IsInvalid(n, ack_set) \/ is_no_tail THEN Rejected(s) ELSE Received(s, RecordOf("ack", TRUE, txn, <<ack>>), 0)
 
-AfterEnd(s, op, txn, watermark) == Requested(s, RecordOf(op, FALSE, txn, <<>>), watermark)
+AfterEnd(s, op, txn, watermark) == Received(s, RecordOf(op, FALSE, txn, <<>>), watermark)
 
 -----------------------------------------------------------------------------
 (* The subscription. *)
 
-\* An individual ack outside transactions; and the cursor is persisted.
+\* An individual ack without a transaction.
 AfterAcknowledge(s, n, ack_set) ==
   IF IsInvalid(n, ack_set) THEN Rejected(s)
   ELSE Done([s EXCEPT !.cursor = WithIndividualAcks(@, {AckOf(n, ack_set)})])
+
+\* The cursor is persisted.
 AfterPersist(s) == Done([s EXCEPT !.durable_cursor = s.cursor])
 
 -----------------------------------------------------------------------------
 (* The acks that a commit or abort ends: [acks, cumulative]. *)
 
-EndedBy(s, end, is_replay) ==
+EndedAcks(s, end, is_replay) ==
   LET any_owner == is_replay /\ end.cumulative /\ ~replay_checks_cumulative_owner
       cumulative == IF s.cumulative_ack = None THEN None
                     ELSE IF s.cumulative_ack.txn = end.txn \/ any_owner THEN s.cumulative_ack ELSE None
@@ -170,7 +173,7 @@ WithPendingAck(s, r) ==
 \* buffered or in flight.  low_watermark_aborts "from_first": only the one that was first to ack.
 StaleTxns(s) ==
   LET txns == [k \in DOMAIN s.individual_acks |-> s.individual_acks[k].txn]
-      aborts == {r \in Members(Unlogged(s)) : r.record.op = "abort"}
+      aborts == {r \in Members(BufferedOrInFlight(s)) : r.record.op = "abort"}
       is_aborting == \E r \in aborts : r.number = 0
       others == IF s.cumulative_ack = None THEN <<>>
                 ELSE IF s.cumulative_ack.txn \in Members(txns) THEN <<>> ELSE <<s.cumulative_ack.txn>>
@@ -184,7 +187,7 @@ RECURSIVE WithAborts(_, _)
 WithAborts(s, txns) ==
   LET request == RequestOf(0, RecordOf("abort", FALSE, txns[1], <<>>), s.low_watermark)
       Rest(found) == WithAborts(found.s, Tail(txns))
-  IN IF txns = <<>> THEN s ELSE With(Submitted(s, request), Rest)
+  IN IF txns = <<>> THEN s ELSE With(Accepted(s, request), Rest)
 
 \* A commit or abort applies its low watermark; as shipped (low_watermark_aborts "from_first"), only if it has ended
 \* individual acks.
@@ -215,10 +218,10 @@ Applied(s, request, cursor_rejects) ==
            THEN [s |-> [s EXCEPT !.status = IF rejected_commit = "close_store" THEN "error" ELSE "ready"],
                  result |-> "failed"]
            ELSE With(Acked(WithoutEndedAcks(s, r.txn, ended)), Result)
-  IN IF r.op = "ack" THEN WithAppliedAck(s, r) ELSE With(EndedBy(s, r, FALSE), Ended)
+  IN IF r.op = "ack" THEN WithAppliedAck(s, r) ELSE With(EndedAcks(s, r, FALSE), Ended)
 
-\* The handle with this status ("error" or "closed"), without memory and requests; queued and buffered requests fail.
-StoppedAs(s, found) == [WithoutMemory(s) EXCEPT !.status = found, !.accept_queue = <<>>, !.buffer = <<>>]
+\* The handle in a status ("error" or "closed"), without memory and requests; queued and buffered requests fail.
+Stopped(s, stopped) == [WithoutPendingState(s) EXCEPT !.status = stopped, !.accept_queue = <<>>, !.buffer = <<>>]
 FailureOfWaiting(s) == FailureOf(s.accept_queue \o s.buffer)
 
 RecordsOf(requests) == [k \in DOMAIN requests |-> requests[k].record]
@@ -242,9 +245,9 @@ AfterCompleted(s, cursor_rejects) ==
   LET Ended(found) ==
         LET Kept(after) == Effects(after, found.replies)
         IN IF found.s.status = "ready"
-           THEN With(Trimmed(found.s, Last(found.s.log), Len(found.s.log) - 1), Kept)
+           THEN With(WithIndexedEntry(found.s, Last(found.s.log), Len(found.s.log) - 1), Kept)
            ELSE IF s.status # "ready" THEN Effects(found.s, found.replies)
-           ELSE Effects(StoppedAs(found.s, "error"), found.replies \cup FailureOfWaiting(found.s))
+           ELSE Effects(Stopped(found.s, "error"), found.replies \cup FailureOfWaiting(found.s))
       empty == [s |-> Appended(s, TRUE), replies |-> {}]
   IN IF s.in_flight = <<>> THEN Rejected(s) ELSE With(AppliedAll(empty, s.in_flight[1], cursor_rejects), Ended)
 
@@ -266,7 +269,7 @@ AfterFailure(s, is_durable) ==
       Ended(after) ==
         IF s.status # "ready" THEN Effects(after, FailureOf(requests))
         ELSE IF failed_append = "apply" THEN WithFailedAcks(after, requests, {})
-        ELSE Effects(StoppedAs(after, "error"), FailureOf(requests) \cup FailureOfWaiting(after))
+        ELSE Effects(Stopped(after, "error"), FailureOf(requests) \cup FailureOfWaiting(after))
   IN IF s.in_flight = <<>> THEN Rejected(s) ELSE With(Appended(s, is_durable), Ended)
 
 -----------------------------------------------------------------------------
@@ -274,7 +277,7 @@ AfterFailure(s, is_durable) ==
 
 \* A replayed individual ack becomes pending, unless it was rejected, or its messages are acked in the durable cursor.
 WithReplayedAcks(s, r) ==
-  LET left == {p \in Members(r.acks) : ~(MessagesOf(p) \subseteq AckedOf(s.durable_cursor, p.entry))}
+  LET left == {p \in Members(r.acks) : ~(MessagesOf(p) \subseteq AckedMessages(s.durable_cursor, p.entry))}
       acks == IF replay_drops = "record" THEN IF Conflicts(s, r) THEN {} ELSE Members(r.acks) ELSE left
   IN IF NeverCompletes(s, r) \/ PendingConflicts(s, r) THEN s
      ELSE [s EXCEPT !.individual_acks = WithPending(@, r.txn, acks)]
@@ -294,7 +297,7 @@ WithReplayed(s, r) ==
         LET after == WithoutEndedAcks(s, r.txn, ended)
         IN IF r.op = "commit" THEN WithCommittedAcks(after, ended) ELSE after
   IN IF r.op = "ack" THEN IF r.cumulative THEN WithReplayedCumulative(s, r) ELSE WithReplayedAcks(s, r)
-     ELSE With(EndedBy(s, r, TRUE), Ended)
+     ELSE With(EndedAcks(s, r, TRUE), Ended)
 
 RECURSIVE ReplayedAll(_, _)
 ReplayedAll(s, records) ==
@@ -308,31 +311,31 @@ AfterReadEntry(s) ==
   LET at == s.read_position
       Next(after) == [after EXCEPT !.read_position = at + 1, !.replayed = at + 1, !.failed_reads = 0]
       Ended(after) ==
-        With(Trimmed(Next(after), s.log[at + 1], at), Done)
+        With(WithIndexedEntry(Next(after), s.log[at + 1], at), Done)
   IN IF ~IsReading(s) THEN Rejected(s)
      ELSE IF at >= Len(s.log) THEN Failed(s)
      ELSE With(ReplayedAll(s, s.log[at + 1]), Ended)
 
-\* The handle accepts the queued requests, or not, in order.
-RECURSIVE SubmittedAll(_, _, _)
-SubmittedAll(s, requests, replies) ==
+\* The handle takes the queued requests in order.
+RECURSIVE AcceptedAll(_, _, _)
+AcceptedAll(s, requests, replies) ==
   LET Rest(found) ==
-        SubmittedAll(found.s, Tail(requests),
+        AcceptedAll(found.s, Tail(requests),
                      replies \cup {a \in ReplyTo(requests[1], found.result) : a.result # "queued"})
-  IN IF requests = <<>> THEN Effects(s, replies) ELSE With(Submitted(s, requests[1]), Rest)
+  IN IF requests = <<>> THEN Effects(s, replies) ELSE With(Accepted(s, requests[1]), Rest)
 
 \* The replay ends, and the handle is ready.
 AfterReady(s) ==
   LET ready == [s EXCEPT !.status = "ready", !.replayed = 0, !.failed_reads = 0, !.accept_queue = <<>>,
                          !.read_position = IF replay_rewinds THEN 0 ELSE @]
-      WithQueue(after) == SubmittedAll(after, s.accept_queue, {})
+      WithQueue(after) == AcceptedAll(after, s.accept_queue, {})
   IN With(IF log_deletion = "ended_transactions" THEN WithoutEnded(ready) ELSE ready, WithQueue)
 
 AfterEndReplay(s) == IF s.status = "initializing" /\ ~IsReading(s) THEN AfterReady(s) ELSE Rejected(s)
 
-AfterStopped(s, found) == Effects(StoppedAs(s, found), FailureOfWaiting(s))
+AfterStopped(s, stopped) == Effects(Stopped(s, stopped), FailureOfWaiting(s))
 
-\* A read of the replay fails: `stops`, so that reading ends, or so that it is retried.
+\* A read of the replay fails; if stops, it is not retried.
 AfterReadFailure(s, stops) ==
   IF ~IsReading(s) THEN Rejected(s)
   ELSE IF stops /\ ~stopped_replay_fails THEN AfterReady(s)
@@ -352,7 +355,7 @@ AfterClosing(s) == IF s.status \in {"initializing", "ready"} THEN AfterStopped(s
 AfterCrash(s, survive) ==
   LET durable == [k \in 1..survive |-> RecordsOf(s.in_flight[k])]
   IN IF survive > Len(s.in_flight) THEN Rejected(s)
-     ELSE Done([WithoutMemory(s) EXCEPT !.cursor = s.durable_cursor, !.log = @ \o durable, !.read_position = 0,
+     ELSE Done([WithoutPendingState(s) EXCEPT !.cursor = s.durable_cursor, !.log = @ \o durable, !.read_position = 0,
                                         !.status = "none", !.accept_queue = <<>>, !.buffer = <<>>, !.in_flight = <<>>])
 
 -----------------------------------------------------------------------------

@@ -18,23 +18,26 @@ InEntry(n, indexes) == {<<n, i>> : i \in indexes}
 \* The messages that an ack acks; those that its commit acknowledges in the cursor, which may store no ack sets.
 AckedBy(ack) == InEntry(ack.entry, MessagesOf(ack))
 CountedBy(ack) ==
-  IF ack.ack_set = None \/ ack.ack_set = {} THEN InEntry(ack.entry, AllOf(ack.entry))
+  IF ack.ack_set = None \/ ack.ack_set = {} THEN InEntry(ack.entry, AllMessages(ack.entry))
   ELSE IF batch_index_acks THEN AckedBy(ack) ELSE {}
 
-Unacknowledged(a, messages) == {each \in messages : each[2] \notin AckedOf(a, each[1])}
+Unacknowledged(a, messages) == {each \in messages : each[2] \notin AckedMessages(a, each[1])}
 
 \* The pending acks of a transaction are [individual, cumulative].  Their messages from entry `first` on.
 NothingPending == [individual |-> {}, cumulative |-> None]
 MessagesFrom(pending, first, Of(_)) ==
   UNION {Of(ack) : ack \in pending.individual}
     \cup (IF pending.cumulative = None THEN {}
-          ELSE UNION {InEntry(n, AllOf(n)) : n \in first..pending.cumulative.entry - 1} \cup Of(pending.cumulative))
+          ELSE UNION {InEntry(n, AllMessages(n)) : n \in first..pending.cumulative.entry - 1}
+                 \cup Of(pending.cumulative))
 
-\* The pending acks in memory, as a function of the transactions that have some; those of any transaction.
+\* The pending acks in memory: a function whose domain are the transactions that have pending acks.
 InMemory(s) ==
   LET owner == IF s.cumulative_ack = None THEN {} ELSE {s.cumulative_ack.txn}
   IN [txn \in {t.txn : t \in Members(s.individual_acks)} \cup owner |->
         [individual |-> AcksOf(s, txn), cumulative |-> IF txn \in owner THEN s.cumulative_ack.ack ELSE None]]
+
+\* The pending acks of one transaction in such a function.
 OfTxn(memory, txn) == IF txn \in DOMAIN memory THEN memory[txn] ELSE NothingPending
 
 \* The pending acks as the log describes them, a function as above, and the acks of every commit: [pending, committed].

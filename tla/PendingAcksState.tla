@@ -10,7 +10,7 @@
 (*   ack      [entry, ack_set]: ack_set has the messages that the ack leaves  *)
 (*            unacknowledged; None for the whole entry                        *)
 (*   pending individual acks of a transaction  [txn, acks], acks a set        *)
-(*   cursor   [first_unacked, deleted, partial]: the first entry behind the   *)
+(*   cursor   [first_unacked, deleted, partial]: the first entry after the    *)
 (*            mark-delete position, the individually deleted entries, and a   *)
 (*            set of [entry, remaining]: the messages of an entry with an ack *)
 (*            set that are not acknowledged                                   *)
@@ -48,9 +48,9 @@ Joined(lists) == IF lists = <<>> THEN <<>> ELSE lists[1] \o Joined(Tail(lists))
 (* Entries and acks. *)
 
 SizeOf(n) == batch_sizes[(n % Len(batch_sizes)) + 1]
-AllOf(n) == 0..SizeOf(n) - 1
+AllMessages(n) == 0..SizeOf(n) - 1
 
-\* The bits of a mask.
+\* The bits of a mask, which TLC limits to 31: its integers have 32 bits.
 BitsOf(mask) == {i \in 0..30 : (mask \div 2^i) % 2 = 1}
 
 \* An ack of a request, whose ack set is a number.  An empty ack set is the same as none: the whole entry is acked.
@@ -58,16 +58,16 @@ AckOf(n, ack_set) == [entry |-> n, ack_set |-> IF ack_set = None \/ ack_set = 0 
 IsInvalid(n, ack_set) == ack_set # None /\ ack_set >= 2^SizeOf(n) - 1
 
 \* The messages that an ack acks.
-MessagesOf(ack) == IF ack.ack_set = None THEN AllOf(ack.entry) ELSE AllOf(ack.entry) \ ack.ack_set
+MessagesOf(ack) == IF ack.ack_set = None THEN AllMessages(ack.entry) ELSE AllMessages(ack.entry) \ ack.ack_set
 
 \* The first message that a cumulative ack leaves unacknowledged: <<entry, batch index>>, with -1 for a whole entry.
-EndOf(ack) ==
+FirstPositionAfter(ack) ==
   IF ack.ack_set = None \/ ack.ack_set = {} THEN <<ack.entry + 1, -1>> ELSE <<ack.entry, Least(ack.ack_set)>>
 
 \* Whether a cumulative ack is for more messages than another.
 IsAfter(ack, other) ==
-  LET one == EndOf(ack)
-      two == EndOf(other)
+  LET one == FirstPositionAfter(ack)
+      two == FirstPositionAfter(other)
   IN one[1] > two[1] \/ (one[1] = two[1] /\ one[2] > two[2])
 
 -----------------------------------------------------------------------------
@@ -81,32 +81,33 @@ PartialOf(a, n) == {p \in a.partial : p.entry = n}
 Without(partial, n) == {p \in partial : p.entry # n}
 
 \* The acknowledged messages of an entry.
-AckedOf(a, n) ==
-  IF IsDeleted(a, n) THEN AllOf(n)
-  ELSE IF PartialOf(a, n) = {} THEN {} ELSE AllOf(n) \ TheOne(PartialOf(a, n)).remaining
+AckedMessages(a, n) ==
+  IF IsDeleted(a, n) THEN AllMessages(n)
+  ELSE IF PartialOf(a, n) = {} THEN {} ELSE AllMessages(n) \ TheOne(PartialOf(a, n)).remaining
 
 \* The first number from n on that is not deleted.
 RECURSIVE NotIn(_, _)
 NotIn(deleted, n) == IF n \in deleted THEN NotIn(deleted, n + 1) ELSE n
 
 \* Every entry before n is deleted, and the mark-delete position advances over the deleted entries that follow.
-UpTo(a, n) ==
+WithMarkDeleteAt(a, n) ==
   LET first_unacked == NotIn(a.deleted, n)
   IN Acks(first_unacked, {k \in a.deleted : k >= first_unacked}, {p \in a.partial : p.entry >= first_unacked})
 
 \* Whether the cursor deletes the entry of an ack (ManagedCursorImpl.asyncDelete).
-IsWhole(ack_set) == ack_set = None \/ (ack_set = {} /\ (batch_index_acks \/ empty_ack_set_acks_entry))
+AcksWholeEntry(ack_set) == ack_set = None \/ (ack_set = {} /\ (batch_index_acks \/ empty_ack_set_acks_entry))
 
 \* Intersects an ack set with the stored one of entry n.
 WithAckSet(a, n, given) ==
   LET remaining == IF PartialOf(a, n) = {} THEN given ELSE given \cap TheOne(PartialOf(a, n)).remaining
-      new == IF remaining = AllOf(n) THEN {} ELSE {[entry |-> n, remaining |-> remaining]}
+      new == IF remaining = AllMessages(n) THEN {} ELSE {[entry |-> n, remaining |-> remaining]}
   IN IF remaining = {} THEN Acks(a.first_unacked, a.deleted \cup {n}, Without(a.partial, n))
      ELSE Acks(a.first_unacked, a.deleted, Without(a.partial, n) \cup new)
 
 WithAck(a, ack) ==
   IF IsDeleted(a, ack.entry) THEN a
-  ELSE IF IsWhole(ack.ack_set) THEN Acks(a.first_unacked, a.deleted \cup {ack.entry}, Without(a.partial, ack.entry))
+  ELSE IF AcksWholeEntry(ack.ack_set)
+       THEN Acks(a.first_unacked, a.deleted \cup {ack.entry}, Without(a.partial, ack.entry))
   ELSE IF batch_index_acks THEN WithAckSet(a, ack.entry, ack.ack_set) ELSE a
 
 \* The cursor with individual acks of different entries, applied in any order; then the mark-delete position advances.
@@ -116,11 +117,11 @@ WithEach(a, acks) ==
       Rest(after) == WithEach(after, acks \ {ack})
   IN IF acks = {} THEN a ELSE With(WithAck(a, ack), Rest)
 WithIndividualAcks(a, acks) ==
-  LET Advanced(after) == UpTo(after, after.first_unacked) IN With(WithEach(a, acks), Advanced)
+  LET Advanced(after) == WithMarkDeleteAt(after, after.first_unacked) IN With(WithEach(a, acks), Advanced)
 
 WithCumulativeAck(a, ack) ==
-  LET end == ack.entry + (IF IsWhole(ack.ack_set) THEN 1 ELSE 0)
-  IN WithIndividualAcks(IF end > a.first_unacked THEN UpTo(a, end) ELSE a, {ack})
+  LET end == ack.entry + (IF AcksWholeEntry(ack.ack_set) THEN 1 ELSE 0)
+  IN WithIndividualAcks(IF end > a.first_unacked THEN WithMarkDeleteAt(a, end) ELSE a, {ack})
 
 -----------------------------------------------------------------------------
 (* Pending acks. *)
@@ -144,30 +145,30 @@ WithPending(pending, txn, acks) ==
 WithoutTxn(pending, txn) == LET IsOther(t) == t.txn # txn IN SelectSeq(pending, IsOther)
 
 \* The requests whose records are in flight or buffered, in order.
-Unlogged(s) == Joined(s.in_flight) \o s.buffer
+BufferedOrInFlight(s) == Joined(s.in_flight) \o s.buffer
 
 \* The requests among them that are acks of this type; none if conflicts are detected after the append.
-UnloggedAcks(s, is_cumulative) ==
+BufferedOrInFlightAcks(s, is_cumulative) ==
   LET IsAck(r) == r.record.op = "ack" /\ r.record.cumulative = is_cumulative
-  IN IF conflict_check = "after_append" THEN <<>> ELSE SelectSeq(Unlogged(s), IsAck)
+  IN IF conflict_check = "after_append" THEN <<>> ELSE SelectSeq(BufferedOrInFlight(s), IsAck)
 
 \* With which acks a new one can conflict: all pending individual acks as [txn, ack], those of one entry, and the
 \* pending cumulative ack or None.  Acks in flight or buffered count as pending.
 PendingAcksOfAll(s) ==
   UNION {{[txn |-> t.txn, ack |-> p] : p \in t.acks} : t \in Members(s.individual_acks)}
     \cup UNION {{[txn |-> r.record.txn, ack |-> p] : p \in Members(r.record.acks)} :
-                  r \in Members(UnloggedAcks(s, FALSE))}
+                  r \in Members(BufferedOrInFlightAcks(s, FALSE))}
 PendingAcksOfEntry(s, n) == {each.ack : each \in {each \in PendingAcksOfAll(s) : each.ack.entry = n}}
 PendingCumulativeAck(s) ==
-  LET coming == UnloggedAcks(s, TRUE)
+  LET coming == BufferedOrInFlightAcks(s, TRUE)
   IN IF coming = <<>> THEN s.cumulative_ack
      ELSE [txn |-> Last(coming).record.txn, ack |-> Last(coming).record.acks[1]]
 
 \* The messages of an entry that a cumulative ack [txn, ack] acks.
-CoveredBy(cumulative, n) ==
+CoveredMessages(cumulative, n) ==
   IF cumulative = None THEN {}
   ELSE IF n > cumulative.ack.entry THEN {}
-  ELSE IF n < cumulative.ack.entry THEN AllOf(n) ELSE MessagesOf(cumulative.ack)
+  ELSE IF n < cumulative.ack.entry THEN AllMessages(n) ELSE MessagesOf(cumulative.ack)
 
 -----------------------------------------------------------------------------
 (* Conflicts. *)
@@ -198,12 +199,12 @@ OverlapsCumulative(s, txn, ack) ==
   IN /\ cross_type_conflicts
      /\ other # None
      /\ other.txn # txn
-     /\ MessagesOf(ack) \cap CoveredBy(other, ack.entry) # {}
+     /\ MessagesOf(ack) \cap CoveredMessages(other, ack.entry) # {}
 
 \* Whether an individual ack conflicts: with what the cursor has acknowledged, or with pending acks.
 AckConflicts(s, txn, ack) ==
   \/ IsDeleted(s.cursor, ack.entry)
-  \/ ack.ack_set # None /\ MessagesOf(ack) \cap AckedOf(s.cursor, ack.entry) # {}
+  \/ ack.ack_set # None /\ MessagesOf(ack) \cap AckedMessages(s.cursor, ack.entry) # {}
   \/ OverlapsIndividual(s, ack)
   \/ OverlapsCumulative(s, txn, ack)
 
@@ -215,7 +216,7 @@ CumulativeConflicts(s, txn, ack) ==
   IN \/ other # None /\ (other.txn # txn \/ ~IsAfter(ack, other.ack))
      \/ /\ cross_type_conflicts
         /\ \E each \in PendingAcksOfAll(s) :
-             each.txn # txn /\ MessagesOf(each.ack) \cap CoveredBy(own, each.ack.entry) # {}
+             each.txn # txn /\ MessagesOf(each.ack) \cap CoveredMessages(own, each.ack.entry) # {}
 
 \* Whether a request fails with TransactionConflictException.
 Conflicts(s, r) ==
@@ -282,21 +283,22 @@ WithoutEndedRecords(entries) ==
 
 WithoutEnded(s) == [s EXCEPT !.log = WithoutEndedRecords(@)]
 
-AtLeastZero(number, count) == IF number > count THEN number - count ELSE 0
+\* number - count, but at least 0.
+Reduced(number, count) == IF number > count THEN number - count ELSE 0
 
 \* The log entry at log_position is indexed, and the log is trimmed.
-Trimmed(s, entry, log_position) ==
+WithIndexedEntry(s, entry, log_position) ==
   LET last == IF EntriesOf(entry) = {} THEN -1 ELSE Greatest(EntriesOf(entry))
       WithoutPrefix(found) ==
         [s EXCEPT !.log_index = found.index, !.log = SubSeq(@, found.count + 1, Len(@)),
-                  !.read_position = AtLeastZero(@, found.count), !.replayed = AtLeastZero(@, found.count)]
+                  !.read_position = Reduced(@, found.count), !.replayed = Reduced(@, found.count)]
   IN IF log_deletion = "ended_transactions"
      THEN IF s.status = "ready" THEN WithoutEnded(s) ELSE s
      ELSE With(WithoutAcked(WithEntry(s.log_index, Len(entry), last, log_position), s.durable_cursor.first_unacked),
                WithoutPrefix)
 
 \* The state of a handle that is not open, without memory; the subscription's cursor is kept.
-WithoutMemory(s) ==
+WithoutPendingState(s) ==
   [s EXCEPT !.read_position = IF replay_rewinds THEN 0 ELSE @, !.log_index = NoIndex, !.replayed = 0,
             !.failed_reads = 0, !.individual_acks = <<>>, !.cumulative_ack = None, !.low_watermark = 0]
 =============================================================================

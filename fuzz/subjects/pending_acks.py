@@ -306,10 +306,10 @@ NIGHTLY = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the state of the TLA+ twin, whose `max_lag` and next request are implied."""
+    """Returns the state of the TLA+ twin, whose `max_index_lag` and next request are implied."""
     index = variables["log_index"]
     lag = next_lag(log_index_backoff(cfg), len(index["keys"]))
-    log_index = as_model(LogIndex, index, max_lag=lag, max_ack_position=index["max_ack"])
+    log_index = as_model(LogIndex, index, max_index_lag=lag, max_ack_position=index["max_ack"])
     waiting = (*variables["in_flight"], variables["buffer"], variables["accept_queue"])
     numbered = [request for each in waiting for request in each if request["number"]]
     found: State = as_model(State, variables, log_index=log_index, next_request=len(numbered) + 1)

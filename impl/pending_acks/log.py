@@ -102,7 +102,7 @@ class SparseIndex:
         "current_lag",
         "log_positions",
         "max_ack",
-        "max_lag",
+        "max_index_lag",
     )
 
     def __init__(self, min_lag: int, max_lag: int | None, exponent: int) -> None:
@@ -113,7 +113,7 @@ class SparseIndex:
         """Empties the index. O(1)."""
         self.ack_positions: list[int] = []
         self.log_positions: list[int] = []
-        self.current_lag, self.max_lag, self.max_ack = 0, self._minimum, -1
+        self.current_lag, self.max_index_lag, self.max_ack = 0, self._minimum, -1
 
     def add(self, records: int, ack_position: int, log_position: int) -> None:
         """Adds a log entry; `ack_position` is the last position that it acks, -1 if none. O(1)."""
@@ -121,7 +121,7 @@ class SparseIndex:
         if ack_position < 0:
             return
         self.max_ack = max(self.max_ack, ack_position)
-        if self.current_lag < self.max_lag:
+        if self.current_lag < self.max_index_lag:
             return
         if self.ack_positions and self.ack_positions[-1] == self.max_ack:
             self.log_positions[-1] = log_position
@@ -129,7 +129,7 @@ class SparseIndex:
             self.ack_positions.append(self.max_ack)
             self.log_positions.append(log_position)
         self.current_lag = 0
-        self.max_lag = self._lag()
+        self.max_index_lag = self._lag()
 
     def _lag(self) -> int:
         """Returns the number of records that add the next key."""
@@ -146,7 +146,7 @@ class SparseIndex:
         count = bisect_left(self.ack_positions, first_unacked)
         end = self.log_positions[count - 1] + 1
         del self.ack_positions[:count], self.log_positions[:count]
-        self.max_lag = self._lag()
+        self.max_index_lag = self._lag()
         return end
 
     def check(self, base: int, end: int) -> list[str]:
@@ -159,7 +159,7 @@ class SparseIndex:
             wrong.append("a key has a log position outside the log")
         if self.ack_positions and self.ack_positions[-1] > self.max_ack:
             wrong.append("a key is after the last acked position")
-        if self.max_lag != self._lag():
+        if self.max_index_lag != self._lag():
             wrong.append("the lag does not fit the number of keys")
         return wrong
 
@@ -167,10 +167,14 @@ class SparseIndex:
         """Returns the model's form, in which log positions count from the mark-delete position."""
         columns = zip(self.ack_positions, self.log_positions, strict=True)
         keys = tuple([Key(ack_position, position - base) for ack_position, position in columns])
-        return LogIndex(self.current_lag, self.max_lag, self.max_ack, keys)
+        return LogIndex(self.current_lag, self.max_index_lag, self.max_ack, keys)
 
     def load(self, index: LogIndex) -> None:
         """Loads an index of a log that was never mark-deleted."""
-        self.current_lag, self.max_lag, self.max_ack = index.current_lag, index.max_lag, index.max_ack_position
+        self.current_lag, self.max_index_lag, self.max_ack = (
+            index.current_lag,
+            index.max_index_lag,
+            index.max_ack_position,
+        )
         self.ack_positions = [key.ack_position for key in index.keys]
         self.log_positions = [key.log_position for key in index.keys]

@@ -1,4 +1,4 @@
-"""What the properties of the entry cache derive from states and events."""
+"""What the properties of the entry cache derive from states and events; `store` is the number of a range cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from model.range_cache import Entry, OrphanedCopies
 
 STORAGE_ANSWERS = ("complete_storage_read", "answer_oddly")
 READINGS = ("read", "read_one", *STORAGE_ANSWERS, "release", "expire_waiting_reads")
-COUNTING = ("release", "replay")
+READ_COUNT_CHANGES = ("release", "replay")
 EVICTIONS = ("run_eviction_task", "do_cache_eviction")
 REMOVALS = ("invalidate_entries_before", "invalidate_ledger", "clear_cache", "remove_entry_cache")
 
@@ -102,8 +102,8 @@ def is_above_watermark(s: State) -> bool:
     return s.total_bytes > math.floor(s.watermark * s.max_bytes)
 
 
-def queued(cfg: Config) -> bool:
-    """Whether storage answers in a later step."""
+def reads_queued(cfg: Config) -> bool:
+    """Whether storage answers a read in a later step."""
     return cfg.storage_reads == "queued"
 
 

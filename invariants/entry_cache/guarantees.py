@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from invariants.entry_cache.derived import (
-    COUNTING,
     EVICTIONS,
+    READ_COUNT_CHANGES,
     REMOVALS,
     STORAGE_ANSWERS,
     answered,
@@ -19,9 +19,9 @@ from invariants.entry_cache.derived import (
     is_above_trigger,
     is_above_watermark,
     limited,
-    queued,
     read_counts,
     read_of,
+    reads_queued,
     stored_sizes,
     tasks_queued,
 )
@@ -124,10 +124,10 @@ def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, eve
     An absent entry is appended whatever the total size is. If tasks run at once, the eviction that this triggers may
     remove or requeue it. A disabled cache takes no entry.
     """
-    range_cache = after.topic_caches[event.arguments["cache"]]
-    key = range_cache, event.arguments["position"]
+    store = after.topic_caches[event.arguments["cache"]]
+    key = store, event.arguments["position"]
     present = by_key(before).get(key)
-    if range_cache == DISABLED:
+    if store == DISABLED:
         return event.outcome is False and after.ranges is before.ranges
     if present is None:
         wanted = event.arguments["expected_reads"]
@@ -220,9 +220,9 @@ def periodic_eviction_leaves_no_expired_entry(cfg: Config, before: State, event:
 
 @always(entry_cache, on=EVICTIONS)
 def eviction_reports_entries_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction returns the number of entries that left and counts them in the metric; it only requeues others.
+    """An eviction returns the number of entries that left, and counts them in the metric. It can requeue other entries.
 
-    A requeue sets the timestamp to now, clears `accessed` and raises `requeueCount`.
+    A requeue only sets the timestamp to now, clears `accessed` and raises `requeueCount`.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -241,8 +241,8 @@ def eviction_reports_entries_that_left(cfg: Config, before: State, event: Event,
 @always(entry_cache, on=REMOVALS)
 def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A removal removes exactly the entries of its range from the topic's cache."""
-    range_cache = before.topic_caches[event.arguments["cache"]]
-    gone = {key for key in by_key(before) if key[0] == range_cache and _is_in_removed_range(event, key[1])}
+    store = before.topic_caches[event.arguments["cache"]]
+    gone = {key for key in by_key(before) if key[0] == store and _is_in_removed_range(event, key[1])}
     return by_key(after).keys() == by_key(before).keys() - gone
 
 
@@ -261,7 +261,7 @@ def clear_all_empties_caches_of_all_topics(cfg: Config, before: State, event: Ev
 # ---- steps: outcomes and metrics --------------------------------------------------------
 
 
-@always(entry_cache, on=("read", "read_one", *STORAGE_ANSWERS, *COUNTING))
+@always(entry_cache, on=("read", "read_one", *STORAGE_ANSWERS, *READ_COUNT_CHANGES))
 def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read is rejected exactly if its range is empty or storage lacks an entry of the range.
 
@@ -270,7 +270,7 @@ def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State
     possibly a duplicate or one that was not requested) with at least as many entries as the read.
     """
     asked = event.arguments
-    if event.name in COUNTING:
+    if event.name in READ_COUNT_CHANGES:
         return isinstance(event.outcome, Refused) is (asked["copy"] not in read_counts(before))
     if event.name in STORAGE_ANSWERS:
         r = read_of(before, event)
@@ -281,7 +281,7 @@ def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State
     return isinstance(event.outcome, Refused) is not (0 <= first <= last < len(sizes))
 
 
-@always(entry_cache, on=COUNTING)
+@always(entry_cache, on=READ_COUNT_CHANGES)
 def release_and_replay_return_the_new_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
     """`release` returns the read count minus 1, `replay` the read count plus 1; without a handler, both return None."""
     if isinstance(event.outcome, Refused):
@@ -292,10 +292,10 @@ def release_and_replay_return_the_new_read_count(cfg: Config, before: State, eve
 
 @always(entry_cache, on=("insert", *EVICTIONS))
 def metrics_count_insertions_and_evictions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The metrics count an insert that adds an entry, and a task exactly if the total size requires a size pass.
+    """The metrics count one insertion for an insert that adds an entry, and one size eviction for each size pass.
 
-    A size pass is required above both the trigger and the watermark. An insert and a periodic eviction count at most
-    one size pass.
+    A task runs a size pass exactly if the total size is above both the trigger and the watermark. An insert and a
+    periodic eviction run at most one.
     """
     was, now = before.counters, after.counters
     if event.name == "insert" and now.insertions - was.insertions != int(event.outcome is True):
@@ -319,27 +319,27 @@ def periodic_eviction_below_trigger_keeps_unexpired_entries(
 # ---- coverage goals --------------------------------------------------------------------
 
 
-@sometimes(entry_cache, given=queued)
+@sometimes(entry_cache, given=reads_queued)
 def storage_read_shared_by_two_requests(cfg: Config, s: State) -> bool:
     """Two requests wait for one storage read."""
     return any(len(set(r.waiting)) >= 2 for r in s.reads)
 
 
-@sometimes(entry_cache, given=queued)
+@sometimes(entry_cache, given=reads_queued)
 def read_joined_with_gaps_on_both_sides(cfg: Config, s: State) -> bool:
     """A request has joined an outstanding read, and its range extends beyond that read on both sides."""
     return any(q.part.kind == "joined" and len(q.part.parts) == 3 for q in s.requests)
 
 
-@sometimes(entry_cache, given=queued)
+@sometimes(entry_cache, given=reads_queued)
 def partial_cache_hit_waits_for_gaps(cfg: Config, s: State) -> bool:
     """A request holds cached entries while it waits for others from storage."""
     return any(q.part.kind == "mixed" for q in s.requests)
 
 
-@sometimes(entry_cache, given=queued)
+@sometimes(entry_cache, given=reads_queued)
 def joined_read_with_cached_neighbours(cfg: Config, s: State) -> bool:
-    """A request that joined a read holds entries of its range while it waits for others."""
+    """A request that joined a read holds entries of its range, cached or from storage, while it waits for others."""
     joined = [p for q in s.requests if q.part.kind == "joined" for p in q.part.parts]
     return any(p.kind in ("mixed", "found") and held_by(p) for p in joined)
 
@@ -352,7 +352,7 @@ def partial_cache_hit_is_read_again(cfg: Config, before: State, event: Event, af
     return not event.arguments["success"] and not again.isdisjoint(began)
 
 
-@sometimes(entry_cache, on=STORAGE_ANSWERS, given=lambda cfg: queued(cfg) and not limited(cfg))
+@sometimes(entry_cache, on=STORAGE_ANSWERS, given=lambda cfg: reads_queued(cfg) and not limited(cfg))
 def repeated_read_joins_outstanding_read(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A range that is read again joins an outstanding read."""
     had = {r.number: len(r.waiting) for r in before.reads}
@@ -373,13 +373,10 @@ def short_answer_is_delivered(cfg: Config, before: State, event: Event, after: S
 def storage_entry_was_cached_in_the_meantime(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Storage returns an entry whose position was cached in the meantime."""
     r = read_of(before, event)
-    return (
-        r is not None
-        and isinstance(event.outcome, Reading)
-        and r.expected_reads > 0
-        and r.store >= 0
-        and any((r.store, Position(r.ledger, i)) in by_key(before) for i in range(r.first, r.last + 1))
-    )
+    if r is None or not isinstance(event.outcome, Reading) or r.expected_reads <= 0:
+        return False
+    end = r.last + 1 if event.arguments.get("success") else r.first + event.arguments.get("entries", 0)
+    return any((r.store, Position(r.ledger, i)) in by_key(before) for i in range(r.first, end))
 
 
 @sometimes(entry_cache, given=tasks_queued)
@@ -394,7 +391,7 @@ def task_runs_below_trigger(cfg: Config, before: State, event: Event, after: Sta
     return event.outcome == 0 and not is_above_trigger(before)
 
 
-@sometimes(entry_cache, given=queued)
+@sometimes(entry_cache, given=reads_queued)
 def removed_cache_is_filled(cfg: Config, s: State) -> bool:
     """A read that started before the removal of a topic's cache fills the old one."""
     return any(e.cache not in s.topic_caches for e in entries(s))
@@ -419,6 +416,7 @@ def small_read_overtakes_queued_read(cfg: Config, before: State, event: Event, a
     return bool(before.limiter.waiting) and any(g.request == new for g in after.limiter.grants)
 
 
+# A read of three entries exceeds 150 bytes, whatever their sizes.
 @sometimes(entry_cache, on=("read",), given=lambda cfg: 0 < cfg.max_reads_in_flight_bytes <= 150)
 def oversized_read_takes_all_permits(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read that exceeds the maximum is granted all permits."""

@@ -9,8 +9,8 @@ from model.entry_cache.shared_reads import Part, Request
 from model.entry_cache.state import Config, Counters, State
 
 
-def kinds(copies: tuple[int, ...]) -> tuple[int, int]:
-    """How many copies are held for requests, and how many are open."""
+def held_and_open(copies: tuple[int, ...]) -> tuple[int, int]:
+    """The number of copies that are held for requests, and the number of open copies."""
     held = sum(copy < 0 for copy in copies)
     return held, len(copies) - held
 
@@ -49,8 +49,8 @@ def form(s: State) -> tuple[object, ...]:
         limits.free,
     )
     return (
-        [e and (owner(e.cache), e[1:4], kinds(e.copies), e.timestamp_ns - now, e[6:]) for e in queue],
-        sorted(repr((kinds(g.copies), g.expected_reads)) for g in s.ranges.orphaned_copies),
+        [e and (owner(e.cache), e[1:4], held_and_open(e.copies), e.timestamp_ns - now, e[6:]) for e in queue],
+        sorted(repr((held_and_open(g.copies), g.expected_reads)) for g in s.ranges.orphaned_copies),
         [owner(store) for store in s.topic_caches],
         [(owner(r.store), r[2:8], [requests[n] for n in r.waiting]) for r in s.reads],
         [asked(q) for q in s.requests],
@@ -78,11 +78,14 @@ def is_numbered(s: State) -> bool:
 
 @always(entry_cache, on=("complete_storage_read", "remove_entry_cache", "release"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, s: State) -> bool:
-    """The canonical form numbers caches, requests, reads and copies from 1 and sets time and metrics to zero."""
+    """The canonical form renumbers caches, requests, reads and copies, and sets time and metrics to zero.
+
+    Requests, reads and open copies are numbered from 1 up, held copies from -1 down.
+    """
     held = {h.copy for q in s.requests for h in held_by(q.part)}
     groups = [*[e.copies for e in s.ranges.queue if e is not None], *[g.copies for g in s.ranges.orphaned_copies]]
     if held != {copy for group in groups for copy in group if copy < 0}:
-        return True  # a copy leaks
+        return True  # a held copy without a request violates `held_copies_belong_to_pending_requests`
     canonical = entry_cache.canonical
     renamed = canonical(cfg, s)
     return is_numbered(renamed) and form(renamed) == form(s) and canonical(cfg, renamed) == renamed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from invariants.entry_cache.derived import (
-    COUNTING,
+    READ_COUNT_CHANGES,
     READINGS,
     REMOVALS,
     STORAGE_ANSWERS,
@@ -15,9 +15,9 @@ from invariants.entry_cache.derived import (
     groups,
     held_by,
     parts_in,
-    queued,
     read_counts,
     read_of,
+    reads_queued,
     stored_sizes,
     tasks_queued,
 )
@@ -97,7 +97,7 @@ def only_delivered_releases_decrement_read_count(cfg: Config, before: State, eve
 
 def _change_of_read_count(before: State, event: Event) -> tuple[int, tuple[int, ...]]:
     """The change of a read count by an event, and the copies that share the count."""
-    if event.name not in COUNTING:
+    if event.name not in READ_COUNT_CHANGES:
         return 0, ()
     sharing = [group for group in groups(before) if event.arguments["copy"] in group]
     return (1 if event.name == "replay" else -1), sharing[0] if sharing else ()
@@ -158,7 +158,7 @@ def storage_entries_are_cached_iff_reads_are_expected(cfg: Config, before: State
     return new <= brought and (not tasks_queued(cfg) or brought <= by_key(after).keys())
 
 
-@always(entry_cache, on=("read", "read_one"), given=queued)
+@always(entry_cache, on=("read", "read_one"), given=reads_queued)
 def read_issues_one_storage_read_for_each_gap(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read issues one storage read for each gap: the entries that are neither cached nor in a joinable read.
 
@@ -176,7 +176,7 @@ def read_issues_one_storage_read_for_each_gap(cfg: Config, before: State, event:
     return sorted((i.first, i.last) for i in event.outcome.issued) == list(zip(begins, ends, strict=True))
 
 
-@always(entry_cache, on=("read", "read_one"), given=queued)
+@always(entry_cache, on=("read", "read_one"), given=reads_queued)
 def read_marks_exactly_cached_entries_accessed(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read sets `accessed` of exactly the cached entries of its range; one that waits for permits sets none."""
     if not isinstance(event.outcome, Reading):
@@ -198,7 +198,7 @@ def answered_without_reading(before: State, event: Event, after: State) -> bool:
     return after.next_read == before.next_read and any(not a.ok for a in answered(event))
 
 
-@always(entry_cache, given=queued)
+@always(entry_cache, given=reads_queued)
 def request_fails_only_if_its_storage_read_failed(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A request fails only if a storage read that it needs failed or was short, or for lack of permits.
 

@@ -31,19 +31,22 @@ def has_invalid_ack_set(cfg: Config, event: Event) -> bool:
     """Returns whether an ack set of the call acks nothing, has a bit after its batch, or, if cumulative, is no tail."""
     given = event.arguments.get("acks") or [(event.arguments["entry"], event.arguments["ack_set"])]
     for entry, ack_set in given:
-        bits = [i for i in range(everything(cfg, entry).bit_length()) if (ack_set or 0) >> i & 1]
-        if ack_set and ack_set >= everything(cfg, entry):
+        size = everything(cfg, entry).bit_length()
+        bits = [i for i in range(size) if (ack_set or 0) >> i & 1]
+        is_tail = bits == list(range(size - len(bits), size))
+        if (ack_set and ack_set >= everything(cfg, entry)) or (event.name == "ack_cumulative" and not is_tail):
             return True
-        if event.name == "ack_cumulative" and bits != list(range(everything(cfg, entry).bit_length()))[-len(bits) :]:
-            return bool(bits)
     return False
 
 
 @always(pending_acks)
 def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is refused if and only if its ack set is invalid, its list is empty or names an entry twice, the status of
-    the handle does not allow it, entries are in flight at an opening, there is nothing to flush, complete or read, or
-    fewer entries are in flight than shall survive the crash.
+    """A call is refused if and only if its arguments are invalid or the state of the handle does not allow it.
+
+    An ack has invalid arguments if an ack set is invalid, or if its list is empty or names an entry twice; a crash, if
+    fewer entries are in flight than survive. A request needs a handle that is not in error or closed. A handle is
+    opened only if it is not open and no entry is in flight. A flush needs a buffered record, the end of an append an
+    entry in flight, a read of the replay an entry that is not replayed, and the end of a replay that there is none.
     """
     name, s, acks = event.name, before, event.arguments.get("acks")
     if name in ("ack_individual", "ack_cumulative", "acknowledge"):
@@ -72,7 +75,7 @@ def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: S
 
     A ready handle appends its record. Any other handle queues it until the replay ends; the first request starts the
     replay. The record of a commit or abort has the type Cumulative if the last cumulative ack, durable or not, is of
-    its transaction.
+    its transaction. With other rules for conflicts or ack types, this type is not checked.
     """
     if is_error(event) or event.outcome.result != "queued":
         return not isinstance(event.outcome, Failed) or after == before
@@ -142,11 +145,10 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
         return True
     assert isinstance(event.outcome, Effects)
     found, redelivered, trimmed = list(results(event).values()), event.outcome.redelivered, event.outcome.trimmed
-    if event.name not in APPENDS and (
-        redelivered
-        or (trimmed != len(before.log) - len(after.log)) != (event.name == "write_fails" and event.arguments["durable"])
-    ):
-        return False
+    if event.name not in APPENDS:
+        added = int(event.name == "write_fails" and event.arguments["durable"])
+        if redelivered or len(after.log) != len(before.log) + added - trimmed:
+            return False
     if event.name in ("close", "end_replay", "read_fails"):
         if event.name == "read_fails" and after.status == "ready":
             return True  # `stopped_replay_fails` covers it
@@ -171,9 +173,10 @@ def successful_read_resets_failed_reads(cfg: Config, before: State, event: Event
     """
     if is_error(event) or not cfg.replay_rewinds:
         return is_error(event) or after.failed_reads == 0
-    count = event.outcome if event.name == "read_entry" else 0
-    done = (before.read_position + 1 - count, before.replayed + 1 - count) if event.name == "read_entry" else (None, 0)
-    return after.failed_reads == 0 and after.replayed == done[1] and done[0] in (None, after.read_position)
+    if event.name == "end_replay":
+        return (after.failed_reads, after.replayed) == (0, 0)
+    following = before.read_position + 1 - event.outcome, before.replayed + 1 - event.outcome
+    return after.failed_reads == 0 and (after.read_position, after.replayed) == following
 
 
 @always(pending_acks, on=(*APPENDS, "read_entry"))

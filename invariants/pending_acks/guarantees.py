@@ -58,7 +58,7 @@ def pending_acks_equal_replay_of_log(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def committed_ack_stays_acknowledged(cfg: Config, s: State) -> bool:
-    """While the handle is ready, every message is acknowledged whose ack a commit in the log committed."""
+    """While the handle is ready, the messages of all acks that a commit in the log committed are acknowledged."""
     if s.status != "ready":
         return True
     return not any(unacknowledged(cfg, s.cursor, p.messages(cfg, s.cursor.first_unacked)) for p in logged(s).committed)
@@ -116,9 +116,8 @@ def every_request_completes_exactly_once(cfg: Config, before: State, event: Even
     if event.name == "crash":
         return is_error(event) or not open_numbers(after)
     is_same = before.in_flight is after.in_flight and before.accept_queue is after.accept_queue
-    if before.next_request == after.next_request and is_same:
-        is_same = before.buffer is after.buffer
-        return is_same or open_numbers(before) == open_numbers(after) or bool(results(event))
+    if before.next_request == after.next_request and is_same and before.buffer is after.buffer:
+        return not results(event)
     new = [before.next_request] if after.next_request > before.next_request else []
     return sorted([*results(event), *open_numbers(after)]) == sorted([*open_numbers(before), *new])
 
@@ -222,7 +221,7 @@ def commit_covers_both_ack_types(cfg: Config, before: State, event: Event, after
 def commits_are_complete(
     cfg: Config, before: State, event: Event, after: State, *, with_cumulative: bool = False
 ) -> bool:
-    """Returns whether all acks of completed commits are acknowledged and none is pending, but for later acks.
+    """Returns whether all acks of completed commits are acknowledged, and none is pending except for later acks.
 
     `with_cumulative` selects the commits of transactions that had a cumulative ack.
     """
@@ -350,7 +349,7 @@ def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: Stat
 
 @always(pending_acks, on=APPENDS)
 def transactions_below_low_watermark_are_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a commit or abort, each pending transaction at or below the low watermark has an abort in flight."""
+    """After a commit or abort, each pending transaction up to the low watermark has an abort buffered or in flight."""
     if after.status != "ready" or all(r.record.op == "ack" for r in appended_requests(before, event)):
         return True
     watermarks: list[int] = []
@@ -376,7 +375,7 @@ def log_with_in_flight(s: State) -> tuple[LogEntry, ...]:
 
 @always(pending_acks)
 def deleted_records_are_durably_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack record is deleted only if its entries are before the durable mark-delete position or it was aborted."""
+    """An ack record is deleted only if it was aborted, or its entries are up to the durable mark-delete position."""
     is_append = event.name in APPENDS and not is_error(event)
     old = log_with_in_flight(before)[: len(before.log) + 1] if is_append else before.log
     if after.log[: len(old)] == old:
@@ -458,9 +457,9 @@ def lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
     """The next key needs `min_lag * keys ** exponent` records, at most the maximum lag, and `min_lag` without keys."""
     keys = len(s.log_index.keys)
     if keys == 0:
-        return s.log_index.max_lag == cfg.min_lag
+        return s.log_index.max_index_lag == cfg.min_lag
     lag = cfg.min_lag * keys**cfg.lag_exponent
-    return bool(s.log_index.max_lag == (lag if cfg.max_lag is None else min(lag, cfg.max_lag)))
+    return bool(s.log_index.max_index_lag == (lag if cfg.max_lag is None else min(lag, cfg.max_lag)))
 
 
 @always(pending_acks, on=(*APPENDS, "read_entry"), given=trims_by_index)
@@ -469,7 +468,7 @@ def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, a
     this entry included, reach the lag.
 
     The key has the last position of the topic that any record up to this entry acks, and the log position of the entry.
-    It replaces a key with the same position of the topic. Keys before the durable mark-delete position are removed, and
+    It replaces a key with the same position of the topic. Keys up to the durable mark-delete position are removed, and
     the log is trimmed up to the last of them.
     """
     if is_error(event) or after.status not in ("ready", "initializing"):
@@ -480,7 +479,7 @@ def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, a
     old, new = before.log_index, after.log_index
     last = max([ack.entry for record in entry for ack in record.acks], default=-1)
     newest, lag = max(old.max_ack_position, last), old.current_lag + len(entry)
-    is_reached = last >= 0 and lag >= old.max_lag
+    is_reached = last >= 0 and lag >= old.max_index_lag
     if new.max_ack_position != newest or new.current_lag != (0 if is_reached else lag):
         return False
     keys = [key for key in old.keys if not is_reached or key.ack_position != newest]
@@ -493,7 +492,7 @@ def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, a
 
 @always(pending_acks, on=("written", "read_entry"))
 def deletable_prefix_is_trimmed_on_append_and_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an entry is appended or replayed, the index has no key before the durable mark-delete position."""
+    """After an entry is appended or replayed, all keys of the index are after the durable mark-delete position."""
     is_open = not is_error(event) and after.status in ("ready", "initializing")
     return not is_open or all(key.ack_position >= after.durable_cursor.first_unacked for key in after.log_index.keys)
 

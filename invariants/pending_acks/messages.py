@@ -1,7 +1,7 @@
 """The messages that are pending according to the log, and according to the handle's memory.
 
-Nothing here calls the model's rules. Batch-index acks count as no message if the cursor stores no ack sets. The records
-of a log entry are applied in order: each record applies to the result of the records before it.
+Nothing here calls the model's rules. If the cursor stores no ack sets, the commit of a batch-index ack acknowledges no
+message. The records of a log entry are applied in order: each record applies to the result of the records before it.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Applied(NamedTuple):
 
 
 def applied_records(cfg: Config, before: State, event: Event, after: State) -> Iterator[Applied]:
-    """Yields the records of the appended entry that were applied, as their results say."""
+    """Yields the records of the appended entry that were applied: those whose requests have the result "done"."""
     replies, pending, since = results(event), in_memory(before), Messages()
     for request in appended_requests(before, event):
         result = replies.get(request.number) if request.number else "done"

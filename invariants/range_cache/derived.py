@@ -10,7 +10,7 @@ from model.watermark import TRIGGER_SHARE
 PASSES = ("time_pass", "size_pass", "evict_to_watermark")
 REMOVALS = ("remove_range", "invalidate_ledger", "clear")
 LOOKUPS = ("get", "get_range")
-COUNTING = ("release", "replay", "mark_read")
+READ_COUNT_CHANGES = ("release", "replay", "mark_read")
 PUTS = ("put", "put_mismatched")
 
 Key = tuple[int, Position]
@@ -67,7 +67,10 @@ def is_due(s: State, e: Entry) -> bool:
 
 
 def is_requeued(cfg: Config, s: State, event: Event, e: Entry) -> bool:
-    """Whether the first visit of this pass requeues the entry: it is due, and is not a size pass's expired entry."""
+    """Whether the first visit of this pass requeues the entry: it is due.
+
+    If `size_pass_requeues_expired` is false, a size pass does not requeue an expired entry.
+    """
     looks_at_age = event.name != "time_pass" and not cfg.size_pass_requeues_expired
     return is_due(s, e) and not (looks_at_age and s.now_ns - e.timestamp_ns > cfg.ttl_ns)
 
@@ -81,13 +84,13 @@ def requeues_left(cfg: Config, s: State, event: Event, e: Entry) -> int:
     return max(for_access, for_reads) if cfg.access_requeue_counts else for_access + for_reads
 
 
-def is_past(before: State, event: Event) -> bool:
-    """Whether a time pass has a threshold that is not in the future; the broker's passes always have."""
+def has_past_threshold(before: State, event: Event) -> bool:
+    """Whether a step is a time pass whose threshold is not in the future. A broker's threshold never is."""
     return event.name == "time_pass" and event.arguments["threshold_ns"] <= before.now_ns
 
 
-def goal_of(cfg: Config, before: State, event: Event) -> int:
-    """The bytes that a size pass or size check must free; not positive if there is nothing to free."""
+def bytes_to_free(cfg: Config, before: State, event: Event) -> int:
+    """The bytes that a size pass or a size check must free. A size check with zero or less does nothing."""
     if event.name == "size_pass":
         return int(event.arguments["bytes_to_free"])
     total = sum(before.sizes)

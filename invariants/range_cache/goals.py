@@ -6,6 +6,7 @@ from invariants.properties import Event, eventually, sometimes
 from invariants.range_cache.derived import (
     LOOKUPS,
     PASSES,
+    REMOVALS,
     by_key,
     entries,
     expects_reads,
@@ -20,12 +21,12 @@ from model.watermark import TRIGGER_SHARE
 
 
 def requeues(cfg: Config) -> bool:
-    """Designs that requeue entries instead of stashing them."""
+    """Whether passes requeue entries; otherwise size passes stash them."""
     return cfg.retention == "requeue"
 
 
 def requeues_for_reads(cfg: Config) -> bool:
-    """Designs that requeue entries for expected reads."""
+    """Whether passes requeue entries for expected reads."""
     return requeues(cfg) and cfg.counts_reads and cfg.max_requeue_times > 0
 
 
@@ -41,17 +42,17 @@ def requeued_for_expected_reads(cfg: Config, before: State, event: Event, after:
     return any(times and not e.accessed for e, times in _requeued(before, after))
 
 
-@sometimes(range_cache, on=PASSES, given=requeues)
+@sometimes(range_cache, on=PASSES, given=lambda cfg: requeues(cfg) and cfg.access_requeue_counts)
 def requeued_for_recent_access(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A pass requeues an entry only because it was accessed."""
     return any(times and not expects_reads(e) for e, times in _requeued(before, after))
 
 
-@sometimes(range_cache, on=PASSES, given=requeues_for_reads)
+@sometimes(range_cache, on=PASSES, given=lambda cfg: requeues_for_reads(cfg) and cfg.access_requeue_counts)
 def access_requeue_reached_the_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A requeue for recent access brings an entry with expected reads to the maximum."""
-    return any(
-        times and e.accessed and expects_reads(e) and e.requeue_count + times == before.max_requeue_times
+    return before.extend_ttl_of_recently_accessed and any(
+        times == 1 and e.accessed and expects_reads(e) and e.requeue_count + 1 == before.max_requeue_times
         for e, times in _requeued(before, after)
     )
 
@@ -64,7 +65,7 @@ def size_pass_requeued_entry_twice(cfg: Config, before: State, event: Event, aft
 
 @sometimes(range_cache, on=("time_pass",), given=lambda cfg: cfg.counts_reads)
 def time_pass_evicted_entry_with_expected_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass removes an entry that has expected reads and no requeue left."""
+    """A time pass removes an entry that has expected reads."""
     kept = by_key(after)
     return any(k not in kept and expects_reads(e) for k, e in by_key(before).items())
 
@@ -79,12 +80,13 @@ def size_pass_evicted_due_entry(cfg: Config, before: State, event: Event, after:
 @sometimes(range_cache, on=PASSES)
 def pass_dropped_only_detached_wrappers(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A pass drops detached wrappers at the head and removes no entry."""
-    return event.outcome == NOTHING and len(after.queue) < len(before.queue) and bool(after.queue)
+    kept = by_key(after).keys() == by_key(before).keys() and after.stash == before.stash
+    return kept and len(after.queue) < len(before.queue) and bool(after.queue)
 
 
-@sometimes(range_cache, on=PASSES)
+@sometimes(range_cache, on=("time_pass",))
 def detached_wrapper_behind_unexpired_head(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a pass a detached wrapper stays behind an entry."""
+    """A time pass stops at an unexpired entry, and a detached wrapper behind it stays in the queue."""
     return None in after.queue
 
 
@@ -108,10 +110,11 @@ def negative_expected_read_count(cfg: Config, s: State) -> bool:
     return any(e.expected_reads is not None and e.expected_reads < 0 for e in entries(s))
 
 
-@sometimes(range_cache)
-def copy_outlives_its_entry(cfg: Config, s: State) -> bool:
-    """A copy is open whose entry is not cached."""
-    return bool(s.orphaned_copies)
+@sometimes(range_cache, on=(*PASSES, *REMOVALS))
+def copy_outlives_its_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A pass or a removal removes an entry of which a copy is open."""
+    kept = by_key(after)
+    return any(e.copies and k not in kept for k, e in by_key(before).items())
 
 
 @sometimes(range_cache, given=lambda cfg: cfg.counts_reads)
@@ -124,7 +127,7 @@ def two_copies_share_read_count_with_entry(cfg: Config, s: State) -> bool:
 def duplicate_put_orphaned_open_copies(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A duplicate put replaces the handler of an entry while copies with the old one are open."""
     present = by_key(before).get(key_of(event))
-    return present is not None and bool(present.copies)
+    return present is not None and bool(present.copies) and not present.released
 
 
 @sometimes(range_cache, on=("replay",), given=requeues_for_reads)
@@ -189,5 +192,5 @@ def every_detached_wrapper_is_eventually_dropped(cfg: Config, s: State) -> bool:
 
 @eventually(range_cache, fair=("evict_to_watermark",), given=requeues)
 def size_check_eventually_ends_at_or_below_trigger(cfg: Config, s: State) -> bool:
-    """The size check brings the total size to the trigger or below it, for any expected read counts."""
+    """The size check brings the total size to the trigger or below it, or empties the caches, for any read counts."""
     return sum(s.sizes) <= int(cfg.max_bytes * TRIGGER_SHARE) or not entries(s)

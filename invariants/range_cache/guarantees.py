@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from invariants.properties import Event, always
 from invariants.range_cache.derived import (
-    COUNTING,
     LOOKUPS,
     PASSES,
     PUTS,
+    READ_COUNT_CHANGES,
     REMOVALS,
     Key,
     by_key,
+    bytes_to_free,
     copy_groups,
     entries,
     expects_reads,
-    goal_of,
+    has_past_threshold,
     is_due,
-    is_past,
     is_requeued,
     key_of,
     read_counts,
@@ -40,7 +40,7 @@ def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
 
 @always(range_cache)
 def position_is_cached_at_most_once(cfg: Config, s: State) -> bool:
-    """A cache holds at most one entry at a position, in exactly one slot of the queue."""
+    """A cache holds at most one entry at a position, in exactly one slot of the queue or the stash."""
     return len(by_key(s)) == len(entries(s))
 
 
@@ -67,9 +67,10 @@ def put_appends_entry_as_given(cfg: Config, before: State, event: Event, after: 
     """A put at an absent position appends the entry at the tail, with its bytes and the current time, neither accessed
     nor requeued.
     """
-    if event.outcome is not True:
-        return after.queue is before.queue or len(after.queue) == len(before.queue)
     cache, position = key_of(event)
+    if event.outcome is not True:
+        is_rejected = isinstance(event.outcome, Refused) or (cache, position) in by_key(before)
+        return is_rejected and len(after.queue) == len(before.queue)
     wanted = event.arguments["expected_reads"]
     count = wanted if wanted >= 1 and cfg.counts_reads else None
     entry = Entry(cache, position, event.arguments["bytes"], count, (), before.now_ns, 0, False, False)
@@ -78,7 +79,7 @@ def put_appends_entry_as_given(cfg: Config, before: State, event: Event, after: 
 
 @always(range_cache, on=PUTS)
 def duplicate_put_changes_at_most_the_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put at a cached position is rejected, and changes nothing of the resident entry but its read count."""
+    """A put at a cached position is rejected. Of the resident entry it changes only the read count handler."""
     present = by_key(before).get(key_of(event))
     if present is None:
         return True
@@ -89,7 +90,7 @@ def duplicate_put_changes_at_most_the_read_count(cfg: Config, before: State, eve
 
 @always(range_cache, on=("put",))
 def latest_put_sets_expected_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a put, the entry has the expected read count of that put; zero or less means none."""
+    """After a put, a readable entry has the expected read count of that put; zero or less means none."""
     e, wanted = by_key(after)[key_of(event)], event.arguments["expected_reads"]
     return e.released or e.expected_reads == (wanted if wanted >= 1 and cfg.counts_reads else None)
 
@@ -214,7 +215,7 @@ def copies_keep_sharing_their_read_count(cfg: Config, before: State, event: Even
     return groups[0] == groups[1]
 
 
-@always(range_cache, on=COUNTING)
+@always(range_cache, on=READ_COUNT_CHANGES)
 def counting_returns_the_new_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
     """`release`, `replay` and `mark_read` return the read count after the change; an unknown copy is rejected."""
     change, _, _ = _change_of(before, event)
@@ -238,7 +239,7 @@ def only_delivered_releases_decrement_read_count(cfg: Config, before: State, eve
 
     A put gives its own read count to the entry and leaves the former one to the open copies.
     """
-    if unchanged(before, after) and event.name not in COUNTING:
+    if unchanged(before, after) and event.name not in READ_COUNT_CHANGES:
         return True
     change, copies, key = _change_of(before, event)
     now_of = read_counts(after)
@@ -262,7 +263,7 @@ def _change_of(before: State, event: Event) -> tuple[int, tuple[int, ...], Key |
     if event.name == "mark_read":
         e = by_key(before).get(key_of(event))
         return (-1, e.copies, key_of(event)) if e else (0, (), None)
-    if event.name not in COUNTING:
+    if event.name not in READ_COUNT_CHANGES:
         return 0, (), None
     change = 1 if event.name == "replay" else -int(event.arguments["delivered"])
     for key, e in by_key(before).items():
@@ -356,7 +357,7 @@ def pass_requeues_only_due_entries(cfg: Config, before: State, event: Event, aft
 def time_pass_leaves_no_expired_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a time pass no cached entry has a timestamp before the threshold, unless that was in the future."""
     threshold = event.arguments["threshold_ns"]
-    return not is_past(before, event) or all(e.timestamp_ns >= threshold for e in entries(after))
+    return not has_past_threshold(before, event) or all(e.timestamp_ns >= threshold for e in entries(after))
 
 
 @always(range_cache, on=("time_pass",))
@@ -364,7 +365,7 @@ def time_pass_keeps_unexpired_entries(cfg: Config, before: State, event: Event, 
     """A time pass changes no entry whose timestamp is the threshold or later, unless the threshold is in the future."""
     kept = by_key(after)
     young = [(k, e) for k, e in by_key(before).items() if e.timestamp_ns >= event.arguments["threshold_ns"]]
-    return not is_past(before, event) or all(kept.get(k) == e for k, e in young)
+    return not has_past_threshold(before, event) or all(kept.get(k) == e for k, e in young)
 
 
 @always(range_cache, on=("time_pass",))
@@ -372,7 +373,7 @@ def time_pass_keeps_due_entries(cfg: Config, before: State, event: Event, after:
     """A time pass removes no entry that is due for requeue, unless the threshold is in the future."""
     kept = by_key(after)
     due = [k for k, e in by_key(before).items() if is_due(before, e)]
-    return not is_past(before, event) or all(k in kept for k in due)
+    return not has_past_threshold(before, event) or all(k in kept for k in due)
 
 
 @always(range_cache, on=("size_pass",))
@@ -393,12 +394,12 @@ def size_pass_rejects_nonpositive_bytes(cfg: Config, before: State, event: Event
 
 @always(range_cache, on=("size_pass", "evict_to_watermark"))
 def size_pass_frees_no_more_than_needed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without its last removal a size pass would have freed less than requested."""
+    """Without the largest entry that it removes, a size pass would have freed less than requested."""
     if isinstance(event.outcome, Refused):
         return True
     kept = by_key(after)
     gone = [e.bytes for k, e in by_key(before).items() if k not in kept]
-    return not gone or sum(gone) - max(gone) < goal_of(cfg, before, event)
+    return not gone or sum(gone) - max(gone) < bytes_to_free(cfg, before, event)
 
 
 @always(range_cache, on=("size_pass", "evict_to_watermark"))
@@ -421,15 +422,15 @@ def pass_evicts_in_queue_order(cfg: Config, before: State, event: Event, after: 
 
 @always(range_cache, on=PASSES, given=lambda cfg: cfg.retention == "requeue")
 def pass_removes_entry_when_its_requeues_are_used_up(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass counts one requeue for each visit at which an entry is due, and removes the entry at the next visit.
+    """A pass counts one requeue for each visit at which an entry is due, and removes it at the first other visit.
 
     A size pass visits the entries in turn: those with fewer requeues left are removed earlier, and of two with equally
-    many the one nearer to the head. A time pass visits an entry at most once.
+    many the one nearer to the head. A time pass visits an entry at most once, unless its threshold is in the future.
     """
     kept, live = by_key(after), [e for e in before.queue if e is not None]
     order = {(e.cache, e.position): (requeues_left(cfg, before, event, e), i) for i, e in enumerate(live)}
     if event.name == "time_pass":
-        if not is_past(before, event):
+        if not has_past_threshold(before, event):
             return True
         visits = {k: int(by_key(before)[k].timestamp_ns < event.arguments["threshold_ns"]) for k in kept}
     else:
@@ -468,16 +469,18 @@ def size_pass_stashes_entries_with_expected_reads(cfg: Config, before: State, ev
     if any(is_kept(e) for e in gone) or any(not is_kept(e) for e in after.stash if e not in before.stash):
         return False
     counted = [e.bytes for e in gone if not (e.released and cfg.released_value_stays_counted)]
-    return sum(counted) >= goal_of(cfg, before, event) or all(is_kept(e) and e in after.stash for e in entries(after))
+    return sum(counted) >= bytes_to_free(cfg, before, event) or all(
+        is_kept(e) and e in after.stash for e in entries(after)
+    )
 
 
 @always(range_cache, on=("evict_to_watermark",))
 def size_check_evicts_down_to_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Above the trigger (98 % of the maximum) the size check frees down to the watermark or empties the caches.
+    """Above trigger (98 % of the maximum) and watermark, the size check frees down to the watermark or evicts all.
 
-    At or below the trigger it changes nothing.
+    At or below one of the two it changes nothing.
     """
-    goal = goal_of(cfg, before, event)
+    goal = bytes_to_free(cfg, before, event)
     if goal <= 0:
         return after == before and bool(event.outcome == NOTHING)
     return sum(before.sizes) - sum(after.sizes) >= goal or not entries(after)
@@ -516,7 +519,7 @@ def canonical_form_renames_only(cfg: Config, before: State, event: Event, after:
     canonical = range_cache.canonical
     renamed = canonical(cfg, after)
     forms = [
-        (
+        (  # every field of the state, but of copies only how many share a read count
             [e and (e[:4], len(e.copies), e.timestamp_ns - s.now_ns, e[6:]) for e in s.queue + s.stash],
             sorted((len(g.copies), repr(g.expected_reads)) for g in s.orphaned_copies),
             (s.sizes, s.max_requeue_times, s.extend_ttl_of_recently_accessed),

@@ -1,7 +1,8 @@
 """The heap of `ManagedCursorContainerImpl` and the sorted set of `ActiveManagedCursorContainerNavigableSetImpl`.
 
 A broker uses the heap when `cacheEvictionByExpectedReadCount` is off; the sorted set exists for tests and benchmarks.
-Both hold items, one for each tracked cursor: `State.items` of `model/active_cursors/machine.py`.
+Both hold items: `State.items` of `model/active_cursors/machine.py`. Each tracked cursor has one item. With
+`add_keeps_old_item`, a replaced cursor object keeps its item.
 
     heap     an array: the items at 2i + 1 and 2i + 2 are not slower than the one at i, so the first is the slowest
     removal  the last item moves to the index of the removed one and sifts down; whether it may sift up is a rule
@@ -16,7 +17,7 @@ from model.positions import Position
 
 
 class Item(NamedTuple):
-    """A tracked cursor in a heap or a set."""
+    """A cursor object with its position, in a heap or a set."""
 
     position: Position
     object: int  # number of the cursor object

@@ -6,11 +6,13 @@ that the container `linked_list` of `model/active_cursors/machine.py` adds to th
     list      nodes sorted by position; nodes at equal positions form a group and share one counter, the number of
               nodes up to the end of the group (`numberOfCursorsAtSamePositionOrBefore`)
     pending   `add`, `updateCursor` and `removeCursor` only record a pending position or a pending removal
-    flush     before a query (`processPendingPositions`): if at least half as many updates are pending as nodes are
-              tracked, the list is rebuilt; otherwise pending removals are applied first, then each pending update in
-              the order of a `java.util.PriorityQueue`: largest old position first, nodes without a position last
+    flush     before a query (`processPendingPositions`): if there are at least tracked // 2 pending updates, the list
+              is rebuilt, so with up to three tracked nodes by every update; otherwise pending removals are applied
+              first, then each pending update in the order of a `java.util.PriorityQueue`: largest old position first,
+              nodes without a position last
 
-A flush must not be observable. The rules on which versions differ are in `ListRules`.
+The answer to a query should not depend on when earlier flushes were. Where versions differ, `Config` of the machine has
+a rule.
 
 Not modelled: the links between the nodes of a detached list, and the partial effects of a flush that fails because a
 node has a position and no counter.
@@ -26,7 +28,7 @@ from model.values import record
 
 
 class ListRules(Protocol):
-    """The fields of `Config` that the list depends on."""
+    """The fields of `Config` in `model/active_cursors/machine.py` that the list depends on."""
 
     @property
     def tail_keeps_counts(self) -> bool:
@@ -58,7 +60,7 @@ class Node(NamedTuple):
     """A node of the list (`ActiveManagedCursorContainerImpl.Node`)."""
 
     cursor: int  # the cursor's name
-    object: int  # the cursor object that it was created for; identifies the node
+    object: int  # number of its cursor object, which a repeated `add` may replace; identifies the node
     present: bool  # whether the container still has this cursor
     position: Position | None  # as of the last flush
     pending: Position | None  # `pendingPosition`
@@ -135,8 +137,8 @@ def sift_down(heap: list[int], at: int, object: int, nodes: Mapping[int, Node]) 
     heap[at] = object
 
 
-def polled(queue: list[int], nodes: Mapping[int, Node]) -> int:
-    """`PriorityQueue.poll`: removes the first element and returns it."""
+def poll(queue: list[int], nodes: Mapping[int, Node]) -> int:
+    """`PriorityQueue.poll`: removes the first element of the list `queue` and returns it."""
     first, last = queue[0], queue.pop()
     if queue:
         sift_down(queue, 0, last, nodes)
@@ -152,8 +154,8 @@ def without_removed(queue: tuple[int, ...], nodes: Mapping[int, Node]) -> tuple[
     return tuple(heap)
 
 
-def by_identity(nodes: Iterable[Node]) -> dict[int, Node]:
-    """Returns the nodes by object."""
+def object_to_node(nodes: Iterable[Node]) -> dict[int, Node]:
+    """Returns a map from objects to their nodes."""
     return {n.object: n for n in nodes}
 
 
@@ -165,7 +167,7 @@ def update_queued(s: CursorList, node: Node, position: Position) -> CursorList:
     s = with_node(s, node, node._replace(pending=position))
     if node.object in s.updates:
         return s
-    return s._replace(updates=offered(s.updates, node.object, by_identity(s.linked + s.unlinked)))
+    return s._replace(updates=offered(s.updates, node.object, object_to_node(s.linked + s.unlinked)))
 
 
 def removal_pending(s: CursorList, node: Node) -> CursorList:
@@ -231,7 +233,7 @@ def with_object(s: CursorList, node: Node, object: int) -> tuple[CursorList, Nod
 
 
 def updated(rules: ListRules, s: CursorList, object: int, position: Position | None) -> CursorList:
-    """`updateCursor`: records the new position; without a position, that the node is to be untracked."""
+    """`updateCursor`: records a pending position; if there is no new position, records a pending removal."""
     node = node_of(s, object)
     if position is not None:
         if node.removing:
@@ -245,7 +247,10 @@ def updated(rules: ListRules, s: CursorList, object: int, position: Position | N
 
 
 def removed(rules: ListRules, s: CursorList, object: int, cursors_left: int) -> CursorList:
-    """`removeCursor`: a node with a position stays in the list until a flush, a queued one in the queue."""
+    """`removeCursor`: records a pending removal if the node has a position; a node without one is in no list.
+
+    A pending update of the node stays in the queue until the next flush or `compacted`.
+    """
     node = node_of(s, object)
     gone = node._replace(present=False, pending=None)
     s = with_node(s, node, gone)
@@ -273,7 +278,7 @@ def compacted(s: CursorList) -> CursorList:
         linked = tuple(n for n in linked if n.present)
         for number, node in enumerate(linked, 1):
             counts[node.counter - 1] = number
-    updates = without_removed(s.updates, by_identity(s.linked + s.unlinked))
+    updates = without_removed(s.updates, object_to_node(s.linked + s.unlinked))
     unlinked = tuple(n for n in s.unlinked if n.present)
     tracked = s.tracked - (len(s.linked) - len(linked))
     return with_counters_renumbered(CursorList(linked, unlinked, updates, removals, tuple(counts), tracked))
@@ -318,12 +323,12 @@ class Flush:
         """Returns the index of a node in the list, or None."""
         return next((i for i, n in enumerate(self.linked) if n.object == object), None)
 
-    def polled(self) -> Node | None:
-        """Removes and returns the next node to update."""
+    def poll(self) -> Node | None:
+        """Removes the next object from the queue of updates, and returns its node."""
         if not self.updates:
             return None
-        nodes = by_identity(self.linked + self.unlinked)
-        return nodes[polled(self.updates, nodes)]
+        nodes = object_to_node(self.linked + self.unlinked)
+        return nodes[poll(self.updates, nodes)]
 
     def list(self) -> CursorList:
         """Returns the list, with nothing pending."""
@@ -338,7 +343,7 @@ def is_flushed(s: CursorList) -> bool:
 
 
 def flushed(rules: ListRules, s: CursorList) -> CursorList:
-    """`processPendingPositions`: a rebuild if at least half as many updates are pending as nodes are tracked."""
+    """`processPendingPositions`: returns the list with nothing pending, rebuilt or after single updates."""
     s = s if s.removed == 0 else s._replace(removed=0)
     if is_flushed(s):
         return s
@@ -347,14 +352,17 @@ def flushed(rules: ListRules, s: CursorList) -> CursorList:
     flush = Flush(s)
     for removal in s.removals:
         unlink(rules, flush, removal)
-    while (node := flush.polled()) is not None:
+    while (node := flush.poll()) is not None:
         if node.pending is not None:
             apply_update(rules, flush, node)
     return flush.list()
 
 
 def rebuilt(rules: ListRules, s: CursorList) -> CursorList:
-    """`rebuildEntireList`: sorts the cursors that are present; ties in the order of the cursor map."""
+    """`rebuildEntireList`: sorts the nodes that are present by position, and those at equal positions by name.
+
+    Pulsar keeps the latter in the iteration order of its cursor map; recordings name the cursors in that order.
+    """
     linked, unlinked = [], []
     for node in sorted((n for n in s.linked + s.unlinked if n.present), key=lambda n: n.cursor):
         position = node.pending or node.position
@@ -373,7 +381,7 @@ def rebuilt(rules: ListRules, s: CursorList) -> CursorList:
 
 
 def unlink(rules: ListRules, flush: Flush, object: int) -> None:
-    """`removeNodeFromList`: every group from the node's own on counts one node less."""
+    """`removeNodeFromList`: removes a node from the list; its group and all later ones no longer count it."""
     index = flush.index_of(object)
     flush.tracked -= 1
     if index is None:
@@ -416,7 +424,7 @@ def apply_update(rules: ListRules, flush: Flush, node: Node) -> None:
 
 
 def insert(flush: Flush, node: Node) -> None:
-    """`insertNodeIntoList`: behind the nodes at its position; every group from its own on counts one node more."""
+    """`insertNodeIntoList`: inserts a node behind those at its position; its group and all later ones count it."""
     flush.tracked += 1
     position = node.position
     assert position is not None
@@ -474,7 +482,10 @@ def move_outside_list(flush: Flush, node: Node, position: Position) -> Node:
 
 
 def move_away(flush: Flush, index: int, position: Position) -> None:
-    """`moveNodeToNewPosition` past other nodes: each group passed counts one less (forward) or one more (backward)."""
+    """`moveNodeToNewPosition`: moves a node past others.
+
+    A move forward lowers the count of each group that the node passes by one, a move backward raises it by one.
+    """
     node = flush.linked.pop(index)
     if position_of(node) < position:
         to = next(

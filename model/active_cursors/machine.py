@@ -10,7 +10,7 @@ Models `ActiveManagedCursorContainer` (PIP-430, expected read count). Step grain
     slowest_position      the smallest tracked position: every tracked cursor has read all entries before it
     size                  the number of cursors, tracked or not: the expected read count of an added entry
     should_cache_added_entries
-                          true while cursors exist, and for a grace period after the last one left
+                          true while cursors exist, and for a grace period after a removal or the creation
 
 State: cursors by name, clock, time of the last removal, numbers of changes and of durable cursors, and the data
 structure of a shipped container:
@@ -59,7 +59,8 @@ class Config(NamedTuple):
     #: (`MIN_REMOVALS_BEFORE_CLEANUP`)
     removals_before_cleanup: Annotated[int, AtLeast(1)] = 64
 
-    #: which calls are accepted: any, or those of a broker, which never adds a present name or updates to no position
+    #: which calls are accepted: any, or those of a broker, which never adds a name that is present and always passes a
+    #: position to `updateCursor`
     calls: Annotated[
         Literal["any", "of_the_broker"],
         Rule(Origin.READ, "of_the_broker: callers in ManagedLedgerImpl, master 2026-07"),
@@ -99,8 +100,8 @@ class Config(NamedTuple):
     add_keeps_pending_removal: Annotated[bool, Rule(Origin.RECORDED, "true: ActiveManagedCursorContainerImpl.add")] = (
         False
     )
-    #: the list: when `add` keeps the old cursor object of a name: never; while the name is present; or also until the
-    #: flush after its removal
+    #: the list: whether `add` keeps the cursor object that the name had before: never; only if the name is present; or
+    #: also if the name was removed since the last flush
     readd_keeps_object: Annotated[
         Literal["never", "while_present", "until_flushed"],
         Rule(
@@ -116,7 +117,7 @@ class Config(NamedTuple):
     removal_only_sifts_down: Annotated[bool, Rule(Origin.RECORDED, "true: ManagedCursorContainerImpl.removeCursor")] = (
         False
     )
-    #: the heap and the set: adding a present cursor leaves its old item
+    #: the heap and the set: adding a present cursor leaves the item of the old one, and still counts it as durable
     add_keeps_old_item: Annotated[
         bool,
         Rule(Origin.RECORDED, "true: ManagedCursorContainerImpl.add, ActiveManagedCursorContainerNavigableSetImpl.add"),
@@ -144,7 +145,7 @@ class State(NamedTuple):
     cursors: tuple[Cursor, ...]  # by name
     last_removal_ms: int  # `cursorRemovedTimestampMillis`; initially the time of creation
     next_object: int
-    version: int  # number of additions, removals and updates that had an effect
+    version: int  # number of additions, removals and updates, except ignored ones
     durables: int  # durable cursors, as the container counts them (`hasDurableCursors`)
     nodes: CursorList | None  # of the linked list
     items: Items  # of the heap or the set
@@ -317,7 +318,7 @@ def cursor_updated(cfg: Config, s: State, cursor: Name, position: Position | Non
     An unknown name is ignored, as by `updateCursor`; the heap also ignores an untracked cursor.
     """
     if not cfg.update_returns_slowest:
-        return refused(s, "unsupported", "the linked list is flushed lazily and does not know the slowest position")
+        return refused(s, "unsupported", "the linked list only records updates until a query")
     old = find(s, cursor)
     flushed, previous = slowest_position(cfg, s)
     after, refusal = update_cursor(cfg, flushed, cursor, position)
@@ -360,7 +361,7 @@ def remove_while_iterating(cfg: Config, s: State, cursor: Name) -> Step[State, N
 
 
 def flush(cfg: Config, s: State) -> State:
-    """Returns the state after a flush of the linked list, which every query of positions begins with."""
+    """Returns the state after a flush of the linked list; every query of positions flushes first."""
     if s.nodes is None:
         return s
     nodes = linked_list.flushed(cfg, s.nodes)
@@ -442,7 +443,8 @@ def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
 def canonical(cfg: Config, s: State) -> State:
     """Numbers objects by name, sets the clock to 0, and limits the time since the last removal to the grace period.
 
-    Also drops the version, and sorts items at equal positions of the set by name: no other answer depends on these.
+    Sets the version to 0, and sorts items at equal positions of the set by name. Apart from the version itself, no
+    answer depends on them.
     """
     numbers = {c.object: number for number, c in enumerate(s.cursors, 1)}
     cursors = tuple([c._replace(object=numbers[c.object]) for c in s.cursors])

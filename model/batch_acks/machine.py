@@ -2,8 +2,8 @@
 
 Step grain: one call of a consumer, the start or the end of one write or read of the cursor.
 
-    individual ack   `asyncDelete`: a list of entries, each whole or with an ack set; the remaining messages are those
-                     in all sets; an entry without remaining messages is deleted. All of the list, or nothing
+    individual ack   `asyncDelete`: a list of entries, each whole or with an ack set; the ack sets of an entry are
+                     intersected; an entry without remaining messages is deleted. All of the list, or nothing
     cumulative ack   `asyncMarkDelete`: everything before an entry, and the entry or the messages that the set acks
     mark-delete      the mark-delete position advances over individually deleted entries, across ledgers
     deleted entry    a batch-index ack of a deleted entry is a no-op; deleting an entry removes its ack set
@@ -189,7 +189,8 @@ def acked(cfg: Config, batch_acks: bool, acks: Acks, entry: int, ack_set: AckSet
 def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -> State:
     """Returns the state with other acknowledgements; the mark-delete and read positions advance.
 
-    A change makes the cursor dirty.
+    A change makes the cursor dirty. Without `partial_acks_are_dirty`, individual acks make it dirty exactly if an entry
+    is individually deleted.
     """
     is_changed = after is not s.acks and after != s.acks
     if individual and not cfg.partial_acks_are_dirty:
@@ -204,8 +205,8 @@ def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -
 def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
     """`asyncMarkDelete`: acknowledges everything before an entry, and the entry or the messages that the set acks.
 
-    An entry after the last one or before the mark-delete position is rejected. The outcome is the number of newly
-    acknowledged messages.
+    An entry after the last one is rejected, and an ack that ends before the mark-delete position. An ack with an ack
+    set ends inside its entry. The outcome is the number of newly acknowledged messages.
     """
     entry = entry_number(s.ledgers, position)
     wrong = ack_error(cfg, s, entry, position, ack_set)
@@ -297,7 +298,7 @@ def is_busy(s: State) -> bool:
 
 
 def with_write_started(cfg: Config, s: State, operations: tuple[Queued, ...]) -> State:
-    """Starts one write for operations: of the last reset among them, otherwise of memory."""
+    """Starts one write for all given operations. It writes the last reset among them or, without a reset, memory."""
     resets = tuple([each for each in operations if each is not None])
     to_apply = resets[-1] if resets else None
     if cfg.queue_applies == "last":
@@ -329,7 +330,7 @@ def flush(cfg: Config, s: State) -> Step[State, bool]:
 
 @batch_acks.action
 def written(cfg: Config, s: State) -> Step[State, Written]:
-    """`persistPositionToLedger` completes: a recovery finds the record. After the write of a reset, memory changes."""
+    """`persistPositionToLedger` completes: the record is durable. The write of a reset now also changes memory."""
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     return stored(cfg, s, s.writing, s.writing.record)
@@ -350,7 +351,7 @@ def tickets(write: Write) -> tuple[int, ...]:
 
 @batch_acks.fault
 def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, Written]:
-    """`persistPositionToLedger` fails; `persistPositionToMetaStore` stores the record, or everything stays dirty."""
+    """`persistPositionToLedger` fails; `persistPositionToMetaStore` stores the record, or the cursor stays dirty."""
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     write = s.writing

@@ -327,23 +327,23 @@ def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
 
 
 def fits_metadata(cfg: Config, starts: int) -> bool:
-    """The negation of `shouldPersistUnackRangesToLedger`: whether a closed cursor is stored in the metadata store.
+    """Whether a closed cursor is stored in the metadata store and not in the cursor ledger.
 
-    Otherwise it is stored in the cursor ledger, which is open for writes.
-    `starts` is the mask of the first entries of the ranges.
+    Models the negation of `shouldPersistUnackRangesToLedger` with an open cursor ledger. `starts` is the mask of the
+    first entries of the ranges.
     """
     return cfg.max_ranges == 0 or starts.bit_count() <= cfg.max_ranges_in_metadata
 
 
 def in_metadata(cfg: Config, acks: Acks) -> Acks:
-    """Returns what a recovery reads of a record in the metadata store; the ack sets, always stored, may be ignored."""
+    """Returns what a recovery reads of a record in the metadata store: all of it, or all but the ack sets."""
     return acks if cfg.metadata_sets_are_recovered else acks._replace(partial=())
 
 
 def after_reset(reset: Reset) -> Acks:
     """`internalResetCursor`: returns the acknowledgements after a reset.
 
-    Acknowledged are the entries before its entry, and the messages of its entry that its ack set acknowledges.
+    They are the entries before the entry of the reset, and the messages of this entry that its ack set acknowledges.
     """
     return Acks(reset.entry, 0, () if reset.remaining is None else (Partial(reset.entry, reset.remaining),))
 

@@ -1,7 +1,9 @@
 """Total size and eviction of the entry cache (`RangeEntryCacheManagerImpl`); used by `model/entry_cache/machine.py`.
 
-trigger      above 98 % of the maximum, unless an eviction is in progress: a task is scheduled
-size check   still above: a size pass over the removal queue, down to the watermark
+    trigger      above 98 % of the maximum, unless an eviction is in progress: a task is scheduled
+    size check   still above: a size pass over the removal queue, down to the watermark
+
+`store` is the number of a range cache.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from model.entry_cache.state import Config, State, derived
 from model.range_cache import Entry, Removed
 
 
-def forget(s: State, after: ranges.State, removed: Removed) -> State:
+def entries_removed(s: State, after: ranges.State, removed: Removed) -> State:
     """`entriesRemoved`: subtracts the bytes of removed entries from the total, and counts the entries as evicted."""
     counters = s.counters
     if removed.entries:
@@ -31,12 +33,15 @@ def size_check(cfg: Config, s: State) -> tuple[State, int]:
     if wanted <= 0 or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
         return s, 0
     after, removed = ranges.evict_entries(derived(cfg).ranges, s.ranges, ranges.size_pass_predicate, wanted)
-    s = forget(s, after, removed)
+    s = entries_removed(s, after, removed)
     return s._replace(counters=s.counters._replace(size_evictions=s.counters.size_evictions + 1)), removed.entries
 
 
 def trigger_eviction(cfg: Config, s: State) -> State:
-    """`triggerEvictionWhenNeeded`: schedules an eviction task above the trigger, unless one is in progress."""
+    """`triggerEvictionWhenNeeded`: schedules an eviction task above the trigger, unless one is in progress.
+
+    With `eviction_task` "immediate" the size check runs now.
+    """
     if s.eviction_in_progress or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
         return s
     if cfg.eviction_task == "immediate":
@@ -44,7 +49,7 @@ def trigger_eviction(cfg: Config, s: State) -> State:
     return s._replace(eviction_in_progress=True, tasks=s.tasks + 1)
 
 
-def cached(cfg: Config, s: State, entry: Entry) -> State:
+def entry_added(cfg: Config, s: State, entry: Entry) -> State:
     """`entryAdded`: returns the state after an entry was added to its range cache and the removal queue.
 
     This may trigger an eviction.
@@ -61,10 +66,10 @@ def cached(cfg: Config, s: State, entry: Entry) -> State:
 def insert_duplicate(
     cfg: Config, caches: ranges.State, present: Entry, count: int | None, copies: tuple[int, ...]
 ) -> ranges.State:
-    """Returns the range caches after a position that is cached was inserted again: the new entry is rejected.
+    """Returns the range caches after an entry was rejected because its position is cached.
 
-    With "latest_handler", the cached entry gets the read count handler of the rejected one. `copies` are the copies of
-    the rejected entry, which share its handler.
+    `copies` are the copies of the rejected entry; they share its read count handler. With "latest_handler", the cached
+    entry gets this handler. Otherwise the copies keep it alone; with `rejection_marks_read` its count is decremented.
     """
     if cfg.duplicate_put == "latest_handler":
         caches = ranges.replace_entry(caches, present, present._replace(expected_reads=count, copies=copies))
@@ -79,7 +84,7 @@ def insert_duplicate(
 def remove(cfg: Config, s: State, gone: list[Entry]) -> State:
     """Returns the state after entries were removed by position."""
     after, removed = ranges.remove_entries(derived(cfg).ranges, s.ranges, gone)
-    return forget(s, after, removed) if gone else s
+    return entries_removed(s, after, removed) if gone else s
 
 
 def entries_of(s: State, store: int, wanted: Callable[[Entry], bool]) -> list[Entry]:

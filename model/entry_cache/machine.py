@@ -33,8 +33,8 @@ from typing import Annotated, Any, Literal
 from model import range_cache as ranges
 from model.entry_cache import names
 from model.entry_cache import reads_limiter as limiter
-from model.entry_cache.eviction import cached, entries_of, forget, insert_duplicate, remove, size_check
-from model.entry_cache.reads import Done, answer, begin, fail_timed_out, release_permits, start_queued_requests
+from model.entry_cache.eviction import entries_of, entries_removed, entry_added, insert_duplicate, remove, size_check
+from model.entry_cache.reads import Effects, answer, begin, fail_timed_out, release_permits, start_queued_requests
 from model.entry_cache.shared_reads import Part, Request, StorageRead, without_joining
 from model.entry_cache.state import (
     ABSENT,
@@ -126,7 +126,7 @@ def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
     after, removed = ranges.evict_entries(
         derived(cfg).ranges, s.ranges, ranges.time_pass_predicate, s.ranges.now_ns - cfg.ttl_ns
     )
-    s, evicted = size_check(cfg, forget(s, after, removed))
+    s, evicted = size_check(cfg, entries_removed(s, after, removed))
     if s.eviction_in_progress and cfg.periodic_eviction_erases_mark:
         s = s._replace(eviction_in_progress=False)
     return s, removed.entries + evicted
@@ -149,7 +149,7 @@ def insert(
     present = ranges.find(s.ranges, store, position)
     count = ranges.initial_count(derived(cfg).ranges, expected_reads)
     if present is None:
-        return cached(cfg, s, Entry(store, position, bytes, count, (), s.ranges.now_ns, 0, False, False)), True
+        return entry_added(cfg, s, Entry(store, position, bytes, count, (), s.ranges.now_ns, 0, False, False)), True
     return s._replace(ranges=insert_duplicate(cfg, s.ranges, present, count, ())), False
 
 
@@ -179,9 +179,9 @@ def read(
     request = Request(number, store, cache, ledger, expected_reads, Part("permits", first, last))
     if answer == "waiting":
         return s._replace(requests=(*s.requests, request)), Reading(number, (), ())
-    done = Done([], [])
-    s = begin(cfg, s, request, done)
-    return s, Reading(number, tuple(done.issued), tuple(done.answered))
+    effects = Effects([], [])
+    s = begin(cfg, s, request, effects)
+    return s, Reading(number, tuple(effects.issued), tuple(effects.answered))
 
 
 @entry_cache.action
@@ -207,11 +207,11 @@ def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
     limits, failed = limiter.expire(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
     if not failed:
         return s, Reading(None, (), ())
-    done = Done([], [])
-    s = fail_timed_out(s._replace(limiter=limits), failed, done)
+    effects = Effects([], [])
+    s = fail_timed_out(s._replace(limiter=limits), failed, effects)
     if cfg.timer_grants_next:
-        s = start_queued_requests(cfg, s, done)
-    return s, Reading(None, tuple(done.issued), tuple(done.answered))
+        s = start_queued_requests(cfg, s, effects)
+    return s, Reading(None, tuple(effects.issued), tuple(effects.answered))
 
 
 # ---- storage answers ----------------------------------------------------------------------------------
@@ -304,16 +304,16 @@ def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Sta
     s = s._replace(ranges=caches)
     if not s.limiter.grants:
         return s, Released(count.expected_reads, (), ())
-    done = Done([], [])
+    effects = Effects([], [])
     for grant in s.limiter.grants:
         if copy in grant.copies:
             left = tuple([c for c in grant.copies if c != copy])
             grants = tuple([g._replace(copies=left) if g is grant else g for g in s.limiter.grants])
             s = s._replace(limiter=s.limiter._replace(grants=grants))
             if not left:
-                s = release_permits(cfg, s, grant.request, done)
+                s = release_permits(cfg, s, grant.request, effects)
             break
-    return s, Released(count.expected_reads, tuple(done.issued), tuple(done.answered))
+    return s, Released(count.expected_reads, tuple(effects.issued), tuple(effects.answered))
 
 
 @entry_cache.action

@@ -1,12 +1,13 @@
 """How a read is answered once it has permits (`RangeEntryCacheImpl.doAsyncReadEntriesByPosition`).
 
-Used by `model/entry_cache/machine.py`.
+Used by `model/entry_cache/machine.py`; `model/entry_cache/shared_reads.py` describes requests and their parts. `store`
+is the number of a range cache.
 
-read_range        holds cached entries and reads each gap
-read_missing      joins an outstanding read (`PendingReadsManager`), or reads from storage
-receive_entries   holds entries from storage for all waiting requests, and caches them if reads are expected
-settle            completes a range if all its parts are complete, or releases them; a mixed range is then read again
-deliver           turns held entries into open copies of the reader
+    read_range        holds cached entries and reads each gap
+    read_missing      joins an outstanding read (`PendingReadsManager`), or reads from storage
+    receive_entries   holds entries from storage for all waiting requests, and caches them if reads are expected
+    settle            completes a range if all its parts are complete, or releases them and reads a mixed range again
+    deliver           turns held entries into open copies of the reader
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from model import range_cache as ranges
 from model.entry_cache import reads_limiter as limiter
-from model.entry_cache.eviction import cached, insert_duplicate
+from model.entry_cache.eviction import entry_added, insert_duplicate
 from model.entry_cache.shared_reads import (
     Held,
     Part,
@@ -37,8 +38,8 @@ from model.range_cache import Entry, OrphanedCopies
 H = TypeVar("H", Entry, OrphanedCopies)
 
 
-class Done(NamedTuple):
-    """What a step has caused so far; the lists grow during the step."""
+class Effects(NamedTuple):
+    """Reads issued and requests answered by a step; the lists grow during the step."""
 
     issued: list[Issued]
     answered: list[Answered]
@@ -47,20 +48,20 @@ class Done(NamedTuple):
 # ---- reading ----------------------------------------------------------------------------
 
 
-def begin(cfg: Config, s: State, request: Request, done: Done) -> State:
+def begin(cfg: Config, s: State, request: Request, effects: Effects) -> State:
     """Starts to read the range of a request that holds its permits."""
     first, last = request.part.first, request.part.last
-    s, part = read_range(cfg, s, request, first, last, done)
-    return continue_request(cfg, s, request._replace(part=part), done)
+    s, part = read_range(cfg, s, request, first, last, effects)
+    return continue_request(cfg, s, request._replace(part=part), effects)
 
 
-def read_range(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
+def read_range(cfg: Config, s: State, request: Request, first: int, last: int, effects: Effects) -> tuple[State, Part]:
     """Holds the cached entries of a range, marks them accessed, and reads every maximal run of missing entries."""
     if request.store == DISABLED:
-        return read_missing(cfg, s, request, first, last, done)
+        return read_missing(cfg, s, request, first, last, effects)
     found = cached_range(s.ranges, request.store, request.ledger, first, last)
     if not found:
-        return read_missing(cfg, s, request, first, last, done)
+        return read_missing(cfg, s, request, first, last, effects)
     parts: list[Part] = []
     number, following, gaps = s.next_held, first, []
     looked_up: dict[int, Entry] = {}
@@ -84,21 +85,27 @@ def read_range(cfg: Config, s: State, request: Request, first: int, last: int, d
     if not gaps:
         return s, Part("found", first, last, held=all_held(tuple(parts)))
     for i in gaps:
-        s, parts[i] = read_missing(cfg, s, request, parts[i].first, parts[i].last, done)
+        s, parts[i] = read_missing(cfg, s, request, parts[i].first, parts[i].last, effects)
     return s, Part("mixed", first, last, parts=tuple(parts))
 
 
 def cached_range(caches: ranges.State, store: int, ledger: int, first: int, last: int) -> list[Entry]:
     """Returns the entries of a range that a range cache holds, in order."""
-    held = [e for e in caches.queue if e is not None and e.cache == store and e.position.ledger == ledger]
-    return sorted([e for e in held if first <= e.position.entry <= last])
+    cached = [e for e in caches.queue if e is not None and e.cache == store and e.position.ledger == ledger]
+    return sorted([e for e in cached if first <= e.position.entry <= last])
 
 
-def read_missing(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
-    """`PendingReadsManager.readEntries`: joins an outstanding read of an uncached range, or reads from storage."""
+def read_missing(
+    cfg: Config, s: State, request: Request, first: int, last: int, effects: Effects
+) -> tuple[State, Part]:
+    """`PendingReadsManager.readEntries`: reads a range without looking for cached entries.
+
+    Joins an outstanding read that covers a part of the range, and reads what is left of the range with `read_range`. If
+    there is no such read, reads the range from storage.
+    """
     joined = candidate(s.reads, request.store, request.ledger, first, last) if request.store >= 0 else None
     if joined is None:
-        return read_from_storage(cfg, s, request, first, last, done)
+        return read_from_storage(cfg, s, request, first, last, effects)
     reads = tuple([r._replace(waiting=(*r.waiting, request.number)) if r is joined else r for r in s.reads])
     s = s._replace(reads=reads)
     parts: list[Part] = []
@@ -107,15 +114,17 @@ def read_missing(cfg: Config, s: State, request: Request, first: int, last: int,
         if (low, high) == common:
             parts.append(Part("awaited", low, high, joined.number))
         elif low <= high:
-            s, part = read_range(cfg, s, request, low, high, done)
+            s, part = read_range(cfg, s, request, low, high, effects)
             parts.append(part)
     return s, parts[0] if len(parts) == 1 else Part("joined", first, last, parts=tuple(parts))
 
 
-def read_from_storage(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
+def read_from_storage(
+    cfg: Config, s: State, request: Request, first: int, last: int, effects: Effects
+) -> tuple[State, Part]:
     """Issues a storage read of a range; storage answers in this step or later."""
     number = s.next_read
-    done.issued.append(Issued(number, request.cache, request.ledger, first, last))
+    effects.issued.append(Issued(number, request.cache, request.ledger, first, last))
     storage_read = StorageRead(
         number,
         request.store,
@@ -128,8 +137,8 @@ def read_from_storage(cfg: Config, s: State, request: Request, first: int, last:
         (request.number,),
     )
     if cfg.storage_reads == "queued":
-        asked = s._replace(reads=(*s.reads, storage_read), next_read=number + 1)
-        return asked, Part("awaited", first, last, number)
+        s = s._replace(reads=(*s.reads, storage_read), next_read=number + 1)
+        return s, Part("awaited", first, last, number)
     s = s._replace(next_read=number + 1)
     if s.failing:
         return s._replace(failing=s.failing - 1), Part("failed", first, last)
@@ -189,11 +198,13 @@ def insert_read_entry(
     present = ranges.find(s.ranges, storage_read.store, position)
     if present is not None:
         return s._replace(ranges=insert_duplicate(cfg, s.ranges, present, count, copies))
-    return cached(cfg, s, Entry(storage_read.store, position, size, count, copies, s.ranges.now_ns, 0, False, False))
+    return entry_added(
+        cfg, s, Entry(storage_read.store, position, size, count, copies, s.ranges.now_ns, 0, False, False)
+    )
 
 
 def cache_unexpected_entry(cfg: Config, s: State, r: StorageRead, position: Position) -> State:
-    """Inserts an entry that was not requested; one that storage does not have otherwise has one byte."""
+    """Inserts an entry that was not requested, if reads are expected. An entry that is not in storage has one byte."""
     count = ranges.initial_count(derived(cfg).ranges, r.expected_reads if r.store >= 0 else 0)
     if not ranges.has_expected_reads(count):
         return s
@@ -205,9 +216,9 @@ def cache_unexpected_entry(cfg: Config, s: State, r: StorageRead, position: Posi
 def answer(
     cfg: Config, s: State, r: StorageRead, entries: int | None, unexpected: Sequence[Position] = ()
 ) -> tuple[State, Reading]:
-    """Completes a storage read with this number of its first entries, or fails it (None).
+    """Storage answers a read with the first `entries` entries of its range, or fails it (None).
 
-    `unexpected` are positions of further entries of the answer, which are cached if reads are expected.
+    `unexpected` are positions of further entries of the answer; they are cached if reads are expected.
     """
     s = s._replace(reads=tuple([each for each in s.reads if each is not r]))
     order = tuple(dict.fromkeys(r.waiting))
@@ -221,12 +232,12 @@ def answer(
         for position in unexpected:
             s = cache_unexpected_entry(cfg, s, r, position)
         answers = [Part("found", p.first, p.last, held=h) for p, h in zip(waiting, held, strict=True)]
-    done = Done([], [])
+    effects = Effects([], [])
     for number in order:
         request = next(q for q in s.requests if q.number == number)
         s = s._replace(requests=tuple([q for q in s.requests if q is not request]))
-        s = continue_request(cfg, s, request._replace(part=with_answers(request.part, r.number, answers)), done)
-    return s, Reading(None, tuple(done.issued), tuple(done.answered))
+        s = continue_request(cfg, s, request._replace(part=with_answers(request.part, r.number, answers)), effects)
+    return s, Reading(None, tuple(effects.issued), tuple(effects.answered))
 
 
 def awaiting(part: Part, number: int) -> list[Part]:
@@ -235,7 +246,10 @@ def awaiting(part: Part, number: int) -> list[Part]:
 
 
 def with_answers(part: Part, number: int, answers: list[Part]) -> Part:
-    """Returns the tree with the next answers in place of the parts that waited for a read, from left to right."""
+    """Returns the tree with answers in place of the parts that waited for a read, from left to right.
+
+    Removes these answers from the list.
+    """
     if part.kind == "awaited":
         return answers.pop(0) if part.read == number else part
     if not part.parts:
@@ -246,29 +260,29 @@ def with_answers(part: Part, number: int, answers: list[Part]) -> Part:
 # ---- completing requests -----------------------------------------------------------------------------------------
 
 
-def continue_request(cfg: Config, s: State, request: Request, done: Done) -> State:
+def continue_request(cfg: Config, s: State, request: Request, effects: Effects) -> State:
     """Evaluates a request: it keeps waiting, completes or fails."""
-    s, part = settle(cfg, s, request, request.part, done)
+    s, part = settle(cfg, s, request, request.part, effects)
     if not is_settled(part):
         return s._replace(requests=tuple(sorted((*s.requests, request._replace(part=part)))))
     if part.kind == "failed":
-        done.answered.append(Answered(request.number, False, ()))
-        return release_permits(cfg, s, request.number, done)
-    return deliver(cfg, s, request, part.held, done)
+        effects.answered.append(Answered(request.number, False, ()))
+        return release_permits(cfg, s, request.number, effects)
+    return deliver(cfg, s, request, part.held, effects)
 
 
-def settle(cfg: Config, s: State, request: Request, part: Part, done: Done) -> tuple[State, Part]:
-    """Evaluates the parts of a tree that wait for no storage read.
+def settle(cfg: Config, s: State, request: Request, part: Part, effects: Effects) -> tuple[State, Part]:
+    """Returns a tree of parts with each joined or mixed range replaced once none of its parts waits for a read.
 
-    A joined or mixed range completes only if all its parts are complete. If a part fails, or storage returned too few
-    entries, all held entries are released undelivered. A mixed range is then read again as a whole, or fails after a
-    short answer with "fails".
+    Such a range completes only if all its parts are complete. If a part failed, or storage returned too few entries
+    for it, the held entries of the range are released undelivered. A joined range then fails, and a mixed range is read
+    again as a whole. With another rule `short_answer`, too few entries fail a mixed range, or are never answered.
     """
     if not part.parts:
         return s, part
     parts = []
     for each in part.parts:
-        s, settled = settle(cfg, s, request, each, done)
+        s, settled = settle(cfg, s, request, each, effects)
         parts.append(settled)
     part = part._replace(parts=tuple(parts))
     if not all(map(is_settled, parts)):
@@ -281,12 +295,12 @@ def settle(cfg: Config, s: State, request: Request, part: Part, done: Done) -> t
     s = discard(cfg, s, all_held(part.parts))
     if part.kind == "joined" or (cfg.short_answer == "fails" and is_short):
         return s, Part("failed", part.first, part.last)
-    s, again = read_missing(cfg, s, request, part.first, part.last, done)
-    return settle(cfg, s, request, again, done)
+    s, again = read_missing(cfg, s, request, part.first, part.last, effects)
+    return settle(cfg, s, request, again, effects)
 
 
 def discard(cfg: Config, s: State, held: tuple[Held, ...]) -> State:
-    """Releases held entries that were not delivered, which is no read."""
+    """Releases held entries undelivered; with `undelivered_release_marks_read` this decrements their read counts."""
     change = ranges.marked_read if cfg.undelivered_release_marks_read else ranges.unchanged
     caches = s.ranges
     for each in held:
@@ -294,7 +308,7 @@ def discard(cfg: Config, s: State, held: tuple[Held, ...]) -> State:
     return s._replace(ranges=caches)
 
 
-def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], done: Done) -> State:
+def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], effects: Effects) -> State:
     """Completes a request: its held entries become open copies of the reader."""
     first = s.ranges.next_copy
     caches, counts = renumbered(s.ranges, {h.copy: first + i for i, h in enumerate(held)})
@@ -302,18 +316,21 @@ def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], don
         Delivered(Position(request.ledger, h.entry), h.bytes, counts[first + i], first + i) for i, h in enumerate(held)
     ]
     s = s._replace(ranges=caches)
-    done.answered.append(Answered(request.number, True, tuple(entries)))
+    effects.answered.append(Answered(request.number, True, tuple(entries)))
     if not s.limiter.grants:
         return s
     if not entries:
-        return release_permits(cfg, s, request.number, done)
+        return release_permits(cfg, s, request.number, effects)
     copies = tuple([e.copy for e in entries])
     grants = [g._replace(copies=copies) if g.request == request.number else g for g in s.limiter.grants]
     return s._replace(limiter=s.limiter._replace(grants=tuple(grants)))
 
 
 def renumbered(s: ranges.State, to: dict[int, int]) -> tuple[ranges.State, dict[int, int | None]]:
-    """Returns the range caches with the next open numbers for some held copies, and their read counts."""
+    """Returns the range caches with some held copies renumbered as open copies, and the read counts of these.
+
+    `to` maps the number of each held copy to its number as an open copy.
+    """
     counts: dict[int, int | None] = {}
 
     def moved(holder: H) -> H:
@@ -331,28 +348,28 @@ def renumbered(s: ranges.State, to: dict[int, int]) -> tuple[ranges.State, dict[
 # ---- permits ------------------------------------------------------------------------------------------
 
 
-def release_permits(cfg: Config, s: State, request: int, done: Done) -> State:
+def release_permits(cfg: Config, s: State, request: int, effects: Effects) -> State:
     """Returns the permits of a request to the limiter, and starts queued requests that fit."""
     if not s.limiter.grants:
         return s
-    return start_queued_requests(cfg, s._replace(limiter=limiter.free_permits(s.limiter, request)), done)
+    return start_queued_requests(cfg, s._replace(limiter=limiter.free_permits(s.limiter, request)), effects)
 
 
-def start_queued_requests(cfg: Config, s: State, done: Done) -> State:
+def start_queued_requests(cfg: Config, s: State, effects: Effects) -> State:
     """After permits were returned: starts queued requests, and fails those that have waited too long."""
     while s.limiter.waiting:
         limits, granted, failed = limiter.grant_queued(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
         if limits is s.limiter:
             return s
-        s = fail_timed_out(s._replace(limiter=limits), failed, done)
+        s = fail_timed_out(s._replace(limiter=limits), failed, effects)
         for number in granted:
             request = next(r for r in s.requests if r.number == number)
             s = s._replace(requests=tuple([r for r in s.requests if r is not request]))
-            s = begin(cfg, s, request, done)
+            s = begin(cfg, s, request, effects)
     return s
 
 
-def fail_timed_out(s: State, numbers: list[int], done: Done) -> State:
+def fail_timed_out(s: State, numbers: list[int], effects: Effects) -> State:
     """Fails requests that have waited too long for permits."""
-    done.answered.extend(Answered(number, False, ()) for number in numbers)
+    effects.answered.extend(Answered(number, False, ()) for number in numbers)
     return s._replace(requests=tuple([r for r in s.requests if r.number not in numbers])) if numbers else s

@@ -97,7 +97,7 @@ def acks_of_others(cfg: Config, s: State, txn: int) -> list[PositionAck]:
 
 
 def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
-    """Returns the cumulative ack beyond which a new one must lie: the last buffered or in flight, or pending."""
+    """Returns the latest cumulative ack: of the last record in flight or buffered, otherwise the pending one."""
     coming = buffered_or_in_flight_acks(cfg, s, cumulative=True)
     return CumulativeAck(coming[-1].txn, coming[-1].acks[0]) if coming else s.cumulative_ack
 
@@ -122,14 +122,14 @@ def covered_messages(cfg: Config, cumulative: CumulativeAck | None, entry: int) 
 
 
 def union_of(acks: list[PositionAck]) -> list[PositionAck]:
-    """Returns the pending acks of an entry as one ack, in a list; empty for none (`individualAckPositions`)."""
+    """Returns a list of one ack with the messages of all pending acks of an entry (`individualAckPositions`), or []."""
     return list(merged_all((), tuple(acks)))
 
 
 def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
     """`PositionAckSetUtil.isAckSetOverlap`: returns whether a batch-index ack overlaps a pending ack of its entry.
 
-    Trimmed words: the handle sets the bits after the batch in the new ack set; the words that both have are compared.
+    With `overlap_check` "trimmed_words", only the messages in the words of the pending ack set are compared.
     """
     if pending.ack_set is None:
         return cfg.batch_index_of_pending_entry_conflicts
@@ -186,7 +186,7 @@ def cumulative_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> st
 
 
 def conflict(cfg: Config, s: State, record: LogRecord) -> str:
-    """Returns why an ack fails with `TransactionConflictException`, '' if it does not; it fails as a whole."""
+    """Returns why a request fails with `TransactionConflictException`: one of its acks conflicts. '' if none does."""
     if not record.cumulative:
         return next((why for why in [ack_conflict(cfg, s, record.txn, ack) for ack in record.acks] if why), "")
     ack = record.acks[0]
@@ -196,7 +196,7 @@ def conflict(cfg: Config, s: State, record: LogRecord) -> str:
 
 
 def pending_conflict(cfg: Config, s: State, record: LogRecord) -> str:
-    """Returns why an ack conflicts with pending acks in a replay, which does not ask the cursor; '' if it does not."""
+    """Returns why a replayed ack conflicts with pending acks, '' if it does not. The cursor is not checked."""
     if record.cumulative:
         return cumulative_conflict(cfg, s, record.txn, record.acks[0])
     found = [individual_overlap(cfg, s, ack) or cumulative_overlap(cfg, s, record.txn, ack) for ack in record.acks]
@@ -207,8 +207,8 @@ def never_completes(s: State, record: LogRecord) -> bool:
     """Returns whether an ack is a batch-index ack of a pending whole entry, which master 2026-07 never completes.
 
     `PositionAckSetUtil.andAckSet` throws in `handleIndividualAck` when the append completes, and again when that
-    exception is handled. Not modelled: it has then added the positions of the list up to that entry to the pending
-    ones, and the replay of the record throws, too, and fails (`replayFailed`).
+    exception is handled. Not modelled: `handleIndividualAck` has already added the positions of the list before that
+    entry to the pending acks. The replay of the record also throws, and fails (`replayFailed`).
     """
     entries = [ack.entry for each in s.individual_acks for ack in each.acks if ack.ack_set is None]
     return any(ack.ack_set is not None and ack.entry in entries for ack in record.acks)

@@ -2,9 +2,9 @@
 
 Models `MLPendingAckStore.pendingAckLogIndex` and `LogIndexLagBackoff`. `LogIndexLagBackoff` decides which log
 positions the index remembers; only those can be mark-deleted. A key maps a position of the topic to a remembered log
-position: no record up to that log position acknowledges a later entry of the topic. A key is added only after `max_lag`
-records, and `max_lag` grows with the number of keys. With exponent 1, the number of keys is in the order of the square
-root of the number of records.
+position: no record up to that log position acknowledges a later entry of the topic. A key is added only after
+`max_index_lag` records, which grows with the number of keys. With exponent 1, the number of keys is in the order of the
+square root of the number of records.
 
 Log positions count from the first entry after the log's mark-delete position; a mark-delete shifts them.
 """
@@ -36,7 +36,7 @@ class LogIndex(NamedTuple):
     """The index and the counters that decide when a key is added."""
 
     current_lag: int  # records since the last key (`currentIndexLag`)
-    max_lag: int  # records that add the next key (`maxIndexLag`)
+    max_index_lag: int  # records that add the next key (`maxIndexLag`)
     max_ack_position: int  # last entry of the topic that a record acknowledges; -1 if none (`maxAckPosition`)
     keys: tuple[Key, ...]  # ascending in both columns
 
@@ -61,8 +61,8 @@ def with_entry(lag: Lag, index: LogIndex, records: int, ack_position: int, log_p
     then no key is added. A key with the same position of the topic is overwritten.
     """
     current, newest = index.current_lag + records, max(index.max_ack_position, ack_position)
-    if ack_position < 0 or current < index.max_lag:
-        return LogIndex(current, index.max_lag, newest, index.keys)
+    if ack_position < 0 or current < index.max_index_lag:
+        return LogIndex(current, index.max_index_lag, newest, index.keys)
     keys = index.keys
     if keys and keys[-1].ack_position == newest:
         keys = keys[:-1]
@@ -71,13 +71,14 @@ def with_entry(lag: Lag, index: LogIndex, records: int, ack_position: int, log_p
 
 
 def without_acked(lag: Lag, index: LogIndex, first_unacked: int) -> tuple[LogIndex, int]:
-    """`MLPendingAckStore.clearUselessLogData`: removes the keys up to the persisted mark-delete position of the topic.
+    """`MLPendingAckStore.clearUselessLogData`: removes the keys up to the persisted mark-delete position.
 
-    The log is mark-deleted at the last removed key. Returns the index and the number of log entries to mark-delete.
+    This is the position of the subscription. The log is mark-deleted at the last removed key. Returns the index and the
+    number of log entries to mark-delete.
     """
     removed = sum([key.ack_position < first_unacked for key in index.keys])
     if not removed:
         return index, 0
     deleted = index.keys[removed - 1].log_position + 1
     keys = tuple([Key(key.ack_position, key.log_position - deleted) for key in index.keys[removed:]])
-    return index._replace(max_lag=next_lag(lag, len(keys)), keys=keys), deleted
+    return index._replace(max_index_lag=next_lag(lag, len(keys)), keys=keys), deleted

@@ -12,11 +12,12 @@ request, or one log entry that is appended or replayed. The subscription's curso
 
 A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265).
 
-Every accepted request appends one record. Records are buffered; a flush writes them as one log entry (PIP-160) and
-completes their futures in order. Without batched writes each record is a log entry. Every log entry has a position in
-the log, but the sparse index remembers only some: `LogIndexLagBackoff` decides which. The log's cursor is mark-deleted
-at a remembered position if every ack up to it is at or before the subscription's persisted mark-delete position. The
-index is checked only when an entry is appended or replayed. Mark-deleted entries leave `State.log`.
+Every accepted request appends one record. Records are buffered; a flush appends them as one log entry (PIP-160). When
+the entry is durable, their futures complete in order. Without batched writes each record is a log entry. Every log
+entry has a position in the log, but the sparse index remembers only some: `LogIndexLagBackoff` decides which. The log's
+cursor is mark-deleted at a remembered position if every ack up to it is at or before the subscription's persisted
+mark-delete position. The index is checked only when an entry is appended or replayed. Mark-deleted entries leave
+`State.log`.
 
 In this model, unlike a shipped broker (each a rule of `Config`, with its reason):
   * an ack conflicts with pending acks of the other type, too;
@@ -35,18 +36,20 @@ ack set is the same as no ack set: the whole entry is acked. An individual ack n
 has no end: any entry can be acked.
 
 Kinds of unsuccessful outcomes: `conflict` is `TransactionConflictException` and `not_ready` is
-`ServiceUnitNotReadyException`, as in Pulsar. `illegal_argument` and `not_enabled` are no errors of Pulsar: the first is
-an argument that the model excludes, the second a step that cannot happen in the state.
+`ServiceUnitNotReadyException`, as in Pulsar. The other kinds are no errors of Pulsar: `illegal_argument` is an argument
+that the model excludes, `not_enabled` a step that cannot happen in the state, `no_progress` a replay that waits
+forever.
 
 Not modelled: when the buffer is flushed (`model/txn_writer`); that the log cursor's mark-delete position is persisted
 later; ledgers, and so their trimming, and the name of the log (#25727); the delay between failed reads; several
 coordinators; `pendingAckHandleCompletableFuture`; consumers and dispatchers: which consumer receives a redelivery,
-which messages are withheld from a new one, and what else a dispatcher redelivers after an abort. A Shared one also
-redelivers unacknowledged messages of the same entries that no ack is pending for; one with a single active consumer
-rewinds to the mark-delete position. No broker since #14371 redelivers messages because a cumulative ack was aborted:
-consumers ask for them (`redeliverUnacknowledgedMessages`), or they would arrive out of order. An abort is appended also
-if nothing was ever acked; a shipped broker skips it. Where the cursor stores no ack sets, a shipped handle keeps
-committed batch indexes in `individualAckPositions`, and rejects further acks of them until it is reopened.
+which messages are withheld from a new one, and what else a dispatcher redelivers after an abort. The dispatcher of a
+Shared subscription also redelivers the other messages of the same entries that are neither acknowledged nor pending; a
+dispatcher with a single active consumer rewinds to the mark-delete position. No broker since #14371 redelivers messages
+because a cumulative ack was aborted: consumers ask for them (`redeliverUnacknowledgedMessages`), or they would arrive
+out of order. An abort is appended also if nothing was ever acked; a shipped broker skips it. Where the cursor stores no
+ack sets, a shipped handle keeps committed batch indexes in `individualAckPositions`, and rejects further acks of them
+until it is reopened.
 """
 
 from __future__ import annotations
@@ -154,9 +157,9 @@ def with_append(cfg: Config, s: State, request: Request) -> State:
 
 
 def accepted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
-    """`internal{Individual,Cumulative}AcknowledgeMessage`, `internalCommitTxn`, `internalAbortTxn`: a ready handle.
+    """Returns the state after a ready handle takes a request, its reply, and why it conflicts, '' if it does not.
 
-    Returns the state after it takes the request, its reply, and the reason if the request conflicts, else ''.
+    Models `internal{Individual,Cumulative}AcknowledgeMessage`, `internalCommitTxn` and `internalAbortTxn`.
     """
     record = request.record
     if record.op == "ack":
@@ -177,10 +180,10 @@ def accepted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str
 
 
 def received(cfg: Config, s: State, record: LogRecord, low_watermark: int) -> Step[State, Reply]:
-    """A request arrives, in any status.
+    """Returns the state after a request arrives, and its reply.
 
-    ready: the handle takes it. none: it is queued, and the replay starts. initializing: it is queued. error or closed:
-    it fails with `ServiceUnitNotReadyException`.
+    A ready handle takes the request. An initializing one queues it. One in status none queues it and starts the replay.
+    In status error or closed the request fails with `ServiceUnitNotReadyException`.
     """
     if s.status in ("error", "closed"):
         return refused(s, "not_ready", "the status of the handle is error or closed; open it first")
@@ -430,7 +433,8 @@ def cursor_refuses(cfg: Config, s: State) -> Step[State, Effects]:
 def write_fails(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
     """`MLPendingAckStore.appendCommon` fails for the first entry in flight, which may be durable: its futures fail.
 
-    The status of the handle becomes error, and the buffered requests fail, too.
+    The status of a ready handle becomes error, and the buffered requests fail, too. With `failed_append` "apply" it
+    stays ready, and acks become pending.
     """
     if not s.in_flight:
         return refused(s, "not_enabled", "no entry is in flight")

@@ -1,8 +1,8 @@
 """Which acks a commit or abort ends, and how the records of the log are replayed.
 
 Models `PendingAckHandleImpl.internalCommitTxn`, `internalAbortTxn` and the `handle...Recover` methods that
-`MLPendingAckReplyCallBack` calls. Replay starts from the subscription's persisted cursor. It drops an acked position
-only if the ack is persisted: an ack that the cursor has only in memory can be lost again.
+`MLPendingAckReplyCallBack` calls. Replay drops an acked position only if the persisted cursor has the ack: an ack that
+the cursor has only in memory can still be lost.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def with_replayed_cumulative(cfg: Config, s: State, record: LogRecord) -> State:
     """`handleCumulativeAckRecover`: returns the state after a cumulative ack is replayed.
 
     The record is dropped if its entry is at or before the persisted mark-delete position, or if it was rejected. A
-    shipped `MLPendingAckReplyCallBack` drops its ack set.
+    shipped `MLPendingAckReplyCallBack` replays it without the ack set.
     """
     ack = record.acks[0]
     if ack.entry < s.durable_cursor.first_unacked or pending_conflict(cfg, s, record):

@@ -99,7 +99,8 @@ class Config(NamedTuple):
             Origin.READ, "trimmed_words: PositionAckSetUtil.isAckSetOverlap on individualAckPositions, master 2026-07"
         ),
     ] = "every_batch_index"
-    #: Whether the cursor takes an empty ack set for the whole entry where it stores no ack sets (#24406, June 2025).
+    #: Whether an ack with an empty ack set acks the whole entry also where the cursor stores no ack sets (#24406, June
+    #: 2025).
     empty_ack_set_acks_entry: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete before apache/pulsar#24406")
     ] = True
@@ -110,10 +111,11 @@ class Config(NamedTuple):
         Literal["all", "from_first"],
         Rule(Origin.READ, "from_first: PendingAckHandleImpl.handleLowWaterMark, master 2026-07"),
     ] = "all"
-    #: Whether replay starts after the log's mark-delete position. Otherwise it starts at the read position, which a
-    #: cursor that the broker has kept has already advanced; the rule assumes the kept cursor at every reopen without a
-    #: crash (#16240). The trigger of #26368, a trimmed ledger, ends in the same wait for the LAC. #26369 ends the wait;
-    #: profile pulsar-5.0 assumes that the replay then reads every entry, which we have not read in the source.
+    #: Whether replay starts after the log's mark-delete position. Otherwise it starts at the read position of the log's
+    #: cursor, which earlier replays have advanced if the broker has kept this cursor. The rule assumes that it has, at
+    #: every reopen without a crash (#16240). The trigger of #26368, a trimmed ledger, ends in the same wait for the
+    #: LAC. #26369 ends the wait; profile pulsar-5.0 assumes that the replay then reads every entry, which we have not
+    #: read in the source.
     replay_rewinds: Annotated[
         bool, Rule(Origin.READ, "false: MLPendingAckStore.PendingAckReplay before apache/pulsar#26369")
     ] = True

@@ -1,8 +1,7 @@
 """Admin statistics of pending acks: the shipped commands of `pulsar-admin transactions`, and those of PIP-160's text.
 
-PIP-160's pair of commands did not ship (`model/txn_writer/wire.py`); the setting `batched_writes` takes the place
-of the one that enables batching. Each function returns the JSON object of the command. `low_watermark` is that of
-coordinator 0.
+PIP-160's two commands did not ship (`model/txn_writer/wire.py`). One of them enables batching, which here is the
+setting `batched_writes`. Each function returns the JSON object of a command. `low_watermark` is that of coordinator 0.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ def transaction_stats(cfg: Config, s: State, txn: int) -> dict[str, object]:
 def position_stats(cfg: Config, s: State, entry: int, batch_index: int | None) -> dict[str, object]:
     """Returns the response of `position-stats-in-pending-ack` (`PositionInPendingAckStats`, #15682).
 
-    The reference also reports messages that a cumulative ack has pending; a shipped broker looks at individual acks. It
-    reports `MarkDelete` only up to the persisted mark-delete position, and `InvalidPosition` for an index after the
-    batch.
+    The reference also reports messages that a cumulative ack has pending; a shipped broker looks at individual acks
+    only. Not modelled: a shipped broker reports `MarkDelete` only up to the persisted mark-delete position, and
+    `InvalidPosition` for an index after the batch.
     """
     if s.status != "ready":
         return {"state": "PendingAckNotReady"}
