@@ -152,15 +152,13 @@ class Hunter:
             ):
                 return None
             difference = self._walk(window, reply)
-            if difference is None:
-                return None
         except Misbehaved as problem:
             difference = problem.difference
         self._unreachable = None
         return self._explain(window, difference)
 
-    def _walk(self, window: Window, reply: Reply) -> Difference | None:
-        """What is wrong in a reply; None if nothing is, because the model allows the reply's outcomes, too."""
+    def _walk(self, window: Window, reply: Reply) -> Difference:
+        """The first difference between a reply that is not the expected one and a second run of the model."""
         pair = Pair(replace(self.target, config=window.config, program=None, model_only=True), self.skipped)
         side = RecordedSide(self.program, self.subject, window.config, reply)
         pair.side = side
@@ -168,7 +166,8 @@ class Hunter:
             difference = pair.step(call, Depth.OUTCOME)
             if difference is not None:
                 return difference
-        return side.difference(pair.state)
+        message = "the model's second run of the trace has the outcomes and the observation of the reply"
+        return side.difference(pair.state) or Difference(Cause(Kind.UNSTABLE, "difference"), message)
 
     def _explain(self, window: Window, seen: Difference) -> Finding:
         """Runs a trace again in single steps. Returns the finding; if it shows nothing, an unstable one with `seen`."""
