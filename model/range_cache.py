@@ -215,10 +215,7 @@ def should_requeue(s: State, e: Entry) -> bool:
 
 
 def requeue_count_after(cfg: Config, s: State, e: Entry) -> int:
-    """`requeueCount` after a requeue in any pass: incremented (`markRequeued`).
-
-    Without `access_requeue_counts`, a requeue for recent access does not increment it.
-    """
+    """`requeueCount` after a requeue: plus 1, except for recent access without `access_requeue_counts`."""
     if cfg.access_requeue_counts or not (s.extend_ttl_of_recently_accessed and e.accessed):
         return e.requeue_count + 1
     return e.requeue_count
@@ -564,10 +561,7 @@ def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Re
 
 
 def stash_size_pass(cfg: Config, s: State, bytes_to_free: int) -> tuple[State, Removed]:
-    """Evicts from the stash, then from the queue, until enough bytes are freed.
-
-    Unexpired entries with expected reads are moved to the stash or stay there, so the pass can free fewer bytes.
-    """
+    """Evicts from the stash, then from the queue, until enough bytes are freed; `must_be_stashed` says what it keeps."""
     stash: list[Entry] = []
     gone: list[Entry] = []
     freed = head = 0
@@ -609,10 +603,7 @@ def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
 
 @range_cache.fault
 def step_clock_back(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
-    """Moves the clock back, so that the next put is queued behind entries with later timestamps.
-
-    In Pulsar, two concurrent puts can be queued in the opposite order of their timestamps.
-    """
+    """Moves the clock back, as if two concurrent puts entered the queue in the opposite order of their timestamps."""
     return s._replace(now_ns=s.now_ns - nanos), None
 
 
