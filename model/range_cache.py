@@ -561,7 +561,7 @@ def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Re
 
 
 def stash_size_pass(cfg: Config, s: State, bytes_to_free: int) -> tuple[State, Removed]:
-    """Evicts from the stash, then from the queue, until enough bytes are freed; `must_be_stashed` says what it keeps."""
+    """Evicts from the stash, then from the queue, until enough bytes are freed; keeps what `must_be_stashed`."""
     stash: list[Entry] = []
     gone: list[Entry] = []
     freed = head = 0
