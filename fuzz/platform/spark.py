@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from model.machine import BadValue
 
 #: The configuration of Spark's log: errors only.
 _LOGGING = str(files("fuzz") / "templates" / "log4j2.properties")
+#: The master URLs that Spark accepts; for another one, its launcher prints a stack trace.
+_MASTER = re.compile(r"local(-cluster)?(\[.*\])?|(spark|k8s)://.+|yarn")
 #: Settings of a session in local mode.
 _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -46,6 +49,8 @@ def session(name: str, master: str | None = None, settings: dict[str, str] | Non
     Without spark-submit, the workers of a cluster run the Python at the path of this process's Python, unless the
     environment variable PYSPARK_PYTHON names another. Cost: several seconds.
     """
+    if master is not None and not _MASTER.fullmatch(master):
+        raise BadValue(f"--master {master} must be local[N], spark://HOST:PORT, k8s://URL or yarn")
     chosen = master or (None if started_by_spark_submit() else "local[*]")
     if not started_by_spark_submit():
         provide_java()
