@@ -7,15 +7,12 @@ guarantees, rules, settings, profiles, known defects, claims and scopes. A page 
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
 import shutil
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -23,7 +20,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from fuzz.commands.subjects import SettingRow, SubjectRow, row_of
+from fuzz.commands.subjects import SettingRow, SubjectRow, module_of, row_of
 from fuzz.defects.table import all_defects, not_expressible, suspected
 from fuzz.explore.counts import counts_of
 from fuzz.platform.version import code_version
@@ -106,18 +103,10 @@ def by_release(setting: SettingRow) -> list[str]:
     return [text_of(each) if each is not None else "-" for each in defaults]
 
 
-def module_of(name: str) -> ModuleType:
-    """Returns the module of a component whose docstring describes the component."""
-    inner = f"model.{name}.machine"
-    is_package = getattr(importlib.import_module(f"model.{name}"), "__path__", None) is not None
-    return importlib.import_module(inner if is_package and importlib.util.find_spec(inner) else f"model.{name}")
-
-
 def _summary(subject: Subject, row: SubjectRow) -> dict[str, Any]:
     kinds = [each.kind for each in row.properties]
     return {
         "row": row,
-        "about": (inspect.getdoc(module_of(subject.name)) or "").split("\n\n")[0],
         "safety": kinds.count("always"),
         "goals": kinds.count("sometimes"),
         "liveness": kinds.count("eventually"),

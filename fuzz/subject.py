@@ -167,8 +167,14 @@ def find_profile(subject: Subject, name: str) -> Any:
     """Returns the config of a profile or release. Raises BadValue, naming the profiles, for an unknown name."""
     found = profile_name(subject, name)
     if found is None:
-        raise BadValue(f"{subject.name} has no profile {name}; it has {', '.join(subject.machine.profiles)}")
+        raise BadValue(f"{subject.name} has no profile {name}; it has {', '.join(profile_names(subject))}")
     return subject.machine.profiles[found].config
+
+
+def profile_names(subject: Subject) -> list[str]:
+    """The names that `find_profile` takes: the profiles, and each release for which one of them stands."""
+    names = dict.fromkeys((*subject.machine.profiles, *(f"pulsar-{each}" for each in subject.machine.releases)))
+    return list(names)
 
 
 def profile_name(subject: Subject, name: str) -> str | None:

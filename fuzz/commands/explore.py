@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.markup import escape
 
-from fuzz.campaign.store import LocalStore
+from fuzz.campaign.store import LocalStore, check_writable
 from fuzz.campaign.worker import Spec, trace_of
 from fuzz.commands import Count, Record, Result, Seconds
 from fuzz.explore.counts import counts_of
@@ -97,11 +97,12 @@ class Options(NamedTuple):
 
 
 def run(options: Options, console: Console) -> ExploreResult:
-    """Visits every state of a scope, on this machine or on Spark. Raises BadValue for unknown names."""
+    """Visits every state of a scope, on this machine or on Spark. Raises BadValue as `fuzz.commands.fuzz.run`."""
     if options.spark and options.cover:
         raise BadValue("--cover needs the graph in this machine's memory: use --spark or --cover, not both")
     names = SpaceNames(options.subject, options.scope, options.profile, options.mutant)
     space = names.build()
+    check_writable(options.out)
     with contextlib.ExitStack() as stack:
         update = stack.enter_context(showing(console, f"exploring {options.subject} {options.scope}"))
         progress = counter(update, "states")
@@ -178,6 +179,6 @@ def show(console: Console, result: ExploreResult) -> None:
         runs, steps = result.covered.runs, result.covered.steps
         ran = f"{result.covered.transitions:,} transitions in {runs:,} runs ({steps:,} steps)"
         console.print(f"run on the implementation from the initial state: {ran}")
-    console.print("the bounds, and what they exclude:")
+    console.print("the bounds: why they suffice, or what they exclude")
     for name, reason in result.hides.items():
         console.print(f"  {name}: {escape(reason)}", style="dim")

@@ -235,7 +235,7 @@ def show(console: Console, result: ReplayResult) -> None:
 
 
 def _show_difference(console: Console, row: DifferenceRow) -> None:
-    where = f"{row.trace}, line {row.line}: {row.op} in {', '.join(row.fields)}"
+    where = f"{row.trace}, line {row.line}: {row.op}, {', '.join(row.fields)}"
     console.print(f"[bold red]{'reproduced' if row.reproduced else 'differs'}[/] {escape(where)}")
     if row.explanation is not None and row.explanation.kind is not None:
         show_explanation(console, row.explanation)

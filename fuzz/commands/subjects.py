@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +15,7 @@ from rich.markup import escape
 from fuzz.commands import Record, Result
 from fuzz.report.text import first_sentence, text_of
 from fuzz.seeding import mutants_of
-from fuzz.subject import Subject, find_subject, subject_names
+from fuzz.subject import Subject, find_subject, profile_names, subject_names
 from model.machine import plain
 from model.values import RELEASES, describe, rule_of, setting_of
 
@@ -59,6 +61,7 @@ class SubjectRow(Record):
     """A component and what checks it."""
 
     name: str
+    about: str  # what its model is a model of
     source: str
     canary: bool
     profiles: dict[str, str]
@@ -89,6 +92,7 @@ def row_of(subject: Subject) -> SubjectRow:
     machine = subject.machine
     return SubjectRow(
         name=subject.name,
+        about=" ".join((inspect.getdoc(module_of(subject.name)) or "").partition("\n\n")[0].split()),
         source=machine.source,
         canary=subject.canary,
         profiles={name: profile.about for name, profile in machine.profiles.items()},
@@ -102,6 +106,13 @@ def row_of(subject: Subject) -> SubjectRow:
         mutants=[m.id for m in mutants_of(subject.name)],
         tla=[subject.tla] if subject.tla else [],
     )
+
+
+def module_of(name: str) -> ModuleType:
+    """Returns the module of a component whose docstring describes the component."""
+    inner = f"model.{name}.machine"
+    is_package = getattr(importlib.import_module(f"model.{name}"), "__path__", None) is not None
+    return importlib.import_module(inner if is_package and importlib.util.find_spec(inner) else f"model.{name}")
 
 
 def _default(subject: Subject, name: str) -> Any:
@@ -154,6 +165,7 @@ def show(console: Console, result: SubjectsResult, *, in_full: bool) -> None:
     for row in result.subjects:
         mark = "  [dim]wrong on purpose; every engine must report it[/]" if row.canary else ""
         console.print(f"[bold]{row.name}[/] ({escape(row.source)}){mark}")
+        console.print(f"  {escape(row.about)}")
         if in_full:
             _show_in_full(console, row)
         else:
@@ -171,7 +183,7 @@ _SINGULAR = {
 def _show_summary(console: Console, row: SubjectRow) -> None:
     numbers = {words: sum(p.kind == kind for p in row.properties) for kind, words in _KINDS.items()}
     counts = [f"{n} {words if n != 1 else _SINGULAR[words]}" for words, n in numbers.items()]
-    _show_line(console, "profiles", ", ".join(row.profiles))
+    _show_line(console, "profiles", ", ".join(profile_names(find_subject(row.name))))
     _show_line(console, "actions", ", ".join(row.actions))
     _show_line(console, "properties", ", ".join(counts))
     _show_line(console, "claims", str(len(row.proofs)))

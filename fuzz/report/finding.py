@@ -22,18 +22,21 @@ def shown(found: Found, path: str, replay: str = "brokerproof replay {}") -> Sho
     Cost: one replay with every step checked, and one for each rule of the profile.
     """
     trace = parse_trace(found.trace)
-    explanation, defect = explain(trace), None
+    explanation, defect, related = explain(trace), None, None
     if "mutant" not in trace.header:
         needed = {rule.name for rule in explanation.rules}
         defect = known_defect(found.subject, trace.config, found.cause, needed)
-    return with_explanation(found, path, explanation, defect, replay.format(path))
+        related = None if defect is not None else related_defect(found.subject, trace.config, needed)
+    return with_explanation(found, path, explanation, defect, replay.format(path), related)
 
 
-def with_explanation(found: Found, path: str, explanation: Explanation, defect: Defect | None, replay: str) -> Shown:
-    """Returns a finding with the given explanation, defect and command."""
+def with_explanation(
+    found: Found, path: str, explanation: Explanation, defect: Defect | None, replay: str, related: Defect | None = None
+) -> Shown:
+    """Returns a finding with the given explanation, defects and command."""
     fields = found._asdict() | {"trace": path, "reproduced": found.reproduced}
-    row = None if defect is None else shown_defect(defect)
-    return Shown(**fields, defect=row, explanation=explanation, replay=replay)
+    known, similar = (None if row is None else shown_defect(row) for row in (defect, related))
+    return Shown(**fields, defect=known, related=similar, explanation=explanation, replay=replay)
 
 
 def parse_trace(text: str) -> Trace:
@@ -51,13 +54,27 @@ def known_defect(subject: str, config: Mapping[str, Any], cause: str, needed: Co
     trace needs other rules only, no row fits. If it needs none, because each of several suffices, the first row fits.
     """
     name = Cause.parse(cause).broken_property
-    rows = [row for row in defects_of(subject) if row.property == name]
-    rows = [row for row in rows if all(config.get(rule) == value for rule, value in plain(row.changes()).items())]
+    rows = [row for row in _rows_of(subject, config) if row.property == name]
     for fits in (set(needed).issuperset, set(needed).intersection, lambda _: not needed):
         for row in rows:
             if fits(row.rules):
                 return row
     return None
+
+
+def related_defect(subject: str, config: Mapping[str, Any], needed: Collection[str]) -> Defect | None:
+    """Returns a row of the defect table with rules that the trace needs, whatever its property; None if there is none.
+
+    The finding may be another consequence of this defect. A row that has only such rules comes first.
+    """
+    rows = [row for row in _rows_of(subject, config) if not set(row.rules).isdisjoint(needed)]
+    return min(rows, key=lambda row: not set(row.rules).issubset(needed), default=None)
+
+
+def _rows_of(subject: str, config: Mapping[str, Any]) -> list[Defect]:
+    """Returns the rows of a component's defect table whose rules have the values in a trace's config."""
+    rows = defects_of(subject)
+    return [row for row in rows if all(config.get(rule) == value for rule, value in plain(row.changes()).items())]
 
 
 def shown_defect(row: Defect) -> KnownDefect:

@@ -95,5 +95,6 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     trace: str  # path or URI
     message: str
     defect: KnownDefect | None
+    related: KnownDefect | None  # if `defect` is None: a row with rules that the trace needs
     explanation: Explanation
     replay: str  # the command that replays it

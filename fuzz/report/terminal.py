@@ -44,6 +44,9 @@ def _show_heading(console: Console, finding: Shown, number: str) -> None:
             if text:
                 _show_line(console, heading, text)
         _show_line(console, "upstream", defect.link or NO_REPORT)
+    if finding.related is not None:
+        row = finding.related
+        _show_line(console, "related", f"{row.id}: {row.symptom} ({row.severity}; {row.versions})")
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
