@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 from fuzz.commands import ExitCode, Result
 from fuzz.platform.json import to_json
 from fuzz.platform.version import code_version
-from fuzz.subject import find_subject, subject_names
+from fuzz.subject import find_subject, profile_names, subject_names
 from model.machine import BadValue
 
 app = typer.Typer(
@@ -37,7 +37,17 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the first trace; each further trace has the next seed.")]
+#: Limits that find a slip of the keyboard before a run: a machine cannot start more processes or tasks, a longer trace
+#: does not end, and a table cannot store larger numbers.
+_MOST_PROCESSES, _MOST_TASKS, _MOST_STEPS, _MOST = 1024, 100_000, 1_000_000, 10**18
+
+Seed = Annotated[
+    int, typer.Option(min=0, max=_MOST, help="Seed of the first trace; each further trace has the next seed.")
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(min=1, max=_MOST_STEPS, help="Steps of each trace (default: defined by the component)."),
+]
 Profile = Annotated[
     str, typer.Option(help="Rules and settings of the model; `brokerproof subjects SUBJECT` lists the profiles.")
 ]
@@ -49,7 +59,7 @@ Master = Annotated[
     str | None,
     typer.Option(help="Run on this Spark master URL (default with --spark: all cores of this machine)."),
 ]
-Subjects = Annotated[list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Components (default: all).")]
+Subjects = Annotated[list[str] | None, typer.Argument(metavar="SUBJECT", help="Components (default: all).")]
 
 _STOPPED = "stopped before its end; the complete rounds of a campaign are kept"
 
@@ -90,7 +100,7 @@ def _hint(problem: TyperException, arguments: Sequence[str]) -> str:
     if getattr(problem, "option_name", "") in ("--profile", "--against"):
         for name in arguments:
             if name in subject_names():
-                return f"The profiles of {name} are {', '.join(find_subject(name).machine.profiles)}."
+                return f"The profiles of {name} are {', '.join(profile_names(find_subject(name)))}."
     context = getattr(problem, "ctx", None)
     command = f"{context.info_name} " if context is not None and context.parent is not None else ""
     return f"Try brokerproof {command}--help."
@@ -163,9 +173,7 @@ def fuzz(
     ] = None,
     seed: Seed = 0,
     traces: Annotated[int | None, typer.Option(min=1, help="Stop after this number of traces.")] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps of each trace (default: defined by the component).")
-    ] = None,
+    steps: Steps = None,
     seconds: Annotated[
         float | None,
         typer.Option(
@@ -174,13 +182,14 @@ def fuzz(
         ),
     ] = None,
     stop_at_first: Annotated[bool, typer.Option("--stop-at-first", help="Stop at the first finding.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, max=_MOST_PROCESSES, help="Number of processes.")] = 1,
     mutant: MutantId = None,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for traces of findings, and of new coverage (default: build/fuzz, without the latter).",
+            help="Folder for traces of findings, and a corpus: the first trace of each coverage key (default: "
+            "build/fuzz, and no corpus).",
         ),
     ] = None,
     as_json: Json = False,
@@ -202,7 +211,7 @@ def campaign(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SUBJECT]...",
+            metavar="SUBJECT",
             help="Components, or client.SCENARIO for a real client (default: all with the profile, except the canary).",
         ),
     ] = None,
@@ -224,7 +233,9 @@ def campaign(
     master: Annotated[
         str | None, typer.Option(help="Spark master URL (default: that of spark-submit, or all cores of this machine).")
     ] = None,
-    partitions: Annotated[int | None, typer.Option(min=1, help="Number of Spark partitions of each round.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, max=_MOST_TASKS, help="Number of Spark partitions of each round.")
+    ] = None,
     mutant: MutantId = None,
     out: Annotated[
         str | None,
@@ -250,7 +261,7 @@ def replay(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="URI...",
+            metavar="URI",
             help="Files or folders with findings, recordings, calls of threads, or ownership records; plain or gzip.",
         ),
     ],
@@ -277,13 +288,11 @@ def replay(
 @app.command()
 def sut(
     subject: Annotated[str, typer.Argument(help="Component; `brokerproof subjects` lists them.")],
-    program: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Program to test, and its arguments.")],
+    program: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="Program to test, and its arguments.")],
     profile: Profile = "reference",
     seed: Seed = 0,
     traces: Annotated[int | None, typer.Option(min=1, help="Stop after this number of traces.")] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps of each trace (default: defined by the component).")
-    ] = None,
+    steps: Steps = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.01, help="Time limit, without shrinking (default: 10 without --traces).")
     ] = None,
@@ -351,7 +360,7 @@ def explore(
         bool,
         typer.Option(
             "--cover",
-            help="Also run traces that together take every transition on the implementation, without `load`.",
+            help="Also run traces from the initial state that together take every transition.",
         ),
     ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for traces of violations.")] = Path("build/explore"),
@@ -383,9 +392,7 @@ def prove(
 def tla(
     modules: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[MODULE]...", help="Modules of tla/ that have runs, such as RangeCache (default: all)."
-        ),
+        typer.Argument(metavar="MODULE", help="Modules of tla/ that have runs, such as RangeCache (default: all)."),
     ] = None,
     scope: Annotated[
         str | None, typer.Option(help="Only runs of this scope: smoke, ci or nightly (default: all but nightly).")
@@ -401,7 +408,7 @@ def tla(
 @app.command()
 def mutants(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Components (default: all with mutants).")
+        list[str] | None, typer.Argument(metavar="SUBJECT", help="Components (default: all with mutants).")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Limit of processor time for each mutant.")] = 60.0,
     seed: Seed = 0,
@@ -422,7 +429,9 @@ def mutants(
     twin: Annotated[
         bool, typer.Option("--twin", help="With --model: also compare survivors with the state graph of the TLA+ twin.")
     ] = False,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes (default: all cores).")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=_MOST_PROCESSES, help="Number of processes (default: all cores).")
+    ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Run the mutants on Spark.")] = False,
     master: Master = None,
     as_json: Json = False,
@@ -477,7 +486,7 @@ def report(
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Prefixes of benchmark names (default: all)."),
+        typer.Argument(metavar="NAME", help="Prefixes of benchmark names (default: all)."),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an HTML page with plots.")] = None,
     as_json: Json = False,
@@ -494,8 +503,9 @@ def compare(
         str,
         typer.Argument(
             metavar="WORKLOAD",
-            help="`transfer` of a bundle between brokers, or a stream through the entry cache: tailing, catch_up, "
-            "key_shared, rolling_restart, reconnect, churn, drain, topics_mix, mix, file:PATH (several with commas).",
+            help="`transfer` of a bundle between brokers, or a stream of reads through the entry cache: catch_up, "
+            "churn, drain, file:PATH, key_shared, mix (tailing and catch_up), reconnect, rolling_restart, tailing, "
+            "topics_mix. Several are separated by commas.",
         ),
     ],
     policy: Annotated[
@@ -507,10 +517,13 @@ def compare(
             "--cache-bytes",
             "--size",
             min=1,
+            max=_MOST,
             help="Size of a broker's cache in bytes; for `transfer`, --size is the number of topics; may be repeated.",
         ),
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(min=0, help="Seed; may be repeated (default: 0).")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(min=0, max=_MOST, help="Seed; may be repeated (default: 0).")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the workload (scale=1); may be repeated."),

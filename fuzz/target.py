@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from fuzz.seeding import subject_or_mutant
+from fuzz.seeding import find_mutant, subject_or_mutant
 from fuzz.subject import Subject, find_profile
+from model.machine import BadValue
 
 
 class Second(StrEnum):
@@ -59,7 +60,20 @@ class Target:
 
 
 def resolve(subject: str, profile: str = "reference", against: str | None = None, mutant: str | None = None) -> Target:
-    """Returns the target of these names. Raises BadValue for a name that does not exist."""
+    """Returns the target of these names. Raises BadValue for a name that does not exist, and as `check_mutant`."""
     found = subject_or_mutant(subject, mutant)
     other = find_profile(found, against) if against is not None else None
-    return Target(found, find_profile(found, profile), other)
+    target = Target(found, find_profile(found, profile), other)
+    check_mutant(target, mutant)
+    return target
+
+
+def check_mutant(target: Target, mutant: str | None) -> None:
+    """Raises BadValue if a mutant is in the implementation, and the target does not run that."""
+    if mutant is None or target.second is Second.IMPLEMENTATION:
+        return
+    if not find_mutant(mutant, [target.subject.name]).module.startswith("model."):
+        raise BadValue(
+            f"{mutant} is a bug of the implementation, which would not run: use --mutant with --profile reference, "
+            "without --against and --property"
+        )

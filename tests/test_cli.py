@@ -28,6 +28,7 @@ from fuzz.platform.version import code_version
 from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from fuzz.trace.recording import recordings
+from fuzz.workloads import workload_names
 from model.machine import BadValue
 from tests.conftest import RECORDINGS, ROOT, Ran, descendants, planned_steps, ticking, wait_for
 
@@ -56,7 +57,10 @@ def test_subjects(brokerproof: Any) -> None:
     assert [s["name"] for s in data["subjects"]] == subject_names()
     shown = brokerproof("subjects")
     assert shown.code == 0
-    assert "range_cache (PIP-430)" in shown.out
+    assert (
+        "range_cache (PIP-430)\n  Range caches of a broker and the removal queue that they share (PIP-430).\n"
+        in shown.out
+    )
 
 
 def test_a_named_component_shows_profiles_rules_settings_and_properties(brokerproof: Any) -> None:
@@ -376,10 +380,22 @@ WRONG = {
     "unknown command": (("nope",), "No such command 'nope'"),
     "no subject": (("fuzz",), "Missing argument 'subject'"),
     "negative seed": (("fuzz", "range_cache", "--seed", "-1"), "--seed"),
+    "huge seed": (("fuzz", "range_cache", "--seed", str(2**63)), "less than or equal to 1000000000000000000. "),
+    "huge trace": (("fuzz", "range_cache", "--steps", str(10**20)), "--steps"),
+    "huge number of processes": (("fuzz", "range_cache", "--jobs", "999999999"), "--jobs"),
+    "a bug of an implementation that does not run": (
+        ("fuzz", "range_cache", "--mutant", "clear-keeps-size", "--profile", "stash"),
+        "clear-keeps-size is a bug of the implementation, which would not run: ",
+    ),
+    "a bug of the implementation for a property": (
+        ("fuzz", "range_cache", "--mutant", "clear-keeps-size", "--property", "put_appends_entry_as_given"),
+        "clear-keeps-size is a bug of the implementation, which would not run: ",
+    ),
+    "a release as another profile": (("fuzz", "batch_acks", "--profile", "x"), ", pulsar-5.0\n"),
     "no traces": (("fuzz", "range_cache", "--traces", "0"), "equal to 1. Try brokerproof fuzz --help.\n"),
     "text for a number": (("fuzz", "range_cache", "--traces", "many"), "--traces"),
     "no report": (("report", "nowhere"), "nowhere holds no campaign: there is no campaign.json"),
-    "no benchmark": (("bench", "nope"), "there is no benchmark nope; there are lockstep."),
+    "no benchmark": (("bench", "nope"), "there is no benchmark nope; their names begin with lockstep, campaign, "),
     "unknown scope": (("explore", "range_cache", "--scope", "x"), "range_cache has no scope x; it has smoke, ci, "),
     "cover on Spark": (("explore", "range_cache", "--spark", "--cover"), "--cover needs the graph"),
     "unknown subject of mutants": (("mutants", "nope"), "there is no subject nope; there are "),
@@ -396,6 +412,10 @@ WRONG = {
         "use --against or --property, not both",
     ),
     "no file": (("replay", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
+    "an option of git as a revision": (
+        ("check", "--since", "--output=x"),
+        "--since --output=x: fatal: bad revision '--output=x'",
+    ),
     "a folder without traces": (("replay", "."), "no file below this folder ends in .jsonl, "),
     "a table that exists": (("replay", "x.jsonl", "--out", "."), ". exists; choose another --out"),
 }
@@ -441,8 +461,28 @@ def test_an_output_that_cannot_be_written_is_one_line(brokerproof: Any) -> None:
     assert "cannot be written" in ran.err
     assert ran.err.count("\n") == 1, ran.err
     assert Path("file").read_text() == "in the way"
-    ran = brokerproof("explore", "canary", "--out", "file")
+
+
+@pytest.mark.parametrize("command", [("fuzz", "range_cache"), ("explore", "canary"), ("sut", "ack_set", "--", "true")])
+def test_an_output_that_cannot_be_written_is_reported_before_the_run(
+    command: tuple[str, ...], brokerproof: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: Any, **_options: Any) -> Any:
+        raise AssertionError("the run was started")
+
+    for work in ("fuzz.run_request", "explore.explore", "sut.Program"):
+        monkeypatch.setattr(f"fuzz.commands.{work}", started)
+    Path("file").write_text("in the way")
+    ran = brokerproof(*command[:2], "--out", "file", *command[2:])
     assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
+    assert "file is not a folder; choose another --out" in ran.err
+
+
+def test_a_document_that_is_no_text_is_one_line(brokerproof: Any) -> None:
+    Path("page.md").write_bytes(b"\xe0\x00")
+    ran = brokerproof("evidence", "canary", "--write", "page.md")
+    assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
+    assert "page.md: is no text in UTF-8" in ran.err
 
 
 @pytest.mark.parametrize("command", ["explore", "mutants"])
@@ -714,6 +754,11 @@ def test_help_names_the_json_option_and_default_paths(command: str, brokerproof:
     assert "--json" in ran.out
     folder = {"fuzz": "build/fuzz", "campaign": "build/campaigns/", "explore": "build/explore", "tla": "build/tla"}
     assert folder.get(command, "") in re.sub(r"[│\s]+", " ", ran.out).replace("/ ", "/")
+
+
+def test_help_names_every_workload(brokerproof: Any) -> None:
+    words = brokerproof("compare", "--help").out.replace("`", " ").replace(",", " ").replace(".", " ").split()
+    assert set(workload_names()) <= set(words)
 
 
 def test_help_explains_the_exit_codes(brokerproof: Any) -> None:

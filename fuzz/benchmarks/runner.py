@@ -129,7 +129,8 @@ def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:
     known = benchmarks()
     chosen = [b for b in known if not names or any(b.name.startswith(n) for n in names)]
     if not chosen:
-        raise BadValue(f"there is no benchmark {', '.join(names)}; there are {', '.join(b.name for b in known)}")
+        first = dict.fromkeys(b.name.partition(".")[0] for b in known)
+        raise BadValue(f"there is no benchmark {', '.join(names)}; their names begin with {', '.join(first)}")
     results = []
     for each in chosen:
         console.print(f"{each.name}: {each.about}")  # no spinner: its thread would be measured too

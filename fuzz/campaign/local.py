@@ -23,7 +23,7 @@ from fuzz.run.finding import Cause, Difference, Kind
 from fuzz.run.generate import plan_trace
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.shrink import shortest
-from fuzz.target import Target
+from fuzz.target import Target, check_mutant
 from model.machine import BadValue
 
 #: Seconds reserved for shrinking each cause found, and the largest fraction of a run that is reserved.
@@ -91,8 +91,8 @@ class _ChunkResult(NamedTuple):
 def target_of_request(request: Request) -> Target:
     """The target of a request: with a property, the model alone.
 
-    Raises BadValue for an unknown name, or a property that no trace can violate: it is no safety property, or does not
-    apply to the profile.
+    Raises BadValue for an unknown name, for a property that no trace can violate, because it is no safety property or
+    does not apply to the profile, and as `check_mutant`.
     """
     target = target_of(request.spec)
     if request.property is None:
@@ -109,7 +109,9 @@ def target_of_request(request: Request) -> Target:
     [chosen] = [p for p in target.subject.properties if p.name == name]
     if not any(chosen.given(plan_trace(target.subject, target.config, seed)[0].config) for seed in range(BLOCK)):
         raise BadValue(f"{name} does not apply to the profile {request.spec.profile}: no trace can violate it")
-    return Target(target.subject, target.config, model_only=True)
+    alone = Target(target.subject, target.config, model_only=True)
+    check_mutant(alone, request.spec.mutant)
+    return alone
 
 
 def run_request(request: Request, progress: Progress = lambda run, phase: None) -> Run:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.markup import escape
 
+from fuzz.campaign.store import check_writable
 from fuzz.client.harness import Harness, is_installed
 from fuzz.client.hunt import Found, hunt, replayed
 from fuzz.client.known import CLIENT, known_of, profiles
@@ -96,6 +97,7 @@ def run(options: Options, console: Console) -> ClientResult:
     if options.trace is not None and len(scenarios) > 1:
         raise BadValue("--trace replays a schedule of one scenario: name it instead of all")
     schedule = None if options.trace is None else read_schedule(options.trace, scenarios[0])
+    check_writable(options.out or OUT)
     known = known_of(options.profile)
     result = ClientResult(
         scenario=options.scenario,

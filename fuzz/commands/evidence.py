@@ -82,7 +82,7 @@ def run(
 
     With `defect_id`, it finds only this defect of the one component, and explains its trace. With `write`, rows that
     have a result in that file keep it, and each new result is written at once. Raises BadValue for an
-    unknown component or defect, and a file without marks.
+    unknown component or defect, and a file without marks or that cannot be written.
     """
     for name in components:
         find_subject(name)
@@ -93,6 +93,8 @@ def run(
     chosen = [d for d in all_defects() if d.component in (components or subject_names()) and key_of(d) not in known]
     chosen = [d for d in chosen if named in (None, d)]
     rows: list[EvidenceRow] = []
+    if write is not None:
+        write_into(write, table_of(all_defects(), known))  # an error is reported before the work
     with showing(console, "finding defects") as update:
         for defect in chosen:
             row = found_by_fuzzing(defect, most_steps, explained=named is not None)
@@ -101,8 +103,6 @@ def run(
                 known[key_of(defect)] = result_of(row)
                 write_into(write, table_of(all_defects(), known))
             counter(update, "defects")(len(rows), len(chosen))
-    if write is not None:
-        write_into(write, table_of(all_defects(), known))
     return EvidenceResult(defects=rows, version=code_version())
 
 
@@ -163,4 +163,7 @@ def show(console: Console, result: EvidenceResult) -> None:
         if row.explanation is not None:
             show_explanation(console, row.explanation)
             console.print()
+    if not result.defects:
+        console.print("no known defect to find")
+        return
     console.print(escape(table_of(result.defects, {key_of(row): result_of(row) for row in result.defects})))

@@ -13,7 +13,7 @@ from rich.markup import escape
 from fuzz.campaign import corpus
 from fuzz.campaign.folder import trace_name
 from fuzz.campaign.local import Request, Run, run_request, target_of_request
-from fuzz.campaign.store import LocalStore
+from fuzz.campaign.store import LocalStore, check_writable
 from fuzz.campaign.summary import coverage_of, failures
 from fuzz.commands import Count, PerSecond, Record, Result, Seconds
 from fuzz.platform.progress import showing
@@ -72,13 +72,14 @@ class FuzzResult(Result):
 
 
 def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
-    """Fuzzes one component. Raises BadValue for unknown names."""
+    """Fuzzes one component. Raises BadValue for unknown names, or if the folder cannot be written."""
     spec, started = request.spec, time.monotonic()
     if spec.against is not None and spec.against == spec.profile:
         raise BadValue(f"--against must name another profile than --profile, both are {spec.profile}")
     if spec.against is not None and request.property is not None:
         raise BadValue("--property checks the model alone: use --against or --property, not both")
-    target = target_of_request(request)
+    target, folder = target_of_request(request), LocalStore(out or OUT)
+    check_writable(folder.root)
     with showing(console, "starting") as update:
 
         def progress(run: Run, phase: str) -> None:
@@ -90,7 +91,6 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
                 update(run.traces, request.traces, text)
 
         done = run_request(request, progress)
-    folder = LocalStore(out or OUT)
     for found in done.findings:
         folder.write(f"traces/{trace_name(found)}", found.trace.encode())
     if out is not None and spec.against is None:

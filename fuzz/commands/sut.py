@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.campaign.folder import trace_name
-from fuzz.campaign.store import LocalStore
+from fuzz.campaign.store import LocalStore, check_writable
 from fuzz.campaign.summary import coverage_of
 from fuzz.campaign.worker import Found, Spec, merged, target_of
 from fuzz.commands import PerSecond, Record
@@ -76,7 +76,8 @@ class SutResult(FuzzResult):
 def run(options: Options, console: Console) -> SutResult:
     """Tests a program. Raises BadValue for unknown names, or a program that cannot be started."""
     started, spec = time.monotonic(), options.spec
-    named = target_of(spec)
+    named, folder, total = target_of(spec), LocalStore(options.out or OUT), Total()
+    check_writable(folder.root)
     program = Program(options.command, named.subject, options.limits)
     try:
         try:
@@ -91,7 +92,6 @@ def run(options: Options, console: Console) -> SutResult:
             found = _shrunk(target, options, done)
     finally:
         program.close()
-    folder, total = LocalStore(options.out or OUT), Total()
     for each in found:
         folder.write(f"traces/{trace_name(each)}", each.trace.encode())
     for row in done.coverage:

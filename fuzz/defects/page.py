@@ -95,9 +95,12 @@ def table_in(path: Path) -> str:
 
 
 def write_into(path: Path, table: str) -> None:
-    """Puts the table between the marks of a document. Raises BadValue when it has none."""
+    """Puts the table between the marks of a document. Raises BadValue if it has none, or cannot be written."""
     before, _, after = _around(path)
-    path.write_text(f"{before}\n{table}\n{after}", encoding="utf-8")
+    try:
+        path.write_text(f"{before}\n{table}\n{after}", encoding="utf-8")
+    except OSError as problem:
+        raise BadValue(f"{path}: cannot be written: {problem.strerror}") from None
 
 
 def _around(path: Path) -> tuple[str, str, str]:
@@ -106,6 +109,8 @@ def _around(path: Path) -> tuple[str, str, str]:
         text = path.read_text(encoding="utf-8")
     except OSError as problem:
         raise BadValue(f"{path}: cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError as problem:
+        raise BadValue(f"{path}: is no text in UTF-8 ({problem.reason} at byte {problem.start})") from None
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise BadValue(f"{path}: needs the lines {BEGIN} and {END} in this order, once each")
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)

@@ -74,7 +74,7 @@ def changed_since(revision: str) -> frozenset[Path]:
     Raises BadValue for an unknown revision, and if git cannot be run.
     """
     commands = (
-        ["git", "diff", "--name-only", "--relative", revision, "--"],
+        ["git", "diff", "--name-only", "--relative", "--end-of-options", revision, "--"],
         ["git", "ls-files", "--others", "--exclude-standard"],
     )
     found: set[Path] = set()

@@ -136,9 +136,12 @@ def content_name(data: bytes) -> str:
 
 
 def write_traces(path: Path, traces: Iterable[Trace]) -> None:
-    """Writes a file of traces, gzip'd if its name ends in `.gz`. The write is atomic."""
+    """Writes a file of traces, gzip'd if its name ends in `.gz`. The write is atomic. Raises BadValue if it fails."""
     data = b"".join(line for trace in traces for line in trace.lines())
-    write_whole(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    try:
+        write_whole(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    except OSError as problem:
+        raise BadValue(f"{path} cannot be written: {problem.strerror}") from None
 
 
 def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
