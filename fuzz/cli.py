@@ -82,7 +82,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _complain(_STOPPED, ExitCode.STOPPED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return ExitCode.NOTHING_FOUND
     except Exception:
         traceback.print_exc()
@@ -115,17 +115,34 @@ def _err() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+def _discard_output() -> None:
+    """Discards all further output: the reader of the pipe has closed it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Output(Console):
+    """Standard output. If its reader closes the pipe, as `head` does, the command ends with its usual exit code."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich, whose own method exits with the code 1."""
+        self.quiet = True
+        _discard_output()
+
+
 R = TypeVar("R", bound=Result)
 
 
 def _end(as_json: bool, result: R, show: Callable[[Console, R], None]) -> NoReturn:
     """Prints the result, as one JSON object or for a person, and ends the command."""
     if as_json:
-        sys.stdout.write(to_json(result).decode() + "\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(to_json(result).decode() + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _discard_output()
     else:
         # a pipe gets long lines, so that other tools find whole names
-        show(Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160), result)
+        show(_Output(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160), result)
     raise typer.Exit(ExitCode.FOUND if result.found else ExitCode.NOTHING_FOUND)
 
 

@@ -478,6 +478,25 @@ def test_an_output_that_cannot_be_written_is_reported_before_the_run(
     assert "file is not a folder; choose another --out" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("subjects", "canary"), 0),
+        (("fuzz", "canary", "--traces", "5"), 1),
+        (("fuzz", "canary", "--traces=5", "--json"), 1),
+    ],
+)
+def test_a_reader_that_closes_the_pipe_changes_no_exit_code(
+    arguments: tuple[str, ...], code: int, tmp_path: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command, environment = [sys.executable, "-m", "fuzz", *arguments], os.environ | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=tmp_path, env=environment, check=False)
+    os.close(writer)
+    assert (ran.returncode, ran.stderr) == (code, b"")
+
+
 def test_a_document_that_is_no_text_is_one_line(brokerproof: Any) -> None:
     Path("page.md").write_bytes(b"\xe0\x00")
     ran = brokerproof("evidence", "canary", "--write", "page.md")
