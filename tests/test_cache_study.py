@@ -277,6 +277,13 @@ def test_without_counts_a_cursor_that_connects_again_waits_for_the_check_of_back
     assert 5_800 < later.storage_entries < 6_000
 
 
+def test_without_counts_lagging_cursors_are_active_until_the_first_check_of_backlogs() -> None:
+    size, hour = 1 << 30, 3_600_000
+    assert measured("tailing", "fifo", size, spread_ms=600, check_ms=hour)["storage_entries"] == 0
+    assert measured("tailing", "fifo", size, spread_ms=600)["storage_entries"] > 500
+    assert measured("tailing", "fifo-backlog", size, spread_ms=600)["storage_entries"] == 0
+
+
 def test_reads_end_with_a_ledger_and_acknowledged_ledgers_leave_the_cache() -> None:
     """Ledgers of 10 entries; a second subscription is a second behind, and nothing is trimmed before it has read."""
     late = Subscription(0, delay_us=500_000)

@@ -9,7 +9,8 @@ import csv
 import io
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -55,8 +56,21 @@ class Event(NamedTuple):
     numbers: tuple[int, ...]
 
 
-def events(path: str, content: bytes) -> Iterator[Event]:
-    """The events of a file. Raises BadValue, with the line, for the first line that is wrong."""
+@lru_cache(maxsize=1)
+def recorded_events(path: str, content: bytes) -> tuple[Event, ...]:
+    """The events of a file. Raises BadValue for a file that is wrong, or that adds or reads no entry.
+
+    Each cell of a grid asks for them again.
+    """
+    found = tuple(_events(path, content))
+    for name, done in (("add", "added"), ("read", "read")):
+        if not any(event.name == name for event in found):
+            raise BadValue(f"{path}: no entry is {done}")
+    return found
+
+
+def _events(path: str, content: bytes) -> Iterator[Event]:
+    """Raises BadValue, with the line, for the first line that is wrong."""
     try:
         rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
         if next(rows, None) != HEADER:
@@ -106,15 +120,12 @@ def _event(where: str, row: list[str]) -> Event:
 
 
 def of(path: str) -> Workload:
-    """The workload of a file. Raises BadValue for a file that is wrong, cannot be read, or adds or reads no entry."""
+    """The workload of a file. Raises BadValue if the file cannot be read, and as `recorded_events`."""
     try:
         content = Path(path).read_bytes()
     except OSError as problem:
         raise BadValue(f"{path} cannot be read: {problem.strerror}") from None
-    recorded, checksum = list(events(path, content)), zlib.crc32(content)
-    for name, done in (("add", "added"), ("read", "read")):
-        if not any(event.name == name for event in recorded):
-            raise BadValue(f"{path}: no entry is {done}")
+    recorded, checksum = recorded_events(path, content), zlib.crc32(content)
     total = sum([event.numbers[0] for event in recorded if event.name == "add"])
 
     def plan(p: Any, rng: Random) -> Plan:  # noqa: ARG001
@@ -131,7 +142,7 @@ def of(path: str) -> Workload:
     )
 
 
-def plan_of(recorded: list[Event], p: Parameters) -> Plan:
+def plan_of(recorded: Sequence[Event], p: Parameters) -> Plan:
     """The plan of a recorded stream, which begins at time 0."""
     began_us = recorded[0].at_us
     topics: dict[str, int] = {}

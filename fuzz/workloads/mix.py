@@ -25,6 +25,7 @@ class Parameters(NamedTuple):
     catch_up_share: float = 0.1  # the probability that a subscription catches up
     behind_s: int = 10  # seconds of production that are in storage; catching-up subscriptions start in the first fifth
     drain: float = 1.5  # the mean speed of a consumer that catches up, as a multiple of its topic's rate
+    check_ms: int = 1_000  # when the broker first checks the backlogs of cursors; then once a minute
     waits: int = 0  # whether readers wait for misses
 
 
@@ -46,7 +47,16 @@ def plan(p: Parameters, rng: Random) -> Plan:
                 subscriptions.append(Subscription(topic, (Consumer(queue),), start=None, delay_us=delay))
     stored = [(topic, p.size) for _ in range(backlog) for topic in range(p.topics)]
     adds = in_time(*[steady(topic, rate, p.size, end, topic) for topic in range(p.topics)])
-    return Plan(p.topics, adds, subscriptions, end, p.scale, backlog=stored, batch=scaled(100, p.scale))
+    return Plan(
+        p.topics,
+        adds,
+        subscriptions,
+        end,
+        p.scale,
+        backlog=stored,
+        check_us=p.check_ms * 1000,
+        batch=scaled(100, p.scale),
+    )
 
 
 workload = study(

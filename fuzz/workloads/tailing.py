@@ -20,6 +20,7 @@ class Parameters(NamedTuple):
     fan_out: int = 10
     spread_ms: int = 500  # the largest lag
     far: int = 0  # further subscriptions of each topic that are connected and read nothing
+    check_ms: int = 1_000  # when the broker first checks the backlogs of cursors; then once a minute
     waits: int = 0  # whether readers wait for misses
 
 
@@ -36,7 +37,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
             subscriptions.append(Subscription(topic, (consumer,), delay_us=delay))
         subscriptions += [Subscription(topic, (consumer,), delay_us=2 * end) for _ in range(p.far)]
     adds = in_time(*[steady(topic, rate, p.size, end, topic) for topic in range(p.topics)])
-    return Plan(p.topics, adds, subscriptions, end, p.scale, batch=scaled(100, p.scale))
+    return Plan(p.topics, adds, subscriptions, end, p.scale, check_us=p.check_ms * 1000, batch=scaled(100, p.scale))
 
 
 workload = study(

@@ -22,6 +22,7 @@ class Parameters(NamedTuple):
     fan_out: int = 6  # the largest
     spread_ms: int = 2_000  # the largest lag
     far_share: float = 0.1  # the probability that a subscription is connected and reads nothing
+    check_ms: int = 2_000  # when the broker first checks the backlogs of cursors; then once a minute
     waits: int = 0  # whether readers wait for misses
 
 
@@ -41,7 +42,9 @@ def plan(p: Parameters, rng: Random) -> Plan:
         for _ in range(rng.randint(1, p.fan_out)):
             delay = 2 * end if rng.random() < p.far_share else round(p.spread_ms * 1000 * rng.random() ** 2)
             subscriptions.append(Subscription(topic, (consumer,), delay_us=delay))
-    return Plan(p.topics, in_time(*streams), subscriptions, end, p.scale, batch=scaled(100, p.scale))
+    return Plan(
+        p.topics, in_time(*streams), subscriptions, end, p.scale, check_us=p.check_ms * 1000, batch=scaled(100, p.scale)
+    )
 
 
 def mean_size(p: Parameters) -> float:

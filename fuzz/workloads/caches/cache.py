@@ -52,6 +52,7 @@ class Environment(NamedTuple):
     scale: float = 1.0  # factor of the workload's rates, and so of settings that count entries
     latency_us: int = 0  # of a storage read
     ttl_us: int = TTL_US
+    check_us: int = BACKLOG_CHECK_US  # from the broker's start to its first check of backlogs
 
 
 class Rules(NamedTuple):
@@ -81,6 +82,7 @@ class Cache:
         self.answered: list[tuple[int, tuple[int, ...]]] = []
         self.cursors: dict[int, ActiveCursors] = {}
         self.positions: dict[int, dict[int, int]] = {}  # topic -> connected cursor -> position
+        self._read_positions: dict[tuple[int, int], int] = {}  # topic and cursor -> read position
         self._slowest: dict[int, Position | None] = {}
         self._checked_us: int | None = None
 
@@ -104,14 +106,14 @@ class Cache:
         minute, whatever its backlog is.
         """
         self.active(topic)
-        self.positions[topic][cursor] = position
+        self.positions[topic][cursor] = self._read_positions[topic, cursor] = position
         if not again or self.rules.backlog_threshold is None:
             self._activate(topic, cursor)
 
     def _activate(self, topic: int, cursor: int) -> None:
         """Makes a connected cursor active or inactive, by its backlog."""
         active, position, threshold = self.active(topic), self.positions[topic][cursor], self.rules.backlog_threshold
-        backlog = len(self.env.logs[topic].sizes) - position
+        backlog = len(self.env.logs[topic].sizes) - self._read_positions[topic, cursor]
         if threshold is None or backlog < max(1, threshold * self.env.scale):
             if active.get_cursor(cursor) is None:
                 active.add_cursor(cursor, Position(LEDGER, position), True)
@@ -126,6 +128,7 @@ class Cache:
 
     def moved(self, topic: int, cursor: int, position: int) -> None:
         """A cursor's read position changes."""
+        self._read_positions[topic, cursor] = position
         if not self.rules.by_mark_delete:
             self._move(topic, cursor, position)
 
@@ -152,7 +155,7 @@ class Cache:
     def tick(self) -> None:
         """Called every 10 ms: evicts, and once a minute activates and deactivates cursors by their backlogs."""
         if self._checked_us is None:
-            self._checked_us = self.now_us
+            self._checked_us = self.now_us + self.env.check_us - BACKLOG_CHECK_US
         if self.rules.backlog_threshold is not None and self.now_us - self._checked_us >= BACKLOG_CHECK_US:
             self._checked_us = self.now_us
             for topic, connected in self.positions.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from fuzz.workloads.caches.cache import TTL_US
+from fuzz.workloads.caches.cache import BACKLOG_CHECK_US, TTL_US
 
 
 class Add(NamedTuple):
@@ -69,6 +69,7 @@ class Plan(NamedTuple):
     hit_us: int = 100  # the same for cached entries, if readers wait for misses
     ack_us: int = 5_000  # ack group time
     ttl_us: int = TTL_US
+    check_us: int = BACKLOG_CHECK_US  # from a broker's start to its first check of backlogs; then once a minute
     ledger_entries: int = 0  # managedLedgerMaxEntriesPerLedger; 0: a topic has one ledger
     reconnect_us: tuple[int, int] = (100_000, 200_000)  # from a restart to a consumer's connection: least, most
     outstanding: int | None = None  # messages sent and not consumed, over all subscriptions, that stop the producers

@@ -52,7 +52,7 @@ class Simulation:
         self.rng = Random(seed)  # noqa: S311
         self.now = 0
         self.logs = [Log() for _ in range(plan.topics)]
-        self.env = Environment(self.logs, max_bytes, plan.scale, plan.latency_us, plan.ttl_us)
+        self.env = Environment(self.logs, max_bytes, plan.scale, plan.latency_us, plan.ttl_us, plan.check_us)
         self.broker = list(plan.brokers) or [0] * plan.topics  # by topic
         self.caches = [make(self.env) for _ in range(max(self.broker) + 1)]  # by broker
         self.gone: list[Cache] = []  # the caches that were lost in restarts
