@@ -246,20 +246,32 @@ def test_a_profile_in_nanoseconds_gets_no_bare_milliseconds() -> None:
 
 
 def test_bursts_repeat_an_action_with_consecutive_arguments() -> None:
-    lengths = Counter[str]()
+    found = Counter[str]()
     for seed in kinds_of(1280)["bursts"]:
-        for action, same in itertools.groupby(generate(SUBJECT, REFERENCE, seed), key=lambda call: call.action):
-            calls = list(same)
-            if len(calls) >= 65:
-                lengths["any"] += 1
-                assert len(calls) < 700
-                entries = [x.entry for c in calls for x in c.arguments[1:2] if isinstance(x, Position)]
-                steps = [b - a for a, b in itertools.pairwise(entries)]
-                lengths[f"{action} consecutive"] += steps.count(1) >= 60
-                lengths["255 or more"] += len(calls) >= 255
-    assert lengths["any"] > 60
-    assert lengths["put consecutive"] > 0
-    assert lengths["255 or more"] > 10
+        calls = list(generate(SUBJECT, REFERENCE, seed))
+        for _, same in itertools.groupby(calls, key=lambda call: call.action):
+            length = len(list(same))
+            assert length < 700
+            found["65 or more"] += length >= 65
+            found["255 or more"] += length >= 255
+        entries = [call.arguments[1].entry for call in calls if call.action == "put"]
+        steps = ["1" if b - a == 1 else " " for a, b in itertools.pairwise(entries)]
+        found["consecutive puts"] += "1" * 64 in "".join(steps)
+        in_turn = [
+            "1" if a.action == c.action != b.action and not b.arguments else " "
+            for a, b, c in zip(calls, calls[1:], calls[2:], strict=False)
+        ]
+        found["with steps of the system"] += any("1" * 64 in "".join(in_turn[i::2]) for i in (0, 1))
+    assert found["65 or more"] > 60
+    assert found["255 or more"] > 10
+    assert found["consecutive puts"] > 0
+    assert found["with steps of the system"] > 2
+
+
+def test_many_names_occur_in_traces_with_bursts() -> None:
+    subject = find_subject("active_cursors")
+    plans = [plan_trace(subject, find_profile(subject, "reference"), seed)[0] for seed in range(640)]
+    assert sum(plan.bursts and plan.config.cursors == 300 for plan in plans) > 4
 
 
 @pytest.mark.parametrize("name", subject_names())

@@ -46,15 +46,22 @@ _LONG = (64, (21,))
 KINDS_EVERY = 64
 #: The minimum number of steps of a long trace, and the number that bursts add to the subject's number of steps.
 _LONG_STEPS, _BURST_STEPS = 1024, 640
-#: Lengths of bursts in steps, near sizes of words, pages and queues. Half of the bursts have one of these lengths, the
-#: others any length from the shortest to the longest.
+#: How often a burst repeats a call, near sizes of words, pages and queues: half of the bursts as often as one of these
+#: numbers, the others any number of times from the smallest to the largest.
 _LENGTHS = (65, 100, 129, 200, 255, 256, 257, 300)
-#: The largest number of calls that a burst repeats in turn.
-MAX_IN_TURN = 3
-#: The probability that a burst begins at a step outside bursts, and the probability that a burst repeats several calls
-#: in turn. One integer in the arguments of a repeated call grows by 1 each time with probability `_CONSECUTIVE`; the
-#: arguments are drawn each time with probability `_DRAWN`, or if no integer can grow; otherwise they are constant.
-_BEGINS, _SEVERAL, _CONSECUTIVE, _DRAWN = 1 / 64, 0.25, 0.6, 0.25
+#: The largest number of calls that a burst repeats in turn, and the largest number of steps of a burst.
+MAX_IN_TURN, _MAX_BURST = 3, 600
+#: The probability that a burst begins at a step outside bursts.
+_BEGINS = 1 / 64
+#: The probabilities that a burst repeats several calls in turn, and that every second call of a burst is a step of the
+#: system, such as the completion of a write.
+_SEVERAL, _WITH_STEPS = 0.25, 0.25
+#: The arguments of a repeated call grow by 1 each time with probability `_CONSECUTIVE`: one of their integers, or with
+#: probability `_ALL` all. They are drawn each time with probability `_DRAWN`, or if no integer can grow; otherwise they
+#: are constant.
+_CONSECUTIVE, _ALL, _DRAWN = 0.6, 0.25, 0.25
+#: The probability that a trace with bursts has the largest number of names, if a setting is this number.
+_MANY_NAMES = 0.25
 
 
 class NoCall(BadValue):
@@ -279,6 +286,9 @@ def plan_trace(subject: Subject, profile_config: Any, seed: int, steps: int | No
         sizes = [name for name in _bounds(subject) if name not in subject.largest]
         free = {name: value for name, value in drawn.items() if name not in sizes}
         drawn |= Wide(subject, profile_config, rng).settings(free)
+    for name in drawn if bursts else ():
+        if name in _bounds(subject) and name in subject.largest and rng.random() < _MANY_NAMES:
+            drawn[name] = largest(subject, profile_config, "", name)
     usual = max(subject.steps, _LONG_STEPS) if is_long else subject.steps + _BURST_STEPS * bursts
     return TracePlan(seed, profile_config._replace(**drawn), swarm, steps or usual, wide, bursts), rng
 
@@ -312,6 +322,7 @@ class Bursts:
         self.subject = subject
         self.cfg = cfg
         self.actions = [action for action in calls.actions.values() if action.listed]
+        self.is_fault = {name: action.fault for name, action in subject.machine.actions.items()}
         self.choose_one = choose
         self.rng = rng
         self.random = rng.random
@@ -328,12 +339,20 @@ class Bursts:
         return self.repeated[self.left % len(self.repeated)](state)
 
     def _begin(self, state: Any) -> None:
-        lengths = _LENGTHS if self.random() < 0.5 else range(_LENGTHS[0], _LENGTHS[-1] + 1)
-        self.left = length = self._one_of(lengths)
+        length = self._one_of(_LENGTHS if self.random() < 0.5 else range(_LENGTHS[0], _LENGTHS[-1] + 1))
         self.repeated = [self._repeating(*self._first(state), length)]
-        if self.random() < _SEVERAL:
+        sample = self.random()
+        if sample < _SEVERAL:
             for _ in range(1 + int(self.random() * (MAX_IN_TURN - 1))):
                 self.repeated.append(self._repeating(*self.choose_one(state), length))
+        elif sample < _SEVERAL + _WITH_STEPS:
+            self.repeated.append(self._step_of_the_system)
+        self.left = min(length * len(self.repeated), _MAX_BURST)
+
+    def _step_of_the_system(self, state: Any) -> tuple[ActionCalls, Arguments]:
+        """Returns a call of the wrapped chooser, if it soon draws one: without arguments, and no fault."""
+        calls = [self.choose_one(state) for _ in range(8)]
+        return next((call for call in calls if not call[1] and not self.is_fault[call[0].name]), calls[0])
 
     def _first(self, state: Any) -> tuple[ActionCalls, Arguments]:
         """Returns the call to repeat: with probability 1/2 of any action, otherwise of the wrapped chooser."""
@@ -350,7 +369,7 @@ class Bursts:
         if arguments and sample < _CONSECUTIVE:
             paths = list(self._integers(action.name, arguments, length))
             if paths:
-                return _consecutive(action, arguments, self._one_of(paths))
+                return _consecutive(action, arguments, paths if self.random() < _ALL else [self._one_of(paths)])
         if arguments and sample < _CONSECUTIVE + _DRAWN:
             return lambda state: (action, action.draw(self.cfg, state, self.rng) or arguments)
         return lambda state: (action, copy_of(arguments))
@@ -367,13 +386,20 @@ class Bursts:
         return values[int(self.random() * len(values))]
 
 
-def _consecutive(action: ActionCalls, arguments: Arguments, path: tuple[int, ...]) -> Chooser:
-    """Returns a chooser that repeats an action and increments the integer at a path of its arguments each time."""
-    first: Any = arguments
-    for i in path:
-        first = first[i]
-    numbers = itertools.count(first)
-    return lambda state: (action, with_leaf(arguments, path, next(numbers)))
+def _consecutive(action: ActionCalls, arguments: Arguments, paths: Sequence[tuple[int, ...]]) -> Chooser:
+    """Returns a chooser that repeats an action and increments the integers at these paths of its arguments."""
+    times = itertools.count()
+
+    def choose(_state: Any) -> tuple[ActionCalls, Arguments]:
+        given, by = arguments, next(times)
+        for path in paths:
+            number: Any = arguments
+            for i in path:
+                number = number[i]
+            given = with_leaf(given, path, number + by)
+        return action, given
+
+    return choose
 
 
 def generate(subject: Subject, profile_config: Any, seed: int, steps: int | None = None) -> Iterator[Call]:

@@ -4,8 +4,7 @@ Delta debugging over calls, then over arguments and settings. An argument whose 
 represented by its rank in the domain ("the second open copy"), because generated names change when an earlier call is
 removed. These changes of the counterexample are tried, in this order, until none is accepted:
 
-    remove calls     repetitions of one action, or of a few in turn; chunks of calls, from half of the trace down to
-                     single calls
+    remove calls     repetitions, as bursts have them; chunks of calls, from half of the trace down to single calls
     move earlier     move one call to an earlier index, if the cause then shows earlier
     simplify         each argument and setting to a value earlier in its domain, in one call or in all calls with this
                      value; wide integers to small ones
@@ -52,8 +51,8 @@ _MAX_STEPS_TO_SUBSTITUTE = 6
 #: The changes move earlier, merge, end earlier, trade, fewer arguments and order are tried in counterexamples with at
 #: most this many steps.
 _MAX_STEPS_TO_TRADE = 24
-#: A repetition, consecutive calls of one action or of a few actions in turn, is first removed as a whole if it has at
-#: least `_MIN_REPETITION` calls, of at most `MAX_IN_TURN` actions.
+#: A repetition is consecutive calls of which every first, second or third (up to `MAX_IN_TURN`) is of one action. It is
+#: first removed as a whole if it has at least this many calls.
 _MIN_REPETITION = 16
 #: Limits of `shortest`: steps of the search for further findings, number of findings that are shrunk, steps for each.
 _SEARCH_STEPS, _SEARCH_FINDINGS, _SEARCH_BUDGET = 50_000, 6, 20_000
@@ -254,12 +253,11 @@ class Shrinker:
         names = [name for name, _ in self.candidate.steps]
         found, start = [], 0
         while start < len(names):
-            end = max(_end_of_repetition(names, start, count) for count in range(1, MAX_IN_TURN + 1))
-            if end - start >= _MIN_REPETITION:
+            ends = (_end_of_repetition(names, start, every) for every in range(1, MAX_IN_TURN + 1))
+            end = next((each for each in ends if each - start >= _MIN_REPETITION), None)
+            if end is not None:
                 found.append((start, end))
-                start = end
-            else:
-                start += 1
+            start = start + 1 if end is None else end
         return found
 
     def _end_earlier(self) -> None:
@@ -544,12 +542,12 @@ def shortest(
     raise AssertionError("seeds do not end")
 
 
-def _end_of_repetition(names: list[str], start: int, count: int) -> int:
-    """Returns the end of the calls from `start` on in which each has the name of the call `count` calls before it."""
-    end = min(start + count, len(names))
-    while end < len(names) and names[end] == names[end - count]:
-        end += 1
-    return end
+def _end_of_repetition(names: list[str], start: int, every: int) -> int:
+    """Returns the end of the calls from `start` on of which every `every`-th has the name of the first."""
+    end = start
+    while end < len(names) and names[end] == names[start]:
+        end += every
+    return min(end, len(names))
 
 
 def simpler(number: int) -> Iterator[int]:
