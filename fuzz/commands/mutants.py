@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.commands import Count, Record, Result, Seconds
-from fuzz.mutation import kill_matrix
+from fuzz.mutation import Check, kill_matrix
 from fuzz.platform.progress import showing
 from fuzz.platform.spark import session, slots
 from fuzz.platform.version import code_version
@@ -36,7 +36,7 @@ class MutantRow(Record):
     steps_to_kill: Count | None
     length: Count | None
     excuse: str
-    place: str
+    path: str
 
 
 class Score(Record):
@@ -130,7 +130,7 @@ def run(options: Options, console: Console) -> MutantsResult:
         properties = {} if options.generated else _property_kills(chosen, update)
     return MutantsResult(
         subjects=chosen,
-        mutants=[msgspec.convert(kill._asdict(), MutantRow) for kill in kills],
+        mutants=[_row(kill) for kill in kills],
         scores=[_score(name, [kill for kill in kills if kill.subject == name]) for name in chosen],
         killed=sum(kill.killed for kill in kills),
         survivors=[kill.id for kill in kills if not kill.killed and not kill.excuse],
@@ -146,13 +146,19 @@ def run(options: Options, console: Console) -> MutantsResult:
     )
 
 
+def _row(kill: kill_matrix.Kill) -> MutantRow:
+    row = {name: getattr(kill, name) for name in MutantRow.__struct_fields__}
+    return MutantRow(**row)
+
+
 def _score(name: str, kills: list[kill_matrix.Kill]) -> Score:
     equivalent = sum(1 for kill in kills if not kill.killed and kill.excuse)
-    checks = Counter(kill.killed_by.partition(" ")[0] for kill in kills if kill.killed)
-    guarded = sum(count for check, count in checks.items() if check not in ("examples", "twin"))
+    checks = Counter(kill.check for kill in kills if kill.check is not None)
+    guarded = sum(count for check, count in checks.items() if check not in (Check.EXAMPLES, Check.TWIN))
     rest = len(kills) - equivalent or 1
     percent, of_guarded = (round(100 * count / rest, 1) for count in (checks.total(), guarded))
-    return Score(name, len(kills), equivalent, dict(sorted(checks.items())), percent, of_guarded)
+    by_check = {str(check): count for check, count in sorted(checks.items())}
+    return Score(name, len(kills), equivalent, by_check, percent, of_guarded)
 
 
 def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, dict[str, PropertyKills]]:
@@ -181,7 +187,7 @@ def show(console: Console, result: MutantsResult) -> None:
     for row in rows:
         if not row.killed:
             verdict = f"equivalent: {escape(row.excuse)}" if row.excuse else "[bold red]survived[/]"
-            console.print(f"{row.subject} {row.place} {escape(row.id)}\n      {verdict}")
+            console.print(f"{row.subject} {row.path} {escape(row.id)}\n      {verdict}")
     for subject, properties in result.properties.items():
         for name, kills in properties.items():
             only = f"alone kills {', '.join(kills.only_killer_of)}"

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from fuzz.defects.table import defects_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import explore, find_space
+from fuzz.mutation import Check
 from fuzz.mutation.operators import Generated, generated_of, id_prefix, source_with
 from fuzz.mutation.specification import killer
 from fuzz.platform.json import from_json, to_json
@@ -68,13 +69,23 @@ class Kill(NamedTuple):
     id: str
     subject: str
     origin: str
-    killed: bool
-    killed_by: str  # check and cause; empty if the mutant survived
+    check: Check | None  # None if the mutant survived
+    cause: str  # what the check found
     seconds_to_kill: float | None  # wall-clock time
     steps_to_kill: int | None  # of fuzzing, in all traces
     length: int | None  # steps of the trace that kills it, not shrunk
     excuse: str  # the reason of its row `[[equivalent]]`; empty if there is none
-    place: str  # file; with the line for a generated mutant
+    path: str  # of the module; with the line for a generated mutant
+
+    @property
+    def killed(self) -> bool:
+        """Whether a check killed the mutant."""
+        return self.check is not None
+
+    @property
+    def killed_by(self) -> str:
+        """The check and the cause; empty if the mutant survived."""
+        return f"{self.check or ''} {self.cause}".strip()
 
 
 class Job(NamedTuple):
@@ -113,12 +124,12 @@ def _kill_generated(job: Job, generated: Generated) -> Kill:
     """Tries to kill a generated mutant. If it cannot be imported, it is killed."""
     reasons, module = equivalents_of(job.subject), generated.module
     excuse = reasons.get((module, generated.id)) or reasons.get((module, id_prefix(generated.id)), "")
-    place, text = _path_of(generated), source_with(generated)
+    text = source_with(generated)
     try:
         subject = seed_source(job.subject, generated.module, text)
     except Exception as problem:
-        by = f"import {type(problem).__name__}"
-        return Kill(generated.id, job.subject, generated.operator, True, by, 0.0, 0, 0, excuse, place)
+        cause, path = type(problem).__name__, _path_of(generated)
+        return Kill(generated.id, job.subject, generated.operator, Check.IMPORT, cause, 0.0, 0, 0, excuse, path)
     if is_of_model(generated):
         return _kill_specification(job, generated, subject, text)._replace(excuse=excuse)
     machine = subject.machine
@@ -131,26 +142,26 @@ def _kill_specification(job: Job, generated: Generated, subject: Subject, text: 
 
     Fuzzing under the reference takes half of the seconds; the other profiles share the other half.
     """
-    started, steps, finding, by = time.perf_counter(), 0, None, ""
+    started, steps, finding, cause = time.perf_counter(), 0, None, ""
     others = [p for p in subject.machine.profiles if p != "reference"]
     try:
         finding, steps = fuzz_mutant(subject, "reference", of_model=True, seconds=job.seconds / 2, seed=job.seed)
-        by = f"fuzz {finding.cause}" if finding is not None else ""
+        cause = str(finding.cause) if finding is not None else ""
         for profile in others if finding is None else ():
             finding, taken = _fuzz_model_under(subject, profile, seconds=job.seconds / 2 / len(others), seed=job.seed)
             steps += taken
             if finding is not None:
-                by = f"fuzz {finding.cause} of {profile}"
+                cause = f"{finding.cause} of {profile}"
                 break
     except Exception as problem:  # the initial state cannot be created
-        by = f"fuzz crash {type(problem).__name__}"
+        cause = f"crash {type(problem).__name__}"
     in_canonical = generated.part == find_subject(job.subject).machine.canonical.__name__
-    by = by or killer(subject, generated.module, text, twin=job.twin or in_canonical)
+    found = (Check.FUZZ, cause) if cause else killer(subject, generated.module, text, twin=job.twin or in_canonical)
     seconds, length = time.perf_counter() - started, len(finding.calls) if finding is not None else None
-    row = Kill(
-        generated.id, job.subject, generated.operator, bool(by), by, seconds, steps, length, "", _path_of(generated)
-    )
-    return row if by else row._replace(seconds_to_kill=None, steps_to_kill=None)
+    row = Kill(generated.id, job.subject, generated.operator, None, "", None, None, length, "", _path_of(generated))
+    if found is None:
+        return row
+    return row._replace(check=found[0], cause=found[1], seconds_to_kill=seconds, steps_to_kill=steps)
 
 
 #: (subject, profile) -> the properties that the original model violated in a trace.
@@ -189,21 +200,18 @@ def _kill(mutant: Mutant | Generated, origin: str, subject: Subject, profiles: t
             subject, profile, of_model=of_model, seconds=job.seconds / len(profiles), seed=job.seed
         )
         steps += taken
-        by = "fuzz"
         if finding is not None:
             break
     undetected = None if finding is not None or of_model else undetected_corruption(subject)
+    check = Check.FUZZ
     if finding is None and undetected is None and not of_model and _SCOPE in subject.scopes:
-        finding, by = _explored(subject)
+        finding, check = _explored(subject)
     seconds = time.perf_counter() - started
-    row = Kill(mutant.id, subject.name, origin, False, "", None, None, None, "", _path_of(mutant))
+    row = Kill(mutant.id, subject.name, origin, None, "", None, None, None, "", _path_of(mutant))
+    killed = row._replace(check=check, seconds_to_kill=seconds, steps_to_kill=steps)
     if undetected is not None:
-        by = f"check misses {undetected}"
-        return row._replace(killed=True, killed_by=by, seconds_to_kill=seconds, steps_to_kill=steps, length=0)
-    if finding is None:
-        return row
-    by, length = f"{by} {finding.cause}", len(finding.calls)
-    return row._replace(killed=True, killed_by=by, seconds_to_kill=seconds, steps_to_kill=steps, length=length)
+        return killed._replace(check=Check.CHECK, cause=f"misses {undetected}", length=0)
+    return row if finding is None else killed._replace(cause=str(finding.cause), length=len(finding.calls))
 
 
 def fuzz_mutant(
@@ -265,14 +273,14 @@ def _detects(subject: Subject, cfg: Any, wrong: Any) -> bool:
         return True
 
 
-def _explored(subject: Subject) -> tuple[Finding | None, str]:
+def _explored(subject: Subject) -> tuple[Finding | None, Check]:
     """Explores the smoke scope, then covers its transitions. Returns the first finding, or None, and the last check."""
     space = find_space(subject, _SCOPE)
     found = explore(space)
     if found.violations:
-        return found.violations[0].finding, "explore"
+        return found.violations[0].finding, Check.EXPLORE
     assert found.graph is not None
-    return cover(space, found.graph).finding, "cover"
+    return cover(space, found.graph).finding, Check.COVER
 
 
 # ---- which properties kill what -----------------------------------------------------------------------
@@ -394,7 +402,8 @@ def run_on_spark(jobs: Sequence[Job], spark: Any, slots: int) -> list[Kill]:
             yield to_json(run_job(job_from_json(text))._asdict()).decode()
 
     lines = spark.sparkContext.parallelize(texts, pieces).mapPartitions(work).collect()
-    return [Kill(**from_json(line)) for line in lines]
+    kills = [Kill(**from_json(line)) for line in lines]
+    return [kill if kill.check is None else kill._replace(check=Check(kill.check)) for kill in kills]
 
 
 def job_to_json(job: Job) -> str:

@@ -30,12 +30,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from fuzz.defects.table import defects_of
 from fuzz.explore.canonical import misbehaviour
 from fuzz.explore.counts import counts_of
 from fuzz.explore.search import Graph, explore, find_space
+from fuzz.mutation import Check
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.generate import generate, plan_trace
 from fuzz.seeding import use_source
@@ -51,8 +52,16 @@ _SECONDS, _WAITING_SECONDS = 60, 600.0
 _TRACES, _STEPS, _EVERY = 6, 120, 17
 
 
-def killer(mutated: Subject, module: str, source: str, *, twin: bool = False) -> str:
-    """Returns the name of the first check that kills a mutated model, and what the check found; empty if it survives.
+class _Answer(NamedTuple):
+    """The server's answer: an error; or the check that kills the mutant, and what it found; all empty if none."""
+
+    error: str = ""
+    check: str = ""
+    found: str = ""
+
+
+def killer(mutated: Subject, module: str, source: str, *, twin: bool = False) -> tuple[Check, str] | None:
+    """Returns the first check that kills a mutated model, and what the check found; None if the mutant survives.
 
     `mutated` is the subject with `source` in place of `module`. The check `twin` runs only if `twin` is true and the
     subject has a smoke scope. A check that hangs, or ends its process, kills the mutant. Raises RuntimeError if the
@@ -63,12 +72,12 @@ def killer(mutated: Subject, module: str, source: str, *, twin: bool = False) ->
     assert server.stdout is not None
     server.stdin.write(to_json({"subject": mutated.name, "module": module, "source": source}) + b"\n")
     server.stdin.flush()
-    answer = from_json(server.stdout.readline())
-    if answer["error"]:
-        raise RuntimeError(answer["error"])
-    if answer["killer"] or not twin or _SCOPE not in mutated.scopes:
-        return str(answer["killer"])
-    return "" if _has_original_graph(mutated) else "twin"
+    answer = _Answer(*from_json(server.stdout.readline()))
+    if answer.error:
+        raise RuntimeError(answer.error)
+    if answer.check:
+        return Check(answer.check), answer.found
+    return (Check.TWIN, "") if twin and _SCOPE in mutated.scopes and not _has_original_graph(mutated) else None
 
 
 @functools.lru_cache(maxsize=1)
@@ -245,11 +254,11 @@ def _globals_used_by(function: FunctionType, seen: set[int]) -> Iterator[Any]:
                     yield from _globals_used_by(value, seen)
 
 
-_CHECKS: dict[str, Callable[[str], str]] = {
-    "defects": _wrong_defect,
-    "recordings": _disagreeing_trace,
-    "canonical": _wrong_canonical_form,
-    "examples": _failing_example,
+_CHECKS: dict[Check, Callable[[str], str]] = {
+    Check.DEFECTS: _wrong_defect,
+    Check.RECORDINGS: _disagreeing_trace,
+    Check.CANONICAL: _wrong_canonical_form,
+    Check.EXAMPLES: _failing_example,
 }
 
 
@@ -259,25 +268,25 @@ def _run_checks(request: dict[str, str], writer: int) -> None:
     Before each check it writes that the check crashed, which is the answer if the check ends the process.
     """
 
-    def answer(kind: str, text: str) -> None:
-        os.write(writer, to_json((kind, text)) + b"\n")
+    def answer(*, error: str = "", check: str = "", found: str = "") -> None:
+        os.write(writer, to_json(_Answer(error, check, found)) + b"\n")
 
     resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS + 1))
     try:
         use_source(request["module"], request["source"])
     except Exception as problem:
-        answer("error", str(problem))
+        answer(error=str(problem))
         return
     for name, check in _CHECKS.items():
-        answer("killer", f"{name} crash")
+        answer(check=name, found="crash")
         try:
             found = check(request["subject"])
         except Exception as problem:
             found = f"{type(problem).__name__}: {problem}"
         if found:
-            answer("killer", f"{name} {found}")
+            answer(check=name, found=found)
             return
-    answer("killer", "")
+    answer()
 
 
 def _serve() -> None:
@@ -298,16 +307,16 @@ def _serve() -> None:
                 _run_checks(from_json(line), writer)
             os._exit(0)
         os.close(writer)
-        kind, text = _last_line(reader)
+        answer = _last_line(reader)
         os.close(reader)
         os.kill(child, signal.SIGKILL)
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGXCPU:
-            text = _timed_out(text)
-        answers.write(to_json({"error": "", "killer": "", kind: text}) + b"\n")
+            answer = answer._replace(found="timeout")
+        answers.write(to_json(answer) + b"\n")
 
 
-def _last_line(reader: int) -> tuple[str, str]:
-    """Returns the last answer of a forked process: kind (error, killer) and text.
+def _last_line(reader: int) -> _Answer:
+    """Returns the last answer of a forked process.
 
     If the process does not end in time, the answer is that the check that it began last timed out.
     """
@@ -317,14 +326,9 @@ def _last_line(reader: int) -> tuple[str, str]:
         data += read
         ended = not read
     if not data:
-        return "error", "a forked process did not start its checks"
-    kind, text = from_json(data.splitlines()[-1])
-    return kind, text if ended else _timed_out(text)
-
-
-def _timed_out(text: str) -> str:
-    """Returns the answer that a check timed out, from the answer that it crashed."""
-    return text.removesuffix(" crash") + " timeout"
+        return _Answer("a forked process did not start its checks")
+    answer = _Answer(*from_json(data.splitlines()[-1]))
+    return answer if ended else answer._replace(found="timeout")
 
 
 if __name__ == "__main__":
