@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
@@ -69,6 +69,11 @@ class Scope:
     domains: Mapping[str, Domain]
     bounds: Mapping[str, int]
     reasons: Mapping[str, str]
+
+    def changed(self, actions: tuple[str, ...] | None = None, **entries: Mapping[str, Any]) -> Scope:
+        """Returns this scope with other actions, and with entries added to its mappings, or replaced there."""
+        merged = {name: {**getattr(self, name), **new} for name, new in entries.items()}
+        return replace(self, actions=actions or self.actions, **merged)
 
     def exclusions(self) -> dict[str, str]:
         """Returns the sentence for the choice of actions and for each setting, domain and bound."""

@@ -140,17 +140,11 @@ CI = Scope(
     },
 )
 
-NIGHTLY = Scope(
-    actions=CI.actions,
-    settings=dict(SMOKE.settings) | {"cursors": 5},
-    domains=dict(CI.domains)
-    | {
-        "cursor": (0, 1, 2, 3, 4),
-        "position": SMOKE.domains["position"],
-    },
+NIGHTLY = CI.changed(
+    settings={"cursors": 5},
+    domains={"cursor": (0, 1, 2, 3, 4), "position": SMOKE.domains["position"]},
     bounds={"retained": 6, "largest_absolute_count": 6},
-    reasons=dict(CI.reasons)
-    | {
+    reasons={
         "cursors": "five: a group can have cursors on both sides and lose its last one",
         "position": SMOKE.reasons["position"],
     },

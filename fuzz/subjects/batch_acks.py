@@ -214,26 +214,17 @@ SMOKE = Scope(
     },
 )
 
-CI = Scope(
+CI = SMOKE.changed(
     actions=tuple(batch_acks.actions),
-    settings={
-        "batch_sizes": (2, 1),
-        "entries": 0,
-        "max_ranges": 1,
-        "max_batch_records": 0,
-        "max_ranges_in_metadata": 0,
-    },
+    settings={"entries": 0, "max_batch_records": 0, "max_ranges_in_metadata": 0},
     domains={
         "acks": ((at(0, (2,)),), (at(0, (1,)), at(1)), (at(2),), (Ack(Position(2, 0), None),)),
         "position": (Position(1, 0), Position(1, 1), Position(2, 0)),
-        "ack_set": (None, (2,)),
         "stored_in_metadata": (True, False),
-        "write_survives": (True, False),
         "batch_acks": (True, False),
     },
     bounds={"entries": 3, "ledgers": 2, "queued": 0},
-    reasons=dict(SMOKE.reasons)
-    | {
+    reasons={
         "actions": "all actions of the model",
         "entries": "none at the start, at most three: two ranges after the mark-delete position",
         "max_ranges": "one: three entries can have two ranges",
@@ -248,18 +239,15 @@ CI = Scope(
     },
 )
 
-QUEUE = Scope(
+QUEUE = SMOKE.changed(
     actions=tuple(name for name in SMOKE.actions if name != "ack_cumulative"),
-    settings=dict(SMOKE.settings),
-    domains=dict(SMOKE.domains)
-    | {
+    domains={
         "acks": ((at(0, (2,)),), (at(0, (1,)),), (at(1),)),
         "position": (Position(1, 0), Position(1, 2)),
         "reset.ack_set": (None,),
     },
     bounds={"queued": 2},
-    reasons=dict(SMOKE.reasons)
-    | {
+    reasons={
         "actions": "operations that are queued, what they are queued behind, and crashes",
         "acks": "each message of the first entry, and the second entry",
         "position": "the first entry, and the next one",
@@ -268,17 +256,14 @@ QUEUE = Scope(
     },
 )
 
-NIGHTLY = Scope(
-    actions=SMOKE.actions,
-    settings={"batch_sizes": (2,), "entries": 3, "max_ranges": 1, "max_batch_records": 1},
-    domains=dict(SMOKE.domains)
-    | {
+NIGHTLY = SMOKE.changed(
+    settings={"batch_sizes": (2,), "entries": 3},
+    domains={
         "acks": tuple((at(entry, each),) for entry in range(3) for each in SETS_OF_TWO),
         "position": (Position(1, 0), Position(1, 1), Position(1, 3)),
     },
     bounds={"queued": 0},
-    reasons=dict(SMOKE.reasons)
-    | {
+    reasons={
         "batch_sizes": "two messages in each entry",
         "entries": "three: two ranges, or one after an entry with an ack set",
         "max_ranges": "one: a record cannot hold the second range",

@@ -182,13 +182,12 @@ BACK = Scope(
     },
 )
 
-CONSUMER = Scope(
+CONSUMER = SMOKE.changed(
     actions=(*PROTOCOL, "dispatch"),
-    settings=dict(SMOKE.settings) | {"consumers": 1},
-    domains=dict(SMOKE.domains) | {"client": (0, 1)},
+    settings={"consumers": 1},
+    domains={"client": (0, 1)},
     bounds={"messages": 1, "entries": 1},
-    reasons=dict(CRASH.reasons)
-    | {
+    reasons={
         "actions": "the protocol without faults, with deliveries to the consumer",
         "consumers": "one, which is all a subscription has here",
         "client": "the producer and the consumer",

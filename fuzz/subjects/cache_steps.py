@@ -214,13 +214,12 @@ SMOKE = Scope(
     },
 )
 
-CI = Scope(
+CI = SMOKE.changed(
     actions=tuple(name for name in ALL if name != "over_release"),
-    settings=dict(SMOKE.settings) | {"positions": 2, "readers": 0},
-    domains=dict(SMOKE.domains) | {"position": (0, 1), "last": (0, 1)},
-    bounds=dict(SMOKE.bounds) | {"bytes": 3},
-    reasons=WHY
-    | {
+    settings={"positions": 2, "readers": 0},
+    domains={"position": (0, 1), "last": (0, 1)},
+    bounds={"bytes": 3},
+    reasons={
         "actions": "with the periodic task, and no value deallocated by an extra release",
         "positions": "two, of one and two bytes",
         "readers": "none: lookups are in the other scopes",

@@ -126,7 +126,7 @@ CONSUMERS = Scope(
     },
 )
 
-BATCHES = Scope(
+BATCHES = CONSUMERS.changed(
     actions=(
         *(a for a in HANDLERS if a not in ("late_success", "refuse", "fail_redirect")),
         *CONSUMER,
@@ -136,10 +136,8 @@ BATCHES = Scope(
         "acknowledge_elsewhere",
     ),
     settings={"stored": 1, "batch_size": 2, "receiver_queue_size": 3},
-    domains=dict(CONSUMERS.domains) | {"redirect": (False,)},
-    bounds={},
-    reasons=dict(CONSUMERS.reasons)
-    | {
+    domains={"redirect": (False,)},
+    reasons={
         "actions": "the consumer with batches, corrupt ones too; refusals and redirects are in the scope consumers",
         "stored": "one entry; permits of several batches are fuzzed",
         "batch_size": "two messages: an entry is acknowledged in part",

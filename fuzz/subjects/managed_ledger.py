@@ -164,13 +164,11 @@ SMOKE = Scope(
     reasons=REASONS,
 )
 
-CHURN = Scope(
+CHURN = SMOKE.changed(
     actions=(*READING, "disconnect"),
-    settings=SETTINGS,
-    domains=dict(SMOKE.domains) | {"permits": (1,), "kind": ("normal", "replay")},
-    bounds={"entries": 1, "permits": 1, "copies": 2, "lowest_count": 1, "slots": 1},
-    reasons=REASONS
-    | {
+    domains={"permits": (1,), "kind": ("normal", "replay")},
+    bounds={"entries": 1, "permits": 1, "slots": 1},
+    reasons={
         "actions": "consumers that come and leave while entries are read; excludes acks, time and changes of the log",
         "kind": "normal and replay reads",
     },
@@ -263,19 +261,17 @@ TIME = Scope(
     },
 )
 
-WITHOUT_COUNTS = Scope(
+WITHOUT_COUNTS = SMOKE.changed(
     actions=(*READING, "disconnect", "check_backlogged_cursors", "check_cursors_to_cache_entries"),
-    settings=SETTINGS
-    | {
+    settings={
         "counts_reads": False,
         "backlogged_threshold": 1,
         "min_backlog_cursors": 1,
         "min_backlog_entries": 0,
     },
-    domains=dict(SMOKE.domains) | {"permits": (1,)},
-    bounds={"entries": 1, "permits": 1, "copies": 1, "lowest_count": 1, "slots": 1},
-    reasons=REASONS
-    | {
+    domains={"permits": (1,)},
+    bounds={"entries": 1, "permits": 1, "copies": 1, "slots": 1},
+    reasons={
         "actions": "cursors become active and inactive by the checks; excludes acks, time and changes of the log",
         "counts_reads": "off: the scope is about the settings that then apply",
         "backlogged_threshold": "one: a cursor with an entry to read is inactive",

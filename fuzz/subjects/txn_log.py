@@ -120,13 +120,11 @@ SMOKE = Scope(
     },
 )
 
-CI = Scope(
+CI = SMOKE.changed(
     actions=REPLAYED,
-    settings={"max_records": 2, "max_ranges": 0, "max_batch_records": 1},
-    domains=dict(SMOKE.domains) | {"txn": (0, 1)},
-    bounds=dict(SMOKE.bounds),
-    reasons=dict(SMOKE.reasons)
-    | {
+    settings={"max_ranges": 0},
+    domains={"txn": (0, 1)},
+    reasons={
         "actions": "append, delete, persist, crash and replay; flushes of partial batches are in smoke",
         "max_ranges": "zero: a deleted range after an undeleted entry is truncated, with everything after it",
         "txn": "both are updated, in any order; each can end first, and be updated too late",
@@ -165,13 +163,11 @@ CURSOR = Scope(
     },
 )
 
-IDS = Scope(
+IDS = FAILURES.changed(
     actions=(*REPLAYED, "roll_ledger", "trim", "low_watermark"),
-    settings={"max_records": 1},
-    domains=dict(FAILURES.domains) | {"txn": (0, 1), "to": ("COMMITTING", "COMMITTED")},
-    bounds={"entries": 3, "ledgers": 3, "ids": 2, "in_flight": 1},
-    reasons=dict(FAILURES.reasons)
-    | {
+    domains={"txn": (0, 1), "to": ("COMMITTING", "COMMITTED")},
+    bounds={"ledgers": 3, "ids": 2, "in_flight": 1},
+    reasons={
         "actions": "ids and low watermark over rollover, trimming and crashes",
         "to": "transactions are only committed",
         "txn": "both can end, so the whole log can be trimmed",
@@ -182,7 +178,7 @@ IDS = Scope(
     },
 )
 
-TIMES = Scope(
+TIMES = FAILURES.changed(
     actions=(
         "new_transaction",
         "add_participant",
@@ -194,9 +190,8 @@ TIMES = Scope(
         "replay_entry",
         "complete_replay",
     ),
-    settings={"max_records": 1, "max_active": 2},
-    domains=dict(FAILURES.domains)
-    | {
+    settings={"max_active": 2},
+    domains={
         "timeout_ms": (0, 1),
         "to": ("COMMITTING",),
         "op": ("ADD_PARTITION", "ADD_SUBSCRIPTION"),
@@ -204,9 +199,8 @@ TIMES = Scope(
         "by_ms": (1,),
         "durable": (0,),
     },
-    bounds={"entries": 2, "ledgers": 2, "ids": 2, "in_flight": 1, "late": 2},
-    reasons=dict(FAILURES.reasons)
-    | {
+    bounds={"entries": 2, "ids": 2, "in_flight": 1, "late": 2},
+    reasons={
         "actions": "deadlines and participants; excludes ends and deletions",
         "max_active": "two: a third transaction is rejected",
         "timeout_ms": "zero and one: the later transaction can expire first",
@@ -222,12 +216,11 @@ TIMES = Scope(
     },
 )
 
-NIGHTLY = Scope(
-    actions=REPLAYED,
-    settings=dict(CI.settings),
-    domains=dict(CI.domains),
-    bounds={"entries": 3, "ledgers": 2, "ids": 2, "in_flight": 1},
-    reasons=dict(CI.reasons) | {"entries": "three of two records: two whole transactions without participants"},
+NIGHTLY = CI.changed(
+    bounds={"entries": 3},
+    reasons={
+        "entries": "three of two records: two whole transactions without participants",
+    },
 )
 
 

@@ -89,20 +89,17 @@ SMOKE = Scope(
     },
 )
 
-CI = Scope(
-    actions=SMOKE.actions,
-    settings={"brokers": 2, "stores": 1},
-    domains=dict(SMOKE.domains) | {"entry": (0, 1, 2)},
+CI = SMOKE.changed(
+    domains={"entry": (0, 1, 2)},
     bounds={"entries": 2, "ledgers": 3},
-    reasons=dict(SMOKE.reasons)
-    | {
+    reasons={
         "entry": "either entry, and a missing one",
         "entries": "two: mixed logs, and a ledger after a pinned one",
         "ledgers": "three: one for each entry, and the next",
     },
 )
 
-STORES = Scope(
+STORES = SMOKE.changed(
     actions=(
         "upgrade_broker",
         "downgrade_broker",
@@ -117,10 +114,8 @@ STORES = Scope(
         "trim",
     ),
     settings={"brokers": 1, "stores": 2},
-    domains=dict(SMOKE.domains) | {"broker": (0,), "store": (0, 1), "records": (2,), "on": (True,)},
-    bounds={"entries": 1, "ledgers": 2},
-    reasons=dict(SMOKE.reasons)
-    | {
+    domains={"broker": (0,), "store": (0, 1), "records": (2,), "on": (True,)},
+    reasons={
         "actions": "all except restarts, rollovers and single transactions, which are in the other scopes",
         "brokers": "one; two are in the other scopes",
         "stores": "two: one may batch after the other has stopped",
