@@ -51,6 +51,11 @@ Steps = Annotated[
 Profile = Annotated[
     str, typer.Option(help="Rules and settings of the model; `brokerproof subjects SUBJECT` lists the profiles.")
 ]
+Component = Annotated[str, typer.Argument(help="Component; `brokerproof subjects` lists them.")]
+Traces = Annotated[int | None, typer.Option(min=1, help="Stop after this number of traces.")]
+FuzzingSeconds = Annotated[
+    float | None, typer.Option(min=0.01, help="Time limit, without shrinking (default: 10 without --traces).")
+]
 MutantId = Annotated[
     str | None,
     typer.Option("--mutant", metavar="ID", help="Insert this seeded bug; the run should report it."),
@@ -178,7 +183,7 @@ def subjects(names: Subjects = None, as_json: Json = False) -> None:
 
 @app.command()
 def fuzz(
-    subject: Annotated[str, typer.Argument(help="Component; `brokerproof subjects` lists them.")],
+    subject: Component,
     profile: Profile = "reference",
     against: Annotated[
         str | None,
@@ -189,7 +194,7 @@ def fuzz(
         typer.Option("--property", metavar="NAME", help="Check only this safety property, on the model."),
     ] = None,
     seed: Seed = 0,
-    traces: Annotated[int | None, typer.Option(min=1, help="Stop after this number of traces.")] = None,
+    traces: Traces = None,
     steps: Steps = None,
     seconds: Annotated[
         float | None,
@@ -304,15 +309,13 @@ def replay(
 
 @app.command()
 def sut(
-    subject: Annotated[str, typer.Argument(help="Component; `brokerproof subjects` lists them.")],
+    subject: Component,
     program: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="Program to test, and its arguments.")],
     profile: Profile = "reference",
     seed: Seed = 0,
-    traces: Annotated[int | None, typer.Option(min=1, help="Stop after this number of traces.")] = None,
+    traces: Traces = None,
     steps: Steps = None,
-    seconds: Annotated[
-        float | None, typer.Option(min=0.01, help="Time limit, without shrinking (default: 10 without --traces).")
-    ] = None,
+    seconds: FuzzingSeconds = None,
     reply_seconds: Annotated[
         float, typer.Option("--reply-seconds", min=0.01, help="Time limit of each reply; the first includes start-up.")
     ] = 10.0,
@@ -343,9 +346,7 @@ def client(
     ] = "cpp-4.2.0",
     seed: Seed = 0,
     traces: Annotated[int | None, typer.Option(min=1, help="Stop after this number of schedules.")] = None,
-    seconds: Annotated[
-        float | None, typer.Option(min=0.01, help="Time limit, without shrinking (default: 10 without --traces).")
-    ] = None,
+    seconds: FuzzingSeconds = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay only this schedule of a finding.")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for schedules of findings (default: build/client).")
@@ -363,10 +364,8 @@ def client(
 
 @app.command()
 def explore(
-    subject: Annotated[str, typer.Argument(help="Component; `brokerproof subjects` lists them.")],
-    scope: Annotated[
-        str, typer.Option(help="Bounds that make the state space finite: smoke, ci or nightly.")
-    ] = "smoke",
+    subject: Component,
+    scope: Annotated[str, typer.Option(help="Bounds that make the state space finite, such as smoke or ci.")] = "smoke",
     profile: Profile = "reference",
     mutant: MutantId = None,
     spark: Annotated[
@@ -412,7 +411,7 @@ def tla(
         typer.Argument(metavar="MODULE", help="Modules of tla/ that have runs, such as RangeCache (default: all)."),
     ] = None,
     scope: Annotated[
-        str | None, typer.Option(help="Only runs of this scope: smoke, ci or nightly (default: all but nightly).")
+        str | None, typer.Option(help="Only runs of this scope, such as smoke or ci (default: all but nightly).")
     ] = None,
     as_json: Json = False,
 ) -> None:

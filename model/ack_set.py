@@ -138,7 +138,7 @@ ack_set = Machine(
     start,
     source="PIP-54",
     java={
-        "BitSetRecyclable": "create recycle",
+        "BitSetRecyclable": "create recycle set clear flip and get nextSetBit nextClearBit",
         "PositionAckSetUtil": "andAckSet isAckSetEmpty isAckSetOverlap compareToWithAckSet",
     },
 )
@@ -210,37 +210,37 @@ def recycle(cfg: Config, s: State, batch: Name) -> Step[State, None]:
 
 @ack_set.action
 def set_range(cfg: Config, s: State, batch: Name, begin: Index, end: Index) -> Step[State, None]:
-    """Sets the bits [begin, end): these messages are not acknowledged."""
+    """Sets the bits [begin, end) (`BitSetRecyclable.set`): these messages are not acknowledged."""
     return updated(s, batch, range_beyond(cfg, begin, end), lambda bits: bits | between(begin, end))
 
 
 @ack_set.action
 def clear_range(cfg: Config, s: State, batch: Name, begin: Index, end: Index) -> Step[State, None]:
-    """Clears the bits [begin, end): these messages are acknowledged."""
+    """Clears the bits [begin, end) (`BitSetRecyclable.clear`): these messages are acknowledged."""
     return updated(s, batch, range_beyond(cfg, begin, end), lambda bits: bits & ~between(begin, end))
 
 
 @ack_set.action
 def flip_range(cfg: Config, s: State, batch: Name, begin: Index, end: Index) -> Step[State, None]:
-    """Flips the bits [begin, end)."""
+    """Flips the bits [begin, end) (`BitSetRecyclable.flip`)."""
     return updated(s, batch, range_beyond(cfg, begin, end), lambda bits: bits ^ between(begin, end))
 
 
 @ack_set.action
 def set_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, None]:
-    """Sets a bit: the message is not acknowledged."""
+    """Sets a bit (`BitSetRecyclable.set`): the message is not acknowledged."""
     return updated(s, batch, index_beyond(cfg, index), lambda bits: bits | 1 << index)
 
 
 @ack_set.action
 def clear_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, None]:
-    """Clears a bit: the message is acknowledged."""
+    """Clears a bit (`BitSetRecyclable.clear`): the message is acknowledged."""
     return updated(s, batch, index_beyond(cfg, index), lambda bits: bits & ~(1 << index))
 
 
 @ack_set.action
 def and_with(cfg: Config, s: State, batch: Name, words: AckSet) -> Step[State, None]:
-    """Adds the acks of another ack set (`BitSet.and`). Acknowledged messages stay acknowledged."""
+    """Adds the acks of another ack set (`BitSetRecyclable.and`). Acknowledged messages stay acknowledged."""
     mask = mask_of(words)
     wrong = f"words have a bit beyond the batch of {cfg.batch_size}" if beyond(cfg, mask) else ""
     return updated(s, batch, wrong, lambda bits: bits & mask)
@@ -248,7 +248,7 @@ def and_with(cfg: Config, s: State, batch: Name, words: AckSet) -> Step[State, N
 
 @ack_set.action
 def get_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, bool]:
-    """Returns whether the message is not acknowledged."""
+    """Returns whether the message is not acknowledged (`BitSetRecyclable.get`)."""
     wrong, bits = index_beyond(cfg, index), bits_of(s, batch)
     if bits is None:
         return refused(s, "not_open", f"batch {batch} is not open")
@@ -259,7 +259,7 @@ def get_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, b
 
 @ack_set.action
 def next_set_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[State, int]:
-    """Returns the first message from `begin` on that is not acknowledged, or -1."""
+    """Returns the first message from `begin` on that is not acknowledged, or -1 (`BitSetRecyclable.nextSetBit`)."""
     bits = bits_of(s, batch)
     if bits is None:
         return refused(s, "not_open", f"batch {batch} is not open")
@@ -271,7 +271,7 @@ def next_set_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[State
 
 @ack_set.action
 def next_clear_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[State, int]:
-    """Returns the first index from `begin` on whose bit is clear, which may be beyond the batch."""
+    """Returns the first clear bit from `begin` on (`BitSetRecyclable.nextClearBit`), perhaps beyond the batch."""
     bits, i = bits_of(s, batch), begin
     if bits is None:
         return refused(s, "not_open", f"batch {batch} is not open")

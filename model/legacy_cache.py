@@ -114,8 +114,8 @@ def lookup(entries: tuple[Entry, ...], position: Position) -> Entry | None:
 
 def added(entries: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
     """The entries with `entry`, ordered by position."""
-    place = bisect(entries, entry)
-    return (*entries[:place], entry, *entries[place:])
+    index = bisect(entries, entry)
+    return (*entries[:index], entry, *entries[index:])
 
 
 def size(entries: tuple[Entry, ...]) -> int:

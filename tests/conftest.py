@@ -68,7 +68,7 @@ def stepped(
     """The state after some steps, each an action and its arguments, and their outcomes, after None.
 
     An implementation that is given must agree in every step, if the config has the reference's rules. Where an
-    implementation must not be created (`fuzz/mutation/specification.py`), the model runs alone.
+    implementation must not be created (`fuzz/mutation/model_checks.py`), the model runs alone.
     """
     s, outcomes, body = start_at or machine.start(cfg), list[Any]([None]), None
     if implementation is not None and machine.is_reference(cfg):

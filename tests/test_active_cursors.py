@@ -253,11 +253,11 @@ def test_a_block_may_stay_full_while_others_lose_their_keys() -> None:
 
 def test_positions_that_do_not_fit_one_number_are_sorted_too() -> None:
     body = ActiveCursors(BASE)
-    places = [Position(1, 5), Position(2, -1), Position(1, 2**63), Position(1, 2**63 - 1), Position(-1, -1)]
-    for number, position in enumerate(places):
+    positions = [Position(1, 5), Position(2, -1), Position(1, 2**63), Position(1, 2**63 - 1), Position(-1, -1)]
+    for number, position in enumerate(positions):
         body.add_cursor(number, position, True)
     found = [body.number_at_same_position_or_before(number) for number in range(5)]
-    assert found == [1 + sorted(places).index(p) for p in places]
+    assert found == [1 + sorted(positions).index(p) for p in positions]
     assert body.slowest_position() == Position(-1, -1)
     assert body.check() == []
 

@@ -394,7 +394,7 @@ def test_a_block_stops_at_the_finding_limit_and_counts_skipped_traces() -> None:
     assert result.traces + result.skipped == 2 * BLOCK
 
 
-def test_tasks_and_parts_survive_the_way_to_a_worker() -> None:
+def test_tasks_and_parts_are_sent_to_workers_unchanged() -> None:
     task = Task(MUTANT, 3, BLOCK)
     assert task_from(task_text(task)) == task
     result = run_task(task)
@@ -438,7 +438,7 @@ def test_a_finding_that_does_not_show_again_is_kept() -> None:
     assert found.shrunk_length == found.length > 0
 
 
-def test_causes_that_wait_for_a_process_have_their_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queued_causes_get_their_share_of_the_shrinking_time(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = list[int]()
 
     class OneByOne:

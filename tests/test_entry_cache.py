@@ -193,7 +193,7 @@ def test_all_cached_is_answered_at_once() -> None:
     assert after(BASE, ("release", 2), on=s)[1] == Released(0, (), ())
 
 
-def test_what_storage_brings_is_cached_only_if_reads_are_expected() -> None:
+def test_entries_from_storage_are_cached_only_if_reads_are_expected() -> None:
     for expected, bytes_cached in ((0, 0), (2, 30)):
         s, _ = after(BASE, ("read", 0, 1, 0, 2, expected), ("complete_storage_read", 1, True))
         assert s.total_bytes == bytes_cached
@@ -228,7 +228,7 @@ def test_without_a_cached_entry_there_is_no_second_attempt() -> None:
     assert (s.requests, s.reads, s.ranges.orphaned_copies) == ((), (), ())
 
 
-def test_a_short_answer_is_enough_for_who_waits_alone_and_not_for_a_gap() -> None:
+def test_short_answer_completes_a_read_but_not_a_gap() -> None:
     _, outcome = after(BASE, ("read", 0, 1, 0, 4, 1), ("answer_oddly", 1, 2, "short"))
     assert got(outcome) == [(1, True, [0, 1])]
     s, outcome = after(BASE, *put(0), ("read", 0, 1, 0, 4, 1), ("answer_oddly", 1, 2, "short"))
@@ -237,7 +237,7 @@ def test_a_short_answer_is_enough_for_who_waits_alone_and_not_for_a_gap() -> Non
     assert sorted(e.position.entry for e in live(s)) == [0, 1, 2], "what came is cached all the same"
 
 
-def test_a_mixed_read_was_once_never_answered_when_storage_answered_short() -> None:
+def test_mixed_read_with_short_answer_hung_in_older_versions() -> None:
     cfg = BASE._replace(short_answer="never_answered")
     s, outcome = after(cfg, *put(0), ("read", 0, 1, 0, 4, 1), ("answer_oddly", 1, 2, "short"))
     assert (got(outcome), issued(outcome)) == ([], [])
@@ -246,13 +246,13 @@ def test_a_mixed_read_was_once_never_answered_when_storage_answered_short() -> N
 
 
 @pytest.mark.parametrize("oddity", ["twice", "beyond", "other_ledger", "wraps"])
-def test_what_nobody_asked_for_is_left_out(oddity: str) -> None:
+def test_unrequested_entries_are_dropped(oddity: str) -> None:
     s, outcome = after(BASE, ("read", 0, 1, 2, 5, 1), ("answer_oddly", 1, 2, oddity))
     assert got(outcome) == [(1, True, [2, 3])]
     assert [e.position for e in live(s)] == [Position(1, 2), Position(1, 3)]
 
 
-def test_a_mixed_read_fails_since_when_storage_answers_short() -> None:
+def test_mixed_read_with_short_answer_fails_in_later_versions() -> None:
     cfg = BASE._replace(short_answer="fails")
     s, outcome = after(cfg, *put(0), ("read", 0, 1, 0, 4, 1), ("answer_oddly", 1, 2, "short"))
     assert (got(outcome), issued(outcome)) == ([(1, False, [])], [])
@@ -322,7 +322,7 @@ def test_a_range_that_makes_no_sense_is_refused(arguments: tuple[int, ...]) -> N
 # ---- sharing
 
 
-def test_a_range_on_its_way_is_joined_and_all_copies_share_one_counter() -> None:
+def test_outstanding_read_is_joined_and_copies_share_one_count() -> None:
     steps = ("read", 0, 1, 0, 5, 2), ("read", 0, 1, 0, 5, 1), ("read", 0, 1, 2, 3, 1)
     s, outcome = after(BASE, *steps)
     assert issued(outcome) == []
@@ -335,7 +335,7 @@ def test_a_range_on_its_way_is_joined_and_all_copies_share_one_counter() -> None
     ("outstanding", "asked", "rest"),
     [((0, 3), (2, 6), [(4, 6)]), ((4, 8), (2, 6), [(2, 3)]), ((4, 5), (2, 8), [(2, 3), (6, 8)])],
 )
-def test_what_is_missing_beside_an_outstanding_read_is_read(
+def test_rest_beside_an_outstanding_read_is_read(
     outstanding: tuple[int, int], asked: tuple[int, int], rest: list[tuple[int, int]]
 ) -> None:
     s, outcome = after(BASE, ("read", 0, 1, *outstanding, 1), ("read", 0, 1, *asked, 2))
@@ -345,7 +345,7 @@ def test_what_is_missing_beside_an_outstanding_read_is_read(
     assert (2, True, list(range(asked[0], asked[1] + 1))) in got(outcome)
 
 
-def test_a_failure_fails_all_who_joined_once_their_other_parts_are_there() -> None:
+def test_failed_read_fails_joined_requests_after_their_other_parts_complete() -> None:
     s, outcome = after(
         BASE,
         ("read", 0, 1, 0, 5, 1),
@@ -360,12 +360,12 @@ def test_a_failure_fails_all_who_joined_once_their_other_parts_are_there() -> No
 
 
 @pytest.mark.parametrize("step", [("invalidate_ledger", 0, 1), ("clear_cache", 0), ("clear_all",)])
-def test_after_an_invalidation_nobody_joins(step: tuple[Any, ...]) -> None:
+def test_reads_are_not_joined_after_an_invalidation(step: tuple[Any, ...]) -> None:
     _, outcome = after(BASE, ("read", 0, 1, 0, 2, 1), step, ("read", 0, 1, 0, 2, 1))
     assert issued(outcome) == [(0, 2)]
 
 
-def test_one_that_misses_on_the_right_is_preferred() -> None:
+def test_read_that_misses_on_the_right_is_preferred() -> None:
     s, outcome = after(BASE, ("read", 0, 1, 4, 6, 1), ("read", 0, 1, 0, 1, 1), ("read", 0, 1, 1, 5, 1))
     assert issued(outcome) == [(2, 3)], "what the first read has is joined for the rest"
     assert [len(r.waiting) for r in s.reads] == [2, 2, 1]
@@ -431,7 +431,7 @@ def test_permits_come_back_with_the_last_entry() -> None:
     assert [(i.first, i.last) for i in outcome.issued] == [(2, 3)]
 
 
-def test_a_read_that_wants_more_than_there_is_takes_everything() -> None:
+def test_oversized_read_takes_all_permits() -> None:
     s, outcome = after(LIMITED, ("read", 0, 1, 0, 9, 0))
     assert (issued(outcome), s.limiter.free) == ([(0, 9)], 0)
     s, outcome = after(LIMITED, ("complete_storage_read", 1, False), on=s)
@@ -454,7 +454,7 @@ def test_queued_read_that_starts_after_a_failure_is_no_second_attempt() -> None:
     assert not reached(LIMITED, s, failure, goal)
 
 
-def test_too_many_may_not_wait_and_none_too_long() -> None:
+def test_permit_queue_is_bounded_and_requests_time_out() -> None:
     wide = ("read", 0, 1, 0, 9, 0)
     s, outcome = after(LIMITED, wide, wide, wide, wide)
     assert got(outcome) == [(4, False, [])]
@@ -463,7 +463,7 @@ def test_too_many_may_not_wait_and_none_too_long() -> None:
     assert got(after(LIMITED, ("advance", 1), ("expire_waiting_reads",), on=s)[1]) == [(2, False, []), (3, False, [])]
 
 
-def test_who_waited_behind_one_that_waited_too_long_gets_what_is_free() -> None:
+def test_request_behind_a_timed_out_one_gets_free_permits() -> None:
     """As the limiter's rules stand, the timer hands nothing on: the second waits on although its permits are free."""
     steps: list[tuple[Any, ...]] = [
         ("read", 0, 1, 0, 0, 0),  # 74 of 200

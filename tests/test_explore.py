@@ -40,7 +40,7 @@ def test_a_scope_has_the_stored_counts_and_no_violation(subject: str, scope: str
 
 
 @pytest.mark.parametrize(("subject", "scope"), SCOPES)
-def test_every_bound_says_what_it_hides(subject: str, scope: str) -> None:
+def test_every_bound_says_what_it_excludes(subject: str, scope: str) -> None:
     each = find_subject(subject).scopes[scope]
     assert all(len(sentence.split()) >= 3 for sentence in each.exclusions().values())
     assert set(each.reasons) >= {"actions", *each.settings, *each.domains, *each.bounds}
@@ -104,14 +104,14 @@ class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(("heals", "cause"), [(True, "unstable:cover"), (False, "view:now_ns")])
-def test_what_a_replay_of_the_walk_does_not_show_is_called_unstable(heals: bool, cause: str, smoke: Graph) -> None:
+def test_finding_of_the_walk_that_a_replay_does_not_show_is_unstable(heals: bool, cause: str, smoke: Graph) -> None:
     """Ways to a state that has transitions left go wrong too: the walk must end with it all the same."""
     finding = walk(type("Body", (Wrong,), {"heals": heals}), smoke)
     assert str(finding.cause) == cause
     assert [call.action for call in finding.calls].count("advance") == 2
 
 
-def test_a_walk_that_does_not_come_back_is_a_hang(smoke: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_walk_that_does_not_end_is_a_hang(smoke: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     class Endless(RANGE_CACHE.implementation):  # type: ignore[misc]
         def clear(self, cache: int) -> Any:
             while self.now_ns:
@@ -266,7 +266,7 @@ def test_seeded_bugs_are_found(mutant: str, cause: str) -> None:
     assert cause in [str(v.finding.cause) for v in violations]
 
 
-def test_a_step_that_does_not_come_back_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_step_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 1.0)
     found = explore(find_space(seed_bug(find_mutant("requeue-keeps-accessed")), "smoke"), properties=False)
     assert Cause(Kind.HANG, "size_pass") in [v.finding.cause for v in found.violations]
@@ -297,7 +297,7 @@ def test_an_unknown_scope_names_the_known_ones() -> None:
         find_space(find_subject("range_cache"), "huge")
 
 
-def test_a_false_property_is_reported_beside_a_difference_on_the_way_to_it() -> None:
+def test_false_property_is_reported_beside_a_difference_on_its_path() -> None:
     @always(RANGE_CACHE.machine)
     def queue_is_short(cfg: Any, s: Any) -> bool:
         """At most one entry is in the queue."""
@@ -344,7 +344,7 @@ def test_a_process_that_ends_early_is_an_error(monkeypatch: pytest.MonkeyPatch) 
         explore(find_space(RANGE_CACHE, "smoke"), implementation=False, jobs=3)
 
 
-def test_what_a_hang_leaves_is_the_same_for_any_number_of_processes_and_is_covered(
+def test_rest_after_a_hang_is_covered_with_any_number_of_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 1.0)

@@ -12,9 +12,9 @@ import pytest
 from fuzz.run.gaps import Result, Search
 from fuzz.run.generate import generate, plan_trace
 from fuzz.target import resolve
+from fuzz.trace.agreement import replayer_of
 from fuzz.trace.file import ABSENT, Operation, Trace, write_traces
 from fuzz.trace.recording import OWN, recorded_traces
-from fuzz.trace.replayer import replayer_of
 from model.machine import plain
 from tests.conftest import RECORDINGS
 from tests.test_cli import keeps_to_schema

@@ -17,8 +17,8 @@ from fuzz.run.generate import generate, plan_trace
 from fuzz.run.linearize import Result, Timed, Verdict, linearize
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import resolve
+from fuzz.trace.agreement import replayer_of
 from fuzz.trace.file import ABSENT, BadTrace, Span, Trace, read_traces, write_traces
-from fuzz.trace.replayer import replayer_of
 from fuzz.trace.threads import LostUpdate, Recorder, run_threads
 from model.machine import plain
 from tests.test_cli import keeps_to_schema
@@ -400,6 +400,6 @@ def test_a_short_history_that_needs_its_budget_is_undecided_not_a_hang(monkeypat
         for i, each in enumerate(trace.operations * 2)
     ]
     trace.operations = [*operations, operations[0]._replace(result=77, span=Span("z", 200, 201))]
-    monkeypatch.setattr("fuzz.trace.replayer.HANG_SECONDS", 0.001)
+    monkeypatch.setattr("fuzz.trace.agreement.HANG_SECONDS", 0.001)
     [mismatch] = replayer_of(trace).replay(trace).mismatches
     assert mismatch.fields in (["undecided"], ["order"])

@@ -27,7 +27,7 @@ from fuzz.run.shrink import shrink
 from fuzz.run.watchdog import Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import Second, Target, resolve
-from fuzz.trace.replayer import replayer_of
+from fuzz.trace.agreement import replayer_of
 from impl.range_cache import RangeCaches
 from invariants.properties import Event, always, history, sometimes
 from model.machine import Machine, Refused
@@ -289,7 +289,7 @@ def test_an_exception_of_a_view_is_not_the_actions() -> None:
     assert "the view or check of the second side raised IndexError at " in finding.difference.message
 
 
-def test_one_that_cannot_be_made() -> None:
+def test_implementation_that_cannot_be_created() -> None:
     class Wrong(RangeCaches):
         def __init__(self, cfg: Config) -> None:
             super().__init__(cfg)
@@ -360,7 +360,7 @@ def test_a_broken_property_is_named_with_its_guarantee() -> None:
     )
 
 
-def test_what_does_not_reproduce_is_called_unstable() -> None:
+def test_finding_that_does_not_reproduce_is_unstable() -> None:
     class Wrong(RangeCaches):
         calls = 0
 
@@ -415,7 +415,7 @@ def test_a_profile_against_itself_shows_nothing() -> None:
 
 
 @pytest.mark.parametrize("other", ["pulsar-2026-07", "fifo", "stash"])
-def test_two_profiles_are_told_apart(other: str) -> None:
+def test_two_profiles_differ(other: str) -> None:
     target = resolve("range_cache", against=other)
     finding = next(f for f in map(Lockstep(target).run, range(100)) if f is not None)
     again = replay(target.drawn(finding.config), finding.calls)
@@ -474,7 +474,7 @@ def test_skipped_properties_do_not_hide_others() -> None:
     }
 
 
-def test_the_watchdog_stops_what_does_not_come_back() -> None:
+def test_watchdog_stops_a_call_that_does_not_return() -> None:
     with pytest.raises(Hang), watchdog(0.05):
         sum(1 for _ in iter(int, 1))
 

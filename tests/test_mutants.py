@@ -28,8 +28,8 @@ from fuzz.mutation.kill_matrix import (
     undetected_corruption,
     unique_kills,
 )
+from fuzz.mutation.model_checks import _last_line, killer
 from fuzz.mutation.operators import generated_of, id_prefix, parts_of, source_with
-from fuzz.mutation.specification import _last_line, killer
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.checks import all_but
 from fuzz.run.finding import Cause, Difference, Kind
@@ -220,7 +220,7 @@ def test_source_of_an_imported_module_is_an_internal_error() -> None:
 def test_the_last_line_is_the_answer(
     written: bytes, ends: bool, last: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fuzz.mutation.specification._WAITING_SECONDS", 0.05)
+    monkeypatch.setattr("fuzz.mutation.model_checks._WAITING_SECONDS", 0.05)
     reader, writer = os.pipe()
     os.write(writer, written)
     other = os.dup(writer) if not ends else reader
@@ -234,7 +234,7 @@ def test_the_last_line_is_the_answer(
 
 def test_time_limit_of_a_mutated_model_is_processor_time() -> None:
     """In a server of its own, whose forked process has a second."""
-    code = "import fuzz.mutation.specification as s; s._SECONDS = 1; s._serve()"
+    code = "import fuzz.mutation.model_checks as s; s._SECONDS = 1; s._serve()"
     command = [sys.executable, "-c", code]
     text = source_of("model.ack_set").replace(
         "if len(words) == 1:", "while len(words) == 1:\n        pass\n    if False:"

@@ -12,9 +12,9 @@ import pytest
 
 from fuzz.run.generate import generate, plan_trace
 from fuzz.subject import find_profile, find_subject
+from fuzz.trace.agreement import Mismatch, replayer_of
 from fuzz.trace.file import BadTrace
 from fuzz.trace.recording import recorded_traces
-from fuzz.trace.replayer import Mismatch, replayer_of
 from tests.test_cli import keeps_to_schema
 
 BUNDLE = "public/default/0x00000000_0x40000000"
@@ -181,7 +181,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_records_are_one_line_with_their_place(case: str, brokerproof: Any) -> None:
+def test_bad_records_are_one_line_that_names_file_and_line(case: str, brokerproof: Any) -> None:
     lines, said = BAD[case]
     ran = brokerproof("replay", write(lines))
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)

@@ -409,7 +409,7 @@ def test_a_change_that_breaks_nothing_refutes_nothing() -> None:
     assert ask("range_cache", "time-pass-removes-nothing-younger", same).verdict == "proved"
 
 
-def test_source_that_is_not_understood_leaves_the_claim_open() -> None:
+def test_unsupported_source_leaves_the_claim_unknown() -> None:
     clever = Control(
         "clever", MODEL, "return timestamp_ns < threshold_ns", "return sorted([timestamp_ns])[0] < threshold_ns"
     )
@@ -419,7 +419,7 @@ def test_source_that_is_not_understood_leaves_the_claim_open() -> None:
     assert "sorted" in said.detail
 
 
-def test_a_change_that_does_not_apply_is_said() -> None:
+def test_change_that_does_not_apply_is_reported() -> None:
     with pytest.raises(BadValue, match="control of size-accounting no longer applies: its text occurs 0 times"):
         ask("range_cache", "size-accounting", Control("nothing", MODEL, "no such text", ""))
 

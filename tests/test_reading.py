@@ -31,7 +31,7 @@ def among(pair: Pair, at: int) -> int:
     return (first, 5, min(limits))[at % 3]
 
 
-def test_values_that_are_known_one_by_one_are_looked_at_one_by_one() -> None:
+def test_loop_over_known_elements_is_unrolled() -> None:
     paths = Reader().paths(among, unknown(Pair, "pair"), z3.Int("at"))
     assert len(paths) == 2, "lists of different lengths are ways of their own"
     for at in range(3):
@@ -76,14 +76,14 @@ def test_a_tuple_that_is_known_may_stand_for_a_sequence() -> None:
     assert Proof().show("how many", path.value == z3.If(flag, numbers.length, 1), path.when)
 
 
-def how_many_above(numbers: tuple[int, ...], least: int) -> int:
+def count_above(numbers: tuple[int, ...], least: int) -> int:
     return sum([number > least for number in numbers])
 
 
-def test_a_sum_that_nobody_keeps_grows_step_by_step() -> None:
+def test_sum_without_measure_grows_step_by_step() -> None:
     numbers, least, n = Seq.unknown(int, "numbers"), z3.Int("least"), z3.Int("n")
     reader, proof = Reader(), Proof()
-    [path] = reader.paths(how_many_above, numbers, least)
+    [path] = reader.paths(count_above, numbers, least)
     [count] = reader.sums
     assert proof.show("not more than there are", z3.And(path.value >= 0, path.value <= numbers.length), path.when)
     given = [n >= 0, n < numbers.length, *count.facts(n)]
@@ -117,7 +117,7 @@ def tells(pair: Pair, out: Any) -> int:
     return pair.right
 
 
-def test_a_listener_hears_what_it_is_told_and_where() -> None:
+def test_listener_records_calls_and_their_paths() -> None:
     out, pair, proof = Listener(), unknown(Pair, "pair"), Proof()
     left, right = pair.fields["left"], pair.fields["right"]
     paths = Reader().paths(tells, pair, out)
@@ -134,7 +134,7 @@ def with_places(numbers: list[int]) -> list[int]:
     return [index + number for index, number in enumerate(numbers)]
 
 
-def test_a_comprehension_may_count_its_places() -> None:
+def test_comprehension_over_enumerate_is_translated() -> None:
     numbers, at = Seq.unknown(int, "numbers"), z3.Int("at")
     [path] = Reader().paths(with_places, numbers)
     assert Proof().show("a place", path.value.at(at) == at + numbers.at(at), path.when)
@@ -145,7 +145,7 @@ def has_above(numbers: tuple[int, ...], least: int) -> bool:
     return any(number > least for number in numbers)
 
 
-def test_any_is_one_that_is_there() -> None:
+def test_any_has_a_witness() -> None:
     numbers, least, at = Seq.unknown(int, "numbers"), z3.Int("least"), z3.Int("at")
     reader, proof = Reader(), Proof()
     [path] = reader.paths(has_above, numbers, least)

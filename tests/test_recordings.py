@@ -13,9 +13,9 @@ from fuzz.run.checks import broken_properties, event_of
 from fuzz.run.pair import Depth, Pair
 from fuzz.subject import find_profile, find_subject
 from fuzz.target import Target
+from fuzz.trace.agreement import Replayer
 from fuzz.trace.file import ABSENT, Trace
 from fuzz.trace.recording import Recording, recorded_traces, recording_of, recordings
-from fuzz.trace.replayer import Replayer
 from tests.conftest import RECORDINGS
 
 FILES = {
@@ -71,7 +71,7 @@ def test_the_reference_departs_in_exactly_the_pinned_ways(recording: Recording) 
     """Each pinned deviation shows, nothing else does, and its smallest trace is the smallest."""
     found = shown(recording)
     pinned = {d.name: d.smallest for d in recording.deviations if d.smallest}
-    assert {name: min(places)[1] for name, places in found.items()} == pinned
+    assert {name: min(shortest)[1] for name, shortest in found.items()} == pinned
 
 
 @pytest.mark.parametrize("recording", recordings(), ids=lambda r: f"{r.component}-{r.subject}-{r.profile}")
@@ -113,14 +113,14 @@ def broken_in(recording: Recording, trace: Trace, profile: str) -> set[str]:
     if "start_ns" in trace.config and hasattr(start, "now_ns"):
         start = start._replace(now_ns=trace.config["start_ns"])
     pair = Pair(Target(subject, cfg, model_only=True), start=start)
-    places = {name: i for i, name in enumerate(subject.machine.actions)}
+    indexes = {name: i for i, name in enumerate(subject.machine.actions)}
     for operation in trace.operations:
         for name, data in recording.actions(cfg, pair.state, operation, trace.config):
             call = Call(name, subject.machine.actions[name].arguments(data, cfg))
             before, values = pair.state, pair.values
             assert pair.step(call, Depth.OUTCOME) is None
             event = event_of(subject, *call, pair.outcome)
-            every = broken_properties(pair.checks, cfg, before, event, places[name], pair.state, values, pair.values)
+            every = broken_properties(pair.checks, cfg, before, event, indexes[name], pair.state, values, pair.values)
             broken |= {each.name for each in every}
     return broken
 

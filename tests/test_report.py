@@ -41,8 +41,8 @@ from fuzz.run.replay import replay
 from fuzz.run.watchdog import watchdog
 from fuzz.subject import find_profile, find_subject, subject_names
 from fuzz.target import Target, resolve
+from fuzz.trace.agreement import replayer_of
 from fuzz.trace.file import Trace
-from fuzz.trace.replayer import replayer_of
 from impl.range_cache import RangeCaches
 from model.machine import BadValue, Refused, plain
 from tests.conftest import ROOT, planned_steps

@@ -140,7 +140,7 @@ class Row(NamedTuple):
     height: int | None
 
 
-def how_many_are_lower(rows: tuple[Row, ...], height: int) -> int:
+def count_lower(rows: tuple[Row, ...], height: int) -> int:
     return sum([1 for h in [r.height for r in rows if r.height is not None] if h < height])
 
 
@@ -199,10 +199,10 @@ def drawn_rows(draw: random.Random) -> tuple[Row, ...]:
     return tuple(Row(i, draw.choice((None, *range(4)))) for i in range(draw.randint(1, 5)))
 
 
-def test_what_is_chosen_is_summed_step_by_step() -> None:
+def test_sum_over_filtered_elements_grows_step_by_step() -> None:
     draw, rows = random.Random(10), Seq.unknown(Row, "rows")
     reader = Reader()
-    assert reader.call(how_many_are_lower, rows, z3.Int("height")).eq(reader.filtered[-1].recursive_sum().whole())
+    assert reader.call(count_lower, rows, z3.Int("height")).eq(reader.filtered[-1].recursive_sum().whole())
     tally = reader.filtered[-1].recursive_sum()
     step = evaluator(tally.step(z3.Int("(place)"))[0])
     for _ in range(40):
@@ -211,11 +211,11 @@ def test_what_is_chosen_is_summed_step_by_step() -> None:
         bind(tuple[Row, ...], "rows", some, bound)
         for i in range(len(some)):
             steps = [step({**bound, "height": height, "(place)": j}) for j in range(i + 1)]
-            assert sum(steps) == how_many_are_lower(some[: i + 1], height)
+            assert sum(steps) == count_lower(some[: i + 1], height)
 
 
 @pytest.mark.parametrize("most", [False, True], ids=["least", "most"])
-def test_the_first_of_what_is_chosen_is_there_and_none_is_before(most: bool) -> None:
+def test_extreme_of_filtered_elements_exists_and_bounds_the_others(most: bool) -> None:
     rows, index = Seq.unknown(Row, "rows"), z3.Int("place")
     reader = Reader()
     first = reader.call(highest if most else lowest, rows)
@@ -233,7 +233,7 @@ def test_the_first_of_what_is_chosen_is_there_and_none_is_before(most: bool) -> 
     assert not Proof().show("there is one", first.defined, [fact(where)])
 
 
-def test_a_thing_is_itself_and_what_equals_it_may_be() -> None:
+def test_element_is_identical_to_itself_and_perhaps_to_an_equal_one() -> None:
     rows, index = Seq.unknown(Row, "rows"), z3.Int("place")
     reader = Reader([rows.length > 0])
     kept, _, known_of = reader.call(all_but_the_first, rows).origin.element_at(index)
@@ -245,7 +245,7 @@ def test_a_thing_is_itself_and_what_equals_it_may_be() -> None:
     assert not proof.show("one that equals it", z3.Not(kept), [*known_of, index != 0])
 
 
-def test_places_are_counted_from_the_end() -> None:
+def test_negative_indexes_count_from_the_end() -> None:
     rows = Seq.unknown(Row, "rows")
     reader, draw = Reader([rows.length > 0]), random.Random(11)
     terms = tuple([reader.call(rule, rows) for rule in (around_the_last, the_last, has_some)])
@@ -256,7 +256,7 @@ def test_places_are_counted_from_the_end() -> None:
         assert evaluate(terms, bound) == (around_the_last(some), the_last(some), True)
 
 
-def test_a_copy_of_a_thing_may_be_another() -> None:
+def test_identity_of_a_copy_is_unknown() -> None:
     rows, i = Seq.unknown(Row, "rows"), z3.Int("i")
     [path] = Reader([i >= 0, i < rows.length]).paths(is_the_first, rows, i)
     (same, copied), proof = path.value, Proof()
@@ -298,7 +298,7 @@ def tries(n: int) -> int:
         return 0
 
 
-def goes_round(n: int) -> int:
+def repeats(n: int) -> int:
     while n > 0:
         n = n - 1
     return n
@@ -343,7 +343,7 @@ def may_be_outside(numbers: list[int], n: int) -> int:
     return numbers[n]
 
 
-def negative_place(numbers: list[int]) -> int:
+def negative_index(numbers: list[int]) -> int:
     return numbers[-1]
 
 
@@ -358,19 +358,19 @@ def another_name(numbers: list[int]) -> Any:
     return same
 
 
-def gives_back_what_it_was_given(numbers: list[int]) -> Any:
+def returns_its_argument(numbers: list[int]) -> Any:
     return numbers
 
 
-def adds_what_may_be_none(numbers: list[int], pair: Pair) -> Any:
+def appends_what_may_be_none(numbers: list[int], pair: Pair) -> Any:
     return (*numbers, pair.right)
 
 
-def takes_the_less_of_none(pair: Pair) -> int:
+def minimum_with_none(pair: Pair) -> int:
     return min(pair.left, pair.right)  # type: ignore[type-var, return-value]
 
 
-def looks_where_none_may_be(numbers: list[int], pair: Pair) -> int:
+def index_may_be_none(numbers: list[int], pair: Pair) -> int:
     return numbers[pair.right]  # type: ignore[index]
 
 
@@ -383,7 +383,7 @@ def first_of_them(numbers: tuple[int, ...], pair: Pair) -> int | None:
     return None
 
 
-def changes_what_it_is_given(numbers: list[int]) -> Any:
+def mutates_its_argument(numbers: list[int]) -> Any:
     numbers.append(1)
     return numbers
 
@@ -409,7 +409,7 @@ def writes_a_field(pair: Any) -> Any:
     return pair
 
 
-def of_two_kinds(n: int) -> Any:
+def returns_two_types(n: int) -> Any:
     return n if n > 0 else "none"
 
 
@@ -419,39 +419,39 @@ def global_state(n: int) -> int:
     return n
 
 
-NOT_UNDERSTOOD: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
+UNSUPPORTED: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (tries, (int,), "this statement is not supported"),
-    (goes_round, (int,), "this statement is not supported"),
+    (repeats, (int,), "this statement is not supported"),
     (makes_a_function, (int,), "this expression is not supported: lambda"),
     (keeps_looking, (list[int],), "the truth value of a comprehension"),
     (looks_up, (int,), "this expression is not supported"),
     (may_be_none, (Pair,), "cannot show that this is not None"),
     (may_be_outside, (list[int], int), "cannot show that the index is in range"),
-    (negative_place, (list[int],), "cannot show that the index is in range"),
+    (negative_index, (list[int],), "cannot show that the index is in range"),
     (calls_itself, (int,), "is recursive"),
     (another_name, (list[int],), "an alias of a sequence"),
-    (gives_back_what_it_was_given, (list[int],), "an alias of a sequence"),
-    (adds_what_may_be_none, (list[int], Pair), "cannot show that this is not None"),
-    (takes_the_less_of_none, (Pair,), "cannot show that this is not None"),
-    (looks_where_none_may_be, (list[int], Pair), "cannot show that this is not None"),
-    (changes_what_it_is_given, (list[int],), "numbers is an argument"),
+    (returns_its_argument, (list[int],), "an alias of a sequence"),
+    (appends_what_may_be_none, (list[int], Pair), "cannot show that this is not None"),
+    (minimum_with_none, (Pair,), "cannot show that this is not None"),
+    (index_may_be_none, (list[int], Pair), "cannot show that this is not None"),
+    (mutates_its_argument, (list[int],), "numbers is an argument"),
     (divides, (int, int), "cannot show that the divisor is not zero"),
     (adds_masks, (int, int), "cannot show that the shift is not negative"),
     (has_no_value, (int,), "there is no attribute bit_length"),
     (writes_a_field, (Pair,), "this assignment is not supported"),
-    (of_two_kinds, (int,), "no common form"),
+    (returns_two_types, (int,), "no common form"),
     (global_state, (int,), "this statement is not supported"),
 ]
 
 
-@pytest.mark.parametrize(("function", "kinds", "said"), NOT_UNDERSTOOD, ids=lambda v: getattr(v, "__name__", ""))
-def test_what_is_not_understood_is_refused(function: Callable[..., Any], kinds: tuple[Any, ...], said: str) -> None:
+@pytest.mark.parametrize(("function", "kinds", "said"), UNSUPPORTED, ids=lambda v: getattr(v, "__name__", ""))
+def test_source_outside_the_subset_is_refused(function: Callable[..., Any], kinds: tuple[Any, ...], said: str) -> None:
     arguments = [unknown(kind, f"a{i}") for i, kind in enumerate(kinds)]
     with pytest.raises(UnsupportedError, match=re.escape(said)):
         Reader().call(function, *arguments)
 
 
-def test_what_is_guarded_is_understood() -> None:
+def test_guarded_operations_are_translated() -> None:
     n, m = z3.Ints("n m")
     assert evaluate(Reader([m > 0]).call(divides, n, m), {"n": -7, "m": 2}) == -4
     numbers = Seq.unknown(int, "numbers")
@@ -527,7 +527,7 @@ def either_number(first: int, second: int | None) -> tuple[int, int, bool, bool]
     return first or 7, second or first, bool(first > 0 or first < -3), bool(more)
 
 
-def test_or_gives_the_value_that_it_looked_at() -> None:
+def test_or_returns_the_operand_that_decides() -> None:
     [path] = Reader().paths(either_number, z3.Int("first"), unknown(int | None, "second"))
     for first in (-5, 0, 4):
         for second in (None, 0, 3):
@@ -545,7 +545,7 @@ def unpacked(pair: Pair) -> int:
     return left if right is None else right
 
 
-def test_parts_end_with_their_sequence_and_records_are_taken_apart() -> None:
+def test_slices_end_with_their_sequence_and_records_are_unpacked() -> None:
     numbers, end = Seq.unknown(int, "numbers"), z3.Int("end")
     terms = Reader([numbers.length >= 0]).call(up_to_some, numbers, end), Reader().call(unpacked, unknown(Pair, "pair"))
     for some in ((), (4,), (4, 5, 6)):
@@ -555,7 +555,7 @@ def test_parts_end_with_their_sequence_and_records_are_taken_apart() -> None:
             assert evaluate(terms, bound) == (up_to_some(some, there), unpacked(Pair(1, None if there < 0 else there)))
 
 
-def test_what_a_text_says_is_not_known() -> None:
+def test_formatted_text_is_unconstrained() -> None:
     assert not Proof().show("a text", Reader().call(formats, z3.Int("n")) == unknown(object, "text"))
 
 
@@ -569,7 +569,7 @@ def test_tables_of_a_module_are_looked_up() -> None:
             assert evaluate(terms, {"bits": bits}) == in_units(unit, bits)
 
 
-def test_a_way_that_raises_gives_nothing_and_what_is_left_is_said_of_the_others() -> None:
+def test_path_that_raises_is_dropped_and_the_others_exclude_its_condition() -> None:
     least, count, share = z3.Int("least"), z3.Int("count"), unknown(float, "share")
     [path] = Reader().paths(grows_by, least, share, count)
     assert Proof().show("what was not refused", z3.And(share.real > 1, least >= 1), path.when)

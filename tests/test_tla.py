@@ -183,7 +183,7 @@ def test_a_violation_stays_one_if_no_property_shows_it_alone() -> None:
     assert engine._with_violated_name(launch, ("A", "B")) == of_all
 
 
-def test_what_tlc_cannot_read_is_said(tmp_path: Path) -> None:
+def test_module_that_tlc_cannot_read_is_reported(tmp_path: Path) -> None:
     folder = scratch(tmp_path, ("Exists == UNCHANGED vars", "Exists == UNCHANGED"))
     result = make_run(BARE, folder, tmp_path / "build")
     assert result.result.startswith("error: ")
@@ -275,13 +275,13 @@ def test_what_tlc_prints(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["", "<<1,", "<<1 2>>", "[a |->]", "[1 |-> 2]", "{1} 2", "@", ",", "(1 :> )", "[a -> 1]"]
 )
-def test_what_is_no_value(text: str) -> None:
+def test_invalid_values_are_rejected(text: str) -> None:
     with pytest.raises(BadValue):
         parse_value(text)
 
 
 @pytest.mark.parametrize("value", [2**31, -(2**31), 0.5, object()])
-def test_what_tla_cannot_hold(value: Any) -> None:
+def test_values_without_a_form_in_tla_are_rejected(value: Any) -> None:
     with pytest.raises(BadValue):
         tla(value)
 
@@ -315,7 +315,7 @@ def said(number: int, badness: int, text: str) -> str:
     return f"@!@!@STARTMSG {number}:{badness} @!@!@\n{text}\n@!@!@ENDMSG {number} @!@!@\n"
 
 
-def test_what_tlc_says_is_understood() -> None:
+def test_output_of_tlc_is_read() -> None:
     counts = said(2199, 0, "1,234 states generated, 567 distinct states found, 0 states left on queue.")
     assert result_of(said(2193, 0, "Model checking completed. No error has been found.") + counts) == "success"
     assert distinct_states_of(counts) == 567

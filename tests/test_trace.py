@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fuzz.platform.json import NotJSON, from_json, to_json
+from fuzz.trace.agreement import Replayer, replayer_of
 from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace, read_traces, write_traces
 from fuzz.trace.parallel import replay_files
 from fuzz.trace.recording import OWN, recorded_traces, recordings
-from fuzz.trace.replayer import Replayer, replayer_of
 from tests.conftest import RECORDINGS
 
 RECORDED = sorted({each.component for each in recordings()})
@@ -47,15 +47,15 @@ HUGE = 2**64, -(2**63) - 1, 10**40, 2**63 - 1, -(2**63), 0
 
 
 def test_integers_of_any_size_are_read_again_as_they_were(tmp_path: Path) -> None:
-    told = {"of a batch": list(HUGE), "text": "1" * 30 + "é\n"}
+    written = {"of a batch": list(HUGE), "text": "1" * 30 + "é\n"}
     for indent in (False, True):
-        assert from_json(to_json(told, indent=indent)) == told
-        assert b"\n" in to_json(told, indent=indent) if indent else b"\n" not in to_json(told)
+        assert from_json(to_json(written, indent=indent)) == written
+        assert b"\n" in to_json(written, indent=indent) if indent else b"\n" not in to_json(written)
     write_traces(
-        tmp_path / "t.jsonl", [Trace("a", "c", told, [Operation("put", {"set": HUGE[0]}, HUGE[2], ABSENT, 0)])]
+        tmp_path / "t.jsonl", [Trace("a", "c", written, [Operation("put", {"set": HUGE[0]}, HUGE[2], ABSENT, 0)])]
     )
     [trace] = read_traces(tmp_path / "t.jsonl")
-    assert trace.config == told
+    assert trace.config == written
     assert [o[:3] for o in trace.operations] == [("put", {"set": HUGE[0]}, HUGE[2])]
 
 
@@ -107,7 +107,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line_with_its_place(case: str, tmp_path: Path, brokerproof: Any) -> None:
+def test_bad_input_is_one_line_that_names_file_and_line(case: str, tmp_path: Path, brokerproof: Any) -> None:
     text, said = BAD[case]
     path = tmp_path / "t.jsonl"
     path.write_text(text)

@@ -53,13 +53,12 @@ def total(scraped: Scraped, name: str) -> float:
 
 
 def flushes_of(body: TxnWriter, cfg: Config, seed: int) -> Iterator[Flush]:
-    """Drives a writer with the actions of a seed; what it says that it flushed."""
+    """Drives a writer with the actions of a seed. Yields the flushes."""
     state = SUBJECT.machine.start(cfg)
     for name, arguments in generate(SUBJECT, cfg, seed, 200):
         state, outcome = SUBJECT.machine.step(cfg, state, name, arguments)
-        told = getattr(body, name)(*arguments)
-        assert told == outcome
-        yield from getattr(told, "flushes", ())
+        assert getattr(body, name)(*arguments) == outcome
+        yield from getattr(outcome, "flushes", ())
 
 
 def config(**settings: object) -> Config:

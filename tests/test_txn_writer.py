@@ -60,14 +60,14 @@ CLOSE, DONE, LOST = ("close",), ("complete_write",), ("fail_write", False)
 
 
 def failures(outcomes: list[Any], why: str = "") -> list[Any]:
-    """The records that were told of a failure, in the order in which they were; with the reason, if none is asked for."""
-    failed = [a for told in outcomes for a in told.callbacks if a.outcome != "ok"]
+    """The records whose callbacks report a failure, in order; with each reason, unless one is asked for."""
+    failed = [a for each in outcomes for a in each.callbacks if a.outcome != "ok"]
     return [a.record for a in failed if a.outcome == why] if why else [(a.record, a.outcome) for a in failed]
 
 
 def reasons(outcomes: list[Any]) -> list[str]:
     """Why the buffer was flushed, each time."""
-    return [flush.reason for told in outcomes for flush in told.flushes]
+    return [flush.reason for each in outcomes for flush in each.flushes]
 
 
 # ---- batches
@@ -92,7 +92,7 @@ def test_wire_numbers_and_buckets_are_those_of_the_proposals() -> None:
 
 
 def test_example_of_the_proposal() -> None:
-    """N records become one entry; each caller gets the entry's position, the batch's size, and its place in it."""
+    """N records become one entry; each callback has the entry's position, the batch's size, and the index in it."""
     s, outcomes = after(REFERENCE, add(10), add(11), add(12), DONE)
     assert outcomes[2].writes == (Write(1, True, (1, 2, 3), 33 + 4),)
     position = Position(1, 0)
@@ -122,7 +122,7 @@ def test_several_writes_are_in_flight() -> None:
 def test_trigger_order(sizes: tuple[int, ...], flushed: list[Flush]) -> None:
     """Records before size; less than twice max_bytes is possible; a large record only flushes what is there."""
     _, outcomes = after(REFERENCE, *map(add, sizes))
-    assert [flush for told in outcomes for flush in told.flushes] == flushed
+    assert [flush for each in outcomes for flush in each.flushes] == flushed
 
 
 def test_large_record_is_written_alone_after_the_buffer() -> None:
@@ -134,7 +134,7 @@ def test_large_record_is_written_alone_after_the_buffer() -> None:
 
 def test_every_record_is_large_with_max_bytes_zero() -> None:
     _, outcomes = after(config(max_bytes=0), add(0), add(7))
-    assert [write.batched for told in outcomes for write in told.writes] == [False, False]
+    assert [write.batched for each in outcomes for write in each.writes] == [False, False]
 
 
 @pytest.mark.parametrize("settings", [{"batching": False}, {"max_records": 1}, {"max_records": 0}])
@@ -142,7 +142,7 @@ def test_records_are_written_within_the_call_without_batching(settings: dict[str
     """Not even the writer's thread is needed, and there is no timer."""
     cfg = config(thread="queued", **settings)
     s, outcomes = after(cfg, add(10), add(100), wait(1000), ("complete_write",), CLOSE, add(3))
-    assert [told.writes for told in outcomes[:2]] == [(Write(1, False, (1,), 10),), (Write(2, False, (2,), 100),)]
+    assert [each.writes for each in outcomes[:2]] == [(Write(1, False, (1,), 10),), (Write(2, False, (2,), 100),)]
     assert outcomes[3].callbacks == (Callback(1, "ok", Position(1, 0)),)
     assert outcomes[4] == Effects(1, closed=1)
     assert outcomes[5].callbacks == (Callback(3, "closed"),)
@@ -152,7 +152,7 @@ def test_records_are_written_within_the_call_without_batching(settings: dict[str
 def test_size_cap_flushes_before_exceeding() -> None:
     cfg = config("size-is-a-cap")
     s, outcomes = after(cfg, add(30), add(21), add(29), add(49), add(2))
-    assert [flush for told in outcomes for flush in told.flushes] == [
+    assert [flush for each in outcomes for flush in each.flushes] == [
         Flush("size", 1, 30, 0),
         Flush("size", 2, 50, 0),
         Flush("size", 1, 49, 0),
@@ -167,14 +167,14 @@ def test_tick_is_free_running() -> None:
     """It comes again and again, whatever is there; a record may wait for much less than the delay, never for longer."""
     s, outcomes = after(REFERENCE, wait(25), add(1), wait(4), wait(1), add(1), wait(45))
     assert [outcomes[i].number for i in (0, 2, 3, 5)] == [2, 0, 1, 4], "how often it came while time passed"
-    assert [flush.waited for told in outcomes for flush in told.flushes] == [5, 10]
+    assert [flush.waited for each in outcomes for flush in each.flushes] == [5, 10]
     assert s.timer == 80
 
 
 def test_delay_counts_from_first_record_in_the_proposal() -> None:
     cfg = config("pip-160")
     s, outcomes = after(cfg, wait(25), add(1), wait(5), add(1), wait(4), wait(1), wait(100))
-    assert [(told.number, told.flushes) for told in outcomes[4:]] == [
+    assert [(each.number, each.flushes) for each in outcomes[4:]] == [
         (0, ()),
         (1, (Flush("delay", 2, 2, 10),)),
         (0, ()),
@@ -220,7 +220,7 @@ def test_failure_reaches_only_its_batch() -> None:
 
 
 def test_failed_write_may_be_durable() -> None:
-    """Its callers were told so; it has a position, and the next entry comes after it."""
+    """Its callbacks report the failure; it has a position, and the next entry comes after it."""
     s, outcomes = after(REFERENCE, *[add(1)] * 6, ("fail_write", True), DONE)
     assert failures(outcomes, "write_failed") == [1, 2, 3]
     assert s.log == (Entry(Position(1, 0), True, (1, 2, 3), False), Entry(Position(1, 1), True, (4, 5, 6), True))
@@ -319,7 +319,7 @@ def test_close_completes_while_a_tick_is_queued() -> None:
 @pytest.mark.parametrize(("cfg", "done"), [(QUEUED, 0), (SHIPPED_QUEUED, 1)], ids=["reference", "shipped"])
 def test_second_close_completes_with_the_first(cfg: Config, done: int) -> None:
     s, outcomes = after(cfg, CLOSE, CLOSE)
-    assert ([told.number for told in outcomes], s.status) == ([0, done], "closing")
+    assert ([each.number for each in outcomes], s.status) == ([0, done], "closing")
     assert after(cfg, run(), start_at=s)[1] == [Effects(1, closed=2 - done)]
 
 
@@ -472,11 +472,11 @@ def test_wrong_batch_violates_its_property(cfg: Config, sizes: tuple[int, ...], 
 )
 def test_wrong_trigger_violates_its_property(cfg: Config, steps: list[Any], step: tuple[Any, ...], right: str) -> None:
     s, _ = after(cfg, *steps)
-    told: Effects = m.txn_writer.step(cfg, s, step[0], step[1:])[1]
-    (flush,) = told.flushes
+    effects: Effects = m.txn_writer.step(cfg, s, step[0], step[1:])[1]
+    (flush,) = effects.flushes
     assert flush.reason == right
     for reason in ("records", "size", "large", "delay", "close"):
-        wrong = told._replace(flushes=(flush._replace(reason=reason),))
+        wrong = effects._replace(flushes=(flush._replace(reason=reason),))
         expected = [] if reason == right else ["flush_trigger_is_correct"]
         assert broken(cfg, s, step, wrong) == expected
 
@@ -486,8 +486,8 @@ def test_wrong_trigger_violates_its_property(cfg: Config, steps: list[Any], step
 def test_wrong_close_failure_violates_its_property(cfg: Config, steps: list[Any], why: Any) -> None:
     s, _ = after(cfg, add(1), add(1, "batch"), *steps)
     step = run() if steps else CLOSE
-    told: Effects = m.txn_writer.step(cfg, s, step[0], step[1:])[1]
-    wrong = told._replace(callbacks=(told.callbacks[0], told.callbacks[1]._replace(outcome=why)))
+    effects: Effects = m.txn_writer.step(cfg, s, step[0], step[1:])[1]
+    wrong = effects._replace(callbacks=(effects.callbacks[0], effects.callbacks[1]._replace(outcome=why)))
     assert broken(cfg, s, step) == []
     assert "close_fails_unsubmitted_records" in broken(cfg, s, step, wrong)
 

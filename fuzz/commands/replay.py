@@ -22,10 +22,10 @@ from fuzz.report.records import Explanation
 from fuzz.report.terminal import show_explanation
 from fuzz.report.text import text_of
 from fuzz.run.finding import Cause
+from fuzz.trace.agreement import Mismatch, field_of
 from fuzz.trace.file import ABSENT, BadTrace, Trace, is_trace_file
 from fuzz.trace.parallel import ReplayedTrace, processes_for, replay_files
 from fuzz.trace.recording import OWN
-from fuzz.trace.replayer import Mismatch, field_of
 from fuzz.trace.spark import SETTINGS, replay_on_spark
 from model.machine import BadValue
 

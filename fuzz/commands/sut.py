@@ -31,8 +31,8 @@ from fuzz.sut.hunt import Hunted, Hunter, shrunk
 from fuzz.sut.link import Limits
 from fuzz.sut.program import VERSION, Hello, Program
 from fuzz.target import Target
+from fuzz.trace.agreement import replayer_of
 from fuzz.trace.file import read_traces
-from fuzz.trace.replayer import replayer_of
 from model.machine import BadValue
 
 #: Folder of the traces of findings.

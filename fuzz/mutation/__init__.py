@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Check(StrEnum):
-    """What can kill a mutant. `kill_matrix` has the first five, `specification` the others."""
+    """What can kill a mutant. `kill_matrix` has the first five, `model_checks` the others."""
 
     IMPORT = "import"  # the mutated module cannot be imported
     FUZZ = "fuzz"

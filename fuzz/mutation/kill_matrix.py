@@ -7,7 +7,7 @@
     seeded bug in model/        the properties, on traces of the mutated model under the bug's profile
     generated mutant in model/  1. the properties under every profile. Profiles other than `reference` violate some, so
                                    a finding under them counts only if the original model has none in the same trace
-                                2. the checks of `fuzz/mutation/specification.py`; its check `twin` only with `--twin`,
+                                2. the checks of `fuzz/mutation/model_checks.py`; its check `twin` only with `--twin`,
                                    or if the mutant changes the canonical form, which only explorers use
 
 The checks of a mutant run in order until one kills it. A survivor shows a missing check, or is equivalent to the
@@ -26,8 +26,8 @@ from fuzz.defects.table import defects_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import explore, find_space
 from fuzz.mutation import Check
+from fuzz.mutation.model_checks import killer
 from fuzz.mutation.operators import Generated, generated_of, id_prefix, source_with
-from fuzz.mutation.specification import killer
 from fuzz.platform.json import from_json, to_json
 from fuzz.platform.processes import without_interrupts
 from fuzz.platform.sources import is_imported

@@ -27,8 +27,8 @@ from fuzz.run.watchdog import HANG_SECONDS, Hang, time_limit, watchdog
 from fuzz.seeding import subject_or_mutant
 from fuzz.subject import Subject
 from fuzz.target import Target
+from fuzz.trace.agreement import skipped_of
 from fuzz.trace.file import Operation, Trace
-from fuzz.trace.replayer import skipped_of
 from invariants.properties import Event, Property
 from model.machine import BadValue, Failed, Refused, plain
 

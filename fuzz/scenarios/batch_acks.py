@@ -21,21 +21,21 @@ class Application(Batches):
     def __init__(self, *, index_acks: bool) -> None:
         super().__init__()
         self.index_acks = index_acks
-        self.places: dict[Message, int] = {}  # message -> its index among those that the consumer has received
+        self.indexes_of: dict[Message, int] = {}  # message -> its index among those that the consumer has received
         self.pending: list[Message] = []  # received and not acknowledged by the application
 
     def take(self, run: Run, count: int, seconds: float = 0.5) -> list[Message]:
         """Receives up to `count` messages, each within `seconds`. Returns them."""
         indexes = run.take(count, seconds)
         found = [(entry, max(index, 0)) for _, _, entry, index, _ in run.observed.received[-len(indexes) :] if indexes]
-        self.places.update(zip(found, indexes, strict=True))
+        self.indexes_of.update(zip(found, indexes, strict=True))
         self.deliver(found)
         self.pending = sorted({*self.pending, *found})
         return found
 
     def call(self, run: Run, kind: str, messages: list[Message]) -> None:
         """Acknowledges messages by the method `kind` (`Driver.call`), and waits until the cursor has the acks."""
-        run.call(kind, [self.places[each] for each in messages])
+        run.call(kind, [self.indexes_of[each] for each in messages])
         cumulative = kind.startswith("acknowledge_cumulative")
         for each in messages:
             self.acknowledge(each, cumulative=cumulative, index_acks=self.index_acks)
@@ -110,7 +110,7 @@ def receive_again(run: Run) -> None:
     application = run.application
     left = application.left()
     application.pending.clear()
-    application.places.clear()
+    application.indexes_of.clear()
     found = application.take(run, len(left))
     found += application.take(run, 1000, 0.02)  # what should not come
     if run.is_patient:

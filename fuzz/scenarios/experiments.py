@@ -95,7 +95,7 @@ def ack_and_cut(run: Run) -> None:
 
 def ack_index(run: Run, kind: str, index: int) -> None:
     """Acknowledges the message with a batch index in the newest batch, with the method `kind` (`Driver.call`)."""
-    entry, _ = max(run.application.places)
+    entry, _ = max(run.application.indexes_of)
     run.application.call(run, kind, [(entry, index)])
 
 

@@ -14,9 +14,9 @@ from fuzz.platform.processes import without_interrupts
 from fuzz.platform.progress import Update
 from fuzz.seeding import subject_or_mutant
 from fuzz.subject import find_profile, find_subject
+from fuzz.trace.agreement import Mismatch, Replayer
 from fuzz.trace.file import BadTrace, Fetched, Trace
 from fuzz.trace.recording import OWN, recorded_traces, recording_of, recordings
-from fuzz.trace.replayer import Mismatch, Replayer
 from model.machine import BadValue
 
 #: Files are replayed on all cores if their total size is at least this many bytes.

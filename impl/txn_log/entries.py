@@ -13,12 +13,19 @@ from functools import lru_cache
 
 from impl.txn_writer.records import Subscription, TransactionRecord, batched_entry, plain_entry, read_entry
 from model.machine import BadValue
-from model.txn_log.state import EXPECTED, Entry, Record, Target
+from model.txn_log.state import Entry, Record, Target
 
 _TOPIC = "persistent://public/default/topic-partition-"
 _SUBSCRIPTION = "subscription-"
+#: new status -> the expected status of its record
+_EXPECTED: dict[Target, str] = {
+    "COMMITTING": "OPEN",
+    "COMMITTED": "COMMITTING",
+    "ABORTING": "OPEN",
+    "ABORTED": "ABORTING",
+}
 #: (expected status, new status) -> new status
-_TARGETS: dict[tuple[str | None, str | None], Target] = {(EXPECTED[to], to): to for to in EXPECTED}
+_TARGETS: dict[tuple[str | None, str | None], Target] = {(expected, to): to for to, expected in _EXPECTED.items()}
 
 
 def to_wire(record: Record) -> TransactionRecord:
@@ -34,7 +41,7 @@ def to_wire(record: Record) -> TransactionRecord:
             max_local_txn_id=last_id,
         )
     if to is not None:
-        return TransactionRecord(op, txn, expected_status=EXPECTED[to], new_status=to, max_local_txn_id=last_id)
+        return TransactionRecord(op, txn, expected_status=_EXPECTED[to], new_status=to, max_local_txn_id=last_id)
     if op == "ADD_PARTITION":
         return TransactionRecord(op, txn, partitions=(f"{_TOPIC}{name}",), max_local_txn_id=last_id)
     subscription = Subscription(f"{_TOPIC}{name}", f"{_SUBSCRIPTION}{name}")

@@ -58,16 +58,16 @@ class Bundle:
             self.known += self.is_broker(each)
         self.known += [z3.Int("kept") >= 0, *self.inside(self.some_topic, "topics")]
         newest = s.fields["records"].length - 1
-        for place in (newest, self.view(self.broker), self.view(self.peer.value)):
-            self.known += self.names_brokers(self.s, place)
+        for index in (newest, self.view(self.broker), self.view(self.peer.value)):
+            self.known += self.names_brokers(self.s, index)
         self.known += [self.has_view(self.s, each) for each in (self.broker, self.p, self.peer.value)]
         self.known += [z3.Implies(self.peer.defined, z3.And(*self.is_broker(self.peer.value)))]
 
     def with_slots(self, of: Seq) -> Seq:
         """The topics, each with a slot for every broker."""
 
-        def at(place: Any) -> Rec:
-            t: Rec = of.at(place)
+        def at(index: Any) -> Rec:
+            t: Rec = of.at(index)
             return t.replace({"objects": dataclasses.replace(t.fields["objects"], length=self.brokers)})
 
         return dataclasses.replace(of, at=at)
@@ -78,9 +78,9 @@ class Bundle:
         found: Maybe = self.s.fields["topics"].at(self.topic).fields["clients"].at(self.client).fields["peer"]
         return found
 
-    def inside(self, place: Any, field: str) -> list[Any]:
+    def inside(self, index: Any, field: str) -> list[Any]:
         """Returns that a number is an index of a sequence of the state."""
-        return [place >= 0, place < self.s.fields[field].length]
+        return [index >= 0, index < self.s.fields[field].length]
 
     def is_broker(self, broker: Any) -> list[Any]:
         """Returns that a number is that of a broker."""
@@ -95,9 +95,9 @@ class Bundle:
         view = s.fields["brokers"].at(broker).fields["view"]
         return z3.And(view >= 0, view < s.fields["records"].length)
 
-    def names_brokers(self, s: Rec, place: Any) -> list[Any]:
+    def names_brokers(self, s: Rec, index: Any) -> list[Any]:
         """Returns that a record's destination and source, if any, are brokers."""
-        r = s.fields["records"].at(place).fields
+        r = s.fields["records"].at(index).fields
         source = z3.Implies(r["source"].defined, z3.And(*self.is_broker(r["source"].value)))
         return [*self.is_broker(r["dst"]), source]
 
@@ -123,9 +123,9 @@ class Bundle:
         """
         name, objects = f"commands#{next(self.fresh)}", t.fields["objects"]
 
-        def at(place: Any) -> Maybe:
-            o = objects.at(place)
-            adds = unknown(tuple[Add, ...], f"{name}.adds", as_term(place), nested=True)
+        def at(index: Any) -> Maybe:
+            o = objects.at(index)
+            adds = unknown(tuple[Add, ...], f"{name}.adds", as_term(index), nested=True)
             return Maybe(o.defined, o.value.replace({"adds": adds}))
 
         clients = unknown(tuple[Client, ...], f"{name}.clients", nested=True)
@@ -278,7 +278,7 @@ def topic_has_one_accepted_writer() -> Answer:
     proof = Proof()
     it = Bundle(proof)
     it.show_commands()
-    apart, place = it.p != it.q, z3.Int("place")
+    apart, index = it.p != it.q, z3.Int("place")
     one = z3.Not(z3.And(it.writes(it.s, it.p), it.writes(it.s, it.q)))
     for _, path, after in it.steps():
         records, known = after.fields["records"], [*path.when, apart]
@@ -289,7 +289,7 @@ def topic_has_one_accepted_writer() -> Answer:
         same = z3.And(after.fields["brokers"].length == it.brokers, slots == it.brokers)
         proof.show("a slot for each broker", same, known, direct=True)
         proof.show("views are records", it.has_view(after, it.p), known, direct=True)
-        new = z3.Implies(place == records.length - 1, z3.And(*it.names_brokers(after, place)))
+        new = z3.Implies(index == records.length - 1, z3.And(*it.names_brokers(after, index)))
         proof.show("records name brokers", new, known, direct=True)
     for brokers in range(1, 40):
         first = bundle_transfer.start(Config()._replace(brokers=brokers, topics=brokers))

@@ -53,7 +53,7 @@ class Session:
         self.cfg: Rec = unknown(Config, "cfg")
         self.cfg = self.cfg.replace({rule: lifted(getattr(Config(), rule)) for rule in client_session.rules})
         self.s: Rec = unknown(State, "s", nested=True)
-        at = {"messages": lambda place: BEFORE(as_term(place))}
+        at = {"messages": lambda index: BEFORE(as_term(index))}
         self.down = Seq(Reply, z3.Int("down.length"), self.reply, at, {"messages": cost})
         c = self.s.fields["consumer"]
         link = c.fields["link"].replace({"down": self.down})
@@ -63,9 +63,9 @@ class Session:
         self.known.append(self.s.fields["producer"].fields["pending"].length >= 0)
 
     @staticmethod
-    def reply(place: Any) -> Rec:
+    def reply(index: Any) -> Rec:
         """The consumer's reply at an index."""
-        found: Rec = unknown(Reply, "down", as_term(place), nested=True)
+        found: Rec = unknown(Reply, "down", as_term(index), nested=True)
         return found
 
     def steps(self, stubs: Any = None) -> Iterator[tuple[str, str, Path]]:
@@ -185,11 +185,11 @@ def show_emptied(proof: Proof, it: Session) -> None:
         proof.show("all permits are returned", left == permits(it.s), [*path.when, *sums, is_open], direct=True)
 
 
-def facts(it: Session, place: Any) -> list[Any]:
+def facts(it: Session, index: Any) -> list[Any]:
     """Returns the definition of the prefix sum of messages at an index, and that the sums do not decrease."""
-    more = BEFORE(place + 1) == BEFORE(place) + cost(it.reply(place))
-    rest = z3.Implies(it.down.length > place, BEFORE(it.down.length) >= BEFORE(place + 1))
-    return [BEFORE(z3.IntVal(0)) == 0, it.down.length >= 0, cost(it.reply(place)) >= 0, more, rest]
+    more = BEFORE(index + 1) == BEFORE(index) + cost(it.reply(index))
+    rest = z3.Implies(it.down.length > index, BEFORE(it.down.length) >= BEFORE(index + 1))
+    return [BEFORE(z3.IntVal(0)) == 0, it.down.length >= 0, cost(it.reply(index)) >= 0, more, rest]
 
 
 @claim(

@@ -276,7 +276,7 @@ def _range(first: Any, end: Any = None) -> Seq:
     """`range(first, end)`, or `range(end)`."""
     first, end = (as_term(0), as_term(first)) if end is None else (as_term(first), as_term(end))
     length = z3.If(end > first, end - first, 0)
-    return Seq(int, length, lambda place: first + as_term(place), {}, {})
+    return Seq(int, length, lambda index: first + as_term(index), {}, {})
 
 
 #: `sorted`: `Expressions` returns an unconstrained sequence with the same total of each measure.

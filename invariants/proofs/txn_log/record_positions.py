@@ -101,10 +101,10 @@ def position_is_entry_and_index() -> Answer:
         if does:
             _is_applied(proof, again, path, records, k, entry)
     for _, after in histories(20, 60):
-        told = {t.id: t.positions for t in after.txns}
-        where = [(txn, n - after.first_entry, at) for txn, positions in told.items() for n, at in positions]
+        positions_of = {t.id: t.positions for t in after.txns}
+        where = [(txn, n - after.first_entry, at) for txn, positions in positions_of.items() for n, at in positions]
         right = all(after.log[n][at].txn == txn for txn, n, at in where)
-        proof.run("a history", right, told)
+        proof.run("a history", right, positions_of)
     return proof.answer()
 
 

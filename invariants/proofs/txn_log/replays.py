@@ -165,14 +165,14 @@ def transitions_are_legal() -> Answer:
     proof.need("the table", sorted((before, to) for to, before in EXPECTED.items()) == sorted(STEPS))
     was = it.slot("txn")
     known = [*it.known, is_word(was.value.fields["status"], *get_args(Status))]
-    live = [(when, then, told) for when, then, told in it.effects(was)]
+    live = [(when, then, reported) for when, then, reported in it.effects(was)]
     again = [(when, then, None) for when, then in it.replays(was)]
-    for when, then, told in (*live, *again):
+    for when, then, reported in (*live, *again):
         there = [*known, *when]
         proof.possible("a record", there)
         _show_moves(it, was, then, there)
-        if told is not None:
-            late = z3.Implies(z3.Or(z3.Not(told), z3.Not(it.is_its)), same(was, then))
+        if reported is not None:
+            late = z3.Implies(z3.Or(z3.Not(reported), z3.Not(it.is_its)), same(was, then))
             proof.show("a late record, or one of another transaction, changes nothing", late, there, direct=True)
     run_map_stubs(proof)
     draw = random.Random(1970)  # noqa: S311

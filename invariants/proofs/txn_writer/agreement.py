@@ -46,8 +46,8 @@ def triggers_agree(held: int, first: int, second: int, size: int, max_records: i
     s = start(cfg)._replace(buffer=buffer, size=total, pending_callbacks=numbers, next_record=len(buffer) + 1)
     twin = TxnWriter.load(cfg, s)
     said = twin.add(size, "nothing")
-    after, told = model.add(cfg, s, size, "nothing")
+    after, expected = model.add(cfg, s, size, "nothing")
     same = [(each.number, each.size) for each in after.buffer] == [
         *zip(twin._buffer.numbers, twin._buffer.sizes, strict=True)
     ]
-    return said == told and same and twin._buffer.size == after.size
+    return said == expected and same and twin._buffer.size == after.size

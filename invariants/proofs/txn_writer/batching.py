@@ -233,9 +233,9 @@ def callback_has_position() -> Answer:
     records = write.fields["records"]
     known = [k >= 0, k < records.length]
     Reader(known).paths(model.completed, s, write, out)
-    told = out.calls_of("callbacks +=")
-    proof.need("callbacks of batches and of plain records complete", len(told) == 2)
-    for call in told:
+    completions = out.calls_of("callbacks +=")
+    proof.need("callbacks of batches and of plain records complete", len(completions) == 2)
+    for call in completions:
         [all_of_them] = call.arguments
         answer, there = all_of_them.at(k).fields, [*known, *call.when]
         proof.possible("an entry", there)

@@ -12,7 +12,7 @@
                   the order of the search
 
 All checks but `twin` run in a forked process in which the mutated source replaces the original module. `python -m
-fuzz.mutation.specification` is a server that has imported no component. Each line that it reads is a JSON object that
+fuzz.mutation.model_checks` is a server that has imported no component. Each line that it reads is a JSON object that
 describes a mutant; the server forks a process for the mutant and answers with a line.
 """
 
@@ -84,7 +84,7 @@ def killer(mutated: Subject, module: str, source: str, *, twin: bool = False) ->
 def _server() -> subprocess.Popen[bytes]:
     """Returns this process's server, which is started at the first call and exits when this process does."""
     return subprocess.Popen(
-        [sys.executable, "-m", "fuzz.mutation.specification"],
+        [sys.executable, "-m", "fuzz.mutation.model_checks"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -147,8 +147,8 @@ def _wrong_canonical_form(name: str) -> str:
 
 def _disagreeing_trace(name: str) -> str:
     """Returns the id of the first recorded trace with which the model disagrees; empty if it agrees with all."""
+    from fuzz.trace.agreement import Replayer
     from fuzz.trace.recording import recorded_traces, recording_of, recordings
-    from fuzz.trace.replayer import Replayer
 
     components = {each.component for each in recordings() if each.subject == name}
     for path in sorted((_ROOT / "tests" / "recordings").glob("*.gz")) if components else ():
