@@ -523,7 +523,8 @@ def test_a_scenario_finds_its_known_deviations_by_itself(harness: Harness, name:
     """And nothing else; each is shrunk to few steps."""
     rows = [row for row in known_deviations() if row.scenario == name]
     found = hunt(harness, find_scenario(name), rows, iter(range(150)), None).findings
-    assert [each.violation for each in found if each.known is None] == []
+    unknown = [f"{each.violation.message}: {each.shrunk}" for each in found if each.known is None]
+    assert unknown == []
     assert {str(each.known) for each in found} == {str(row) for row in rows}
     assert all(len(each.shrunk.steps) <= 4 for each in found)
 
