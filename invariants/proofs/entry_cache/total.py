@@ -101,7 +101,7 @@ class Caches:
         reader = self.reader(inside)
         for path in reader.paths(reads.insert_read_entry, cfg, s, into, z3.Int("id"), size, count, copies, when=inside):
             yield "an entry from storage", path, path.value
-        for path in reader.paths(eviction.cached, cfg, s, entry.replace({"cache": store}), when=inside):
+        for path in reader.paths(eviction.entry_added, cfg, s, entry.replace({"cache": store}), when=inside):
             yield "an entry that is cached", path, path.value
 
     def show(self, name: str, goal: Any, path: Path, after: Rec, given: Sequence[Any] = ()) -> None:
