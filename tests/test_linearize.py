@@ -339,7 +339,7 @@ def test_replay_recognises_a_history(brokerproof: Any) -> None:
     assert "no order of the calls has this result" in row["message"]
     assert row["before"][-1]["result"] == 99
     shown = brokerproof("replay", "wrong.jsonl").out
-    assert f"line {at + 2}: size in order" in shown
+    assert f"line {at + 2}: size, order" in shown
 
 
 def test_an_exception_in_a_thread_is_a_result_that_no_order_has() -> None:
