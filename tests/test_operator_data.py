@@ -198,6 +198,6 @@ def test_the_command_gives_a_verdict_for_each_bundle(brokerproof: Any) -> None:
         "replay", write([*TRANSFER, TRANSFER[1] | {"value": {**TRANSFER[1]["value"], "versionId": 6}}, *other])
     )
     assert ran.code == 1
-    assert f"{BUNDLE}, line 6: record in result" in ran.out
+    assert f"{BUNDLE}, line 6: record, result" in ran.out
     assert "rejected: Owned -> Owned, invalid transition" in ran.out
     assert "1 of 2 traces agree (11 operations)" in ran.out
