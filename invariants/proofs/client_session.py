@@ -262,8 +262,8 @@ def ascends(s: Rec, p: Any, q: Any) -> Any:
     Control(
         "every reconnection starts the sequence ids again",
         PRODUCER,
-        "    elif not again or (cfg.reconnection_restarts_sequence_ids and p.published == -1 and not is_set):",
-        "    elif not again or (p.published == -1 and not is_set):",
+        "elif not is_reconnection or (cfg.reconnection_restarts_sequence_ids and p.published == -1 and not is_set):",
+        "elif not is_reconnection or (p.published == -1 and not is_set):",
         refutes="sequence ids ascend",
     ),
     proves=("pending_sequence_ids_ascend",),
