@@ -1,4 +1,4 @@
-"""Guarantees for upgrade and downgrade of brokers whose transaction logs hold batches (PIP-160).
+"""Guarantees of the upgrade and downgrade of a cluster to and from batched transaction logs (PIP-160).
 
 A new broker has PIP-160, an old one does not.
 """
@@ -294,7 +294,7 @@ def ledgers_are_well_formed(cfg: Config, s: State) -> bool:
 
 @always(txn_rollout, on=("trim",))
 def only_deleted_ledgers_are_trimmed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Trimming removes exactly the fully deleted first ledgers of open stores, never the last one.
+    """Trimming removes exactly the fully deleted ledgers at the front of open stores, never the last one.
 
     It changes nothing else.
     """

@@ -194,11 +194,10 @@ def entry_positions_are_consecutive(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def entry_respects_batch_limits(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A plain entry has one record; a batch has 1 to max_records records, which without the last one have less than
-    max_bytes.
+    """A plain entry has one record. A batch has 1 to max_records records: all but the last together have less than
+    max_bytes, and all together less than 2 * max_bytes.
 
-    The records of a batch have less than 2 * max_bytes. The size of an entry is that of its records, plus the header of
-    a batch.
+    The size of an entry is that of its records, plus the header of a batch.
     """
     shapes = [(entry.batched, len(entry.records)) for entry in after.log[len(before.log) :]]
     shaped = all(1 <= count <= (cfg.max_records if batched else 1) for batched, count in shapes)
@@ -254,7 +253,7 @@ def buffer_is_below_thresholds(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each flush is reported with its trigger, and each is caused by another task of the step.
+    """Each flush of a step is caused by a task of its own, and is reported with its trigger.
 
     The trigger is `records` if and only if the batch has max_records records. Otherwise it is `size` if the batch has
     max_bytes, or if the next record would exceed the cap. Otherwise the task determines the trigger: a large record

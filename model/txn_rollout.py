@@ -1,25 +1,27 @@
-"""Upgrade and downgrade of brokers whose transaction logs hold batches (PIP-160, "Compatibility", "Upgrade",
-"Downgrade").
+"""Upgrade and downgrade of a cluster to and from batched transaction logs (PIP-160).
 
-One step is one step of an operator, or one step of a store: open, close, write, delete, roll over or trim.
+Models the sections "Upgrade" and "Downgrade" of PIP-160: operators, brokers, and their transaction log stores
+(`MLTransactionLogImpl`). One step is one step of an operator, or one step of a store: open, close, write, delete, roll
+over or trim.
 
-    brokers   old ones, before PIP-160, have no flag and cannot read batches; new ones have a flag, initially off
-    stores    a transaction log, open at one broker or closed; it writes batches or plain entries
-    logs      ledgers with their undeleted entries; the last one takes writes; fully deleted ledgers are trimmed in
-              order
-    opening   reads all undeleted entries. A new broker reads any mixture; an old one fails on a batch
-    upgrade   flags are enabled when all brokers are new. Steps 3 and 4 of PIP-160 have no effect here; the commands of
-              step 4 did not ship
-    downgrade flags off, every store reopened, the last ledger of each recorded, transactions end, logs are trimmed;
-              brokers may be old again when every recorded ledger is trimmed
+    brokers     an old broker, from before PIP-160, cannot read batches. A new one can, and has a flag
+                (`transactionLogBatchedWriteEnabled`), initially off
+    stores      a store is open at one broker, or closed; its log is a list of ledgers. A store that was opened with the
+                flag on writes records as batches; any other writes plain entries
+    opening     reads all undeleted entries. A new broker reads batches and plain entries; an old one fails on a batch
+    trimming    a transaction that ends deletes its record; an entry is deleted with its last record. Fully deleted
+                ledgers are trimmed, from the first one on, except the last ledger
+    upgrade     brokers are replaced by new ones; when all are new, flags are enabled
+    downgrade   flags are disabled, and every store is reopened; the last ledger of each store is then recorded. When
+                every recorded ledger is trimmed, brokers may be replaced by old ones
 
-Decisions (each a rule of `Config`; see `fuzz/defects/txn_rollout.toml`): a store reads the flag when it is opened; the
-last ledger is recorded when no store batches any more, while PIP-160 records it once the flags are off; records of a
-batch can always be deleted. In the shipped broker such a deletion is ignored, and reported as success, unless batching
-or batch index acknowledgment is on.
+Differences from PIP-160 and from shipped brokers (each a rule of `Config`; see `fuzz/defects/txn_rollout.toml`):
+  * the last ledgers are recorded when no store writes batches any more; in PIP-160, as soon as the flags are off;
+  * single records of a batch can always be deleted. A shipped broker ignores such a deletion, and reports success,
+    unless batching or batch index acknowledgment is on.
 
-Not modelled: contents of records, several records of a transaction, deletions lost by a crash, ledger sizes, durations,
-and pending-ack stores, which have their own flag and trim only on appends or reopening.
+Not modelled: steps 3 and 4 of the upgrade, which only wait and check; contents of records, several records of a
+transaction, deletions lost by a crash, ledger sizes, durations; pending-ack stores, which have a flag of their own.
 """
 
 from __future__ import annotations
@@ -47,13 +49,13 @@ class Config(NamedTuple):
 
     #: whether operators enable flags and downgrade brokers only when PIP-160's steps allow it
     operators_follow_steps: Annotated[bool, Rule(Origin.INFERRED, "false: PIP-160, Upgrade and Downgrade")] = True
-    #: when operators record the last ledger that may hold batches: after every store was reopened, or once flags are
-    #: off
+    #: when operators record the last ledger that may have batches: after every store was reopened, or as soon as all
+    #: flags are off
     last_ledgers_recorded: Annotated[
         Literal["after_stores_reopened", "after_flags_off"],
         Rule(Origin.READ, "after_flags_off: PIP-160, Downgrade, note 2"),
     ] = "after_stores_reopened"
-    #: whether a store takes the flag when it is opened; otherwise it changes with the flag
+    #: whether a store reads the flag only when it is opened; otherwise an open store follows the flag
     flag_is_read_at_open: Annotated[
         bool, Rule(Origin.INFERRED, "false: transactionLogBatchedWriteEnabled is marked dynamic")
     ] = True
@@ -95,9 +97,9 @@ class Store(NamedTuple):
     """A transaction log store."""
 
     owner: int | None  # the broker that has it open
-    batching: bool  # the flag as read at open
-    ledgers: tuple[Ledger, ...]  # in order; the last one takes writes
-    last_batched_ledger: int | None  # the last ledger that may hold batches, as recorded
+    batching: bool  # whether it writes batches
+    ledgers: tuple[Ledger, ...]  # in order; entries are written to the last one
+    last_batched_ledger: int | None  # the recorded last ledger: later ones should have no batches
 
 
 @record
@@ -120,7 +122,7 @@ StoreName = Annotated[int, Below("stores")]
 Count = Annotated[int, AtLeast(1)]
 Number = Annotated[int, AtLeast(0)]
 
-# ---- small rules --------------------------------------------------------------------------------------
+# ---- functions of the state ---------------------------------------------------------------------------
 
 
 def with_broker(s: State, broker: int, changed: Broker) -> State:
@@ -155,10 +157,7 @@ def with_new_ledger(ledgers: tuple[Ledger, ...]) -> tuple[Ledger, ...]:
 
 
 def batch_log_stat(s: State, broker: int) -> dict[str, object]:
-    """The response of `--get-txn-tc-batch-log-stat` of a broker with PIP-160; coordinator n has store n.
-
-    The array is empty until a transaction has opened a store.
-    """
+    """The response of a new broker to `--get-txn-tc-batch-log-stat`; coordinator n has store n."""
     opened = {str(n): store.batching for n, store in enumerate(s.stores) if store.owner == broker}
     return wire.batch_log_stat("txn_tc", s.brokers[broker].flag, opened)
 
@@ -169,7 +168,7 @@ def flags_are_off(s: State) -> bool:
 
 
 def may_downgrade(s: State) -> bool:
-    """Whether PIP-160's steps allow an old broker: flags are off and every recorded ledger is trimmed."""
+    """Whether PIP-160's steps allow an old broker: flags are off, and the recorded ledger of every store is trimmed."""
     return flags_are_off(s) and all(
         store.last_batched_ledger is not None and store.ledgers[0].id > store.last_batched_ledger for store in s.stores
     )
@@ -251,10 +250,9 @@ def turn_flags_off(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_rollout.action
 def record_last_ledgers(cfg: Config, s: State) -> Step[State, int]:
-    """Records the last ledger of every store: later entries are plain.
+    """Records the last ledger of every store, and returns the number of stores; 0 if they are already recorded.
 
-    Returns the number of stores. Requires all flags off and, in `reference`, that no store batches. Recorded ledgers
-    are kept.
+    Requires that all flags are off and, in `reference`, that no store writes batches.
     """
     if not flags_are_off(s):
         return refused(s, "illegal_state", "a flag is on")
@@ -274,18 +272,19 @@ def opened(cfg: Config, s: State, store: int, broker: int) -> State | None:
     at, old = s.brokers[broker], s.stores[store]
     if not at.new and has_batch(old):
         return None
-    parts = deletes_batch_indexes(cfg, at.flag)
-    read = [Ledger(ledger.id, tuple([recovered_entry(e, parts) for e in ledger.entries])) for ledger in old.ledgers]
+    indexes = deletes_batch_indexes(cfg, at.flag)
+    read = [Ledger(ledger.id, tuple([recovered_entry(e, indexes) for e in ledger.entries])) for ledger in old.ledgers]
     return with_store(s, store, old._replace(owner=broker, batching=at.flag, ledgers=with_new_ledger(tuple(read))))
 
 
-def recovered_entry(e: Entry, parts: bool) -> Entry:
-    """An entry as recovered at open: records that could not be deleted are back; without batch index deletion all
-    records of a batch are.
+def recovered_entry(e: Entry, indexes: bool) -> Entry:
+    """An entry of a store that has just been opened: its undeleted records are those of open transactions.
+
+    Without batch index deletion, no record of a batch counts as deleted.
     """
     if e.batch < 2:
         return e
-    return Entry(e.batch, left_in(e) if parts else e.batch, 0)
+    return Entry(e.batch, left_in(e) if indexes else e.batch, 0)
 
 
 def records_of(store: Store) -> int:
@@ -367,7 +366,10 @@ def after_ends(cfg: Config, store: Store, e: Entry, count: int) -> Entry:
 
 
 def located(ledgers: tuple[Ledger, ...], entry: int) -> tuple[int, int]:
-    """The indexes of the ledger of the n-th undeleted entry, and of the entry in it; beyond the last ledger if none."""
+    """The index of the ledger that has an undeleted entry, and the index of the entry in it.
+
+    `entry` counts from 0 through all ledgers. If there is no such entry, the first index is the number of ledgers.
+    """
     index = 0
     while index < len(ledgers) and entry >= len(ledgers[index].entries):
         entry -= len(ledgers[index].entries)
@@ -377,9 +379,9 @@ def located(ledgers: tuple[Ledger, ...], entry: int) -> tuple[int, int]:
 
 @txn_rollout.action
 def end_transaction(cfg: Config, s: State, store: StoreName, entry: Number) -> Step[State, int]:
-    """Ends a transaction of the n-th undeleted entry and deletes its record; the entry goes with its last one.
+    """Ends a transaction with a record in the undeleted entry of this number, and deletes the record.
 
-    Returns the number of its undeleted records.
+    The entry is deleted with its last record. Returns the number of its undeleted records.
     """
     old = s.stores[store]
     if old.owner is None:
@@ -416,7 +418,7 @@ def end_transactions(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_rollout.action
 def trim(cfg: Config, s: State) -> Step[State, int]:
-    """Trims the fully deleted first ledgers of every open store, never the last one. Returns their number."""
+    """Trims the fully deleted ledgers at the front of every open store, never the last one. Returns their number."""
     count = 0
     for name, store in enumerate(s.stores):
         if store.owner is None:
@@ -435,7 +437,7 @@ def trim(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_rollout.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Ledgers are renumbered from 1; the recorded ledger becomes the number of ledgers up to it."""
+    """Renumbers ledgers from 1; the recorded ledger becomes the number of ledgers up to it."""
     stores = []
     for store in s.stores:
         ledgers = tuple([Ledger(number, ledger.entries) for number, ledger in enumerate(store.ledgers, 1)])
@@ -455,14 +457,14 @@ reference = txn_rollout.profile(
 )
 shipped = txn_rollout.profile(
     "pulsar-2026-07",
-    "shipped rules, batch index acknowledgment on; last ledgers recorded once flags are off, as PIP-160 says",
+    "Apache Pulsar master, 2026-07, with batch index acknowledgment on, upgraded and downgraded by PIP-160's steps",
     Config(batch_index_acks=True, last_ledgers_recorded="after_flags_off", batch_index_deletion_needs_batching=True),
 )
 older = txn_rollout.release("4.0", rules=shipped.config, about="pulsar-2026-07")
 newer = txn_rollout.release("4.1", "4.2", "5.0", rules=shipped.config)
 proposal = txn_rollout.profile(
     "pip-160",
-    "PIP-160 as written: last ledgers recorded once flags are off, records of a batch always deletable",
+    "PIP-160 as written: last ledgers recorded once flags are off, single records of a batch always deletable",
     Config(last_ledgers_recorded="after_flags_off"),
 )
 careless = txn_rollout.profile(

@@ -617,8 +617,8 @@ def test_observation_of_a_store() -> None:
         "last_id": 9,
         "transactions": [[3, "OPEN", 1, 2, 900]],
         "ledgers": [2],
-        "mark": 5,
-        "durable_mark": 4,
+        "first_unacked": 5,
+        "durable_first_unacked": 4,
         "remaining_records": [1, 1],
         "pending_requests": 3,
     }

@@ -275,14 +275,14 @@ AfterFailure(s, is_durable) ==
 -----------------------------------------------------------------------------
 (* Replay. *)
 
-\* A replayed individual ack becomes pending, unless it was rejected, or its messages are acked in the durable cursor.
+\* A replayed individual ack becomes pending, unless it was rejected, or its messages are acked in the persisted cursor.
 WithReplayedAcks(s, r) ==
   LET left == {p \in Members(r.acks) : ~(MessagesOf(p) \subseteq AckedMessages(s.durable_cursor, p.entry))}
       acks == IF replay_drops = "record" THEN IF Conflicts(s, r) THEN {} ELSE Members(r.acks) ELSE left
   IN IF NeverCompletes(s, r) \/ PendingConflicts(s, r) THEN s
      ELSE [s EXCEPT !.individual_acks = WithPending(@, r.txn, acks)]
 
-\* A replayed cumulative ack becomes pending, unless the durable mark-delete position has reached its entry, or it was
+\* A replayed cumulative ack becomes pending, unless the persisted mark-delete position has reached its entry, or it was
 \* rejected.
 WithReplayedCumulative(s, r) ==
   LET ack == r.acks[1]

@@ -256,7 +256,7 @@ WithEntry(index, records, ack_position, log_position) ==
   IN IF ack_position < 0 \/ lag < NextLag(Len(keys)) THEN [current_lag |-> lag, max_ack |-> newest, keys |-> keys]
      ELSE [current_lag |-> 0, max_ack |-> newest, keys |-> Append(kept, key)]
 
-\* The index without the keys at or before the durable mark-delete position, and the number of log entries that can be
+\* The index without the keys at or before the persisted mark-delete position, and the number of log entries that can be
 \* deleted.
 WithoutAcked(index, first_unacked) ==
   LET keys == index.keys

@@ -325,7 +325,7 @@ def mark_delete_position_did_not_advance(_cfg: Config, s: State) -> State:
 
 
 def storage_is_ahead(_cfg: Config, s: State) -> State:
-    """The durable mark-delete position is after the one in memory."""
+    """The persisted mark-delete position is after the one in memory."""
     return s._replace(
         durable_cursor=s.durable_cursor._replace(first_unacked=s.cursor.first_unacked + 1, deleted=0, partial=())
     )

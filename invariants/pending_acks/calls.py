@@ -45,8 +45,8 @@ def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event
 
     An ack has invalid arguments if an ack set is invalid, or if its list is empty or names an entry twice; a crash, if
     fewer entries are in flight than survive. A request needs a handle that is not in error or closed. A handle is
-    opened only if it is not open and no entry is in flight. A flush needs a buffered record, the end of an append an
-    entry in flight, a read of the replay an entry that is not replayed, and the end of a replay that there is none.
+    opened only if it is not open and no entry is in flight. A flush needs a buffered record. The end of an append needs
+    an entry in flight. A read of the replay needs an entry that is not replayed, and its end needs that there is none.
     """
     name, s, acks = event.name, before, event.arguments.get("acks")
     if name in ("ack_individual", "ack_cumulative", "acknowledge"):

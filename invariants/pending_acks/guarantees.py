@@ -375,7 +375,7 @@ def log_with_in_flight(s: State) -> tuple[LogEntry, ...]:
 
 @always(pending_acks)
 def deleted_records_are_durably_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack record is deleted only if it was aborted, or its entries are up to the durable mark-delete position."""
+    """An ack record is deleted only if it was aborted, or its entries are up to the persisted mark-delete position."""
     is_append = event.name in APPENDS and not is_error(event)
     old = log_with_in_flight(before)[: len(before.log) + 1] if is_append else before.log
     if after.log[: len(old)] == old:
@@ -398,7 +398,7 @@ def is_aborted(log: tuple[LogEntry, ...], record: LogRecord) -> bool:
 
 @always(pending_acks)
 def log_is_trimmed_by_whole_entries_from_front(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The log grows at its end and is trimmed at its front, both by whole entries; no record changes."""
+    """The log grows at its end and is trimmed at its front, by whole entries; no record changes."""
     if before.log is after.log:
         return True
     whole = log_with_in_flight(before)
@@ -468,8 +468,8 @@ def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, a
     this entry included, reach the lag.
 
     The key has the last position of the topic that any record up to this entry acks, and the log position of the entry.
-    It replaces a key with the same position of the topic. Keys up to the durable mark-delete position are removed, and
-    the log is trimmed up to the last of them.
+    It replaces a key with the same position of the topic. Keys up to the persisted mark-delete position are removed,
+    and the log is trimmed up to the last of them.
     """
     if is_error(event) or after.status not in ("ready", "initializing"):
         return True
@@ -492,7 +492,7 @@ def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, a
 
 @always(pending_acks, on=("written", "read_entry"))
 def deletable_prefix_is_trimmed_on_append_and_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an entry is appended or replayed, all keys of the index are after the durable mark-delete position."""
+    """After an entry is appended or replayed, all keys of the index are after the persisted mark-delete position."""
     is_open = not is_error(event) and after.status in ("ready", "initializing")
     return not is_open or all(key.ack_position >= after.durable_cursor.first_unacked for key in after.log_index.keys)
 
@@ -603,7 +603,7 @@ def in_flight_entry_survives_crash(cfg: Config, before: State, event: Event, aft
 
 @sometimes(pending_acks, on=("read_entry",))
 def replay_drops_acked_positions_of_a_list(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replayed ack has several entries, of which the durable cursor has acknowledged some but not all."""
+    """A replayed ack has several entries, of which the persisted cursor has acknowledged some but not all."""
     if is_error(event):
         return False
     lists = [each.acks for each in before.log[before.read_position] if each.op == "ack" and len(each.acks) > 1]
@@ -620,7 +620,7 @@ def several_keys_are_removed_at_once(cfg: Config, before: State, event: Event, a
 
 @sometimes(pending_acks)
 def idle_store_keeps_deletable_prefix(cfg: Config, s: State) -> bool:
-    """The durable mark-delete position has passed a key that is still in the index of a ready handle."""
+    """The persisted mark-delete position has passed a key that is still in the index of a ready handle."""
     return s.status == "ready" and any(key.ack_position < s.durable_cursor.first_unacked for key in s.log_index.keys)
 
 

@@ -33,7 +33,7 @@ def fits_in_position_info(cfg: Config, s: State) -> bool:
 
 
 def closes_cleanly(before: State, event: Event) -> bool:
-    """Whether a store is closed that can persist its deletions."""
+    """Whether the event closes a store that can persist its deletions."""
     is_closed = event.name == "reopen" and not isinstance(event.outcome, Refused)
     return is_closed and before.deletions_succeed and before.ledger != "fenced"
 
@@ -167,10 +167,9 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A failure or restart leaves nothing in flight and adds exactly the durable entries in flight to the log.
 
-    A failed append completes the requests of all entries in flight with one result.
-    An opened store has exactly the persisted deletions; without batch index deletion, only those of whole entries. It
-    reads from the mark-delete position on, can delete, has an empty last ledger, and continues with the last assigned
-    id of the log.
+    A failed append completes the requests of all entries in flight with one result. An opened store has exactly the
+    persisted deletions; without batch index deletion, only those of whole entries. It reads from the mark-delete
+    position on, can delete, has an empty last ledger, and continues with the last assigned id of the log.
     """
     if isinstance(event.outcome, Refused):
         return True

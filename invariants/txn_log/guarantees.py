@@ -1,7 +1,8 @@
 """Properties of the coordinator's transaction log.
 
-Most compare the store with an independent replay of the remaining log. The transition rules are restated below, so an
-error in the model's rules shows. A status or participant is *confirmed* if its request succeeded or a replay found it.
+Most compare the store with an independent replay of the remaining log, by transition rules that are restated below. A
+status or participant is *confirmed* if its request succeeded or a replay found it. Names of properties say
+`acknowledged` for it.
 """
 
 from __future__ import annotations
@@ -232,7 +233,7 @@ def deletions_are_monotone(cfg: Config, before: State, event: Event, after: Stat
 
 @always(txn_log)
 def record_is_durably_deleted_only_after_new_record(cfg: Config, s: State) -> bool:
-    """In the persisted deletions, a record of an ended transaction is deleted only if the transaction's NEW record is.
+    """The persisted deletions never have a record of an ended transaction without the transaction's NEW record.
 
     Otherwise a replay after a crash would read NEW without the COMMITTED or ABORTED record, and the transaction would
     be ongoing again.

@@ -1,10 +1,12 @@
-"""Sparse index of the pending-ack log: which prefix can be mark-deleted when the subscription is persisted (PIP-153).
+"""Sparse index of the pending-ack log: the prefixes of the log that can be mark-deleted (PIP-153).
 
-Models `MLPendingAckStore.pendingAckLogIndex` and `LogIndexLagBackoff`. `LogIndexLagBackoff` decides which log
-positions the index remembers; only those can be mark-deleted. A key maps a position of the topic to a remembered log
-position: no record up to that log position acknowledges a later entry of the topic. A key is added only after
-`max_index_lag` records, which grows with the number of keys. With exponent 1, the number of keys is in the order of the
-square root of the number of records.
+Models `MLPendingAckStore.pendingAckLogIndex` and `LogIndexLagBackoff`. A key maps a position of the topic to a log
+position, up to which no record acknowledges a later entry of the topic. When the subscription's persisted mark-delete
+position reaches the position of the topic, the log is mark-deleted at the log position. The index is checked only when
+a log entry is appended or replayed.
+
+A key is added only after `max_index_lag` records, which grows with the number of keys (`LogIndexLagBackoff`). With
+exponent 1, the number of keys is in the order of the square root of the number of records.
 
 Log positions count from the first entry after the log's mark-delete position; a mark-delete shifts them.
 """
@@ -17,7 +19,7 @@ from model.values import record
 
 
 class Lag(NamedTuple):
-    """Parameters of `LogIndexLagBackoff`. `MLPendingAckStore` passes `Long.MAX_VALUE` (here None) and exponent 1."""
+    """Parameters of `LogIndexLagBackoff`; a maximum of None is `Long.MAX_VALUE`."""
 
     minimum: int
     maximum: int | None = None
@@ -71,10 +73,9 @@ def with_entry(lag: Lag, index: LogIndex, records: int, ack_position: int, log_p
 
 
 def without_acked(lag: Lag, index: LogIndex, first_unacked: int) -> tuple[LogIndex, int]:
-    """`MLPendingAckStore.clearUselessLogData`: removes the keys up to the persisted mark-delete position.
+    """`MLPendingAckStore.clearUselessLogData`: removes the keys before `first_unacked`, and mark-deletes the log.
 
-    This is the position of the subscription. The log is mark-deleted at the last removed key. Returns the index and the
-    number of log entries to mark-delete.
+    The log is mark-deleted at the last removed key. Returns the index and the number of log entries to mark-delete.
     """
     removed = sum([key.ack_position < first_unacked for key in index.keys])
     if not removed:

@@ -1,7 +1,8 @@
 """Pending-ack handle of one subscription: acknowledgements made inside transactions (PIP-160, PIP-153).
 
-Models `PendingAckHandleImpl` (the handle), its log (`MLPendingAckStore`) and `LogIndexLagBackoff`. One step is one
-request, or one log entry that is appended or replayed. The subscription's cursor is that of `model/batch_acks`.
+Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `LogIndexLagBackoff`. One step is one
+request, one log entry that is appended or replayed, or one ack or write of the subscription's cursor. This cursor is
+that of `model/batch_acks`.
 
     individual ack   a list of positions with optional ack sets; all become pending, or the request fails with
                      `TransactionConflictException`
@@ -9,47 +10,43 @@ request, or one log entry that is appended or replayed. The subscription's curso
     commit           applies the transaction's pending acks to the cursor, then removes them
     abort            removes the transaction's pending acks; redelivers the messages that it acked individually and that
                      are now neither acked nor pending
+    low watermark    a commit or abort carries it: the coordinator has ended all transactions up to this id. Those that
+                     are still pending are aborted
+    log              every accepted request appends one record. Records are buffered; a flush appends them as one log
+                     entry. When it is durable, its records are applied and their futures complete, in order
+    trimming         the log is mark-deleted up to a key of the sparse index (`log_index.py`) if all acks up to it are
+                     at or before the subscription's persisted mark-delete position
+    replay           a handle that is opened applies the records of the log; requests are queued until then
 
-A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265).
+A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265). An ack set is a mask, in
+which a clear bit is an acked message. In requests, an empty ack set acks the whole entry. The topic has no end: any
+entry can be acked.
 
-Every accepted request appends one record. Records are buffered; a flush appends them as one log entry (PIP-160). When
-the entry is durable, their futures complete in order. Without batched writes each record is a log entry. Every log
-entry has a position in the log, but the sparse index remembers only some: `LogIndexLagBackoff` decides which. The log's
-cursor is mark-deleted at a remembered position if every ack up to it is at or before the subscription's persisted
-mark-delete position. The index is checked only when an entry is appended or replayed. Mark-deleted entries leave
-`State.log`.
-
-In this model, unlike a shipped broker (each a rule of `Config`, with its reason):
+Differences from the shipped broker (each a rule of `Config`, with its reason; see `fuzz/defects/pending_acks.toml`):
   * an ack conflicts with pending acks of the other type, too;
   * conflicts are detected before the append;
   * after an append with unknown outcome, or a commit that the cursor rejects, the handle is in error until reopened;
   * a commit or abort ends individual and cumulative acks, namely those pending when its record becomes durable;
-  * every commit or abort applies its low watermark, to all pending transactions at or below it.
+  * every commit or abort applies its low watermark, to all pending transactions at or below it;
+  * a replay reads the whole log or fails, and drops only acks that the persisted cursor has.
+As in the shipped broker, records are not deleted when their transaction ends; in PIP-160's text (profile `pip-160`),
+they are.
 
-As in the shipped broker, and unlike PIP-160's text, records are not deleted when their transaction ends: profile
-`pip-160` has the text's rule.
+Kinds of unsuccessful outcomes: `conflict` is `TransactionConflictException`, `not_ready` is
+`ServiceUnitNotReadyException`. The other kinds are no errors of Pulsar: `illegal_argument` is an argument that the
+model excludes, such as a list with the same entry twice; `not_enabled` is a step that cannot happen in the state;
+`no_progress` is a replay that waits forever.
 
-The low watermark of a commit or abort is the coordinator's report that all transactions up to it have ended.
-
-An ack set is a mask: bit i is batch index i, and a set bit leaves that message unacknowledged. In requests, an empty
-ack set is the same as no ack set: the whole entry is acked. An individual ack names each entry at most once. The topic
-has no end: any entry can be acked.
-
-Kinds of unsuccessful outcomes: `conflict` is `TransactionConflictException` and `not_ready` is
-`ServiceUnitNotReadyException`, as in Pulsar. The other kinds are no errors of Pulsar: `illegal_argument` is an argument
-that the model excludes, `not_enabled` a step that cannot happen in the state, `no_progress` a replay that waits
-forever.
-
-Not modelled: when the buffer is flushed (`model/txn_writer`); that the log cursor's mark-delete position is persisted
-later; ledgers, and so their trimming, and the name of the log (#25727); the delay between failed reads; several
-coordinators; `pendingAckHandleCompletableFuture`; consumers and dispatchers: which consumer receives a redelivery,
-which messages are withheld from a new one, and what else a dispatcher redelivers after an abort. The dispatcher of a
-Shared subscription also redelivers the other messages of the same entries that are neither acknowledged nor pending; a
-dispatcher with a single active consumer rewinds to the mark-delete position. No broker since #14371 redelivers messages
-because a cumulative ack was aborted: consumers ask for them (`redeliverUnacknowledgedMessages`), or they would arrive
-out of order. An abort is appended also if nothing was ever acked; a shipped broker skips it. Where the cursor stores no
-ack sets, a shipped handle keeps committed batch indexes in `individualAckPositions`, and rejects further acks of them
-until it is reopened.
+Not modelled:
+  * of the log: when the buffer is flushed (see `model/txn_writer`), ledgers, the name (#25727), the delay between
+    failed reads, and that the log cursor's mark-delete position is persisted later;
+  * several coordinators, and `pendingAckHandleCompletableFuture`;
+  * consumers and dispatchers. After an abort, the dispatcher of a Shared subscription redelivers whole entries, without
+    their acknowledged and pending messages; a dispatcher with a single active consumer rewinds to the mark-delete
+    position. Messages of an aborted cumulative ack are redelivered only if a consumer asks for them (#14371);
+  * an abort without any ack before it: a shipped broker appends no record for it, and this model does;
+  * where the cursor stores no ack sets: a shipped handle rejects further acks of committed batch indexes until it is
+    reopened, because it keeps them in `individualAckPositions`.
 """
 
 from __future__ import annotations
@@ -130,7 +127,7 @@ class AckArgument(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The result of a request. `queued`: its future completes later; `conflict`: `TransactionConflictException`."""
+    """The result of a request. `queued`: its future completes in a later step."""
 
     request: int
     result: Literal["queued", "done", "conflict", "failed"]
@@ -280,7 +277,7 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 
 @pending_acks.action
 def flush(cfg: Config, s: State) -> Step[State, int]:
-    """`TxnLogBufferedWriter`: the buffered records are sent as one log entry; returns their number."""
+    """`TxnLogBufferedWriter`: starts the append of the buffered records as one log entry; returns their number."""
     if not s.buffer:
         return refused(s, "not_enabled", "the buffer is empty")
     return s._replace(buffer=(), in_flight=(*s.in_flight, s.buffer)), len(s.buffer)
@@ -341,7 +338,7 @@ def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual
 def stale_txns(cfg: Config, s: State) -> list[int]:
     """`handleLowWaterMark`: returns the pending transactions to abort, at or below the low watermark.
 
-    Those with an abort that is buffered or in flight are left out.
+    Transactions with an abort that is buffered or in flight are left out.
     """
     txns = [each.txn for each in s.individual_acks]
     aborts = [request for request in buffered_or_in_flight(s) if request.record.op == "abort"]
@@ -497,8 +494,7 @@ def replay_is_complete(s: State) -> bool:
 def read_entry(cfg: Config, s: State) -> Step[State, int]:
     """`PendingAckReplay`: the replay processes the next log entry; returns the number of log entries mark-deleted.
 
-    In a broker before #26369 that has kept the log's cursor, nothing is left to read, and the replay waits for the LAC
-    forever (#16240).
+    Without `replay_rewinds` there may be no entry left to read; the replay then waits forever (#16240).
     """
     if s.status != "initializing" or replay_is_complete(s):
         return refused(s, "not_enabled", "there is nothing to read")
@@ -537,10 +533,9 @@ def end_replay(cfg: Config, s: State) -> Step[State, Effects]:
 
 @pending_acks.fault
 def read_fails(cfg: Config, s: State, stops: bool) -> Step[State, Effects]:
-    """`FillEntryQueueCallback`: a read of the replay fails; one that fails for good (`stops`) is not retried.
+    """`FillEntryQueueCallback`: a read of the replay fails. If `stops`, it is not retried, and the replay fails.
 
-    Any other failed read is retried. The replay fails at a read that stops it, or at the `max_failed_reads`-th failure
-    in a row; the queued requests fail with it.
+    The replay also fails at the `max_failed_reads`-th failed read in a row. The queued requests fail with it.
     """
     if s.status != "initializing" or replay_is_complete(s):
         return refused(s, "not_enabled", "there is nothing to read")
@@ -581,7 +576,7 @@ def crash(cfg: Config, s: State, survive: Number) -> Step[State, None]:
 
 @pending_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Renumbers open requests from 1: in flight, buffered, queued."""
+    """Renumbers the requests that are not complete from 1: in flight, buffered, queued."""
     numbers = [request.number for request in (*buffered_or_in_flight(s), *s.accept_queue) if request.number != INTERNAL]
     if s.next_request == len(numbers) + 1 and numbers == list(range(1, s.next_request)):
         return s

@@ -29,7 +29,7 @@ from model.values import AtLeast, Origin, Rule, record
 class Config(NamedTuple):
     """Broker settings, then the rules on which versions and proposals differ."""
 
-    #: batch sizes of the topic's entries, repeated: entry n has `batch_sizes[n % len(batch_sizes)]` messages
+    #: batch sizes of the topic's entries: entry n has `batch_sizes[n % len(batch_sizes)]` messages
     batch_sizes: tuple[Annotated[int, AtLeast(1)], ...] = (4, 1, 3)
     #: whether the cursor stores ack sets
     batch_index_acks: Annotated[
@@ -61,7 +61,7 @@ class Config(NamedTuple):
         Rule(Origin.READ, "after_append: PendingAckHandleImpl.internalIndividualAcknowledgeMessage, master 2026-07"),
     ] = "before_append"
     #: What a failed append does. The record may be durable: BookKeeper can recover an entry whose write was reported as
-    #: failed, also after a fence. close_store: the status is error until a replay has read the outcome. apply: the
+    #: failed, also after a fence. `close_store`: the status is error until a replay has read the outcome. `apply`: the
     #: ack becomes pending, and memory differs from the log until the next replay.
     failed_append: Annotated[
         Literal["close_store", "apply"],
@@ -69,10 +69,10 @@ class Config(NamedTuple):
             Origin.READ, "apply: PendingAckHandleImpl.internal{Individual,Cumulative}AcknowledgeMessage, master 2026-07"
         ),
     ] = "close_store"
-    #: What a commit does whose acks the cursor rejects. close_store: it fails, and the status is error; the commit
-    #: record is durable, so replay applies it. keep_pending: it fails, the handle stays ready, and the acks stay
+    #: What a commit does whose acks the cursor rejects. `close_store`: it fails, and the status is error; the commit
+    #: record is durable, so replay applies it. `keep_pending`: it fails, the handle stays ready, and the acks stay
     #: pending (#25528, in master since May 2026); this contradicts the log: a later abort releases acks that a replay
-    #: commits. drop: it completes, and the acks are removed although the cursor does not have them.
+    #: commits. `drop`: it completes, and the acks are removed although the cursor does not have them.
     rejected_commit: Annotated[
         Literal["close_store", "keep_pending", "drop"],
         Rule(
@@ -90,9 +90,9 @@ class Config(NamedTuple):
     batch_index_of_pending_entry_conflicts: Annotated[
         bool, Rule(Origin.READ, "false: PositionAckSetUtil.isAckSetOverlap with a null ack set, master 2026-07")
     ] = True
-    #: What a batch-index ack is compared with. every_batch_index: every pending batch index of the entry.
-    #: trimmed_words: the union of its pending acks as 64-bit words of the ack set, without trailing zero words. A zero
-    #: word acks its 64 messages, so an overlap in a dropped word is not detected.
+    #: What a batch-index ack is compared with. `every_batch_index`: every pending batch index of the entry.
+    #: `trimmed_words`: the ack set of the entry's pending acks together, in 64-bit words without trailing zero words. A
+    #: zero word acks its 64 messages, so an overlap in a dropped word is not detected.
     overlap_check: Annotated[
         Literal["every_batch_index", "trimmed_words"],
         Rule(
@@ -104,18 +104,17 @@ class Config(NamedTuple):
     empty_ack_set_acks_entry: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete before apache/pulsar#24406")
     ] = True
-    #: Which pending transactions a low watermark aborts, and when. all: all at or below it, after any commit or abort;
-    #: the coordinator reports that they have ended. from_first: only the transaction that was first to ack, if it is at
-    #: or below; its abort continues with the next. from_first applies only after a commit or abort of individual acks.
+    #: Which pending transactions a low watermark aborts, and when. `all`: all at or below it, after any commit or
+    #: abort. `from_first`: only the transaction that was first to ack, if it is at or below it, after a commit or abort
+    #: of individual acks; this abort continues with the next transaction.
     low_watermark_aborts: Annotated[
         Literal["all", "from_first"],
         Rule(Origin.READ, "from_first: PendingAckHandleImpl.handleLowWaterMark, master 2026-07"),
     ] = "all"
     #: Whether replay starts after the log's mark-delete position. Otherwise it starts at the read position of the log's
-    #: cursor, which earlier replays have advanced if the broker has kept this cursor. The rule assumes that it has, at
-    #: every reopen without a crash (#16240). The trigger of #26368, a trimmed ledger, ends in the same wait for the
-    #: LAC. #26369 ends the wait; profile pulsar-5.0 assumes that the replay then reads every entry, which we have not
-    #: read in the source.
+    #: cursor. If the broker has kept the cursor of an earlier replay, this position is after the last entry, and the
+    #: replay waits forever for entries (#16240; #26368 after a ledger was trimmed). We assume that a broker keeps the
+    #: cursor at every reopen without a crash. #26369 ends the wait; we assume that the replay then reads every entry.
     replay_rewinds: Annotated[
         bool, Rule(Origin.READ, "false: MLPendingAckStore.PendingAckReplay before apache/pulsar#26369")
     ] = True
@@ -127,8 +126,8 @@ class Config(NamedTuple):
     failed_reads_are_bounded: Annotated[
         bool, Rule(Origin.READ, "false: MLPendingAckStore.FillEntryQueueCallback.readEntriesFailed, master 2026-07")
     ] = True
-    #: What replay drops of an ack of acked messages. acked_positions: the positions of which every message is acked in
-    #: the persisted cursor. record: the whole record, if any of its positions conflicts with the cursor in memory.
+    #: What replay drops of an individual ack. `acked_positions`: the positions of which every message is acked in the
+    #: persisted cursor. `record`: the whole record, if any of its positions conflicts with the cursor in memory.
     replay_drops: Annotated[
         Literal["acked_positions", "record"],
         Rule(Origin.READ, "record: PendingAckHandleImpl.handleIndividualAckRecover, master 2026-07"),
@@ -141,8 +140,8 @@ class Config(NamedTuple):
     replay_checks_cumulative_owner: Annotated[
         bool, Rule(Origin.READ, "false: PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07")
     ] = True
-    #: Which records of the log are deleted. acked_prefix (PIP-153): the prefix that the log index finds acked; a commit
-    #: is durable in the log only, so its records are needed until the cursor is persisted. ended_transactions
+    #: Which records of the log are deleted. `acked_prefix` (PIP-153): the prefix that the log index finds acked; a
+    #: commit is durable in the log only, so its records are needed until the cursor is persisted. `ended_transactions`
     #: (PIP-160's text): the records of each transaction when it ends.
     log_deletion: Annotated[
         Literal["acked_prefix", "ended_transactions"],
@@ -151,7 +150,7 @@ class Config(NamedTuple):
 
 
 def log_index_backoff(cfg: Config) -> Lag:
-    """Returns the parameters of `LogIndexLagBackoff`, which decides which log positions the index remembers."""
+    """Returns the parameters of `LogIndexLagBackoff`, which decides when the log index gets a key."""
     return Lag(cfg.min_lag, cfg.max_lag, cfg.lag_exponent)
 
 
@@ -214,10 +213,11 @@ class CumulativeAck(NamedTuple):
 
 @record
 class State(NamedTuple):
-    """The subscription's cursor, the log, and the handle. The handle's memory is empty unless it is open.
+    """The subscription's cursor, the log, and the handle.
 
-    Requests by status: `none` starts the replay and queues; `initializing` queues; `ready` accepts or rejects; `error`
-    and `closed` fail until the handle is opened.
+    The handle is open while it is initializing or ready. Fields that are marked `memory` are empty otherwise. A request
+    is queued in status `none`, where it starts the replay, and in `initializing`. It is accepted or rejected in
+    `ready`, and fails in `error` and `closed`.
     """
 
     cursor: Acks

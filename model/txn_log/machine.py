@@ -1,36 +1,37 @@
 """Transaction log of a coordinator: requests, batches, failures, crashes and replay (PIP-160, PIP-31).
 
-Models `MLTransactionMetadataStore` and `MLTransactionLogImpl`. One step is one request, one completion of a ledger
-write, or one entry of a replay. The log cursor's deletions are those of `model/batch_acks` (PIP-54; PIP-160 cites
-PIP-45 for it).
+Models `MLTransactionMetadataStore` (the store) and `MLTransactionLogImpl` (its log). One step is one request, one
+completion of a ledger write, one entry of a replay, or one call or failure of the ledger or of its cursor. The cursor's
+deletions are those of `model/batch_acks`: a deleted record is an acknowledged message of a batch.
 
-    append      a request becomes a record and joins the current batch; its future is pending
-    completion  a batch is durable; only now its records take effect, in order, and their futures complete
-    positions   a transaction keeps the positions of its records; when it ends, each is deleted by batch index
-    deletion    an entry is deleted with its last record; the mark-delete position advances over deleted entries;
-                ledgers below the persisted mark-delete position are trimmed
-    replay      reads what is not deleted and applies it by the same rules
-    low watermark   all transactions up to it have ended; participants may abort their pending acks and messages
-    ids         assigned in order; a confirmed id is never reused. Every record and the ledger properties carry
-                `max_local_txn_id`
+    append      a request becomes a record in the current batch; its future is pending until the batch is durable
+    completion  a batch is durable: its records take effect, and their futures complete, in order
+    end         a transaction keeps the positions of its records; when it ends, each of them is deleted
+    trimming    an entry is deleted with its last record; the mark-delete position advances over deleted entries;
+                ledgers before the persisted mark-delete position are trimmed
+    replay      after a restart, the records that are not deleted are read, and applied by the same rules
+    ids         transaction ids are assigned in order. The last assigned id is in every record and in the ledger
+                properties (`max_local_txn_id`), from which a restart recovers it
+    low watermark   every transaction up to this id has ended; a participant may abort those that it still has pending
 
 Differences from Apache Pulsar master of 2026-07 (each a rule of `Config`; see `fuzz/defects/txn_log.toml`):
   * after an append with unknown outcome (it failed, but may be durable), the store stops until it is reopened. A store
-    that continues may confirm a commit although the log holds an earlier abort. The first failure is final, so a second
-    append with unknown outcome cannot follow. A failure known not to have reached the ledger does not stop the store;
-  * a `PositionInfo` that exceeds a cap keeps the deletions below some entry. Independent truncation of ranges and ack
-    sets can keep a COMMITTED or ABORTED record deleted and lose the deletion of the transaction's NEW record;
-  * without ongoing transactions the low watermark is the last assigned id that a restart recovers. A later id is
-    assigned again after a crash;
-  * batch index deletion is always enabled, ack sets survive a clean close, and an incomplete replay fails.
+    that continues may confirm a commit although the log holds an earlier abort;
+  * a `PositionInfo` that cannot hold all deletions holds those below some entry. If ranges and ack sets are truncated
+    independently, a COMMITTED or ABORTED record can stay deleted without the transaction's NEW record;
+  * without ongoing transactions, the low watermark is the last assigned id that a restart recovers, and not 0;
+  * single records of a batch can always be deleted, ack sets survive a clean close, deletions of single records make
+    the cursor dirty, and a replay that cannot read the whole log fails.
 
-Not modelled: when a batch is flushed (`max_records`, otherwise any time; see `model/txn_writer`), bytes, topic names,
-owners, modification times, updates whose expected status is not the predecessor, empty batched entries; the rate limit
-of cursor writes, the read batches of 100 and the queue of 2000, retries of failed reads, the order of registration and
-recovery, a clean close with entries in flight, a flag that changes before a crash, unloading of a fenced coordinator;
-timeouts below 100 ms, the driving of commit and abort and its retries every 1000 ms, the requests that carry the low
-watermark to the participants, and the participants; the missing reply of `ReachMaxActiveTxnException`; the client
-states ERROR and TIME_OUT.
+Not modelled:
+  * of the writer: when a batch is flushed (at `max_records`, otherwise at any time; see `model/txn_writer`), and bytes;
+  * of records: topic names, owners, modification times, updates whose expected status is not the predecessor, empty
+    batches;
+  * of the cursor: the rate limit of its writes;
+  * of a restart: read batches, retries of failed reads, a clean close with entries in flight, a flag that changes
+    before a crash, the unloading of a fenced coordinator;
+  * of the coordinator: participants and the requests to them, retries of commits and aborts, timeouts below 100 ms, the
+    missing reply of `ReachMaxActiveTxnException`, the client states ERROR and TIME_OUT.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ txn_log = Machine(
 #: The futures that a step completes, in order.
 Completions = tuple[Completion, ...]
 
-#: How many of the entries in flight are durable; all, if fewer are in flight.
+#: The number of entries in flight that are durable, counted from the first; all of them if fewer are in flight.
 Durable = Annotated[int, AtLeast(0)]
 
 
@@ -181,7 +182,7 @@ def low_watermark_of(cfg: Config, s: State) -> int:
     """Returns the id before the first ongoing transaction.
 
     If no transaction is ongoing, it is the last assigned id that a restart recovers, because a later id may be assigned
-    again after a crash; or the id before the first pending NEW if that is lower. Master of 2026-07 returns 0.
+    again after a crash; or the id before the first pending NEW, if that is lower. Master of 2026-07 returns 0.
     """
     if s.txns:
         return s.txns[0].id - 1
@@ -259,9 +260,8 @@ def flush(cfg: Config, s: State) -> Step[State, Completions]:
 
 @txn_log.action
 def complete_write(cfg: Config, s: State) -> Step[State, Completions]:
-    """`MLTransactionLogImpl.append`: the first entry in flight is durable; its records take effect in order.
-
-    Their futures complete.
+    """`MLTransactionLogImpl.append`: the first entry in flight is durable. In order, its records take effect and their
+    futures complete.
     """
     if not s.in_flight:
         return refused(s, "illegal_state", "no entry is in flight")
@@ -308,7 +308,7 @@ def fail_write(cfg: Config, s: State, durable: Durable) -> Step[State, Completio
 
 
 def fail_in_flight(cfg: Config, s: State, durable: int) -> tuple[State, Completions]:
-    """Fails all entries in flight as `unknown`; the store stops, or (master of 2026-07) continues."""
+    """Fails all entries in flight as `unknown`; a ready store stops or, in master of 2026-07, continues."""
     completions = [each for entry in s.in_flight for each in complete_all(entry, "unknown")]
     stops = cfg.ambiguous_append == "stops_store" and s.in_flight != () and s.status == "ready"
     s = keep_durable(s, durable)
@@ -316,7 +316,7 @@ def fail_in_flight(cfg: Config, s: State, durable: int) -> tuple[State, Completi
 
 
 def keep_durable(s: State, durable: int) -> State:
-    """Empties the entries in flight; the first `durable` of them are added to the log."""
+    """Adds the first `durable` entries in flight to the log, and drops the others."""
     entries, s = s.in_flight[:durable], s._replace(in_flight=())
     for entry in entries:
         s = append_to_log(s, entry)
@@ -426,9 +426,8 @@ def crash(cfg: Config, s: State, durable: Durable) -> Step[State, None]:
 def replay_entry(cfg: Config, s: State) -> Step[State, int]:
     """`MLTransactionLogImpl.TransactionLogReplayer`: replays the next entry that is not deleted.
 
-    Returns the number of records applied.
-
-    A record of an unknown transaction is an orphan of one that has ended, and is deleted.
+    Returns the number of its undeleted records. A record of an unknown transaction is an orphan of one that has ended,
+    and is deleted.
     """
     if s.status != "replaying":
         return refused(s, "illegal_state", f"the store is {s.status}, not replaying")
@@ -440,10 +439,10 @@ def replay_entry(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_log.action
 def complete_replay(cfg: Config, s: State) -> Step[State, Recovered]:
-    """`replayComplete`: the replay reached the end of the log, and the store is ready.
+    """`replayComplete`: the replay has reached the end of the log, and the store is ready.
 
-    `TransactionRecoverTracker` gets the COMMITTING and ABORTING transactions, to end them, and the OPEN ones, for the
-    timeout tracker.
+    Returns the transactions that `TransactionRecoverTracker` has: COMMITTING and ABORTING ones, to end them, and OPEN
+    ones, for the timeout tracker.
     """
     if s.status != "replaying":
         return refused(s, "illegal_state", f"the store is {s.status}, not replaying")
@@ -465,9 +464,9 @@ def fail_read(cfg: Config, s: State) -> Step[State, Recovered | Failed]:
 
 @txn_log.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Ids, entries and times count from the first that a later step can refer to.
+    """Renumbers ids, entries and times from the first one that a later step can refer to.
 
-    Ids are kept where the empty low watermark is 0, because id 0 then has a meaning.
+    Ids are not renumbered where the empty low watermark is 0, because this 0 would not shift with them.
     """
     ids = 0 if cfg.empty_low_watermark == "zero" else first_id(s)
     time = first_time(s)
@@ -525,7 +524,7 @@ def shifted(acks: Acks, by: int) -> Acks:
 
 @txn_log.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """The coordinator's statistics and the remaining log."""
+    """The store's status, ids and transactions, and for each entry of the log the number of its undeleted records."""
     found = with_mark_delete_advanced(s.acks)
     return {
         "status": s.status,
@@ -534,8 +533,8 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
         "last_id": s.last_id,
         "transactions": [[t.id, t.status, t.partitions, t.subscriptions, t.deadline_ms] for t in s.txns],
         "ledgers": list(s.ledgers),
-        "mark": found.first_unacked,
-        "durable_mark": s.durable.first_unacked,
+        "first_unacked": found.first_unacked,
+        "durable_first_unacked": s.durable.first_unacked,
         "remaining_records": [
             remaining_records(found, n, len(entry)).bit_count() for n, entry in enumerate(s.log, s.first_entry)
         ],

@@ -99,7 +99,7 @@ def next_entry(s: State) -> int | None:
 
 
 def replayed(cfg: Config, s: State, entry: int) -> tuple[State, int]:
-    """Reads one entry and applies those of its records that are not deleted. Returns how many."""
+    """Reads one entry and applies those of its records that are not deleted. Returns their number."""
     records = s.log[entry - s.first_entry]
     remaining = remaining_records(s.acks, entry, len(records))
     s = s._replace(read_position=entry + 1)
@@ -169,7 +169,8 @@ def with_end(known: tuple[Confirmed, ...], txn: int, end: Target) -> tuple[Confi
 def may_end(status: Status, end: Target) -> bool:
     """Whether a transaction with this confirmed status can end with that status.
 
-    The confirmed status may lag behind the log: a COMMITTING record can be durable and not confirmed, so OPEN may end.
+    The confirmed status may lag behind the log: the COMMITTING record of an OPEN transaction can be durable and not
+    confirmed.
     """
     return status in ("OPEN", EXPECTED[end], end)
 

@@ -59,7 +59,7 @@ class Config(NamedTuple):
         bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))
     ] = True
 
-    #: when single records of a batched entry can be deleted. always; or as_configured: if batching or
+    #: when single records of a batched entry can be deleted: `always`, or `as_configured`, if batching or
     #: `batch_index_acks` is on. If they cannot, such a deletion is ignored, and stored ack sets are not recovered
     batch_index_deletion: Annotated[
         Literal["always", "as_configured"],
@@ -77,8 +77,8 @@ class Config(NamedTuple):
     range_cap_is_exact: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07")
     ] = True
-    #: what a `PositionInfo` keeps if the deletions exceed a cap. prefix: the deletions below some entry. independent:
-    #: the lowest ranges and the lowest ack sets, each up to its own cap
+    #: what a `PositionInfo` keeps if the deletions exceed a maximum. `prefix`: all deletions below some entry, and no
+    #: other. `independent`: the lowest ranges and the lowest ack sets, each up to its own maximum
     cursor_truncation: Annotated[
         Literal["prefix", "independent"],
         Rule(
@@ -214,7 +214,7 @@ class State(NamedTuple):
     buffer: Entry  # records of the unflushed batch; their requests are pending
     in_flight: tuple[Entry, ...]
     first_entry: int  # number of trimmed entries
-    ledgers: tuple[int, ...]  # number of entries of each remaining ledger; the last one takes appends
+    ledgers: tuple[int, ...]  # number of entries of each remaining ledger; entries are appended to the last one
     log: tuple[Entry, ...]  # the entries that are not trimmed
     ledger_property_id: int  # the managed ledger's property `max_local_txn_id`
     txns: tuple[Txn, ...]  # by id
@@ -222,7 +222,7 @@ class State(NamedTuple):
     acks: Acks  # deletions in memory
     durable: Acks  # deletions as last persisted: what a crash recovers
     dirty: bool  # the cursor is to be persisted (`ManagedCursorImpl.dirty`)
-    read_position: int  # the entry that the replay reads next; 0 outside a replay
+    read_position: int  # the replay has passed all entries before this one; 0 outside a replay
     now_ms: int
     # history variables: used by properties only
     confirmed: tuple[Confirmed, ...]  # by id
@@ -370,7 +370,7 @@ def remaining_records(acks: Acks, entry: int, size: int) -> int:
 
 
 def cursor_snapshot(cfg: Config, s: State) -> Acks:
-    """The deletions that one persisted `PositionInfo` holds: all, or those that the caps allow.
+    """The deletions that one persisted `PositionInfo` holds: all, or as many as the settings allow.
 
     `reference` truncates to the deletions below some entry, because a COMMITTED or ABORTED record must not stay deleted
     without the transaction's NEW record. Master of 2026-07 keeps the lowest ranges and the lowest ack sets
@@ -396,8 +396,8 @@ def prefix_of(acks: Acks, kept: Acks) -> Acks:
 def closed_cursor(cfg: Config, s: State) -> Acks:
     """`ManagedCursorImpl.asyncClose`: returns the persisted deletions after a clean close.
 
-    With at most `max_ranges_in_metadata` ranges in memory they go to the metadata store. If the log is fenced
-    or deletions fail, those that were persisted before stay.
+    With at most `max_ranges_in_metadata` ranges in memory, they are in the metadata store. If the log is fenced or
+    deletions fail, they are those that were persisted before the close.
     """
     if s.ledger == "fenced" or not s.deletions_succeed:
         return s.durable

@@ -1,7 +1,7 @@
 """Buffered writer of a transaction log: batches records into ledger entries and completes their callbacks (PIP-160).
 
-Models `TxnLogBufferedWriter` on one managed ledger. One step is one call, one completion of a ledger write, some tasks
-of the executor, or an advance of the clock.
+Models `TxnLogBufferedWriter` on one managed ledger. One step is one call, one completion of a ledger write, a run of
+some queued tasks of the writer's executor, or an advance of the clock.
 
     add       appends a record to the buffer; flushes the buffer at max records, else at max size. A record of max size
               or more flushes the buffer and is then written alone, as a plain entry
@@ -16,15 +16,18 @@ call writes its record as a plain entry.
 As in the shipped writer, the timer is free-running, max size is a trigger and no cap, and close fails buffered records.
 The profiles `pip-160`, `size-is-a-cap` and `flush-on-close` have the alternatives.
 
-Differences from the shipped writer (rules of `Config`; see `fuzz/defects/txn_writer.toml`): a record or batch that
-cannot be serialised fails its callbacks; a second close completes with the first; a closed writer drops its buffer,
-because the recycled `FlushContext` may belong to another writer.
+Differences from the shipped writer (each a rule of `Config`; see `fuzz/defects/txn_writer.toml`):
+  * a record or batch that cannot be serialised fails its callbacks;
+  * a second close completes with the first;
+  * a closed writer drops its buffer, because the recycled `FlushContext` may belong to another writer.
 
-Not modelled: bytes; exceptions thrown by callbacks or during their registration; records mutated after the call; timer
-granularity; a timer that cannot be submitted or re-armed; object pools, and writers that share a pool (`check` of the
-implementation covers its pool); metrics (`model/txn_writer/wire.py` names them); a fenced or failed ledger that accepts
-writes again; the order in which a store closes its ledger and its writer; the broker's startup checks (at least 10
-records and 131072 bytes).
+Not modelled:
+  * the bytes of an entry, and metrics (`model/txn_writer/wire.py` has both as data);
+  * exceptions thrown by callbacks or during their registration, and records mutated after the call;
+  * the granularity of the timer, and a timer that cannot be submitted or re-armed;
+  * object pools and writers that share one (`check` of the implementation covers its pool);
+  * a fenced or failed ledger that accepts writes again;
+  * the store: the order in which it closes its ledger and its writer, and its minima for the settings.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Config(NamedTuple):
     #: whether a ledger write completes within the call that submits it, or in `complete_write`, in submission order
     writes: Literal["at_once", "queued"] = "queued"
 
-    #: fails: a batch that cannot be serialised fails all its records. escapes: the exception reaches the executor, the
-    #: batch stays in the buffer, and a large record that triggered the flush is lost
+    #: the effect of a batch that cannot be serialised. `fails`: all its records fail. `escapes`: the exception reaches
+    #: the executor, the batch stays in the buffer, and a large record that triggered the flush is lost
     unserialisable_batch: Annotated[
         Literal["fails", "escapes"], Rule(Origin.RECORDED, "escapes: TxnLogBufferedWriter.doFlush, master 2026-07")
     ] = "fails"
@@ -50,7 +50,7 @@ class Config(NamedTuple):
         Literal["callback", "exception"],
         Rule(Origin.RECORDED, "exception: TxnLogBufferedWriter.asyncAddData, master 2026-07"),
     ] = "callback"
-    #: waits: a second close completes with the first close. returns: a second close is complete on return
+    #: when the future of a second close completes: with the first close (`waits`), or at once (`returns`)
     second_close: Annotated[
         Literal["waits", "returns"], Rule(Origin.RECORDED, "returns: TxnLogBufferedWriter.close, master 2026-07")
     ] = "waits"
@@ -59,8 +59,8 @@ class Config(NamedTuple):
         Literal["empty", "stale"],
         Rule(Origin.RECORDED, "stale: TxnLogBufferedWriter.close, master 2026-07; apache/pulsar#17399"),
     ] = "empty"
-    #: trigger: a batch that reaches `max_bytes` is flushed; its size is below twice `max_bytes`. cap: a batch is
-    #: flushed before a record that would make it exceed `max_bytes`
+    #: `trigger`: a batch that reaches `max_bytes` is flushed; its size is below twice `max_bytes`. `cap`: a batch is
+    #: flushed before a record is added that would make it exceed `max_bytes`
     size_limit: Annotated[
         Literal["trigger", "cap"],
         Rule(Origin.INFERRED, "cap: an alternative, because PIP-160 says that a batch never exceeds the size"),

@@ -123,15 +123,15 @@ SIZE = Metric(
     "Bytes of the records of a batch.",
     buckets=(128, 512, 1024, 2048, 4096, 16384, 102400, 1232896),
 )
-#: "olderst" is PIP-160's spelling, and its buckets are in milliseconds. The shipped histogram observes seconds with the
-#: buckets 1, 5 and 10, so nearly every value is in the first bucket.
+#: "olderst" is PIP-160's spelling. Its buckets are 1, 5 and 10 ms, here in seconds. The shipped histogram observes
+#: seconds, with the buckets 1, 5 and 10 s, so nearly every value is in the first one.
 DELAY = Metric(
     "_batched_log_olderst_record_delay_time_seconds",
     "_batch_oldest_record_delay_seconds",
     "Age of the oldest record of a batch.",
     buckets=(0.001, 0.005, 0.01),
 )
-#: PIP-160 has no counter for large records.
+#: PIP-160 has no counter for large records; the first name of this counter is ours.
 TRIGGERS = (
     Metric(
         "_batched_log_triggering_count_by_records",
@@ -155,7 +155,7 @@ TRIGGERS = (
 )
 METRICS = (RECORDS, SIZE, DELAY, *TRIGGERS)
 
-#: Names that PIP-160 prints differently: the name with the prefix and suffix of the other metrics -> the printed name.
+#: Names that PIP-160 prints irregularly: the regular name -> the printed name.
 PRINTED = {"pulsar_txn_tc_batched_log_records_count_per_entry": "pulsar_txn_tc_log_records_count_per_entry"}
 
 # ---- admin commands -----------------------------------------------------------------------------------

@@ -174,8 +174,8 @@ def keys_are_in_order() -> Answer:
 @claim(
     "deleted-log-prefix-is-acknowledged",
     "z3",
-    "For any log, lag and durable mark-delete positions: every ack in the deleted prefix of the log is for an entry at "
-    "or before the mark-delete position, so no replay needs it; and the invariant of the index holds for the rest.",
+    "For any log, lag and persisted mark-delete positions: every ack in the deleted prefix of the log is for an entry "
+    "at or before the mark-delete position, so no replay needs it; and the invariant of the index holds for the rest.",
     Control(
         "the key of the first unacknowledged entry is removed",
         MODEL,
@@ -209,7 +209,7 @@ def trimmed_is_acknowledged() -> Answer:
 
 
 def _mark_is_the_durable_one(it: Index) -> None:
-    """Shows that the log is trimmed by the durable cursor, and that entries are counted with their records."""
+    """Shows that the log is trimmed by the persisted cursor, and that entries are counted with their records."""
     asked: list[tuple[str, tuple[Any, ...]]] = []
     last, gone = z3.Int("last"), z3.Int("gone")
     found: Rec = unknown(LogIndex, "found")
