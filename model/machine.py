@@ -12,7 +12,6 @@ A component is a machine: a config, a state, and actions.
     Profile      a named config: the reference, a shipped version, or another design of a proposal
     Canonical    symmetry reduction: states that differ only in generated names, such as ids, have one canonical form
     Observation  what an outside observer can see of a state, as plain data
-    Alternative  another step that the specification allows besides the one that the action takes
 
 A machine has no clock, no randomness and no I/O: time passes by an action. Bounds are in the subject's scopes, domains
 and weights in the subject, properties in `invariants/`.
@@ -177,7 +176,7 @@ class Machine(Generic[C, S]):
         #: class of Pulsar -> the methods that docstrings of actions mention
         self.java = {name: tuple(methods.split()) for name, methods in (java or {}).items()}
         self.actions: dict[str, Action] = {}
-        #: the settings that bound an argument of an action, also of an action that a copy of the machine lacks
+        #: the settings to which the annotation of an argument refers (`Below`)
         self.bounds: set[str] = set()
         self.profiles: dict[str, Profile] = {}
         #: release, such as 4.1 -> the name of its profile

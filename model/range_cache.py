@@ -4,23 +4,24 @@ Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper` and `Ent
 `RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`. One step is one call on a cache or one whole eviction
 pass: passes are serialised by the monitor of the queue. `model/cache_steps` interleaves threads inside these calls.
 
-    put          position absent: a new wrapper at the tail of the queue. Position present: the put is rejected; with
-                 `duplicate_put` "latest_handler", the resident entry gets the read count handler of the rejected one
-    get          sets `accessed`; with `hold`, the caller keeps an `EntryImpl` with the same handler until `release`
-    release      releases a copy, an entry held by a reader; decrements the read count if the entry was delivered
-    time_pass    `evictLEntriesBeforeTimestamp`, from the head: a detached wrapper is dropped (MISSING); not expired:
-                 STOP; due for requeue: REQUEUE; else REMOVE
-    size_pass    `evictLeastAccessedEntries`, from the head until enough bytes are freed (STOP): MISSING, REQUEUE and
-                 REMOVE likewise, whatever the age; a requeued entry is visited again in the same pass
+State: the removal queue of all caches (`queue`) has one wrapper for each cached entry. If an entry is removed by
+position (`remove_range`, `invalidate_ledger`, `clear`), its wrapper stays in the queue, detached (None), until a pass
+reaches it. With `retention` "stash", size passes move entries from the queue to `stash`. A copy is an `EntryImpl` that
+a reader holds; it has a number. It shares the read count handler of the cached entry, with the expected read count
+("read count" for short). When the entry leaves the cache, or a duplicate put replaces its handler, the entry's copies
+become `orphaned_copies`.
+
+    put          position absent: a new wrapper at the tail of the queue. Position present: nothing is added; with
+                 `duplicate_put` "latest_handler", the cached entry gets the handler of the other one
+    get          sets `accessed`; with `hold`, the caller gets a copy
+    release      releases a copy; decrements the read count if the entry was delivered
+    time_pass    `evictLEntriesBeforeTimestamp`. Visits wrappers from the head. Detached: dropped (MISSING). Not
+                 expired: the pass ends (STOP). Due for requeue: moved to the tail (REQUEUE). Else: evicted (REMOVE)
+    size_pass    `evictLeastAccessedEntries`. Likewise, but ignores age: the pass ends when enough bytes are freed. It
+                 can visit a requeued entry again
 
 An entry is due for requeue if `accessed` and `extend_ttl_of_recently_accessed` are set, or if it has expected reads and
-`requeue_count` is below the maximum.
-
-State: every cached entry is in exactly one slot of `queue`, or in `stash` (only with `retention` "stash"). A None slot
-is a detached wrapper, that of a removed entry: `remove_range`, `invalidate_ledger` and `clear` leave the slot in the
-queue until a pass reaches it. Entries held by readers are copies, which are numbered. They are listed with the cached
-entry whose handler they share, and as `OrphanedCopies` once that entry has left the cache or a duplicate put has
-replaced its handler.
+`requeue_count` is below `max_requeue_times` ("the maximum").
 
 Not modelled: cursors (`expected_reads` is an argument: for an added entry, the number of active cursors; for an entry
 read from storage, `getNumberOfCursorsAtSamePositionOrBefore` of the reading cursor); when passes are scheduled; buffers
@@ -48,17 +49,17 @@ class Config(NamedTuple):
 
     #: number of topics with a cache on this broker; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: TTL; used only where a size pass looks at age, because `time_pass` takes its timestamp as an argument
+    #: TTL; used only where a size pass looks at age, because `time_pass` takes its threshold as an argument
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
-    #: `maxRequeueCountWhenHasExpectedReads`: requeues of an entry with expected reads; 0 disables them
+    #: `maxRequeueCountWhenHasExpectedReads`: expected reads requeue an entry while `requeue_count` is below this
     max_requeue_times: Annotated[
         int,
         AtLeast(0),
         Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", (("4.1", 5),)),
     ] = 5
-    #: whether an entry that was accessed since insertion or its last requeue is requeued; the maximum does not apply
+    #: whether an entry that was accessed since insertion or its last requeue is requeued, without a maximum
     extend_ttl_of_recently_accessed: Annotated[
         bool,
         Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False))),
@@ -72,7 +73,7 @@ class Config(NamedTuple):
     #: whether entries have expected read counts
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
 
-    #: read count handler of a resident entry after a duplicate put: its own ("keep"), or that of the rejected entry
+    #: handler of a cached entry after a duplicate put: its own ("keep"), or that of the entry that was not added
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
         Rule(Origin.RECORDED, "keep: RangeEntryCacheImpl.insert, 4.1 to master 2026-07; latest_handler: 2026-09"),
@@ -90,9 +91,9 @@ class Config(NamedTuple):
     undelivered_release_marks_read: Annotated[
         bool, Rule(Origin.READ, "true: RangeEntryCacheImpl.doAsyncReadEntriesByPosition, 4.1 to master 2026-07")
     ] = False
-    #: whether a requeue for recent access increments `requeueCount`, which the maximum limits
+    #: whether a requeue for recent access increments `requeue_count`
     access_requeue_counts: Annotated[
-        bool, Rule(Origin.INFERRED, 'false: PIP-430, "Requeuing Mechanism" fits: the maximum is for expected reads')
+        bool, Rule(Origin.INFERRED, 'false: PIP-430, "Requeuing Mechanism": the maximum is for expected reads')
     ] = True
     #: whether a size pass requeues an entry that is due for requeue and expired, or removes it
     size_pass_requeues_expired: Annotated[
@@ -122,7 +123,7 @@ class Entry(NamedTuple):
     expected_reads: int | None  # expectedReadCount of its handler; None without a handler; may be negative
     copies: tuple[int, ...]  # numbers of the copies that share the handler, ascending
     timestamp_ns: int  # of insertion or of the last requeue
-    requeue_count: int  # requeues since insertion that count; see `access_requeue_counts`
+    requeue_count: int  # requeues since insertion; those for recent access only with `access_requeue_counts`
     accessed: bool  # looked up since insertion or the last requeue
     released: bool  # the value is deallocated although the entry is cached
 
@@ -185,7 +186,7 @@ Nanos = Annotated[int, AtLeast(0)]
 
 
 def initial_count(cfg: Config, expected_reads: int) -> int | None:
-    """`EntryReadCountHandlerImpl.maybeCreate`: the read count of a new handler; None for zero or less."""
+    """`EntryReadCountHandlerImpl.maybeCreate`: the read count of a new handler; None, no handler, for zero or less."""
     return expected_reads if cfg.counts_reads and expected_reads > 0 else None
 
 
@@ -208,14 +209,14 @@ def has_expected_reads(count: int | None) -> bool:
 
 
 def should_requeue(s: State, e: Entry) -> bool:
-    """`shouldRequeue`: whether an entry is due for requeue; the maximum does not limit requeues for recent access."""
+    """`shouldRequeue`: whether an entry is due for requeue."""
     return (s.extend_ttl_of_recently_accessed and e.accessed) or (
         has_expected_reads(e.expected_reads) and e.requeue_count < s.max_requeue_times
     )
 
 
 def requeue_count_after(cfg: Config, s: State, e: Entry) -> int:
-    """`requeueCount` after a requeue: plus 1, except for recent access without `access_requeue_counts`."""
+    """`requeueCount` after a requeue: one more, except for recent access without `access_requeue_counts`."""
     if cfg.access_requeue_counts or not (s.extend_ttl_of_recently_accessed and e.accessed):
         return e.requeue_count + 1
     return e.requeue_count
@@ -235,7 +236,7 @@ def is_in_range(position: Position, first: Position, last: Position, last_inclus
 
 
 def find(s: State, cache: int, position: Position) -> Entry | None:
-    """The entry of a cache at a position."""
+    """The entry of a cache at a position, or None."""
     for e in s.queue + s.stash:
         if e is not None and e.position == position and e.cache == cache:
             return e
@@ -260,17 +261,17 @@ def replace_entry(s: State, old: Entry, new: Entry) -> State:
 def add_orphaned_copies(
     copies: tuple[int, ...], count: int | None, orphaned_copies: tuple[OrphanedCopies, ...]
 ) -> tuple[OrphanedCopies, ...]:
-    """Adds copies with the read count that they share; without copies, nothing."""
+    """The orphaned copies with another group, if it is not empty, and the read count that the group shares."""
     return tuple(sorted((*orphaned_copies, OrphanedCopies(copies, count)))) if copies else orphaned_copies
 
 
 def stays_counted(cfg: Config, e: Entry) -> bool:
-    """Whether `RangeCache.removeEntry` only unmaps the entry: its bytes stay in the size, and no removal reports it."""
+    """Whether the bytes of an entry stay in the size after `RangeCache.removeEntry`; then no removal reports it."""
     return e.released and cfg.released_value_stays_counted
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Subtracts and returns the bytes of removed entries; their copies become `OrphanedCopies`."""
+    """Subtracts the bytes of removed entries from the sizes, and orphans their copies; returns number and bytes."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
@@ -290,7 +291,7 @@ def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[S
 def put(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """`RangeCache.put`: inserts an entry, or returns false; a duplicate may replace the handler (`updateIfCached`)."""
+    """`RangeCache.put`: inserts an entry, or returns false; then `updateIfCached` may replace the handler."""
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
     if present is None:
@@ -335,7 +336,7 @@ def get_range(
 
 
 def look_up(s: State, found: Iterable[Entry], hold: bool) -> tuple[State, tuple[Hit, ...]]:
-    """Sets `accessed` of the entries, and returns those whose value is not deallocated; with `hold`, as new copies."""
+    """Sets `accessed` of entries; returns those whose value is not deallocated, each with a new copy if `hold`."""
     hits: list[Hit] = []
     for e in found:
         held = hold and not e.released
@@ -355,19 +356,19 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
     return s, find(s, cache, position) is not None
 
 
-# ---- entries held by readers: copies ------------------------------------------------------------------
+# ---- copies -------------------------------------------------------------------------------------------
 
 
 @range_cache.action
 def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Count]:
-    """`EntryImpl.release`: releases a copy; if delivered, decrements its read count. Returns the read count."""
+    """`EntryImpl.release`: releases a copy; decrements its read count if it was delivered. Returns the read count."""
     counts = delivered or cfg.undelivered_release_marks_read
     return change_read_count(s, copy, marked_read if counts else unchanged, keep_copy=False)
 
 
 @range_cache.action
 def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
-    """Adds a copy to the replay queue: one more read is expected (PIP-430, "Dynamic Updates"). Returns the count."""
+    """Adds a copy's entry to the replay queue: increments its read count (PIP-430, "Dynamic Updates"). Returns it."""
     return change_read_count(s, copy, replayed, keep_copy=True)
 
 
@@ -431,7 +432,7 @@ def clear(cfg: Config, s: State, cache: Cache) -> Step[State, Removed]:
 
 
 def remove_entries(cfg: Config, s: State, gone: list[Entry]) -> tuple[State, Removed]:
-    """`RangeCacheEntryWrapper.markRemoved`: removes entries; their wrappers stay in the queue, detached."""
+    """Removes entries; their wrappers stay in the queue, detached (`RangeCacheEntryWrapper.markRemoved`)."""
     if not gone:
         return s, NOTHING
     queue = tuple(None if e in gone else e for e in s.queue)
@@ -445,7 +446,7 @@ EvictionResult = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
 
 
 def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, threshold_ns: int) -> EvictionResult:
-    """The result of a time pass for the head; the order matters. MISSING: the wrapper is detached."""
+    """The result of a time pass for the wrapper at the head."""
     if e is None:
         return "MISSING"
     if not is_expired(e.timestamp_ns, threshold_ns):
@@ -456,7 +457,7 @@ def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, thre
 
 
 def size_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, bytes_to_free: int) -> EvictionResult:
-    """The result of a size pass for the head; the order matters. Age matters only in `is_removed_as_expired`."""
+    """The result of a size pass for the wrapper at the head."""
     if e is None:
         return "MISSING"
     if freed >= bytes_to_free:
@@ -478,8 +479,7 @@ Predicate = Callable[[Config, State, Entry | None, int, int], EvictionResult]
 def evict_entries(cfg: Config, s: State, predicate: Predicate, limit: int) -> tuple[State, Removed]:
     """`RangeCacheRemovalQueue.evictEntries`: one pass over the queue, from the head to the first STOP.
 
-    REQUEUE sets the timestamp to now, clears `accessed` and sets `requeueCount` (`markRequeued`). The same pass can
-    visit the requeued entry again.
+    REQUEUE sets the timestamp to now, clears `accessed` and updates `requeueCount` (`markRequeued`).
     """
     queue, gone, freed, head = list(s.queue), [], 0, 0
     while head < len(queue):
@@ -512,7 +512,7 @@ def time_pass(cfg: Config, s: State, threshold_ns: int) -> Step[State, Removed]:
 
 @range_cache.action
 def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]:
-    """`RangeCacheRemovalQueue.evictLeastAccessedEntries`: evicts from the head until enough bytes are freed."""
+    """`RangeCacheRemovalQueue.evictLeastAccessedEntries`: evicts until enough bytes are freed, due entries last."""
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
     if cfg.retention == "stash":
@@ -522,7 +522,7 @@ def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]
 
 @range_cache.action
 def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
-    """`doEvictToWatermarkWhenOverThreshold`: above 98 % of the maximum, runs a size pass to the watermark."""
+    """`doEvictToWatermarkWhenOverThreshold`: above 98 % of `max_bytes`, runs a size pass down to the watermark."""
     total = sum(s.sizes)
     wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)
     if not watermark.is_over_threshold(total, cfg.max_bytes) or wanted <= 0:
@@ -532,7 +532,7 @@ def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
 
 @range_cache.action
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
-    """`getNonEvictableSize`: counts entries without handler or with expected reads; drops detached wrappers."""
+    """`getNonEvictableSize`: counts entries without a handler or with expected reads; drops detached wrappers."""
     live = tuple(e for e in s.queue if e is not None)
     kept = [e.bytes for e in live + s.stash if e.expected_reads is None or has_expected_reads(e.expected_reads)]
     return s._replace(queue=live), Removed(len(kept), sum(kept))
@@ -542,12 +542,12 @@ def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
 
 
 def must_be_stashed(cfg: Config, s: State, e: Entry) -> bool:
-    """Whether a size pass moves an entry to the stash, or keeps it there: it has expected reads and is not expired."""
+    """Whether a size pass keeps an entry, in the stash: it has expected reads and is not expired."""
     return has_expected_reads(e.expected_reads) and not is_expired(e.timestamp_ns, s.now_ns - cfg.ttl_ns)
 
 
 def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Removed]:
-    """Evicts expired entries of the stash, then of the queue, with or without expected reads."""
+    """Evicts expired entries of the stash, and of the queue up to the first unexpired one; ignores read counts."""
     gone = [e for e in s.stash if is_expired(e.timestamp_ns, threshold_ns)]
     stash = tuple(e for e in s.stash if not is_expired(e.timestamp_ns, threshold_ns))
     head = 0
@@ -561,7 +561,7 @@ def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Re
 
 
 def stash_size_pass(cfg: Config, s: State, bytes_to_free: int) -> tuple[State, Removed]:
-    """Evicts from the stash, then from the queue, until enough bytes are freed; keeps what `must_be_stashed`."""
+    """Evicts from the stash, then from the queue, until enough bytes are freed; stashes entries that must be kept."""
     stash: list[Entry] = []
     gone: list[Entry] = []
     freed = head = 0
@@ -621,7 +621,7 @@ def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Ste
 
 @range_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Renumbers the copies in the order of slots, and shifts the clock to zero."""
+    """Renumbers the copies, in queue order and then the orphaned ones, and makes times relative to now."""
     if s.now_ns == 0 and s.next_copy == 1:
         return s
     following = 1

@@ -357,7 +357,7 @@ CI = Scope(
         "position": "the first entry; the second comes from storage only",
         "first": "the first entry; reads of one entry and of both",
         "entries": "no entry or one entry",
-        "oddity": "a short answer; foreign and duplicate entries are left to fuzzing",
+        "oddity": "a short answer; unexpected entries are left to fuzzing",
         "age": "an entry is expired or not",
         "highest_count": "one expected read or one replay",
         "stores": "the topic's cache and one removed cache",

@@ -373,7 +373,7 @@ class EntryCaches:
         return self._answer(read, read.last - read.first + 1 if success else None)
 
     def answer_oddly(self, storage_read: int, entries: int, oddity: str) -> Reading | Refused:
-        """Completes a storage read with fewer entries, perhaps also a foreign one. O(n) for each awaiting part."""
+        """Completes a storage read with fewer entries, and possibly an unexpected one. O(n) for each awaiting part."""
         read = self._reads.get(storage_read)
         if read is None:
             return Refused("not_open", "no outstanding read has this number")

@@ -1,10 +1,4 @@
-"""Total size and eviction of the entry cache (`RangeEntryCacheManagerImpl`); used by `model/entry_cache/machine.py`.
-
-    trigger      above 98 % of the maximum, unless an eviction is in progress: a task is scheduled
-    size check   still above: a size pass over the removal queue, down to the watermark
-
-`store` is the number of a range cache.
-"""
+"""Total size and eviction of the entry cache (`RangeEntryCacheManagerImpl`); used by `model/entry_cache/machine.py`."""
 
 from __future__ import annotations
 

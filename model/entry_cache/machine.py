@@ -4,26 +4,31 @@ Composed of `model/range_cache.py`, `model/entry_cache/shared_reads.py` (`Pendin
 `model/entry_cache/reads_limiter.py` (`InflightReadsLimiter`) and `model/watermark.py`. Step grain: one call on the
 cache, one eviction task, one answer of storage. The steps inside such a call are in `model/cache_steps`.
 
-    insert     absent: the entry is cached and the total size grows; eviction is triggered above 98 % of the maximum
-               present: the entry is rejected; its read count handler may replace that of the cached entry
-    trigger    an eviction task is scheduled and `evictionInProgress` is set, unless it is set already
-    task       still above the trigger: a size pass down to the watermark; then `evictionInProgress` is cleared
-    periodic   a time pass, then the same size check
+    insert     position absent: the entry is cached, and the total size grows. Position present: the entry is rejected;
+               its read count handler may replace that of the cached entry
+    trigger    if the total size is above 98 % of the maximum after an entry was added, and `evictionInProgress` is not
+               set: it is set, and an eviction task is scheduled
+    task       size check: if the total size is above 98 %, a size pass down to the watermark; then `evictionInProgress`
+               is cleared
+    periodic   a time pass, then a size check (`doCacheEviction`)
     read       all entries cached: a cache hit, answered at once
                none cached: the range is read from storage, or an outstanding read of it is joined
-               some cached: these are held, each gap is read; if a gap fails, the whole range is read again
-    storage    completes or fails a read, or returns too few or foreign entries; entries with expected reads are cached
+               some cached (a partial cache hit): these are held, and each gap is read; if the read of a gap fails, the
+               whole range is read again
+    storage    completes or fails a read; entries with expected reads are cached. A fault: it returns too few entries,
+               or an unexpected one (a duplicate, or one that was not requested)
 
-State: range caches and the removal queue; the range cache of each topic, which changes when the topic's cache is
-removed (reads that started before still fill the old one); total size and `evictionInProgress`; outstanding
-storage reads and the requests that wait for them; the limiter. Copies that were delivered are numbered from 1 up,
-copies held for a pending request from -1 down.
+State: range caches and the removal queue; the range cache of each topic; total size and `evictionInProgress`;
+outstanding storage reads and the requests that wait for them; the limiter. `cache` is the number of a topic, `store`
+that of a range cache. After the removal of a topic's cache the next use creates another range cache; reads that started
+before the removal still fill the old one. Copies are numbered: those that were delivered ("open") from 1 up, those that
+are held for a pending request from -1 down.
 
 Not modelled: cursors and positions (`expected_reads` is given, where the broker asks the active cursors when the
 storage read completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read;
-values deallocated while cached (see `model/range_cache.py`); threads; what shipped versions deliver after an odd answer
-to a read that is no partial cache hit: `PendingReadsManager` passes all returned entries on, also those that were not
-requested, and the parts of a joined range with gaps between them.
+values deallocated while cached (see `model/range_cache.py`); threads; what `PendingReadsManager` of shipped versions
+delivers after too few or unexpected entries, if the read is no partial cache hit (also unexpected entries, and joined
+ranges that lack entries).
 """
 
 from __future__ import annotations
@@ -118,10 +123,10 @@ def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
 
 @entry_cache.action
 def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
-    """`doCacheEviction`: evicts expired entries, then checks the size (`managedLedgerCacheEvictionIntervalMs`).
+    """`doCacheEviction`: a time pass, then a size check; runs every `managedLedgerCacheEvictionIntervalMs`.
 
-    It leaves `evictionInProgress` of a scheduled task set, so that no second task is scheduled. With
-    `periodic_eviction_erases_mark` it clears it.
+    With `periodic_eviction_erases_mark` it clears `evictionInProgress` of a scheduled task, after which a second task
+    can be scheduled. Returns the number of entries evicted.
     """
     after, removed = ranges.evict_entries(
         derived(cfg).ranges, s.ranges, ranges.time_pass_predicate, s.ranges.now_ns - cfg.ttl_ns
@@ -221,7 +226,7 @@ def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
 def complete_storage_read(cfg: Config, s: State, storage_read: int, success: bool) -> Step[State, Reading]:
     """Storage completes or fails an outstanding read; waiting requests continue in the order of their arrival.
 
-    A failure makes the other outstanding reads of that ledger unavailable for joining
+    After a failure, no other outstanding read of the ledger can be joined any more
     (`PendingReadsManager.invalidateLedger`).
     """
     r = outstanding(s, storage_read)
@@ -237,10 +242,10 @@ Oddity = Literal["short", "twice", "beyond", "other_ledger", "wraps"]
 def answer_oddly(
     cfg: Config, s: State, storage_read: int, entries: Annotated[int, AtLeast(0)], oddity: Oddity
 ) -> Step[State, Reading]:
-    """Storage returns only the first entries of a read, and possibly an entry that is duplicate or was not requested.
+    """Storage returns only the first entries of a read, and possibly an unexpected entry.
 
-    Duplicate and foreign entries are not delivered, and cached only with `caches_unexpected_entries`. A request that
-    needs the complete range is not completed by this answer.
+    The unexpected entry is not delivered; it is cached only with `caches_unexpected_entries`. Such an answer does not
+    complete a joined range or a partial cache hit (see `settle`).
     """
     r = outstanding(s, storage_read)
     if r is None:
@@ -258,7 +263,7 @@ def outstanding(s: State, number: int) -> StorageRead | None:
 
 
 def odd_answer(r: StorageRead, entries: int, oddity: Oddity) -> list[Position]:
-    """Returns the answer: the first entries of the read, and one that is duplicate or was not requested."""
+    """Returns the positions in the answer: those of the first entries of the read, and of an unexpected one."""
     asked = [Position(r.ledger, r.first + i) for i in range(entries)]
     odd = {
         "short": [],
@@ -271,10 +276,7 @@ def odd_answer(r: StorageRead, entries: int, oddity: Oddity) -> list[Position]:
 
 
 def accepted_entries(r: StorageRead, positions: list[Position]) -> int:
-    """Returns how many of the first entries of a read an answer contains, in order.
-
-    The rest of the answer is ignored.
-    """
+    """Returns how many entries at the start of an answer are the first entries of the read, in order."""
     for i, position in enumerate(positions):
         if position != Position(r.ledger, r.first + i) or position.entry > r.last:
             return i
@@ -283,7 +285,7 @@ def accepted_entries(r: StorageRead, positions: list[Position]) -> int:
 
 @entry_cache.fault
 def fail_next_storage_reads(cfg: Config, s: State, count: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """Makes the next storage reads fail if storage answers in the same step; replaces the previous count."""
+    """Makes the next `count` storage reads fail, whatever was set before; only if storage answers in the same step."""
     if cfg.storage_reads == "queued":
         return refused(s, "illegal_state", "a queued read fails when it is completed")
     return s._replace(failing=count), None
@@ -294,7 +296,7 @@ def fail_next_storage_reads(cfg: Config, s: State, count: Annotated[int, AtLeast
 
 @entry_cache.action
 def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[State, Released]:
-    """`EntryImpl.release`: decrements the expected read count of a delivered entry ("Dynamic Updates").
+    """`EntryImpl.release`: decrements the expected read count of a delivered entry (PIP-430, "Dynamic Updates").
 
     The release of the last entry of a request returns its permits.
     """
@@ -318,7 +320,7 @@ def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Sta
 
 @entry_cache.action
 def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[State, Count]:
-    """Increments the expected read count of an entry that is added to the replay queue ("Dynamic Updates")."""
+    """Increments the read count of an entry that is added to the replay queue (PIP-430, "Dynamic Updates")."""
     caches, count = ranges.change_read_count(s.ranges, copy, ranges.replayed, keep_copy=True)
     return (s._replace(ranges=caches), count) if isinstance(count, Count) else (s, count)
 
@@ -367,8 +369,8 @@ def clear_all(cfg: Config, s: State) -> Step[State, None]:
 def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
     """`removeEntryCache`: unregisters the range cache of a topic, then clears it; the next use creates a new one.
 
-    A read that started before the removal may still insert into the removed cache. These entries count in the total
-    size and are evicted, but no read finds them.
+    Entries that reads insert into the removed cache later count in the total size and are evicted, but no read finds
+    them.
     """
     store = s.topic_caches[cache]
     if store == ABSENT:
@@ -379,7 +381,7 @@ def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]
 
 @entry_cache.action
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
-    """`getNonEvictableSize`: returns the entries with expected reads, or without a count, and their bytes."""
+    """`getNonEvictableSize`: returns number and bytes of the entries without a handler or with expected reads."""
     after, held = ranges.non_evictable_size(derived(cfg).ranges, s.ranges)
     assert isinstance(held, Removed)
     return s._replace(ranges=after), held
@@ -425,8 +427,8 @@ def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
 def canonical(cfg: Config, s: State) -> State:
     """Makes times relative to now and numbers range caches, requests, reads and copies in a fixed order.
 
-    Caches of topics come first, then removed caches that still hold or await entries. Held copies are numbered in the
-    order of their requests. Open copies are numbered in the order of their grants, then in queue order.
+    Range caches of topics come first, then removed ones that still hold or await entries. Held copies are numbered in
+    the order of their requests, open copies in the order of the limiter's grants, then in queue order.
     """
     s = s._replace(counters=Counters())
     return names.renumber_copies(names.renumber_requests(names.renumber_stores(names.from_now(s))))

@@ -21,7 +21,7 @@ def from_now(s: State) -> State:
 
 
 def renumber_stores(s: State) -> State:
-    """Returns the state with its range caches in order, without unreachable ones."""
+    """Returns the state with range caches numbered by topic, queue, reads and requests; drops unreachable ones."""
     used = list(s.topic_caches)
     used += [e.cache for e in s.ranges.queue if e is not None]
     used += [r.store for r in s.reads] + [q.store for q in s.requests]
@@ -43,13 +43,13 @@ def renumber_stores(s: State) -> State:
 
 
 def renumber_requests(s: State) -> State:
-    """Returns the state with requests and outstanding reads numbered from 1, requests in the order of their numbers."""
+    """Returns the state with requests and outstanding reads numbered from 1; their order stays the same."""
     asking = sorted({r.number for r in s.requests} | {g.request for g in s.limiter.grants})
     return with_requests(s, {old: new for new, old in enumerate(asking, 1)})
 
 
 def with_requests(s: State, to: Mapping[int, int]) -> State:
-    """Returns the state with new numbers of requests, from 1 on, and outstanding reads numbered from 1."""
+    """Returns the state with requests renumbered by the map `to`, and outstanding reads numbered from 1."""
     read_to = {r.number: i for i, r in enumerate(s.reads, 1)}
 
     def moved(part: Part) -> Part:
@@ -68,12 +68,15 @@ def with_requests(s: State, to: Mapping[int, int]) -> State:
 
 
 def renumber_copies(s: State) -> State:
-    """Returns the state with copies numbered: held ones by request, open ones by grant, then in queue order."""
+    """Returns the state with held copies numbered by request, and open copies by grant, then in queue order."""
     return with_copies(s, [c for g in s.limiter.grants for c in g.copies])[0]
 
 
 def with_copies(s: State, named: Sequence[int]) -> tuple[State, Mapping[int, int]]:
-    """Returns the state with copies numbered, and the numbers: held ones by request; `named`, then the others."""
+    """Returns the state with copies renumbered, and the map of their numbers.
+
+    Held copies are numbered by request, open copies first as in `named`, then in queue order.
+    """
     held = [h.copy for r in s.requests for h in all_held((r.part,))]
     to = {old: -i for i, old in enumerate(held, 1)} | {old: i for i, old in enumerate(named, 1)}
     look = {g: as_seen(g, to) for g in s.ranges.orphaned_copies}

@@ -1,13 +1,13 @@
 """How a read is answered once it has permits (`RangeEntryCacheImpl.doAsyncReadEntriesByPosition`).
 
-Used by `model/entry_cache/machine.py`; `model/entry_cache/shared_reads.py` describes requests and their parts. `store`
-is the number of a range cache.
+Used by `model/entry_cache/machine.py`; `model/entry_cache/shared_reads.py` describes requests and their parts.
 
     read_range        holds cached entries and reads each gap
     read_missing      joins an outstanding read (`PendingReadsManager`), or reads from storage
     receive_entries   holds entries from storage for all waiting requests, and caches them if reads are expected
-    settle            completes a range if all its parts are complete, or releases them and reads a mixed range again
-    deliver           turns held entries into open copies of the reader
+    settle            once no part of a range waits: completes the range, or releases its held copies and fails it, or
+                      reads it again
+    deliver           completes a request: its held copies become open copies of the reader
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def insert_read_entry(
 
 
 def cache_unexpected_entry(cfg: Config, s: State, r: StorageRead, position: Position) -> State:
-    """Inserts an entry that was not requested, if reads are expected. An entry that is not in storage has one byte."""
+    """Inserts an unexpected entry, if reads are expected. An entry that is not in storage has one byte."""
     count = ranges.initial_count(derived(cfg).ranges, r.expected_reads if r.store >= 0 else 0)
     if not ranges.has_expected_reads(count):
         return s
@@ -261,7 +261,7 @@ def with_answers(part: Part, number: int, answers: list[Part]) -> Part:
 
 
 def continue_request(cfg: Config, s: State, request: Request, effects: Effects) -> State:
-    """Evaluates a request: it keeps waiting, completes or fails."""
+    """Returns the state after a part of a request changed: the request waits, completes or fails."""
     s, part = settle(cfg, s, request, request.part, effects)
     if not is_settled(part):
         return s._replace(requests=tuple(sorted((*s.requests, request._replace(part=part)))))
@@ -272,11 +272,11 @@ def continue_request(cfg: Config, s: State, request: Request, effects: Effects) 
 
 
 def settle(cfg: Config, s: State, request: Request, part: Part, effects: Effects) -> tuple[State, Part]:
-    """Returns a tree of parts with each joined or mixed range replaced once none of its parts waits for a read.
+    """Completes, fails or reads again each joined or mixed range of which no part waits for a read any more.
 
-    Such a range completes only if all its parts are complete. If a part failed, or storage returned too few entries
-    for it, the held entries of the range are released undelivered. A joined range then fails, and a mixed range is read
-    again as a whole. With another rule `short_answer`, too few entries fail a mixed range, or are never answered.
+    The range is complete if all its parts are. If a part failed, or lacks entries that storage did not return, the held
+    copies of the range are released undelivered. Then a joined range fails, and a mixed range is read again as a whole.
+    If entries are missing and no part failed, `short_answer` decides about a mixed range.
     """
     if not part.parts:
         return s, part
@@ -300,7 +300,7 @@ def settle(cfg: Config, s: State, request: Request, part: Part, effects: Effects
 
 
 def discard(cfg: Config, s: State, held: tuple[Held, ...]) -> State:
-    """Releases held entries undelivered; with `undelivered_release_marks_read` this decrements their read counts."""
+    """Releases held copies undelivered; with `undelivered_release_marks_read` this decrements their read counts."""
     change = ranges.marked_read if cfg.undelivered_release_marks_read else ranges.unchanged
     caches = s.ranges
     for each in held:
@@ -309,7 +309,7 @@ def discard(cfg: Config, s: State, held: tuple[Held, ...]) -> State:
 
 
 def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], effects: Effects) -> State:
-    """Completes a request: its held entries become open copies of the reader."""
+    """Completes a request: its held copies become open copies of the reader."""
     first = s.ranges.next_copy
     caches, counts = renumbered(s.ranges, {h.copy: first + i for i, h in enumerate(held)})
     entries = [

@@ -1,14 +1,15 @@
-"""Bytes that storage reads may occupy at a time (`InflightReadsLimiter`).
+"""Limits the bytes of the reads in flight (`InflightReadsLimiter`): a read needs a permit for each byte.
 
-Source: the class in Pulsar 4.1 (since apache/pulsar#23901, with reads that exceed the maximum). Setting:
-`managedLedgerMaxReadsInFlightSizeInMB`. A read of a disabled cache takes permits, too: as since apache/pulsar#26296,
-here under every profile.
+Source: the class in Pulsar 4.1 (since apache/pulsar#23901, with reads that exceed the maximum). Settings:
+`managedLedgerMaxReadsInFlight*`. In every profile, a read of a disabled cache needs permits, too (in Pulsar since
+apache/pulsar#26296).
 
-    acquire   fits: granted at once, even if others wait
-              larger than the maximum while all permits are free: all permits are granted
-              otherwise queued, or rejected if the queue is full
-    release   permits are returned; then from the head of the queue: overdue -> fails; fits -> granted; else stop
-    expire    from the head: timed out -> fails; then as after a release
+    acquire   a request fits if its permits are free, or if it exceeds the maximum and all permits are free
+              fits: granted at once, even if others wait; otherwise queued, or rejected if the queue is full
+    release   permits are returned. From the head of the queue: waited longer than the timeout: fails; fits: granted;
+              otherwise the rest keeps waiting
+    timer     from the head of the queue: waited as long as the timeout: fails; then, with `timer_grants_next`, as in
+              `release`
 
 A maximum of 0 switches the limiter off. Not modelled: callbacks that throw (the broker loses their permits); a timeout
 of 0 or less, with which no request times out; the capacity of `SpscArrayQueue`, which rounds the setting up to a power
@@ -31,11 +32,11 @@ class Waiting(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Permits that a request holds until the last of its entries is released."""
+    """Permits that a request holds until its last delivered entry is released."""
 
     request: int
     permits: int  # bytes
-    copies: tuple[int, ...]  # its delivered entries that are not yet released
+    copies: tuple[int, ...]  # its open copies; none while it is pending
 
 
 @record
@@ -106,7 +107,7 @@ def free_permits(limiter: Limiter, request: int) -> Limiter:
 
 
 def grant_queued(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int], list[int]]:
-    """`internalRelease`, afterwards: returns the queued requests that are granted, and those that waited too long."""
+    """`internalRelease`, second part: returns also the queued requests that are granted, and those that fail."""
     granted: list[int] = []
     failed: list[int] = []
     while limiter.waiting:
@@ -123,7 +124,7 @@ def grant_queued(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, 
 
 
 def expire(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int]]:
-    """`timeoutCheck`, the timer: returns the queued requests that have waited as long as the timeout."""
+    """`timeoutCheck`, the timer: removes the requests at the head that have waited as long as the timeout."""
     failed: list[int] = []
     while limiter.waiting and is_expired(limiter.waiting[0], now_ns, rules.timeout_ns):
         failed.append(limiter.waiting[0].request)

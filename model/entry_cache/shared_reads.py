@@ -8,12 +8,12 @@ Source: the class since apache/pulsar#24346. `model/entry_cache/machine.py` uses
 
 The range of a request is a tree of parts:
 
-    found      the entries are held
-    failed     the read failed
-    permits    waits for the limiter, before anything else
+    permits    waits for permits (`InflightReadsLimiter`); then the whole range
     awaited    waits for one outstanding read
-    joined     the common part with an outstanding read, and the parts beside it
-    mixed      cached entries and the gaps between them; if a gap fails, the whole range is read again
+    found      its entries are held
+    failed     its read failed
+    joined     consists of the part in common with an outstanding read, and of the parts beside it
+    mixed      a partial cache hit: consists of cached entries, and of the gaps between them
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class StorageRead(NamedTuple):
 
     number: int
     store: int  # number of the range cache that the entries are inserted into; negative for none
-    cache: int  # the cache (topic) that is read
+    cache: int  # number of the topic
     ledger: int
     first: int
     last: int
     expected_reads: int  # of the request that began it
-    joinable: bool
+    joinable: bool  # whether later requests may join it
     waiting: tuple[int, ...]  # requests, in order of arrival; one may occur twice
 
 
@@ -65,7 +65,7 @@ class Request(NamedTuple):
 
     number: int
     store: int  # number of the range cache that is read; negative for none
-    cache: int  # the topic
+    cache: int  # number of the topic
     ledger: int
     expected_reads: int
     part: Part

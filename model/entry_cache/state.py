@@ -43,17 +43,17 @@ class Config(NamedTuple):
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
-    #: `maxRequeueCountWhenHasExpectedReads`: requeues of an entry with expected reads; 0 disables them
+    #: `maxRequeueCountWhenHasExpectedReads`: expected reads requeue an entry while its `requeue_count` is below this
     max_requeue_times: Annotated[
         int,
         AtLeast(0),
         Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", (("4.1", 5),)),
     ] = 5
-    #: whether an entry that was accessed since insertion or its last requeue is requeued; the maximum does not apply
+    #: whether an entry that was accessed since insertion or its last requeue is requeued, without a maximum
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
-    #: maximum size of all caches together; a cache created while it is 0 is disabled
+    #: maximum size of all caches together; a cache that is created while it is 0 stays disabled until it is removed
     max_bytes: Annotated[
         int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory, at least 64 MB")
     ] = 134_217_728
@@ -78,7 +78,7 @@ class Config(NamedTuple):
         int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightPermitsAcquireQueueSize", 10_000)
     ] = 10_000
 
-    #: read count handler of a cached entry after its position is inserted again: its own, or that of the rejected entry
+    #: read count handler of a cached entry after another is inserted at its position: its own, or that of the other
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
         Rule(
@@ -91,7 +91,7 @@ class Config(NamedTuple):
     removal_marks_read: Annotated[
         bool, Rule(Origin.RECORDED, "true: EntryImpl.deallocate of the cached entry, 4.1 to master 2026-07")
     ] = False
-    #: whether the release of held entries that were not delivered decrements their read counts
+    #: whether the release of held copies that were not delivered decrements their read counts
     undelivered_release_marks_read: Annotated[
         bool,
         Rule(Origin.RECORDED, "true: RangeEntryCacheImpl.doAsyncReadEntriesByPosition, 4.1 to master 2026-07"),
@@ -112,9 +112,9 @@ class Config(NamedTuple):
     timer_grants_next: Annotated[
         bool, Rule(Origin.READ, "false: InflightReadsLimiter.timeoutCheck, 4.1 to master 2026-07")
     ] = True
-    #: a partial cache hit, after a short answer of storage: the range is read again; the request fails; or its list has
-    #: null slots, on which `OpReadEntry` fails, so that the reader is never answered. The reference treats a short
-    #: answer as a failed gap, which every version reads again: the reader gets what storage has, and need not retry.
+    #: a partial cache hit of which storage returns too few entries. read_again: the whole range is read again, as after
+    #: a failed read of a gap. fails: the request fails. never_answered: its list has null slots, on which `OpReadEntry`
+    #: fails, and the reader is never answered. The reference reads again: the reader then gets what storage has
     short_answer: Annotated[
         Literal["read_again", "fails", "never_answered"],
         Rule(
@@ -123,8 +123,8 @@ class Config(NamedTuple):
             "fails: since OpReadEntryNullSlotTest, master 2026-09",
         ),
     ] = "read_again"
-    #: whether an entry from storage that was not requested is cached at its own position. The reference ignores it:
-    #: storage that returns other entries cannot be trusted with their positions.
+    #: whether an unexpected entry from storage is cached at its own position. The reference ignores it: storage that
+    #: returns unexpected entries cannot be trusted with their positions
     caches_unexpected_entries: Annotated[
         bool,
         Rule(Origin.READ, "true: RangeEntryCacheImpl.readFromStorage, 4.1 to master 2026-09"),
@@ -162,14 +162,14 @@ class State(NamedTuple):
     max_bytes: int
     watermark: float
     eviction_in_progress: bool  # `evictionInProgress` is set
-    tasks: int  # eviction tasks that are queued
-    failing: int  # how many of the next storage reads fail (storage_reads "immediate" only)
-    reads: tuple[StorageRead, ...]
-    requests: tuple[Request, ...]
+    tasks: int  # scheduled eviction tasks
+    failing: int  # how many of the next storage reads fail (`storage_reads` "immediate" only)
+    reads: tuple[StorageRead, ...]  # outstanding, by number
+    requests: tuple[Request, ...]  # pending, by number
     limiter: Limiter
-    next_request: int
-    next_read: int
-    next_held: int
+    next_request: int  # number of the next request
+    next_read: int  # number of the next storage read
+    next_held: int  # number of the next held copy; negative
     counters: Counters
 
 
@@ -200,7 +200,7 @@ def start(cfg: Config) -> State:
 
 
 class Derived(NamedTuple):
-    """A config in the types of the parts of this machine."""
+    """The configs of this machine's parts."""
 
     ranges: ranges.Config
     limiter: limiter.Rules
@@ -223,7 +223,7 @@ def derived(cfg: Config) -> Derived:
 
 
 class Issued(NamedTuple):
-    """A read that was sent to storage."""
+    """A storage read that a step issued."""
 
     number: int
     cache: int

@@ -1,7 +1,11 @@
 """Cursors of a managed ledger (`ManagedCursorImpl`) and their effect on the cache; used by the machine.
 
-moved        a cursor's read or mark-delete position changes; the container of active cursors follows
-invalidate   without expected read counts, entries before the slowest active cursor leave the cache
+    moved                  a read or mark-delete position changes; the container of active cursors is updated
+    activate, deactivate   a cursor is added to the container, or removed from it
+    rewind                 the read position becomes the position after the mark-delete position
+    marked_deleted         all entries up to a position are acknowledged
+
+Without counts, entries before the slowest active cursor leave the cache when that cursor's position changes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Dispatchers: how entries are read, sent to consumers, and put back for replay; used by the machine.
 
-replay_now      `getMessagesToReplayNow`: the entries of the next replay read
-start_read      one request for the range of a normal read, one for each entry of a replay read
-answered        a request completed: its entries are kept until all requests of the read are complete
-dispatch        `sendMessagesToConsumers`: every entry is sent, put back for replay, skipped or discarded
+replay_now         the entries of the next replay read
+start_read         makes one request for the range of a normal read, or one for each entry of a replay read
+answered           a request completes: its entries are kept until all requests of the read are complete
+dispatch_entries   sends each entry of a complete read, puts it back for replay, or skips it if it is acknowledged
+
+The count of an entry is its expected read count in the entry cache.
 """
 
 from __future__ import annotations
@@ -214,10 +216,7 @@ def answered(cfg: Config, s: State, subscription: int, kind: Kind, answer: Answe
 
 
 def discard(cfg: Config, s: State, entries: tuple[ReadEntry, ...]) -> State:
-    """Releases the entries of a discarded read.
-
-    Their expected read counts fall only with `discarded_read_marks_read`.
-    """
+    """Releases the entries of a discarded read; their counts fall only with `discarded_read_marks_read`."""
     change = ranges.marked_read if cfg.discarded_read_marks_read else ranges.unchanged
     for each in entries:
         caches, _ = ranges.change_read_count(s.caches.ranges, each.copy, change, keep_copy=False)
@@ -226,15 +225,15 @@ def discard(cfg: Config, s: State, entries: tuple[ReadEntry, ...]) -> State:
 
 
 def released(cfg: Config, s: State, entry: ReadEntry) -> State:
-    """`Entry.release` of an entry that was sent, skipped or put back: the expected read count falls by 1."""
+    """`Entry.release` of an entry that was sent, skipped or put back: its count falls by 1."""
     caches, _ = entry_cache.release(cache_config(cfg, s.ledgers), s.caches, entry.copy)
     return s._replace(caches=caches)
 
 
 def put_back(cfg: Config, s: State, subscription: int, entry: ReadEntry) -> State:
-    """`PersistentDispatcherMultipleConsumers.addEntryToReplay`: raises the expected read count, and releases the entry.
+    """`PersistentDispatcherMultipleConsumers.addEntryToReplay`: an entry joins the replay queue.
 
-    The entry joins the replay queue.
+    Its count rises by 1 before it is released.
     """
     if cfg.replay_raises_count:
         caches, _ = entry_cache.replay(cache_config(cfg, s.ledgers), s.caches, entry.copy)
@@ -261,9 +260,9 @@ def is_discarded(cfg: Config, sub: Subscription, kind: Kind, read: Read) -> bool
 
 
 def is_overtaken(cfg: Config, sub: Subscription, subscription: int, read: Read) -> bool:
-    """Whether an entry joined the replay queue before the first one that it had when the read began.
+    """Whether the first entry of the replay queue is before the first one when the read began (`Read.floor`).
 
-    Only a Key_Shared read with `replay_order` "new_first" has this first entry (`floor`).
+    Only a Key_Shared read with `replay_order` "new_first" can be overtaken.
     """
     if type_of(cfg, subscription) != "key_shared" or read.floor is None or not sub.replay:
         return False

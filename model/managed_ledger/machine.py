@@ -6,25 +6,27 @@ Models `ManagedLedgerImpl`, `OpAddEntry`, `OpReadEntry`, `ManagedCursorImpl`, `P
 Step grain: one add, one start of a read, one answer of storage, one `sendMessagesToConsumers`, one call of a client,
 one run of a task.
 
-    add        cached with the number of active cursors as its expected read count; without active cursors, cached for a
-               grace period without a count; not cached on a shadow topic
-    read       a normal read from the read position, or a replay read of entries in the replay queue; cached entries
+    add        the entry is cached with the number of active cursors as its expected read count ("count"). Without
+               active cursors it is cached for a grace period, without a count. A shadow topic does not cache it
+    read       a normal read from the read position, or a replay read of entries of the replay queue; cached entries
                come from the cache, the others from storage
-    storage    the expected read count of all entries of the answer is the number of active cursors at or before the
-               position of the cursor that began the read, when storage answers; 0, so not cached, for a replay read
-    dispatch   sent to a consumer; or put back for replay, which raises the count before the release lowers it
-    release    a sent entry was written to the connection: the count falls by 1
-    inactive   a cursor without consumers; its outstanding reads are discarded when they complete, and the cursor is
-               rewound
+    storage    answers a read. When a normal read is answered, the active cursors at or before the reading cursor are
+               counted; this number is the count of all entries of the answer, which are cached if it is positive. The
+               entries of a replay read are not cached
+    dispatch   an entry is sent to a consumer; or put back for replay: its count rises by 1, then it is released
+    release    an entry that was sent is released when it was written to the connection; a release lowers the count by 1
+    inactive   a cursor is inactive while it has no consumers. Its outstanding reads are discarded when they complete;
+               then the cursor is rewound
 
 Without counts (`cacheEvictionByExpectedReadCount` off), `checkBackloggedCursors` activates cursors with consumers and a
 small backlog, entries before the slowest active cursor leave the cache, and entries from storage are cached for cursors
 that `checkCursorsToCacheEntries` marks because enough cursors have a similar backlog.
 
-A subscription of type "failover" sends to its first consumer; with one consumer it is an Exclusive one. Keys of a
-Key_Shared subscription are spread evenly over the connected consumers.
-
-The `Rule` fields of `Config` are the rules on which versions differ.
+State: the ledgers of the topic, the entry cache, the container of active cursors, and for each subscription its cursor
+and dispatcher: read and mark-delete position, acknowledged entries, consumers with permits and pending acks, replay
+queue, the normal and the replay read, and entries that are being sent. A subscription of type "failover" sends to its
+first consumer; with one consumer it is an Exclusive one. Keys of a Key_Shared subscription are spread evenly over the
+connected consumers.
 
 Not modelled: how a cursor persists its position (`model/batch_acks`); batches, delayed delivery, transactions;
 `maxUnackedMessagesPer*`; the order in which a Shared dispatcher serves consumers (here the first with permits); the
@@ -132,7 +134,7 @@ Millis = Annotated[int, AtLeast(0)]
 def add_entry(cfg: Config, s: State) -> Step[State, Added]:
     """`OpAddEntry`: adds an entry, and caches it while a cursor is active or the grace period is not over.
 
-    Its expected read count is the number of active cursors. A shadow topic caches no added entry.
+    Its count is the number of active cursors. A shadow topic caches no added entry.
     """
     last = s.ledgers[-1]
     position = Position(last.ledger, last.entries)
@@ -288,7 +290,7 @@ def read_more_entries(cfg: Config, s: State, subscription: Name) -> Step[State, 
 def complete_storage_read(cfg: Config, s: State, storage_read: int, success: bool) -> Step[State, Reading]:
     """`RangeEntryCacheImpl.readFromStorage`: storage completes or fails a read. A read of a deleted ledger fails.
 
-    All its entries get one expected read count, which is determined now.
+    All entries of the answer get one count, which is determined now.
     """
     read = next((r for r in s.caches.reads if r.number == storage_read), None)
     if read is None:
@@ -303,10 +305,10 @@ def complete_storage_read(cfg: Config, s: State, storage_read: int, success: boo
 
 
 def expected_read_count(cfg: Config, s: State, subscription: int, kind: Kind) -> int:
-    """Returns the expected read count of the entries that a cursor reads from storage; 0: they are not cached.
+    """Returns the count of the entries that a cursor reads from storage; if it is 0, they are not cached.
 
-    It is the number of active cursors at the cursor's position or before. Without counts it is 1 if the entries that
-    this cursor reads are to be cached (`ManagedCursorImpl.isCacheReadEntry`).
+    Normal read: the number of active cursors at or before the cursor. Without counts: 1 if the entries that this cursor
+    reads are to be cached (`ManagedCursorImpl.isCacheReadEntry`).
     """
     if kind == "replay":
         return 0
@@ -319,10 +321,10 @@ def expected_read_count(cfg: Config, s: State, subscription: int, kind: Kind) ->
 def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[State, Dispatched]:
     """`PersistentDispatcherMultipleConsumers.sendMessagesToConsumers`: dispatches the entries of a complete read.
 
-    If the read was cancelled or no consumer is connected, the entries are discarded and the cursor is rewound. With
-    `replay_order` "new_first", a Key_Shared read is not sent if the replay queue has an earlier first entry than when
-    the read began: entries of a normal read are put back for replay, those of a replay read are discarded and stay in
-    the replay queue.
+    If the read was cancelled or no consumer is connected, the entries are discarded (see `is_discarded`) and the cursor
+    is rewound. With `replay_order` "new_first", a Key_Shared read is not sent if the first entry of the replay queue is
+    an earlier one than when the read began: entries of a normal read are put back for replay, those of a replay read
+    are discarded and stay in the replay queue.
     """
     sub = s.subscriptions[subscription]
     read = read_of(sub, kind)
@@ -344,7 +346,7 @@ def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[Stat
 
 @managed_ledger.action
 def release(cfg: Config, s: State, subscription: Name) -> Step[State, Position]:
-    """`EntryImpl.release`: the oldest sent entry was written to the connection; its expected read count falls by 1."""
+    """`EntryImpl.release`: the oldest sent entry was written to the connection; its count falls by 1."""
     sub = s.subscriptions[subscription]
     if not sub.sent:
         return refused(s, "not_enabled", "no entry is being sent")
@@ -411,7 +413,7 @@ def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
 
 @managed_ledger.action
 def check_cursors_to_cache_entries(cfg: Config, s: State) -> Step[State, None]:
-    """`ManagedLedgerImpl.checkCursorsToCacheEntries`: marks cursors that have a large backlog, similar to others'.
+    """`ManagedLedgerImpl.checkCursorsToCacheEntries`: marks cursors with a large backlog and enough similar ones.
 
     With counts it is not run.
     """

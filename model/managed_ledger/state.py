@@ -48,15 +48,15 @@ class Config(NamedTuple):
             "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", (("4.1", "twice the TTL"),)
         ),
     ] = 2000
-    #: TTL; when it expires, an entry is evicted or requeued: moved to the tail of the removal queue for another TTL
+    #: TTL; an expired entry is evicted, or requeued: moved to the tail of the removal queue for another TTL
     ttl_ms: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000)] = 1000
-    #: how often an entry with expected reads left may be requeued; 0: never
+    #: `maxRequeueCountWhenHasExpectedReads`: expected reads requeue an entry while its `requeue_count` is below this
     max_requeue_times: Annotated[
         int,
         AtLeast(0),
         Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", (("4.1", 5),)),
     ] = 5
-    #: whether an expired entry that was accessed since it was added or last requeued is requeued, without a limit
+    #: whether an entry that was accessed since insertion or its last requeue is requeued, without a maximum
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
@@ -88,12 +88,12 @@ class Config(NamedTuple):
         Setting("keySharedLookAheadMsgInReplayThresholdPerSubscription", (("4.0", 20_000), ("5.0", 40_000))),
     ] = 20_000
 
-    #: whether the release of an entry that was read and not sent decreases its expected read count
+    #: whether the release of an entry of a discarded read lowers its expected read count
     discarded_read_marks_read: Annotated[
         bool,
         Rule(
             Origin.READ,
-            "true: Entry.release decreases it by default (readEntriesComplete, trySendMessagesToConsumers), "
+            "true: Entry.release lowers it by default (readEntriesComplete, trySendMessagesToConsumers), "
             "as read in 4.1",
         ),
     ] = False
