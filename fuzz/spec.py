@@ -1,8 +1,9 @@
 """The specification as a site: `python -m fuzz.spec DIR` writes DIR/index.html.
 
-A page for each component, made from its model, properties, tables and claims: header, actions with their source,
-guarantees, rules, settings, profiles, known defects, claims and scopes. A page with all broker settings. The modules of
-`model/` and `invariants/`, as pdoc documents them, are under DIR/modules.
+The site is for readers who look up what Pulsar does. It has a page for each component, made from its model, properties,
+tables and claims: header, actions with their source, guarantees, rules, settings, profiles, known defects, claims and
+scopes. Another page has all broker settings. The modules of `model/` and `invariants/`, as pdoc documents them, are
+under DIR/modules.
 """
 
 from __future__ import annotations

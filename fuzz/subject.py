@@ -1,14 +1,14 @@
-"""A subject: how the engines drive one component. Data, no logic.
+"""A subject: one component with the data by which the engines drive it.
 
     domains     the values of each argument; of a number that is compared, values below and above the limit
     settings    the values that a trace may draw for a setting, if the profile has the default
     weights     how often each action is chosen; `in_situation` has factors for situations of the state
+    swarms      by name, factors of the weights. Each trace uses one swarm or none: with fewer actions it gets deeper
     largest     bounds of the wide values of arguments and settings (`fuzz/run/wide.py`)
-    swarms      factors of the weights; a trace draws a swarm, or none: a trace with fewer actions goes deeper
+    abstract    a state -> its abstract state, which is a coverage key
     scopes      bounds for the engines that visit every state
-    abstract    the coverage key of a state
 
-The subjects of this project are the `subject` of each module of `fuzz/subjects/`.
+Each module of `fuzz/subjects/` has one, named `subject`. It is data: no engine knows a component otherwise.
 """
 
 from __future__ import annotations
@@ -126,9 +126,8 @@ class Subject:
     largest: Mapping[str, int | Callable[[Any], int]] = field(default_factory=dict)
     names: tuple[str, ...] = ()  # arguments that are generated names
     steps: int = 256  # of one trace
-    min_steps_for_coverage: int = (
-        400_000  # steps after which a coverage goal or action that was never reached is a failure
-    )
+    #: the number of steps after which it is a failure that a coverage goal or an action was never reached
+    min_steps_for_coverage: int = 400_000
     tla: str | None = None  # the twin's TLA+ module
     from_tla: Callable[[Any, Mapping[str, Any]], Any] | None = None  # config and the twin's variables -> a state
     canary: bool = False
@@ -177,12 +176,12 @@ def find_profile(subject: Subject, name: str) -> Any:
 
 
 def profile_names(subject: Subject) -> list[str]:
-    """The names that `find_profile` takes: the profiles, and each release for which one of them stands."""
+    """Returns the names that `find_profile` takes: the profiles, and each release for which one of them stands."""
     names = dict.fromkeys((*subject.machine.profiles, *(f"pulsar-{each}" for each in subject.machine.releases)))
     return list(names)
 
 
 def profile_name(subject: Subject, name: str) -> str | None:
-    """The name of a profile, or of the profile that stands for the release `pulsar-RELEASE`; None if there is none."""
+    """Returns the name of a profile, or of the one that stands for the release `pulsar-RELEASE`; None if unknown."""
     found = subject.machine.releases.get(name.removeprefix("pulsar-"), name)
     return found if found in subject.machine.profiles else None

@@ -29,7 +29,7 @@ from fuzz.mutation.kill_matrix import (
     unique_kills,
 )
 from fuzz.mutation.model_checks import _last_line, killer
-from fuzz.mutation.operators import generated_of, id_prefix, parts_of, source_with
+from fuzz.mutation.operators import generated_of, parts_of, source_with
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.checks import all_but
 from fuzz.run.finding import Cause, Difference, Kind
@@ -158,7 +158,7 @@ def test_a_generated_mutant_that_no_longer_applies_is_an_error() -> None:
 def test_every_equivalent_is_a_generated_mutant(name: str) -> None:
     modules = sorted({module for module, _ in equivalents_of(name)})
     made = [each for module in modules for each in made_of(module)]
-    assert set(equivalents_of(name)) <= {(m.module, key) for m in made for key in (m.id, id_prefix(m.id))}
+    assert set(equivalents_of(name)) <= {(m.module, key) for m in made for key in (m.id, m.id_prefix)}
 
 
 def test_an_equivalent_that_is_no_longer_made_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

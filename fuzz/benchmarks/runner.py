@@ -40,7 +40,7 @@ from fuzz.target import Target
 from fuzz.tlc.module import ALWAYS, Twin, read_module
 from fuzz.tlc.process import SUCCESS, Job, run_tlc
 from fuzz.tlc.runs import MODULES
-from fuzz.trace.parallel import processes_for, replay_files, replay_share
+from fuzz.trace.parallel import processes_for, replay_files, replay_part
 from model.machine import BadValue
 
 #: How often our code and the baseline are measured.
@@ -355,7 +355,7 @@ def _replay_on_spark() -> Measured:
 
     def in_pool() -> float:
         started = time.perf_counter()
-        shares = pool.map(replay_share, [paths] * jobs, [None] * jobs, range(jobs), [jobs] * jobs)
+        shares = pool.map(replay_part, [paths] * jobs, [None] * jobs, range(jobs), [jobs] * jobs)
         return sum(each.operations for share in shares for each in share) / (time.perf_counter() - started)
 
     with ProcessPoolExecutor(jobs, get_context("fork")) as pool:

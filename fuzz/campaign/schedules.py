@@ -18,7 +18,7 @@ from fuzz.client.harness import BrokerFailed, Harness, is_installed
 from fuzz.client.hunt import Effort, Hunted
 from fuzz.client.known import CLIENT, known_of, profiles
 from fuzz.client.schedule import Scenario, find_scenario, generate, schedule_text
-from fuzz.run.coverage import Row
+from fuzz.run.coverage import Row, pair_key
 from model.machine import BadValue
 
 #: The subject of a spec is this and the name of a scenario.
@@ -53,7 +53,7 @@ def run_task(task: Task) -> TaskResult:
         found += [_found_of(task.spec, each) for each in findings]
         for schedule in [generate(scenario, seed) for seed in seeds]:
             names = ["", *[name for name, *_ in schedule.steps]]
-            taken.update([f"{before} {name}" for before, name in pairwise(names)])
+            taken.update([pair_key(before, name) for before, name in pairwise(names)])
             steps += len(schedule.steps)
     rows = tuple([Row("pair", pair, taken[pair], -1) for pair in sorted(taken)])
     return TaskResult(task, task.traces, 0, steps, time.perf_counter() - started, raw, tuple(found), rows)

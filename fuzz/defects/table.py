@@ -1,10 +1,10 @@
 """The defect table: which version breaks which guarantee, by which rules.
 
-Each table of `fuzz/defects/<component>.toml` is one mechanism. Its name, in kebab-case, is the id:
+Each table of `fuzz/defects/<component>.toml` is one defect, a *row*. Its name, in kebab-case, is the id:
 
     profile         the version that has the defect
     property        the guarantee that it breaks
-    rules           config fields: the reference with the profile's values of these, and no fewer, breaks the property
+    rules           config fields: the reference with the profile's values of all of them breaks the property
     symptom, mechanism, consequence
     severity, versions
     link            optional: the upstream issue, pull request or proposal
@@ -12,9 +12,10 @@ Each table of `fuzz/defects/<component>.toml` is one mechanism. Its name, in keb
     tlc             optional: the run in which TLC finds it, as in `tla/runs/` (default: `scope = "smoke"`)
 
 The table `not_expressible` has reports about the component that its machine cannot show, each with the reason. The
-array `suspected` has what reading the code or a report made us suspect, and the decision; `Suspected` has its fields.
+array `suspected` has suspicions from reading Pulsar's code or a report, each with the decision (`Suspected`).
 
-Derived from it: the evidence, TLC's expected violations, recordings' known deviations, the README's table and a page.
+From this table come the expected violations of TLC, the known deviations of recordings, what `brokerproof evidence`
+searches for, the table in the README, and the page `fuzz/defects/README.md`.
 """
 
 from __future__ import annotations

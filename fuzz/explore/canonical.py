@@ -1,4 +1,8 @@
-"""The law of canonical forms: a state and its canonical form, which differ only in generated names, behave alike."""
+"""The law of canonical forms: a state and its canonical form, which differ only in generated names, behave alike.
+
+The explorer visits canonical states only, so its counts mean nothing without this law. Tests and the mutation check
+`canonical` check it on states of random traces.
+"""
 
 from __future__ import annotations
 

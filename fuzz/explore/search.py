@@ -21,6 +21,9 @@ different states: a finding of the kind `canonical`.
 
 The search does not check properties that take history variables, because a history variable would multiply the states.
 `fuzz/explore/edge_cover.py` checks these properties on its runs.
+
+After the search, `eventually` properties are checked on the graph. A counterexample is a trace to a fair cycle without
+the property's goal (`_fair_cycle`).
 """
 
 from __future__ import annotations

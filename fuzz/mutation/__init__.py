@@ -1,4 +1,4 @@
-"""Seeded bugs and the kill matrix."""
+"""Mutation testing: generates mutants, and finds out which checks kill them and the seeded bugs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ class Check(StrEnum):
     """What can kill a mutant. `kill_matrix` has the first five, `model_checks` the others."""
 
     IMPORT = "import"  # the mutated module cannot be imported
-    FUZZ = "fuzz"
+    FUZZ = "fuzz"  # random traces, in lockstep or of the model alone
     CHECK = "check"  # the implementation's own check misses a corrupted state
-    EXPLORE = "explore"
-    COVER = "cover"
+    EXPLORE = "explore"  # every state of the smoke scope
+    COVER = "cover"  # every transition of that scope
     DEFECTS = "defects"
     RECORDINGS = "recordings"
     CANONICAL = "canonical"

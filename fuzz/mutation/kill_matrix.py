@@ -27,7 +27,7 @@ from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import explore, find_space
 from fuzz.mutation import Check
 from fuzz.mutation.model_checks import killer
-from fuzz.mutation.operators import Generated, generated_of, id_prefix, source_with
+from fuzz.mutation.operators import Generated, generated_of, source_with
 from fuzz.platform.json import from_json, to_json
 from fuzz.platform.processes import without_interrupts
 from fuzz.platform.sources import is_imported
@@ -123,7 +123,7 @@ def _path_of(mutant: Mutant | Generated) -> str:
 def _kill_generated(job: Job, generated: Generated) -> Kill:
     """Tries to kill a generated mutant. If it cannot be imported, it is killed."""
     reasons, module = equivalents_of(job.subject), generated.module
-    excuse = reasons.get((module, generated.id)) or reasons.get((module, id_prefix(generated.id)), "")
+    excuse = reasons.get((module, generated.id)) or reasons.get((module, generated.id_prefix), "")
     text = source_with(generated)
     try:
         subject = seed_source(job.subject, generated.module, text)
@@ -355,7 +355,7 @@ def jobs_of(
             if not model:
                 modules = [module for module in modules if is_imported(module, name)]
             made = [each for module in modules for each in generated_of(module)]
-            ids = {(each.module, key) for each in made for key in (each.id, id_prefix(each.id))}
+            ids = {(each.module, key) for each in made for key in (each.id, each.id_prefix)}
             for module, gone in [e for e in equivalents_of(name) if e[0] in modules and e not in ids]:
                 raise BadValue(f"fuzz/mutants/{name}.toml: {module} has no generated mutant {gone}")
             count = min(sample, len(made)) if sample else len(made)

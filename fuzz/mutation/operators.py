@@ -24,26 +24,26 @@ from model.machine import BadValue
 
 #: Operator of Python -> the operators that replace it.
 _REPLACED_BY = {
-    "Add": "Sub",
-    "Sub": "Add",
-    "Mul": "FloorDiv",
-    "FloorDiv": "Mul",
-    "Div": "Mul",
-    "Mod": "FloorDiv",
-    "Pow": "Mul",
-    "BitAnd": "BitOr",
-    "BitOr": "BitAnd",
-    "BitXor": "BitOr",
-    "LShift": "RShift",
-    "RShift": "LShift",
-    "Eq": "NotEq LtE GtE",
-    "NotEq": "Eq Lt Gt",
-    "Is": "IsNot",
-    "IsNot": "Is",
-    "Lt": "LtE GtE",
-    "LtE": "Lt Gt",
-    "Gt": "GtE LtE",
-    "GtE": "Gt Lt",
+    "Add": ("Sub",),
+    "Sub": ("Add",),
+    "Mul": ("FloorDiv",),
+    "FloorDiv": ("Mul",),
+    "Div": ("Mul",),
+    "Mod": ("FloorDiv",),
+    "Pow": ("Mul",),
+    "BitAnd": ("BitOr",),
+    "BitOr": ("BitAnd",),
+    "BitXor": ("BitOr",),
+    "LShift": ("RShift",),
+    "RShift": ("LShift",),
+    "Eq": ("NotEq", "LtE", "GtE"),
+    "NotEq": ("Eq", "Lt", "Gt"),
+    "Is": ("IsNot",),
+    "IsNot": ("Is",),
+    "Lt": ("LtE", "GtE"),
+    "LtE": ("Lt", "Gt"),
+    "Gt": ("GtE", "LtE"),
+    "GtE": ("Gt", "Lt"),
 }
 
 
@@ -51,6 +51,7 @@ class Generated(NamedTuple):
     """A generated mutant: a mutation operator, and the index of the occurrence in `part` to which it is applied."""
 
     id: str
+    id_prefix: str  # the common prefix of the ids of all mutants of the same source line
     module: str
     part: str
     operator: str
@@ -66,6 +67,7 @@ class Part(NamedTuple):
     end: int  # index of the line after the last
     indent: str
     text: str  # dedented
+    is_setting: bool  # a field of `Config` that is no rule: changes of its default make no mutants
 
 
 def generated_of(module: str) -> list[Generated]:
@@ -78,18 +80,18 @@ def generated_of(module: str) -> list[Generated]:
     found: dict[str, Generated] = {}
     changes = set[tuple[str, int]]()  # id without `#2`, line
     for part in parts_of(source_of(module)).values():
-        if part.name.startswith("Config.line of ") and "Rule(" not in part.text:
-            continue  # the default of a setting: no rule
+        if part.is_setting:
+            continue
         original = _relevant_tree(part.text)
         for operator, count in _occurrences(part.text):
             for occurrence in range(count):
                 changed = _mutated(part.text, operator, occurrence)
                 if _relevant_tree(changed) not in (original, None):
-                    name, line = _id_and_line(part, changed)
+                    prefix, name, line = _id_and_line(part, changed)
                     if (name, line) not in changes:
                         changes.add((name, line))
                         unique = _unique(name, found)
-                        found[unique] = Generated(unique, module, part.name, operator, occurrence, line)
+                        found[unique] = Generated(unique, prefix, module, part.name, operator, occurrence, line)
     return list(found.values())
 
 
@@ -97,11 +99,6 @@ def _unique(name: str, taken: Container[str]) -> str:
     """Returns the name, or if it is taken, the first free one of `NAME #2`, `NAME #3`, ..."""
     names = itertools.chain([name], (f"{name} #{i}" for i in itertools.count(2)))
     return next(each for each in names if each not in taken)
-
-
-def id_prefix(mutant_id: str) -> str:
-    """Returns the common prefix of the ids of all mutants of one source line."""
-    return mutant_id.partition(" => ")[0] + " =>"
 
 
 def source_with(mutant: Generated) -> str:
@@ -120,12 +117,12 @@ def parts_of(source: str) -> dict[str, Part]:
     lines = source.splitlines(keepends=True)
     parts: dict[str, Part] = {}
 
-    def add(node: ast.stmt, name: str) -> None:
+    def add(node: ast.stmt, name: str, is_field_of_config: bool = False) -> None:
         first = min([node.lineno, *[d.lineno for d in getattr(node, "decorator_list", [])]]) - 1
         end = node.end_lineno or first + 1
         text = "".join(lines[first:end])
-        unique = _unique(name, parts)
-        parts[unique] = Part(unique, first, end, " " * node.col_offset, textwrap.dedent(text))
+        unique, is_setting = _unique(name, parts), is_field_of_config and "Rule(" not in text
+        parts[unique] = Part(unique, first, end, " " * node.col_offset, textwrap.dedent(text), is_setting)
 
     def visit(body: list[ast.stmt], within: str) -> None:
         for node in body:
@@ -134,7 +131,7 @@ def parts_of(source: str) -> dict[str, Part]:
             elif isinstance(node, ast.FunctionDef):
                 add(node, f"{within}{node.name}")
             elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
-                add(node, f"{within}line of {ast.unparse(node).splitlines()[0]}")
+                add(node, f"{within}line of {ast.unparse(node).splitlines()[0]}", within == "Config.")
 
     visit(ast.parse(source).body, "")
     return parts
@@ -155,11 +152,8 @@ def _operators() -> tuple[str, ...]:
             continue
         kind, _, rest = str(name).rpartition("/")[2].partition("_")
         replaced, _, by = rest.partition("_")
-        if kind == "ReplaceUnaryOperator":  # unary operators are deleted, not replaced
-            is_usable = replaced == "Delete"
-        else:
-            is_usable = not by or by in _REPLACED_BY[replaced].split()
-        if is_usable:
+        is_unary = kind == "ReplaceUnaryOperator"  # unary operators are deleted, not replaced
+        if replaced == "Delete" if is_unary else not by or by in _REPLACED_BY[replaced]:
             usable.append(str(name))
     return tuple(usable)
 
@@ -235,11 +229,15 @@ def _relevant_tree(source: str) -> str | None:
     return ast.dump(tree)
 
 
-def _id_and_line(part: Part, changed: str) -> tuple[str, int]:
-    """Returns the id of a mutant, and its first changed line, from 1. `changed` is the mutated text of the part."""
+def _id_and_line(part: Part, changed: str) -> tuple[str, str, int]:
+    """Returns the id prefix of a mutant, its id, and its first changed line, from 1.
+
+    `changed` is the mutated text of the part.
+    """
     before, after = part.text.splitlines(), changed.splitlines()
     blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     _, i1, i2, j1, j2 = next(each for each in blocks if each[0] != "equal")
     old = " ".join(line.strip() for line in before[i1:i2])
     new = " ".join(line.strip() for line in after[j1:j2])
-    return f"{part.name}: {old} => {new}", part.first + i1 + 1
+    prefix = f"{part.name}: {old} =>"
+    return prefix, f"{prefix} {new}", part.first + i1 + 1

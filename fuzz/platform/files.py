@@ -1,4 +1,4 @@
-"""Files that appear whole."""
+"""Atomic writes of files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ UNFINISHED = ".unfinished"
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file, and its folder if absent. Nobody sees a part of the file, because another file is renamed.
+    """Writes a file, and its folder if absent. A reader sees the old content or all of the new content.
 
-    Several processes may write the same file. Raises OSError.
+    The content is written to another file, which is then renamed. Several processes may write the same file. Raises
+    OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")

@@ -1,4 +1,4 @@
-"""Processes that a command starts and ends itself."""
+"""Signals of a command and its child processes: an interrupt ends the command, which ends its children itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Blocks SIGINT in the processes and threads that the `with` body starts. This process handles the signal.
+    """Blocks SIGINT in the processes and threads that the `with` body starts, so that only this process handles it.
 
     Processes and threads inherit the signal mask, also the processes that a pool's thread starts later. The resource
     tracker of `multiprocessing` is started first, because its start unblocks SIGINT in this process.

@@ -102,7 +102,8 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
     runs = [r for r in state.runs if r["subject"] == spec.subject]
     traces, steps, skipped = (sum(r[key] for r in runs) for key in ("traces", "steps", "skipped"))
     configs = configs_of(spec, first_seed)
-    taken, refused = total.taken(), {k: v[0] for k, v in total.of("refused").items()}
+    names, refused = subject.machine.actions, {k: v[0] for k, v in total.of("refused").items()}
+    taken = total.taken(names)
     reached = {k: v[1] for k, v in total.of("goal").items()}
     return {
         "name": spec.subject,
@@ -113,9 +114,7 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
         "steps": steps,
         "speed": speed_of(runs),
         "skipped": skipped,
-        "actions": [
-            _action(subject, name, taken.get(name, 0), refused.get(name, 0), steps) for name in subject.machine.actions
-        ],
+        "actions": [_action(subject, name, taken[name], refused.get(name, 0), steps) for name in names],
         "goals": [
             {
                 "name": p.name,
@@ -129,8 +128,8 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
         "guidance": dict(subject.guidance),
         "always": [p for p in subject.properties if p.kind == "always"],
         "abstract_states": len(total.of("abstract")),
-        "pairs": len([k for k in total.of("pair") if not k.startswith(" ")]),
-        "possible_pairs": len(subject.machine.actions) ** 2,
+        "pairs": len([previous for previous, _ in total.pairs(names) if previous]),
+        "possible_pairs": len(names) ** 2,
         "heat_map": _heat_map(subject, total),
         "diagrams": diagrams_of(subject),
         "saturation": _saturation(total, first_seed, traces + skipped),
@@ -138,17 +137,15 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
 
 
 def _scenario(spec: Spec, state: State) -> dict[str, Any]:
-    scenario, taken = (
-        find_scenario(spec.subject.removeprefix(PREFIX)),
-        state.coverage.get(spec.subject, Total()).taken(),
-    )
+    scenario = find_scenario(spec.subject.removeprefix(PREFIX))
+    taken = state.coverage.get(spec.subject, Total()).taken(scenario.steps)
     runs = [r for r in state.runs if r["subject"] == spec.subject]
     return {
         "name": spec.subject,
         "about": scenario.about,
         "profile": spec.profile,
         **{key: sum(r[key] for r in runs) for key in ("traces", "steps", "seconds")},
-        "taken": {name: taken.get(name, 0) for name in scenario.steps},
+        "taken": taken,
         "contracts": scenario.contracts,
     }
 
@@ -205,8 +202,7 @@ def _heat_map(subject: Subject, total: Total) -> str:
     names = list(subject.machine.actions)
     index = {name: i for i, name in enumerate(names)}
     counts = [[float("nan")] * len(names) for _ in names]
-    for pair, (count, _) in total.of("pair").items():
-        first, second = pair.split(" ")
+    for (first, second), count in total.pairs(names).items():
         if first:
             counts[index[first]][index[second]] = count
     size = 0.24 * len(names) + 1.6

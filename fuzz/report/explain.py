@@ -16,7 +16,7 @@ from fuzz.report.changes import changes
 from fuzz.report.confirm import java_of, needed_rules
 from fuzz.report.records import Arrow, Condition, Explanation, Step
 from fuzz.report.text import first_sentence, text_of
-from fuzz.report.why import Reason, why
+from fuzz.report.why import why
 from fuzz.run.call import Call
 from fuzz.run.checks import NONE_SKIPPED, Skipped, Values, event_of
 from fuzz.run.compare import shown as as_data
@@ -199,12 +199,8 @@ def _why(holds: Callable[..., bool], arguments: Sequence[Any]) -> list[Condition
             reason.condition, reason.holds, _differing_keys({text: readable(value) for text, value in reason.operands})
         )
         for reason in reasons
-        if not _is_guard(reason) or all(map(_is_guard, reasons))
+        if not reason.is_guard or all(each.is_guard for each in reasons)
     ]
-
-
-def _is_guard(reason: Reason) -> bool:
-    return reason.condition.endswith((" is None", " is not None"))
 
 
 def readable(value: Any) -> Any:

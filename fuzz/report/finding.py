@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from fuzz.campaign.worker import Found
@@ -12,7 +10,7 @@ from fuzz.defects.table import Defect, defects_of
 from fuzz.report.explain import explain
 from fuzz.report.records import Explanation, KnownDefect, Shown
 from fuzz.run.finding import Cause
-from fuzz.trace.file import Trace, read_traces
+from fuzz.trace.file import Fetched, Trace, read_traces
 from model.machine import plain
 
 
@@ -41,17 +39,15 @@ def with_explanation(
 
 def parse_trace(text: str) -> Trace:
     """Returns the trace that a text in the trace format contains."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.jsonl"
-        path.write_text(text, encoding="utf-8")
-        return next(read_traces(path))
+    return next(read_traces(Fetched("trace.jsonl", text.encode())))
 
 
 def known_defect(subject: str, config: Mapping[str, Any], cause: str, needed: Collection[str]) -> Defect | None:
-    """Returns the row of the defect table with the property in `cause` whose rules have the values in a trace's config.
+    """Returns the row of the defect table that explains a violated property; None if there is none.
 
-    Of several rows, the first fits that has only rules that the trace needs, then the first with such a rule. If the
-    trace needs other rules only, no row fits. If it needs none, because each of several suffices, the first row fits.
+    A row may explain it if the row has the property in `cause`, and if its rules have their values in the trace's
+    config. `needed` are the rules that the trace needs. Of several rows, the first is returned of which all rules are
+    needed, else the first of which one is. If no rule is needed, because any of several suffices, the first is.
     """
     name = Cause.parse(cause).broken_property
     rows = [row for row in _rows_of(subject, config) if row.property == name]

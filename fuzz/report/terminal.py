@@ -1,4 +1,4 @@
-"""Findings in the terminal."""
+"""Prints findings in the terminal, step by step; the README says how to read them."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ class Reason(NamedTuple):
     condition: str
     holds: bool
     operands: tuple[tuple[str, Any], ...]
+    is_guard: bool = False  # a comparison with None
 
 
 def why(predicate: Callable[..., Any], arguments: Sequence[Any]) -> list[Reason]:
@@ -129,7 +130,7 @@ def _reasons(node: ast.expr, environment: Environment, depth: int) -> Iterator[R
     elif isinstance(node, ast.Call) and depth < _DEPTH and (inner := list(_explain_call(node, environment, depth))):
         yield from inner
     else:
-        yield Reason(ast.unparse(node), value, _distinct(tuple(_values(node, environment))))
+        yield Reason(ast.unparse(node), value, _distinct(tuple(_values(node, environment))), _is_guard(node))
 
 
 def _explain_call(node: ast.Call, environment: Environment, depth: int) -> Iterator[Reason]:
@@ -200,6 +201,16 @@ def _values(node: ast.expr, environment: Environment) -> Iterator[tuple[str, Any
             value = _evaluate(each, environment)  # type: ignore[arg-type]
             if not callable(value) and not inspect.ismodule(value) and ast.unparse(each) != "event.arguments":
                 yield ast.unparse(each), value
+
+
+def _is_guard(node: ast.expr) -> bool:
+    """Returns whether a condition is `... is None` or `... is not None`."""
+    return (
+        isinstance(node, ast.Compare)
+        and isinstance(node.ops[-1], ast.Is | ast.IsNot)
+        and isinstance(last := node.comparators[-1], ast.Constant)
+        and last.value is None
+    )
 
 
 def _names(node: ast.AST) -> list[ast.Name]:

@@ -1,4 +1,8 @@
-"""The properties of a subject that apply under a config, and the history variables of the subject."""
+"""What is checked under a config: the properties of a subject that apply, and the subject's history variables.
+
+`invariants/properties.py` says what properties and history variables are. An engine carries the values of the history
+variables from step to step (`Values`): `first_values` in the initial state, then `folded` after each step.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,7 @@ def checks_for(subject: Subject, cfg: Any, skipped: Skipped = NONE_SKIPPED) -> C
 def all_but(subject: Subject, property_name: str | None) -> Skipped:
     """Returns the names of all properties but the given one; the names of all properties for None.
 
-    A replay ends at the first violation. It skips these properties to find the violation of the given one.
+    A replay ends at the first violation. If it skips these properties, this is a violation of the given one.
     """
     return frozenset(p.name for p in subject.properties if p.name != property_name)
 

@@ -16,11 +16,10 @@ _encoded = msgspec.msgpack.Encoder().encode
 
 
 def same(a: Any, b: Any) -> bool:
-    """Returns whether two values are equal, of one class, and have parts of the same classes.
+    """Returns whether two values are equal and of one class, and their parts have the same MessagePack encoding.
 
-    So 1.0 differs from 1, and True from 1. This is the fast comparison: if the MessagePack encodings of two equal
-    values are equal, the classes of the parts are not compared. So a named tuple inside a value counts as the same as
-    the tuple of its fields, and a set as the same as a frozenset; `exact` distinguishes them.
+    So 1.0 differs from 1, and True from 1, also inside a value. This comparison is fast, but a named tuple inside a
+    value counts as the tuple of its fields, and a set may count as a frozenset. `exact` distinguishes these, too.
     """
     if a is b:
         return True

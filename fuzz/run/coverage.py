@@ -1,9 +1,11 @@
-"""Coverage in the model's terms. A coverage key has one of four kinds:
+"""Coverage of traces: the actions, abstract states and coverage goals of the model that they reached.
 
-    pair      two consecutive actions, as `previous next`; ` next` for the first action of a trace; has a count
-    refused   an action that was refused; has a count
-    abstract  an abstract state: `subject.abstract` of a state, as JSON; has the first seed that reached it
-    goal      a coverage goal, by name; has the first seed that reached it
+Coverage has keys of four kinds, each with a count or with the first seed that reached it:
+
+    pair      two consecutive actions (`pair_key`): how often they occurred
+    refused   an action: how often it was refused
+    abstract  an abstract state, which is `subject.abstract` of a state, as JSON: its first seed
+    goal      a coverage goal: its first seed
 
 Abstract states are recorded at the checked steps only (`fuzz/run/lockstep.py`), the others at every step. The coverage
 of several tasks can be merged in any order, because counts are added and the smallest first seed is kept.
@@ -11,7 +13,8 @@ of several tasks can be merged in any order, because counts are added and the sm
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
 from fuzz.platform.json import to_json
@@ -19,6 +22,11 @@ from fuzz.subject import Subject
 from model.machine import plain
 
 RowKind = Literal["pair", "refused", "abstract", "goal"]
+
+
+def pair_key(previous: str, action: str) -> str:
+    """Returns the key of two consecutive actions. `previous` is empty for the first action of a trace."""
+    return f"{previous} {action}"
 
 
 class Row(NamedTuple):
@@ -58,7 +66,7 @@ class Coverage:
         size = len(self.actions)
         for pair, count in enumerate(self.pairs):
             if count:
-                yield Row("pair", f"{names[pair // size]} {names[pair % size]}", count, -1)
+                yield Row("pair", pair_key(names[pair // size], names[pair % size]), count, -1)
         for action, count in enumerate(self.refused):
             if count:
                 yield Row("refused", names[action], count, -1)
@@ -89,21 +97,28 @@ class Total:
         """Returns the count and the first seed of each key of one kind."""
         return {key: value for (each, key), value in self.seen.items() if each == kind}
 
-    def taken(self) -> dict[str, int]:
-        """Returns the number of times that each action was taken, refusals included."""
-        counts: dict[str, int] = {}
-        for pair, (count, _) in self.of("pair").items():
-            name = pair.split(" ")[1]
-            counts[name] = counts.get(name, 0) + count
+    def pairs(self, actions: Collection[str]) -> dict[tuple[str, str], int]:
+        """Returns how often each pair of these actions occurred, without pairs that did not occur.
+
+        The first of a pair is empty for the first action of a trace.
+        """
+        seen, possible = self.of("pair"), itertools.product(("", *actions), actions)
+        return {pair: seen[key][0] for pair in possible if (key := pair_key(*pair)) in seen}
+
+    def taken(self, actions: Collection[str]) -> dict[str, int]:
+        """Returns the number of times that each of these actions was taken, refusals included."""
+        counts = dict.fromkeys(actions, 0)
+        for (_, action), count in self.pairs(actions).items():
+            counts[action] += count
         return counts
 
     def summary(self, subject: Subject, configs: list[Any]) -> dict[str, Any]:
         """Returns the coverage as plain data. `never` has what `unreached` returns for these configs."""
-        taken, refused = self.taken(), self.of("refused")
-        actions = {n: {"taken": taken.get(n, 0), "refused": refused.get(n, (0, 0))[0]} for n in subject.machine.actions}
+        names, refused = subject.machine.actions, self.of("refused")
+        taken = self.taken(names)
         return {
-            "actions": actions,
-            "pairs": len([1 for pair in self.of("pair") if not pair.startswith(" ")]),
+            "actions": {n: {"taken": taken[n], "refused": refused.get(n, (0, 0))[0]} for n in names},
+            "pairs": len([previous for previous, _ in self.pairs(names) if previous]),
             "abstract_states": len(self.of("abstract")),
             "goals": sorted(self.of("goal")),
             "never": sorted(self.unreached(subject, configs)),
@@ -117,10 +132,10 @@ class Total:
         seen = self.of("goal")
         wanted = [p for p in subject.properties if p.kind == "sometimes" and any(p.given(c) for c in configs)]
         missing = [p.name for p in wanted if p.name not in seen]
-        taken, refused = self.taken(), self.of("refused")
+        taken, refused = self.taken(subject.machine.actions), self.of("refused")
         for name, action in subject.machine.actions.items():
             drivable = all(subject.domain(name, p.name) != () for p in action.params)
-            if drivable and taken.get(name, 0) == refused.get(name, (0, 0))[0]:
+            if drivable and taken[name] == refused.get(name, (0, 0))[0]:
                 missing.append(name)
         return missing
 

@@ -28,11 +28,17 @@ class Kind(StrEnum):
 class Cause(NamedTuple):
     """What failed, without the step and the values. Findings of one cause are probably one bug.
 
-    `what` is the name of the action, the field, the property, or the structural rule in the words of `check`. For a
-    crash, it is the action and the exception; if only the fast loop raised the exception, the function and the
-    exception. For LOAD, it is an action, "state" or "load" if a copy differs, and as for the other kinds if the
-    original instance does. For UNSTABLE, it is "difference", "hang", "cover" (`fuzz/explore/edge_cover.py`) or an
-    action.
+    `what` depends on the kind:
+
+        OUTCOME, STUTTER, HANG, CANONICAL   the action; "property" if a property of a state hangs in the explorer
+        VIEW                                the field of the state or of the observation
+        STRUCTURE                           the violated invariant, in the words of `check`
+        LOAD                                what differs: an action, a field, an invariant or "state"; "load" for an
+                                            exception of `view` or `load`
+        PROPERTY, EVENTUALLY                the property
+        CRASH                               the action and the exception; the function and the exception if only the
+                                            fast loop raised it
+        PROTOCOL, UNSTABLE                  a short text
     """
 
     kind: Kind

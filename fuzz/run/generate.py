@@ -4,11 +4,13 @@
 calls with a seeded random number generator, the Hypothesis state machine draws from their domains, and the explorer
 takes every call. A domain may depend on the state, so each call is generated in the state in which it is executed.
 
-Most seeds give ordinary traces. The seed's remainder selects the others: traces with wide values
-(`fuzz/run/wide.py`), traces with bursts, and traces of more than a thousand steps.
+Most seeds give ordinary traces. The seed's remainder selects the others: traces with wide values, which are integers
+near limits (`fuzz/run/wide.py`); traces with bursts, which repeat a call, or a few calls in turn, hundreds of times
+(`Bursts`); and traces of more than a thousand steps.
 
-The first numbers of a seed's generator choose the settings and the swarm, the later ones actions and arguments. Python
-returns the same numbers for a seed in every version, so equal code gives equal traces.
+The first numbers of a seed's generator choose the settings and the swarm (weights of the actions, `fuzz/subject.py`),
+the later ones actions and arguments. Python returns the same numbers for a seed in every version, so equal code gives
+equal traces.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ _SEVERAL, _WITH_STEPS = 0.25, 0.25
 #: probability `_ALL` all. They are drawn each time with probability `_DRAWN`, or if no integer can grow; otherwise they
 #: are constant.
 _CONSECUTIVE, _ALL, _DRAWN = 0.6, 0.25, 0.25
-#: The probability that a trace with bursts has the largest number of names, if a setting is this number.
+#: The probability that a trace with bursts has the largest value of a setting that bounds an argument, such as the
+#: number of transactions.
 _MANY_NAMES = 0.25
 
 

@@ -1,8 +1,8 @@
-"""Shrinking: a short counterexample with the same cause.
+"""Shrinking: finds a short counterexample with the cause of a finding (`Cause`, `fuzz/run/finding.py`).
 
-Delta debugging over calls, then over arguments and settings. An argument whose domain depends on the state is
-represented by its rank in the domain ("the second open copy"), because generated names change when an earlier call is
-removed. These changes of the counterexample are tried, in this order, until none is accepted:
+Delta debugging over calls, arguments and settings. An argument whose domain depends on the state is represented by its
+rank in the domain ("the second open copy"), because generated names change when an earlier call is removed. These
+changes of the counterexample are tried, in this order, until none is accepted:
 
     remove calls     repetitions, as bursts have them; chunks of calls, from half of the trace down to single calls
     move earlier     move one call to an earlier index, if the cause then shows earlier
@@ -278,7 +278,7 @@ class Shrinker:
             size //= 2
 
     def _remove_pairs(self) -> None:
-        """Removes pairs of steps, not only neighbouring ones, while the budget allows to try all pairs."""
+        """Removes pairs of calls, not only neighbouring ones, as long as the budget suffices to try all pairs."""
         again = True
         while again:
             count = len(self.candidate.steps)

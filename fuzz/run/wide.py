@@ -2,18 +2,19 @@
 
 The dictionary of a component has the value of every constant integer expression of its implementation and its model,
 2^n for every shift by n, the limits of common widths, and the neighbours of all these. For a subject with a seeded bug
-it also has the numbers of the changed module. A wide trace draws its calls like any other trace, then changes integers
-in their arguments. It draws once for each name of an argument or field (`ledger`, `nanos`), separately for arguments
-with fixed domains and for those whose domains depend on the state, how the integers of this name change:
+it also has the numbers of the changed module.
+
+A wide trace draws its calls like any other trace, then changes integers in their arguments. All integers of one name,
+which is that of an argument or field (`ledger`, `nanos`), change in one way, which is drawn once for the trace:
 
     kept      they are unchanged (half of the names)
-    shifted   one number is added to each; so equal values stay equal, and consecutive ids cross a limit. A time is
-              shifted by this number of milliseconds. Only integers in arguments with fixed domains are shifted
+    shifted   one number of the trace is added to each; so equal values stay equal, and consecutive ids cross a limit. A
+              time is shifted by this number of milliseconds
     replaced  some are replaced by 0 or by one of two numbers of the dictionary
 
-The annotated type of an argument determines the legal numbers, within signed 64 bits, and the unit of a time. The
-subject's `largest` bounds numbers whose size costs time or memory. A change to a number that is not allowed is left
-out.
+An argument whose domain depends on the state is never shifted; its way is drawn separately. The annotated type of an
+argument determines the legal numbers, within signed 64 bits, and the unit of a time. The subject's `largest` bounds
+numbers whose size costs time or memory. A change to a number that is not allowed is left out.
 """
 
 from __future__ import annotations

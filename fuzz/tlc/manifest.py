@@ -10,8 +10,8 @@ A written run is a table with the run's name. Its keys are the fields of `Run`, 
 
     scope      a scope of the component; `settings`, `actions`, `without`, `only`, `domains` and `bounds` change it
     about      one line
-    checks     properties by name, or `always` for every invariant; by default `always` under the reference's rules,
-               and none under others
+    checks     properties by name, or `always` for all safety properties that the twin states; by default `always`
+               under the reference's rules, and none under others
     violates   instead of `checks`: the property that TLC must find violated
     fair       the fair actions, instead of those that the liveness properties name
     profile    default: reference

@@ -1,11 +1,13 @@
-"""Converts TLA+ values to plain data and back, and reads the state graph that TLC writes.
+"""Converts TLA+ values to Python values and back, and reads the state graph that TLC writes.
 
-integer, boolean, string    int, bool, str
-None                        None: the model value `None` represents an absent value
-another model value         ModelValue
-<<a, b>>                    a tuple
-{a, b}, a..b                a frozenset
-[name |-> a], (k :> a)      a Function: a record is a function whose domain is a set of strings
+    integer, boolean, string    int, bool, str
+    None                        None: the model value `None` represents an absent value
+    another model value         ModelValue
+    <<a, b>>                    a tuple
+    {a, b}, a..b                a frozenset
+    [name |-> a], (k :> a)      a Function: a record is a function whose domain is a set of strings
+
+`as_model` converts these further to the types of a model: a twin may represent a bit mask as a set, for example.
 """
 
 from __future__ import annotations

@@ -1,11 +1,19 @@
-"""Replay of one trace.
+"""Replay of one trace: whether it agrees with the model.
 
-Each operation of a sequential trace runs on the model and, if there is one under the config, on the second side. Their
-outcomes and states must be equal. The outcome must equal the recorded result, and the model's observation the recorded
-one. In a trace that an engine wrote, properties and structure are checked as well; in a finding also `load`, as in
-`fuzz/run/replay.py`. After a gap, the model runs alone, from every state that the recording allows
-(`fuzz/run/gaps.py`). A concurrent history is checked for linearizability against the model alone
-(`fuzz/run/linearize.py`).
+    sequential trace     each operation runs on the model and, if there is one under the config, on the second side.
+                         Their outcomes and states must be equal, the outcome must equal the recorded result, and the
+                         model's observation the recorded one
+    gaps                 after a gap, the model runs alone, from every state that the recording allows
+                         (`fuzz/run/gaps.py`)
+    concurrent history   the model alone must be able to execute it in some order (`fuzz/run/linearize.py`)
+
+In a trace that an engine wrote, properties and structure are checked as well; in a finding also `load`, as in
+`fuzz/run/replay.py`.
+
+A sequential trace of a recorded version may disagree with the rules of another profile in known ways: `Deviation`
+(`fuzz/trace/recording.py`). After a mismatch, the replay searches for the smallest set of deviations that explains it,
+and repeats the trace with the recorded version's values of these rules. So it finds mismatches after a known deviation,
+too, up to the first one that no deviation explains.
 """
 
 from __future__ import annotations

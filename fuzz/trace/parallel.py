@@ -1,4 +1,8 @@
-"""Replay of trace files on all cores."""
+"""Replay of trace files on all cores.
+
+Process p of n replays part p of each file: every trace i, counted from 0, with i % n == p. The results are in the order
+of files and lines, and do not depend on the number of processes.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +27,9 @@ from model.machine import BadValue
 _WORTH_SHARING = 100_000
 
 
-#: The replayers of a share by recording (component, subject, profile), mutant, and whether an engine wrote the traces.
-Replayers = dict[tuple[str, str | None, bool], Replayer]
+#: The replayers of one process by recording (component, subject, profile), mutant, and whether an engine wrote the
+#: traces.
+Replayers = dict[tuple[str, str, str, str | None, bool], Replayer]
 
 
 class ReplayedTrace(NamedTuple):
@@ -64,20 +69,20 @@ def replay_files(
         with without_interrupts():
             created = multiprocessing.get_context("fork").Pool(jobs, initializer=gc.disable)
         with created as pool:
-            shares = pool.starmap(replay_share, [(paths, profile, part, jobs) for part in range(jobs)])
+            results = pool.starmap(replay_part, [(paths, profile, part, jobs) for part in range(jobs)])
     else:
-        shares = [replay_share(paths, profile, 0, 1, update)]
-    together = sorted((each for share in shares for each in share), key=lambda each: each.position)
+        results = [replay_part(paths, profile, 0, 1, update)]
+    together = sorted((each for of_part in results for each in of_part), key=lambda each: each.position)
     problems = [each.problem for each in together if each.problem]
     if problems:
         raise BadValue(problems[0])
     return together
 
 
-def replay_share(
+def replay_part(
     paths: Sequence[Path], profile: str | None, part: int, parts: int, update: Update | None = None
 ) -> list[ReplayedTrace]:
-    """Replays trace i of each file, counted from 0, if i % parts == part. Returns the results.
+    """Replays a part of each file, one of `parts`. Returns the results.
 
     The first trace that cannot be read or replayed is the last result, with a `problem`.
     """
@@ -98,7 +103,7 @@ def replay_share(
 def replay_file(
     number: int, path: Path | Fetched, profile: str | None, part: int, parts: int, replayers: Replayers
 ) -> Iterator[ReplayedTrace]:
-    """Replays trace i of a file, counted from 0, if i % parts == part. Yields the results.
+    """Replays a part of a file, one of `parts`. Yields the results.
 
     `number` is the index of the file. Replayers are taken from `replayers` and added there. The first trace that cannot
     be read or replayed is the last result, with a `problem`.
@@ -121,7 +126,7 @@ def _replayer(made: Replayers, trace: Trace, profile: str | None) -> Replayer:
     is_own = OWN in trace.header  # an engine wrote it
     mutant = trace.header.get("mutant") if is_own else None
     recording = recording_of(trace)
-    key = f"{recording.component} {recording.subject} {recording.profile}", mutant, is_own
+    key = recording.component, recording.subject, recording.profile, mutant, is_own
     if key not in made:
         try:
             subject = subject_or_mutant(recording.subject, mutant)

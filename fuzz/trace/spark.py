@@ -1,7 +1,7 @@
 """Replay of trace files as a Spark job, over any file system that Spark knows.
 
-Spark reads a whole file and passes it to Python. A large file is read by several tasks (`parts`), each of which
-replays a part: every trace i of the file, counted from 0, with i % parts == part.
+Spark reads a whole file and passes it to Python. Several tasks read a large file; each of them replays a part of it, as
+in `fuzz/trace/parallel.py`. The verdicts do not depend on the number of tasks.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def replay_on_spark(
         indices.setdefault(path, []).append((number, of))
     numbers, version = context.broadcast(indices), code_version()
 
-    def share(part: int) -> Any:
+    def lines_of(part: int) -> Any:
         """Returns the lines for this part of every file that has more than `part` parts."""
         names = [path for path, each in indices.items() if each[0][1] > part]
 
@@ -111,7 +111,7 @@ def replay_on_spark(
 
         return context.binaryFiles(",".join(map(_as_pattern, names)), tasks).mapPartitions(work)
 
-    lines = context.union([share(part) for part in range(max(parts))])
+    lines = context.union([lines_of(part) for part in range(max(parts))])
     if out is not None:
         lines.persist(StorageLevel.MEMORY_AND_DISK)
     with tasks_run():

@@ -64,7 +64,7 @@ class Bundle:
         self.known += [z3.Implies(self.peer.defined, z3.And(*self.is_broker(self.peer.value)))]
 
     def with_slots(self, of: Seq) -> Seq:
-        """The topics, each with a slot for every broker."""
+        """Returns the topics, each with a slot for every broker."""
 
         def at(index: Any) -> Rec:
             t: Rec = of.at(index)
@@ -79,30 +79,33 @@ class Bundle:
         return found
 
     def inside(self, index: Any, field: str) -> list[Any]:
-        """Returns that a number is an index of a sequence of the state."""
+        """Returns the conditions that a number is an index of a sequence of the state."""
         return [index >= 0, index < self.s.fields[field].length]
 
     def is_broker(self, broker: Any) -> list[Any]:
-        """Returns that a number is that of a broker."""
+        """Returns the conditions that a number is that of a broker."""
         return [broker >= 0, broker < self.brokers]
 
     def view(self, broker: Any) -> Any:
-        """The index of the last record that a broker applied."""
+        """Returns the index of the last record that a broker applied."""
         return self.s.fields["brokers"].at(broker).fields["view"]
 
     def has_view(self, s: Rec, broker: Any) -> Any:
-        """Returns that a broker's view is the index of a record."""
+        """Returns the condition that a broker's view is the index of a record."""
         view = s.fields["brokers"].at(broker).fields["view"]
         return z3.And(view >= 0, view < s.fields["records"].length)
 
     def names_brokers(self, s: Rec, index: Any) -> list[Any]:
-        """Returns that a record's destination and source, if any, are brokers."""
+        """Returns the conditions that a record's destination and source, if any, are brokers."""
         r = s.fields["records"].at(index).fields
         source = z3.Implies(r["source"].defined, z3.And(*self.is_broker(r["source"].value)))
         return [*self.is_broker(r["dst"]), source]
 
     def addressed(self) -> list[Any]:
-        """Returns that the oldest command to the client is of a known kind, and a close names a broker or none."""
+        """Returns the conditions that the oldest command to the client is of a known kind, and a close names a broker.
+
+        A close may also name none.
+        """
         command = self.s.fields["topics"].at(self.topic).fields["clients"].at(self.client).fields["down"].at(0)
         kind, value = command.fields["kind"], command.fields["value"]
         kinds = ("success", "receipt", "message", "close", "prepare")
@@ -111,7 +114,7 @@ class Bundle:
         return [known, z3.Implies(is_close, z3.And(*self.is_broker(value.value)))]
 
     def added_by_client(self) -> list[Any]:
-        """Returns that the producer of the broker's oldest add in flight is a client of the topic."""
+        """Returns the conditions that the producer of the broker's oldest add in flight is a client of the topic."""
         t = self.s.fields["topics"].at(self.topic).fields
         producer = t["objects"].at(self.broker).value.fields["adds"].at(0).fields["entry"].fields["producer"]
         return [producer >= 0, producer < t["clients"].length]
@@ -186,7 +189,7 @@ class Bundle:
             self.proof.need("the loop's topic is the result", path.value is before)
 
     def in_log(self, of: Seq) -> Any:
-        """Returns that the arbitrary number `e` is an index of a sequence."""
+        """Returns the condition that the arbitrary number `e` is an index of a sequence."""
         return z3.And(self.e >= 0, self.e < of.length)
 
 
@@ -194,7 +197,10 @@ class Bundle:
 
 
 def random_steps(count: int) -> Iterator[tuple[str, dict[str, int], State, State, Any]]:
-    """Steps of random runs that are not refused, under the reference and under shipped rules; deterministic."""
+    """Yields the steps of random runs that are not refused, under three profiles; always the same sequence.
+
+    A step is action, arguments, state before, state after, outcome.
+    """
     draw = random.Random(307)  # noqa: S311
     profiles = [bundle_transfer.profiles[name].config for name in ("reference", "pulsar-2025-04", "V1b")]
     numbers = {"topic": 2, "kept": 3, "client": 3}
@@ -211,7 +217,7 @@ def random_steps(count: int) -> Iterator[tuple[str, dict[str, int], State, State
 
 
 def writers(t: Topic) -> list[int]:
-    """The brokers whose adds the bookies confirm."""
+    """Returns the brokers whose adds the bookies confirm."""
     return [broker for broker, o in enumerate(t.objects) if o is not None and o.writable]
 
 
@@ -278,7 +284,7 @@ def topic_has_one_accepted_writer() -> Answer:
     proof = Proof()
     it = Bundle(proof)
     it.show_commands()
-    apart, index = it.p != it.q, z3.Int("place")
+    apart, index = it.p != it.q, z3.Int("index")
     one = z3.Not(z3.And(it.writes(it.s, it.p), it.writes(it.s, it.q)))
     for _, path, after in it.steps():
         records, known = after.fields["records"], [*path.when, apart]

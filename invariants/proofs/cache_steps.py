@@ -226,7 +226,7 @@ def total_equals_sizes() -> Answer:
             )
     _show_idle_total(steps)
     steps.proof.need("the invariant holds initially", concrete_total_matches(Config(), threads.start(Config())))
-    for cfg, step, was, now in histories(25, 400):
+    for cfg, step, _, was, now in histories(25, 400):
         steps.proof.run(step, concrete_total_matches(cfg, now) or not concrete_total_matches(cfg, was), was)
     return steps.answer()
 
@@ -290,11 +290,11 @@ def removal_counts_what_it_removes() -> Answer:
             left = after.fields["wrappers"].at(removal.fields["wrapper"].value)
             stays = z3.Implies(other, z3.And(counted == 0, as_term(equal(left, held))))
             steps.show(name, z3.And(counted == lost, stays), path, after, [free], direct=True)
-    for cfg, step, before, then in histories(150, 400):
-        if step.startswith("mark_removed("):
+    for cfg, step, arguments, before, then in histories(150, 400):
+        if step == "mark_removed":
             gone = _concrete_live_bytes(cfg, before) - _concrete_live_bytes(cfg, then)
             more = sum(r.removed for r in then.removals) - sum(r.removed for r in before.removals)
-            steps.proof.run(step, more == gone, before)
+            steps.proof.run(f"{step}{arguments}", more == gone, before)
     return steps.answer()
 
 
@@ -340,7 +340,7 @@ def eviction_is_in_progress_for_one_task() -> Answer:
         if after is not steps.s:
             steps.show(name, one_task(after), path, after, [one_task(steps.s)])
     steps.proof.need("the invariant holds initially", concrete_one_task(threads.start(Config())))
-    for _, step, was, now in histories(25, 400):
+    for _, step, _, was, now in histories(25, 400):
         steps.proof.run(step, concrete_one_task(now) or not concrete_one_task(was), was)
     return steps.answer()
 
@@ -361,8 +361,11 @@ WEIGHTS = {
 }
 
 
-def histories(count: int, tries: int) -> Iterator[tuple[Config, str, State, State]]:
-    """Yields the accepted steps of random traces of all actions except faults; always the same sequence."""
+def histories(count: int, tries: int) -> Iterator[tuple[Config, str, tuple[Any, ...], State, State]]:
+    """Yields the accepted steps of random traces of all actions except faults; always the same sequence.
+
+    A step is config, action, arguments, state before, state after.
+    """
     draw = random.Random(25987)  # noqa: S311
     actions = {name: action for name, action in ACTIONS.items() if not action.fault}
     names = [name for name in sorted(actions) for _ in range(WEIGHTS.get(name, 2))]
@@ -374,7 +377,7 @@ def histories(count: int, tries: int) -> Iterator[tuple[Config, str, State, Stat
             arguments = tuple([draw.choice(_domain(cfg, p.name)) for p in actions[name].params])
             after, _ = model.cache_steps.step(cfg, s, name, arguments)
             if after is not s:
-                yield cfg, f"{name}{arguments}", s, after
+                yield cfg, name, arguments, s, after
             s = after
 
 

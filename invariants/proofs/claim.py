@@ -8,8 +8,9 @@ engine runs the same check on the changed source. There the statement that the c
     def half_is_less() -> Answer:
         '''Source: toy.'''
 
-A proved claim is scrutinised (`scrutiny.py`): no statement may hold of an arbitrary program, and the premises of every
-statement must be satisfiable, also in a reachable state.
+A Z3 check collects its statements in a `Proof`; a CrossHair check is a function with a contract (`contract`). A proved
+claim must not be vacuous (`scrutiny.py`): no statement may hold of an arbitrary program, and the premises of every
+statement must be satisfiable, also in a reachable state. `brokerproof prove` (`fuzz/prove.py`) runs the checks.
 """
 
 from __future__ import annotations
@@ -230,7 +231,7 @@ _RECORDING: ContextVar[list[Proof] | None] = ContextVar("_RECORDING", default=No
 
 @contextmanager
 def recorded() -> Iterator[list[Proof]]:
-    """Returns a list to which every proof is added that is created inside the `with` statement."""
+    """Yields a list to which every proof is added that is created inside the `with` statement."""
     proofs: list[Proof] = []
     token = _RECORDING.set(proofs)
     try:

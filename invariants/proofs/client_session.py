@@ -32,17 +32,17 @@ BEFORE = z3.Function("messages before", z3.IntSort(), z3.IntSort())
 
 
 def size(value: Any) -> Any:
-    """The length of a sequence."""
+    """Returns the length of a sequence."""
     return len(value) if isinstance(value, tuple) else value.length
 
 
 def cost(reply: Rec) -> Any:
-    """The number of messages of a reply."""
+    """Returns the number of messages of a reply."""
     return as_term(size(reply.fields["messages"]))
 
 
 def is_whole(s: Rec) -> Any:
-    """Returns that no ChecksumError has damaged the pending queue, which happens under other rules only."""
+    """Returns the condition that no ChecksumError has damaged the pending queue. Only other rules allow that."""
     return z3.Not(as_term(lifted(s.fields["producer"].fields["damaged"])))
 
 
@@ -64,7 +64,7 @@ class Session:
 
     @staticmethod
     def reply(index: Any) -> Rec:
-        """The consumer's reply at an index."""
+        """Returns the consumer's reply at an index."""
         found: Rec = unknown(Reply, "down", as_term(index), nested=True)
         return found
 
@@ -84,7 +84,7 @@ class Session:
                         yield name, handler, path
 
     def replied(self, handler: str) -> list[Any]:
-        """Returns what holds of the oldest reply in flight to a handler.
+        """Returns what is assumed of the oldest reply in flight to a handler.
 
         It is of a kind that the handler gets; success answers the handler's request, and messages come after success.
         """
@@ -98,7 +98,7 @@ class Session:
 
 
 def random_states(count: int) -> Iterator[State]:
-    """States of random runs under the reference; deterministic."""
+    """Yields states of random runs under the reference; always the same sequence."""
     draw = random.Random(307)  # noqa: S311
     values: dict[str, Callable[[], Any]] = {
         "handler": lambda: draw.choice(("producer", "consumer")),
@@ -121,19 +121,19 @@ def random_states(count: int) -> Iterator[State]:
 
 
 def on_their_way(s: Rec) -> Any:
-    """The messages on their way to the consumer."""
+    """Returns the number of messages on their way to the consumer."""
     down = s.fields["consumer"].fields["link"].fields["down"]
     return z3.Sum([z3.IntVal(0), *map(cost, down)]) if isinstance(down, tuple) else down.total("messages")
 
 
 def permits(s: Rec) -> Any:
-    """All permits of the consumer: at the broker, in messages, and to return."""
+    """Returns the number of permits of the consumer: at the broker, in messages, and to return."""
     c = s.fields["consumer"].fields
     return c["permits"] + on_their_way(s) + size(c["queue"]) + c["returned"]
 
 
 def conserves(cfg: Rec, s: Rec) -> Any:
-    """The invariant: a connected consumer has all its permits, any other one has none at the broker."""
+    """Returns the invariant: a connected consumer has all its permits, any other one has none at the broker."""
     c = s.fields["consumer"].fields
     link = c["link"].fields
     ready, waiting = (as_term(equal(link["phase"], phase)) for phase in ("ready", "waiting"))
@@ -238,7 +238,7 @@ def permits_are_conserved() -> Answer:
 def ascends(s: Rec, p: Any, q: Any) -> Any:
     """Returns the invariant for two indexes p and q of the pending queue.
 
-    Pending sequence ids ascend, and are below the next id. Before the first success none is pending.
+    Pending sequence ids ascend, and are below the next id. Before the first success no message is pending.
     """
     producer = s.fields["producer"].fields
     pending = producer["pending"]

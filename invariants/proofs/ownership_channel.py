@@ -163,24 +163,24 @@ def random_records(count: int) -> list[tuple[Data | None, Data, model.Storage]]:
 
 # ---- conflict resolution --------------------------------------------------------------------------------
 
-#: For each pair of states that may follow each other what the brokers of the new record must be. The pairs of the
-#: first table are valid in both storages, the others in the topic.
-PAIRS = {
-    "Owned Releasing": "source is old dst, source, moves",
-    "Owned Splitting": "no dst, source is old dst",
-    "Assigning Owned": "same",
-    "Releasing Free": "same",
-    "Releasing Assigning": "dst, same",
-    "Splitting Deleted": "same",
-    "Deleted Init": "",
-    "Init Assigning": "",
-    "Free Assigning": "dst, no source",
+#: Each pair of states that may follow each other, with conditions of `restated` on the brokers of the new record. The
+#: pairs of the first table are valid in both storages, the others only in the topic.
+PAIRS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("Owned", "Releasing"): ("source is old dst", "source", "moves"),
+    ("Owned", "Splitting"): ("no dst", "source is old dst"),
+    ("Assigning", "Owned"): ("same",),
+    ("Releasing", "Free"): ("same",),
+    ("Releasing", "Assigning"): ("dst", "same"),
+    ("Splitting", "Deleted"): ("same",),
+    ("Deleted", "Init"): (),
+    ("Init", "Assigning"): (),
+    ("Free", "Assigning"): ("dst", "no source"),
 }
-TOPIC_PAIRS = PAIRS | {"Free Init": ""} | {f"Init {to}": "" for to in STATES[1:]}
+TOPIC_PAIRS = PAIRS | {("Free", "Init"): ()} | {("Init", to): () for to in STATES[1:]}
 
 
 def restated(storage: str, check_brokers: bool, old: Data | None, new: Data | None) -> bool:
-    """Returns whether the old record is kept; a restatement of the resolver by tables."""
+    """Returns whether the old record is kept: a restatement of the resolver by tables."""
     is_topic = storage == "system_topic"
     if new is None:
         return False
@@ -192,14 +192,13 @@ def restated(storage: str, check_brokers: bool, old: Data | None, new: Data | No
             return ahead <= 0 or not is_topic
     if new.force:
         return False
-    pair = f"{'Init' if old is None else old.state} {new.state}"
+    pair = "Init" if old is None else old.state, new.state
     table = TOPIC_PAIRS if is_topic else PAIRS
     if pair not in table:
         return True
     if old is None or not check_brokers:
         return False
     fits = {
-        "": True,
         "dst": new.dst_broker not in (None, -1),
         "no dst": new.dst_broker in (None, -1),
         "source": new.source_broker not in (None, -1),
@@ -208,7 +207,7 @@ def restated(storage: str, check_brokers: bool, old: Data | None, new: Data | No
         "source is old dst": old.dst_broker is not None and old.dst_broker == new.source_broker,
         "moves": old.dst_broker != new.dst_broker,
     }
-    return not all(fits[rule] for rule in table[pair].split(", "))
+    return not all(fits[condition] for condition in table[pair])
 
 
 #: Destinations and sources of records: of a fresh, a transferred and an unloaded bundle.

@@ -1,14 +1,16 @@
-"""Checks that a proved claim is not vacuous, to detect proofs that have become weaker.
+"""Checks that a proved claim is not vacuous: its proof must depend on the program, and apply to states that occur.
 
-no statement is empty     a statement must fail if the program's results are unconstrained; a lemma, which mentions no
-                          program, must fail without its premises
-no premise is impossible  the premises of each statement must be satisfiable on at least one path; of a statement that
-                          is proved by contradiction, the assumptions
-no premise is too narrow  the assumptions of each statement must hold in a sampled reachable state; they count as
-                          holding if the solver cannot tell
+The assumptions of a statement are its premises without the path conditions. There is an objection to a proof if
 
-The assumptions of a statement are its premises without the path conditions. Statements with the same name count as one
-statement, on different paths.
+    a statement is empty       it holds also if the program's results are unconstrained; a lemma, which mentions no
+                               program, is empty if it holds without its premises
+    premises are impossible    the premises of a statement cannot be satisfied on any path; if it is proved by
+                               contradiction, its assumptions cannot
+    assumptions are too narrow they hold in none of the sampled reachable states
+
+There is no objection where the solver cannot tell. Statements with the same name count as one statement, on different
+paths. `listed` returns the assumptions as text; a test compares them with `assumptions/<component>.txt`, so that no
+proof becomes weaker unnoticed.
 """
 
 from __future__ import annotations

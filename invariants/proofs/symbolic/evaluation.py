@@ -71,7 +71,7 @@ def bind_seq(kind: Any, name: str, values: Sequence[Any], bound: Bound) -> None:
 Evaluator = Callable[[Mapping[str, Any]], Any]
 
 #: the index in a sequence whose elements are evaluated
-_INDEX = z3.Int("(place)")
+_INDEX = z3.Int("(index)")
 _NUMBER = re.compile(r"#\d+")
 
 
@@ -98,7 +98,7 @@ def evaluator(value: Any) -> Evaluator:
         return lambda bound: value.kind(**{f: of(bound) for f, of in fields.items()})
     if isinstance(value, Seq):
         length, element = evaluator(value.length), evaluator(value.at(_INDEX))
-        return lambda bound: tuple([element({**bound, "(place)": i}) for i in range(length(bound))])
+        return lambda bound: tuple([element({**bound, "(index)": i}) for i in range(length(bound))])
     if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
         each = [evaluator(v) for v in value]
         return lambda bound: tuple([of(bound) for of in each])

@@ -527,7 +527,7 @@ class Expressions:
 
     def _summed(self, seq: Seq, context: Context) -> Any:
         """Returns a fresh integer for a sum without a prefix sum; `sums` has its recursive definition."""
-        any_item = seq.at(z3.Int("(place)"))
+        any_item = seq.at(z3.Int("(index)"))
         if context.index or not z3.is_expr(operators.as_number(any_item)) or bitmasks.is_mask(any_item):
             return self.fresh(int, "sum", context)
         self._fresh_count += 1

@@ -1,4 +1,4 @@
-"""Symbolic execution of Python source: translates the functions of the model that run into Z3 terms.
+"""Symbolic execution of Python source: translates functions into Z3 terms, path by path.
 
 An `if` on a symbolic condition forks into two paths (`Path`), each with its path condition. Calls are inlined; inside
 an expression, the paths of a call are merged into one value. An operation that could raise, such as a field of None or
@@ -234,20 +234,18 @@ class Reader(Expressions):
         """Records a call on a listener and returns the path after it; returns [] for any other statement."""
         match node:
             case ast.Expr(ast.Call(ast.Attribute() as target, arguments, [])):
-                what = ast.unparse(target)
+                operator = ""
             case ast.AugAssign(ast.Attribute() as target, ast.Add(), value):
-                what, arguments = f"{ast.unparse(target)} +=", [value]
+                operator, arguments = " +=", [value]
             case _:
                 return []
-        listener = _listener(target, path)
+        listener, name = _listener(target, path)
         if listener is None:
             return []
         after = Path(path.names, path.when)
         values = tuple([self.value(each, Context(after, globals_)) for each in arguments])
         listener.calls.append(
-            ListenerCall(
-                what.partition(".")[2], maybe_forgotten(values), [maybe_forgotten(each) for each in after.when]
-            )
+            ListenerCall(name + operator, maybe_forgotten(values), [maybe_forgotten(each) for each in after.when])
         )
         return [after]
 
@@ -400,12 +398,17 @@ def _start(
     return Path({**bound.arguments, UNASSIGNED_PARAMETERS: frozenset(bound.arguments)}, when)
 
 
-def _listener(node: ast.expr, path: Path) -> Listener | None:
-    """Returns the listener whose method is called, or one of whose attributes' methods, if any."""
+def _listener(node: ast.expr, path: Path) -> tuple[Listener | None, str]:
+    """Returns the listener in an expression such as `out.answers.append`, and the rest of it: `answers.append`.
+
+    The listener is None if the expression does not begin with one.
+    """
+    names: list[str] = []
     while isinstance(node, ast.Attribute):
+        names.insert(0, node.attr)
         node = node.value
     owner = path.names.get(node.id) if isinstance(node, ast.Name) else None
-    return owner if isinstance(owner, Listener) else None
+    return owner if isinstance(owner, Listener) else None, ".".join(names)
 
 
 def _check_own(name: str, path: Path, node: ast.AST) -> None:
