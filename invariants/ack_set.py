@@ -140,8 +140,8 @@ def ack_set_is_empty_iff_all_acknowledged(cfg: Config, before: State, event: Eve
 def overlap_iff_message_acknowledged_in_both(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Two ack sets overlap if and only if both acknowledge the same message of the batch.
 
-    Words that are missing at the end are zeros. If the batch size is unknown, the longer ack set has it. A null ack set
-    overlaps with none.
+    Words that are missing at the end are zeros. If the batch size is unknown, it is the length of the longer ack set. A
+    null ack set overlaps with none.
     """
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None:

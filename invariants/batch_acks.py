@@ -104,13 +104,13 @@ def is_error(event: Event) -> bool:
 
 
 def stored_write(before: State, event: Event) -> Write | None:
-    """Returns the write that completes successfully."""
+    """Returns the write that completes successfully in this step, or None."""
     is_end = event.name in ENDS and not is_error(event) and event.outcome.stored
     return before.writing if is_end else None
 
 
 def done_resets(before: State, event: Event) -> tuple[Reset, ...]:
-    """Returns the resets that complete successfully."""
+    """Returns the resets that complete successfully in this step."""
     write = stored_write(before, event)
     return () if write is None else write.resets
 

@@ -14,12 +14,12 @@ An ack set is an array of 64-bit words, each a signed integer; word 0 has the ba
     compare   by position; within an entry by the first message that is not acknowledged. A position without an ack
               set, or with an empty one, acknowledges the whole entry and is the largest
 
-State: the bit sets in use. `open_batch` takes one from the pool (`BitSetRecyclable.create`), later calls name it by its
-number, `recycle` gives it back. The batch size is a setting; 0 means that it is unknown, and then an ack set is as long
-as its words. Calls that set or clear bits beyond the batch are rejected.
+State: the bit sets in use, one for each open batch. `open_batch` creates one, later calls name it by its number,
+`recycle` removes it. The batch size is a setting; 0 means that it is unknown, and then an ack set is as long as its
+words. Calls that set or clear bits beyond the batch are rejected.
 
-Words become masks here, integers of any length with one bit per message. `model/batch_acks` and the transaction
-models use these functions.
+A mask is an ack set as one integer of any length, without sign. `model/batch_acks` and the transaction models use the
+functions on masks.
 
 Difference from `isAckSetOverlap` in master 2026-07: an overlap is determined within the batch (rule `overlap`).
 
@@ -295,7 +295,7 @@ def and_position_ack_set(
 ) -> Step[State, Updated | None]:
     """Replaces the current position's ack set by the AND of both (`andAckSet`), also if the entries differ.
 
-    A null position changes nothing. A position without the extension, or with a null ack set, is an error.
+    A null position changes nothing. A position that is no `AckSetState`, or has a null ack set, is an error.
     """
     if current is None:
         return s, None
@@ -318,8 +318,8 @@ def is_ack_set_empty(cfg: Config, s: State, ack_set: AckSet) -> Step[State, bool
 def is_ack_set_overlap(cfg: Config, s: State, current: AckSet | None, other: AckSet | None) -> Step[State, bool]:
     """Returns whether two ack sets acknowledge the same message (`isAckSetOverlap`).
 
-    False if one of them is null, although a position without ack set acknowledges its whole entry. Within a batch of
-    unknown size, the longer array determines the size.
+    False if one of them is null, although a position without ack set acknowledges its whole entry. If the batch size is
+    unknown, it is the length of the longer array.
     """
     if current is None or other is None:
         return s, False
@@ -339,8 +339,8 @@ def compare_with_ack_set(
 ) -> Step[State, int]:
     """Returns a negative number, 0 or a positive number as the current position is smaller, equal or larger.
 
-    Within an entry it is the difference of the first messages that are not acknowledged (`compareToWithAckSet`). A
-    whole entry has -1 for it and is the largest: hence the other order of the difference.
+    Within an entry, it is the difference of the first messages that are not acknowledged (`compareToWithAckSet`). A
+    position that acknowledges the whole entry has no such message, -1, and is the largest.
     """
     if current is None or other is None:
         return refused(s, "illegal_argument", "a position is missing")

@@ -1,10 +1,12 @@
-"""A cursor's acknowledgements of entries and of messages inside batches: `ManagedCursorImpl` (PIP-54).
+"""A cursor's acknowledgements of entries and of messages inside batches (PIP-54).
 
-Step grain: one call of a consumer, the start or the end of one write or read of the cursor.
+Models `ManagedCursorImpl`. One step is one call of a consumer, or the start or the end of one write or read of the
+cursor.
 
     individual ack   `asyncDelete`: a list of entries, each whole or with an ack set; the ack sets of an entry are
                      intersected; an entry without remaining messages is deleted. All of the list, or nothing
-    cumulative ack   `asyncMarkDelete`: everything before an entry, and the entry or the messages that the set acks
+    cumulative ack   `asyncMarkDelete`: acknowledges everything before an entry, and the entry, or the messages of it
+                     that an ack set acknowledges
     mark-delete      the mark-delete position advances over individually deleted entries, across ledgers
     deleted entry    a batch-index ack of a deleted entry is a no-op; deleting an entry removes its ack set
     record           a write persists the mark-delete position, the lowest ranges of individually deleted entries, and
@@ -15,19 +17,25 @@ Step grain: one call of a consumer, the start or the end of one write or read of
     queue            while a read or write is in flight, resets and writes are queued; then one record is written for
                      all of them
 
-Differences from the shipped broker (each a rule of `Config`; see fuzz/defects/batch_acks.toml): cumulative acks with an
-ack set, lists with positions that have no entry, ack sets of zeros, batch sizes, dirty ack sets, records of resets, the
-queue, limits of records.
+Differences from the shipped broker (each a rule of `Config`; see `fuzz/defects/batch_acks.toml`):
+  * a cumulative ack is validated first, and its ack set is intersected with that of the entry;
+  * a list with a position after the last entry changes nothing;
+  * an ack set of zero words acknowledges its entry, and a bit beyond the batch is an error;
+  * batch-index acks alone make the cursor dirty, and a recovery from the metadata store reads them;
+  * the record of a reset has the acknowledgements after the reset, and no queued reset is lost;
+  * a record has at most the configured number of ranges, and `isCursorDataFullyPersistable` also compares ack sets.
 
-Not modelled: the interval between writes (a write may start at any time), several writes in flight, record sizes in
-bytes, properties of the cursor, pending acks of transactions (`model/pending_acks`), and the client, which groups the
-acks of a batch. A pending reset does not keep out further resets and cumulative acks; `ManagedCursorImpl` rejects both
-until the reset completes (`resetCursorInProgress`). An ack of a position before the last entry where no entry is, such
-as one after the end of a closed ledger, is rejected in every profile. An ack set that acknowledges nothing is not
-stored here; the shipped cursor stores it. Ack sets of entries that the mark-delete position passes are dropped at once
-here; the shipped cursor keeps them until its next write. The mark-delete position stays at an entry where Pulsar moves
-it to (next ledger, -1): at a rollover, if the cursor has caught up (`maybeUpdateCursorBeforeTrimmingConsumedLedger`),
-and, on the master branch, when `asyncMarkDelete` reaches the last entry of a closed ledger.
+Not modelled:
+  * when writes start (here, at any time), several writes in flight, bytes, the properties of the cursor;
+  * pending acks of transactions (`model/pending_acks`), and the client, which groups the acks of a batch;
+  * `resetCursorInProgress`: Pulsar rejects resets and cumulative acks while a reset is pending;
+  * acks of a missing entry before the last one, such as one after the end of a closed ledger: every profile rejects
+    them;
+  * ack sets without effect: Pulsar stores one that acknowledges nothing, and keeps those of entries that the
+    mark-delete position has passed until the next write;
+  * the mark-delete position (next ledger, -1), to which Pulsar moves the cursor at a rollover if it has caught up
+    (`maybeUpdateCursorBeforeTrimmingConsumedLedger`) and, on the master branch, when `asyncMarkDelete` reaches the last
+    entry of a closed ledger. Here the position stays at the entry.
 """
 
 from __future__ import annotations
@@ -151,9 +159,9 @@ def ack_set_error(cfg: Config, entry: int, ack_set: AckSet) -> str:
 
 @batch_acks.action
 def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, int]:
-    """`asyncDelete`: acknowledges entries, whole or in part; all of the list, or nothing if a position has no entry.
+    """`asyncDelete`: acknowledges entries, whole or by ack set; all of the list, or nothing if a position has no entry.
 
-    The outcome is the number of messages that are newly acknowledged.
+    Returns the number of newly acknowledged messages.
     """
     entries: list[tuple[int, AckSet | None]] = []
     beyond = ""
@@ -203,10 +211,11 @@ def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -
 
 @batch_acks.action
 def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
-    """`asyncMarkDelete`: acknowledges everything before an entry, and the entry or the messages that the set acks.
+    """`asyncMarkDelete`: acknowledges everything before an entry, and the entry, or its messages that the ack set acks.
 
-    An entry after the last one is rejected, and an ack that ends before the mark-delete position. An ack with an ack
-    set ends inside its entry. The outcome is the number of newly acknowledged messages.
+    The mark-delete position advances to the entry or, with an ack set, to the entry before it. A position after the
+    last entry is rejected, and an ack that would move the mark-delete position back. Returns the number of newly
+    acknowledged messages.
     """
     entry = entry_number(s.ledgers, position)
     wrong = ack_error(cfg, s, entry, position, ack_set)
@@ -247,9 +256,8 @@ def mark_delete_error(s: State, entry: int | None, requested: int | None) -> str
 def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, given: int | None) -> Acks:
     """Shipped rule (`ackBatchPosition`): the ack set replaces the stored one if its first set bit is later.
 
-    Ack sets before the target are dropped: the target is the previous entry. Before apache/pulsar#23833, a call of
-    `asyncMarkDelete` without an ack set also dropped those before its position, even if it was then rejected; no
-    profile has this rule.
+    Ack sets of entries before the previous entry are dropped. No profile has the rule before apache/pulsar#23833: a
+    rejected `asyncMarkDelete` without an ack set dropped ack sets, too.
     """
     if entry is None or given is None:
         return s.acks
@@ -372,7 +380,7 @@ def is_fully_persistable(cfg: Config, s: State) -> Step[State, bool]:
 def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
     """`asyncResetCursor`: reading restarts at an entry or after the last one; an ack set selects messages of the entry.
 
-    The outcome is a ticket; the write that has it in its result completes the reset. Until then memory does not change.
+    Returns a ticket. The end of the write that has this ticket completes the reset; until then, memory does not change.
     """
     entry = entry_number(s.ledgers, position)
     if entry is None and position == position_of(s.ledgers, total(s)) and not ack_set:
@@ -414,7 +422,7 @@ def crash(cfg: Config, s: State, write_survives: bool) -> Step[State, None]:
 
 @batch_acks.action
 def reopen(cfg: Config, s: State, batch_acks: bool) -> Step[State, None]:
-    """`asyncClose` and a reopening, with or without batch-index acks: memory is written and recovered.
+    """`asyncClose`, then a recovery with or without batch-index acks: memory is written and recovered.
 
     With at most `max_ranges_in_metadata` ranges the record goes to the metadata store, otherwise to the cursor ledger.
     """

@@ -1,8 +1,8 @@
 """State of a cursor's acknowledgements: settings, state, and functions on entries and masks.
 
-Entries are numbered from 0 across all ledgers; an empty ledger takes no entry number. A record is what is stored: a
-`PositionInfo` in the cursor ledger, or a `ManagedCursorInfo` in the metadata store. Acknowledgements, in memory and in
-records, are a triple:
+Entries are numbered from 0 across all ledgers; an empty ledger takes no entry number. A record is what a write stores:
+a `PositionInfo` in the cursor ledger, or a `ManagedCursorInfo` in the metadata store. Acknowledgements, in memory and
+in records, are a triple:
 
     first_unacked  every entry before this number is acknowledged; the entry before it is at the mark-delete position
     deleted        a mask: bit n is entry n, which is after `first_unacked` and individually deleted
@@ -25,9 +25,9 @@ from model.values import AtLeast, Origin, Rule, record
 class Config(NamedTuple):
     """Settings, then the rules on which versions differ."""
 
-    #: batch sizes, in turn: entry n has the size at index n modulo the length
+    #: batch sizes of the topic's entries: entry n has `batch_sizes[n % len(batch_sizes)]` messages
     batch_sizes: tuple[Annotated[int, AtLeast(1)], ...] = (4, 1, 3)
-    #: entries of the first ledger at the start
+    #: number of entries of the first ledger at the start
     entries: Annotated[int, AtLeast(0)] = 4
     #: whether batch-index acks are enabled when the cursor is first opened; `reopen` can change it
     batch_acks: Annotated[bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))] = (
@@ -50,8 +50,8 @@ class Config(NamedTuple):
         Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", (("4.0", 1000), ("5.0", 200_000))),
     ] = 200_000
 
-    #: remaining messages after a cumulative ack with an ack set. and: the intersection of the stored and the given ack
-    #: set. replace_if_further: the given one if its first unacknowledged index is larger, else the stored one
+    #: the ack set of an entry after a cumulative ack with an ack set. `and`: the intersection of the stored and the
+    #: given one. `replace_if_further`: the given one if its first unacknowledged index is larger, else the stored one
     cumulative_sets: Annotated[
         Literal["and", "replace_if_further"],
         Rule(Origin.READ, "replace_if_further: ManagedCursorImpl.asyncMarkDelete, master 2026-07"),
@@ -82,8 +82,8 @@ class Config(NamedTuple):
     reset_record_has_new_acks: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.internalResetCursor, master 2026-07")
     ] = True
-    #: which queued operations (`pendingMarkDeleteOps`) take effect: all in order, or the last one. A mark-delete is
-    #: covered by the next one; a reset that a later operation displaces is lost (apache/pulsar#26304)
+    #: which queued operations (`pendingMarkDeleteOps`) take effect: all, or only the last one. With `last`, a reset
+    #: that is queued before another operation is lost (apache/pulsar#26304)
     queue_applies: Annotated[
         Literal["all", "last"],
         Rule(
@@ -117,7 +117,7 @@ class Partial(NamedTuple):
 
 @record
 class Acks(NamedTuple):
-    """The acknowledged entries and messages; see the module."""
+    """The acknowledged entries and messages: the triple that the module's docstring describes."""
 
     first_unacked: int = 0
     deleted: int = 0
@@ -127,8 +127,8 @@ class Acks(NamedTuple):
 class Reset(NamedTuple):
     """A requested reset."""
 
-    ticket: int  # number of the request; a step's outcome names by it the requests whose callbacks complete
-    entry: int  # to read next
+    ticket: int  # number of the request; outcomes refer to the request by it
+    entry: int  # the entry at which reading restarts
     remaining: int | None  # mask of the messages of `entry` that remain; None: all of them
 
 
@@ -154,8 +154,8 @@ class State(NamedTuple):
     durable: Acks  # the record that a recovery finds
     dirty: bool  # memory has acknowledgements that are in no record, stored or in flight
     writing: Write | None
-    #: start when no read and no write is in flight. (`pendingMarkDeleteOps` waits for reads and for the creation of
-    #: the cursor ledger, not for writes, of which several may be in flight)
+    #: operations that start when no read and no write is in flight. (In Pulsar, `pendingMarkDeleteOps` waits for reads
+    #: and for the creation of the cursor ledger, not for writes, of which several may be in flight.)
     queued: tuple[Queued, ...]
     reading: bool  # an `asyncReadEntries` is in flight (`pendingReadOps`)
     batch_acks: bool  # batch-index acks are enabled

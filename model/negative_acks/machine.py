@@ -1,8 +1,8 @@
 """Negative-ack tracker of one consumer: which entries to redeliver, and when (PIP-393).
 
 Models `NegativeAcksTracker` of the Java client before and after PIP-393, of the C++ client (on which the Python and
-Node.js clients are built), and `negativeAcksTracker` of the Go client. One step is one call of the tracker or one run
-of its timer task. One `advance_time` step includes all runs that become due.
+Node.js clients are built), and `negativeAcksTracker` of the Go client. One step is one call of the tracker, one run of
+its timer task, or an advance of the clock with all runs that become due.
 
     nack     adds the entry to the bucket of its due time: now + delay, with the lowest `precision_bits` bits cleared
     timer    one timer, armed for the first bucket; no timer is armed while nothing is pending
@@ -18,8 +18,7 @@ State: the monotonic clock, the offset of the wall clock, the buckets by time wi
 deadline, retained message ids and chunked messages (model/negative_acks/message_ids.py), and the shape of the Go
 client's AVL tree (model/negative_acks/avl_tree.py). Times are in units of `Config.clock_unit`.
 
-The defaults of `Config` are this specification's own decisions (profile `reference`), not the Java client's.
-Differences from the shipped clients (each a rule of `Config`; see the table of defects):
+Differences from the shipped clients (each a rule of `Config`; see `fuzz/defects/negative_acks.toml`):
   * a nack that is due before all others re-arms the timer, so redelivery is not late;
   * a nack never postpones the timer;
   * due times follow the monotonic clock, so a wall clock step does not move them;
@@ -27,10 +26,12 @@ Differences from the shipped clients (each a rule of `Config`; see the table of 
   * a closed tracker stays closed, and a timer task that runs after close does nothing;
   * all chunks of a chunked message are redelivered, whichever of its ids was nacked.
 
-Not modelled: the tracker's lock, and the time between the removal of the due buckets and the call of
-`redeliverUnacknowledgedMessages`; the consumer (it redelivers all messages unless the subscription is Shared or
-Key_Shared; dead-letter topic; lost connections; the Go consumer without a backoff, and the C++ consumer since
-apache/pulsar-client-cpp#604, nack each chunk of a chunked message); ack timeout (`UnAckedMessageTracker`).
+Not modelled:
+  * the tracker's lock, and the time between the removal of due buckets and `redeliverUnacknowledgedMessages`;
+  * the consumer: which messages it requests (all, unless the subscription is Shared or Key_Shared), dead-letter topics,
+    lost connections, and nacks of each chunk of a chunked message (Go without a backoff, and C++ since
+    apache/pulsar-client-cpp#604);
+  * the ack timeout (`UnAckedMessageTracker`).
 """
 
 from __future__ import annotations
@@ -95,10 +96,11 @@ class Config(NamedTuple):
         Literal["milliseconds", "clock_units"],
         Rule(Origin.READ, "clock_units: trimLowerBit on nanoseconds in C++ since apache/pulsar-client-cpp#497"),
     ] = "milliseconds"
-    #: when the timer fires. first_bucket: at the first bucket time. delay_when_idle, interval_when_idle: a nack arms
-    #: an unarmed timer with the nack's delay, or with an interval. interval_on_each_nack: every nack re-arms the timer
-    #: with an interval. ticker: once per interval from construction. An interval is a third of the delay of a nack by
-    #: message id. A run re-arms the timer for the first bucket (first_bucket, delay_when_idle) or after an interval
+    #: when the timer fires. `first_bucket`: at the first bucket time. `delay_when_idle`, `interval_when_idle`: a nack
+    #: arms an unarmed timer with the nack's delay, or with an interval. `interval_on_each_nack`: every nack re-arms the
+    #: timer with an interval. `ticker`: once per interval from construction. An interval is a third of the delay of a
+    #: nack by message id. A run re-arms the timer for the first bucket (`first_bucket`, `delay_when_idle`) or with an
+    #: interval
     timer: Annotated[
         Literal["first_bucket", "delay_when_idle", "interval_when_idle", "interval_on_each_nack", "ticker"],
         Rule(
@@ -111,8 +113,8 @@ class Config(NamedTuple):
     interval_unit: Annotated[
         Literal["clock_units", "milliseconds"], Rule(Origin.OBSERVED, f"milliseconds: timerInterval_ in {CPP}")
     ] = "clock_units"
-    #: when a pending entry is nacked again. both: both nacks stay pending. earliest_due: the one that is due first.
-    #: latest: the later call replaces the first. first: the later call is ignored
+    #: which nack stays pending when a pending entry is nacked again: both, the one that is due first (`earliest_due`),
+    #: that of the later call (`latest`), or that of the first call (`first`)
     repeated_nack: Annotated[
         Literal["both", "earliest_due", "latest", "first"],
         Rule(Origin.RECORDED, f"latest: {JAVA_OLD}; read: first, Go before #1410; earliest_due is an option of ours"),
@@ -126,8 +128,8 @@ class Config(NamedTuple):
         Literal["entry", "message_id", "nothing"],
         Rule(Origin.RECORDED, f"message_id: triggerRedelivery in {JAVA}; nothing: track in {GO}"),
     ] = "entry"
-    #: after close. final: nacks are rejected. reopens: the next nack reopens the tracker. stores_nacks: nacks are
-    #: accepted and never redelivered. keeps_buckets: as stores_nacks, and close does not remove pending nacks
+    #: what a nack after close does. `final`: it is rejected. `reopens`: it reopens the tracker. `stores_nacks`: it is
+    #: accepted and never redelivered. `keeps_buckets`: as `stores_nacks`, and close does not remove pending nacks
     after_close: Annotated[
         Literal["final", "reopens", "stores_nacks", "keeps_buckets"],
         Rule(
@@ -136,18 +138,19 @@ class Config(NamedTuple):
             f"{CPP}",
         ),
     ] = "final"
-    #: a run of the timer task before the first nack or after close
+    #: what a run of the timer task does before the first nack and after close
     task_without_buckets: Annotated[
         Literal["no_op", "null_pointer"],
         Rule(Origin.RECORDED, f"null_pointer: triggerRedelivery after close in {JAVA} and before"),
     ] = "no_op"
-    #: ledger and entry ids below zero, which no stored message has
+    #: what a nack with a negative ledger or entry id does; no stored message has such an id. `ledger_fails`: it fails
+    #: if the ledger id is negative
     negative_ids: Annotated[
         Literal["rejected", "ledger_fails", "accepted"],
         Rule(Origin.RECORDED, f"ledger_fails: {JAVA_OLD}; accepted: {JAVA} and {GO}; observed, not recorded: {CPP}"),
     ] = "rejected"
-    #: which message ids are retained and redelivered in place of the plain id, which is rebuilt from ledger id and
-    #: entry id. traced: ids that have a span (`TraceableMessageId`), and ids of chunked messages. with_partition: every
+    #: which message ids are retained, to be redelivered in place of a plain id, which has ledger and entry id only.
+    #: `traced`: ids that have a span (`TraceableMessageId`), and ids of chunked messages. `with_partition`: every
     #: entry's id, with its partition
     retained_ids: Annotated[
         Literal["traced", "with_partition", "none"],
@@ -188,7 +191,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Returns the state after construction: nothing is pending. A ticker starts; with an interval of 0 it panics."""
+    """Returns the state after construction: nothing is pending. A ticker is started, which panics with interval 0."""
     status: Literal["new", "open", "failed"] = "new" if cfg.after_close == "reopens" else "open"
     timer = None
     if cfg.timer == "ticker":

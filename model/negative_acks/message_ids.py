@@ -18,6 +18,7 @@ from typing import Annotated, Literal, NamedTuple
 from model.positions import Position
 from model.values import AtLeast, record
 
+#: The class of a message id: `MessageIdImpl`, `BatchMessageIdImpl`, `TopicMessageIdImpl`, `ChunkMessageIdImpl`.
 Kind = Literal["plain", "batch", "topic", "chunk"]
 
 #: `DUMMY_PARTITION_INDEX`: the partition of an id that the tracker builds from ledger and entry.
