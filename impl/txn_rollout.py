@@ -1,5 +1,4 @@
-"""Upgrade and downgrade of brokers whose transaction logs hold batches: the `reference` behaviour of
-`model/txn_rollout`.
+"""Upgrade and downgrade of a cluster to and from batched transaction logs: `reference` of `model/txn_rollout`.
 
 Entries are bytes in the wire format. Opening a store reads them with the reader of the broker's version
 (`impl/txn_writer/records.py`), so an old broker fails on a batch because its reader does.

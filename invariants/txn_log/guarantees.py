@@ -1,8 +1,7 @@
 """Properties of the coordinator's transaction log.
 
-Most compare the store with an independent replay of the remaining log, by transition rules that are restated below. A
-status or participant is *confirmed* if its request succeeded or a replay found it. Names of properties say
-`acknowledged` for it.
+Most compare the store with an independent replay of the log, by transition rules that are restated below. A status or
+participant is *confirmed* if its request succeeded or a replay found it. Names of properties say `acknowledged` for it.
 """
 
 from __future__ import annotations
@@ -60,10 +59,7 @@ def logged_after(logged: LoggedTxn, record: Record, position: RecordPosition) ->
 
 @once_per_state
 def logged_transactions(s: State) -> dict[int, LoggedTxn]:
-    """Every transaction whose NEW record is in the remaining log, read from all its records.
-
-    Deleted records count; records in trimmed ledgers do not.
-    """
+    """Every transaction whose NEW record is in the log, read from all its records, including deleted ones."""
     found: dict[int, LoggedTxn] = {}
     for number, entry in enumerate(s.log, s.first_entry):
         for index, record in enumerate(entry):

@@ -99,7 +99,7 @@ class Ack(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """An entry as a consumer receives it; the ack set has the bits of its unacknowledged messages, if not all."""
+    """An entry as a consumer receives it, with the bits of its unacknowledged messages; no ack set if these are all."""
 
     position: Position
     ack_set: AckSet | None
@@ -197,8 +197,8 @@ def acked(cfg: Config, batch_acks: bool, acks: Acks, entry: int, ack_set: AckSet
 def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -> State:
     """Returns the state with other acknowledgements; the mark-delete and read positions advance.
 
-    A change makes the cursor dirty. Without `partial_acks_are_dirty`, individual acks make it dirty exactly if an entry
-    is individually deleted.
+    A change makes the cursor dirty. Without `partial_acks_are_dirty`, individual acks make it dirty exactly if it then
+    has individually deleted entries.
     """
     is_changed = after is not s.acks and after != s.acks
     if individual and not cfg.partial_acks_are_dirty:

@@ -41,9 +41,9 @@ class Config(NamedTuple):
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
-    #: a cursor with at most this many ranges is stored in the metadata store when it is closed, a cursor with more in
-    #: the cursor ledger. -1: always in the cursor ledger. With `max_ranges` 0 always in the metadata store.
-    #: (apache/pulsar#25992 raised the defaults of the three limits.)
+    #: a cursor that is closed with at most this many ranges is stored in the metadata store, with more in the cursor
+    #: ledger. -1: always in the cursor ledger. With `max_ranges` 0 always in the metadata store. (apache/pulsar#25992
+    #: raised the defaults of the three limits.)
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(-1),

@@ -64,7 +64,7 @@ class Config(NamedTuple):
     precision_bits: Annotated[int, Between(0, 40), Setting("negativeAckPrecisionBitCnt", (("4.1", 8),))] = 8
     #: delays by redelivery count
     backoff: Annotated[Backoff, Setting("negativeAckRedeliveryBackoff", "none")] = Backoff()
-    #: `MIN_NACK_DELAY_MS`
+    #: the minimum delay (`MIN_NACK_DELAY_MS`)
     min_delay_ms: Annotated[int, AtLeast(0)] = 100
 
     #: the unit of both clocks

@@ -9,7 +9,7 @@ that of `model/batch_acks`.
     cumulative ack   up to a position, optionally inside a batch; at most one transaction has one; it only advances
     commit           applies the transaction's pending acks to the cursor, then removes them
     abort            removes the transaction's pending acks; redelivers the messages that it acked individually and that
-                     are now neither acked nor pending
+                     are now neither acknowledged nor pending
     low watermark    a commit or abort carries it: the coordinator has ended all transactions up to this id. Those that
                      are still pending are aborted
     log              every accepted request appends one record. Records are buffered; a flush appends them as one log

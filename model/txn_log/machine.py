@@ -4,10 +4,10 @@ Models `MLTransactionMetadataStore` (the store) and `MLTransactionLogImpl` (its 
 completion of a ledger write, one entry of a replay, or one call or failure of the ledger or of its cursor. The cursor's
 deletions are those of `model/batch_acks`: a deleted record is an acknowledged message of a batch.
 
-    append      a request becomes a record in the current batch; its future is pending until the batch is durable
-    completion  a batch is durable: its records take effect, and their futures complete, in order
+    append      a request becomes a record in the current batch; without batching, the record is an entry of its own
+    completion  when an entry is durable, its records take effect and their futures complete, in order
     end         a transaction keeps the positions of its records; when it ends, each of them is deleted
-    trimming    an entry is deleted with its last record; the mark-delete position advances over deleted entries;
+    deletion    an entry is deleted with its last record; the mark-delete position advances over deleted entries;
                 ledgers before the persisted mark-delete position are trimmed
     replay      after a restart, the records that are not deleted are read, and applied by the same rules
     ids         transaction ids are assigned in order. The last assigned id is in every record and in the ledger
@@ -20,8 +20,8 @@ Differences from Apache Pulsar master of 2026-07 (each a rule of `Config`; see `
   * a `PositionInfo` that cannot hold all deletions holds those below some entry. If ranges and ack sets are truncated
     independently, a COMMITTED or ABORTED record can stay deleted without the transaction's NEW record;
   * without ongoing transactions, the low watermark is the last assigned id that a restart recovers, and not 0;
-  * single records of a batch can always be deleted, ack sets survive a clean close, deletions of single records make
-    the cursor dirty, and a replay that cannot read the whole log fails.
+  * single records of a batch can always be deleted, their deletions make the cursor dirty, and survive a clean close;
+  * a replay that cannot read the whole log fails, and one that cannot delete removes ended transactions all the same.
 
 Not modelled:
   * of the writer: when a batch is flushed (at `max_records`, otherwise at any time; see `model/txn_writer`), and bytes;

@@ -39,16 +39,17 @@ class Config(NamedTuple):
     max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", 512)] = 512
     #: limit on ongoing transactions; 0 is unlimited
     max_active: Annotated[int, AtLeast(0), Setting("maxActiveTransactionsPerCoordinator", 0)] = 0
-    #: maximum number of ranges of deleted entries in a persisted `PositionInfo` (apache/pulsar#25992)
+    #: maximum number of ranges of deleted entries in a persisted `PositionInfo`
     max_ranges: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
-    #: maximum number of ack sets of partially deleted entries in a persisted `PositionInfo` (apache/pulsar#25992)
+    #: maximum number of ack sets of partially deleted entries in a persisted `PositionInfo`
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
-    #: a closed cursor with at most this many ranges is persisted in the metadata store, one with more in the cursor
-    #: ledger; with `max_ranges` 0 always in the metadata store
+    #: a cursor that is closed with at most this many ranges is stored in the metadata store, with more in the cursor
+    #: ledger. -1: always in the cursor ledger. With `max_ranges` 0 always in the metadata store. (apache/pulsar#25992
+    #: raised the defaults of the three limits.)
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(-1),
@@ -77,8 +78,8 @@ class Config(NamedTuple):
     range_cap_is_exact: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07")
     ] = True
-    #: what a `PositionInfo` keeps if the deletions exceed a maximum. `prefix`: all deletions below some entry, and no
-    #: other. `independent`: the lowest ranges and the lowest ack sets, each up to its own maximum
+    #: what a `PositionInfo` keeps if the deletions exceed a limit. `prefix`: all deletions below some entry, and no
+    #: other. `independent`: the lowest ranges and the lowest ack sets, each up to its own limit
     cursor_truncation: Annotated[
         Literal["prefix", "independent"],
         Rule(
@@ -214,7 +215,7 @@ class State(NamedTuple):
     buffer: Entry  # records of the unflushed batch; their requests are pending
     in_flight: tuple[Entry, ...]
     first_entry: int  # number of trimmed entries
-    ledgers: tuple[int, ...]  # number of entries of each remaining ledger; entries are appended to the last one
+    ledgers: tuple[int, ...]  # number of entries of each ledger not trimmed; entries are appended to the last one
     log: tuple[Entry, ...]  # the entries that are not trimmed
     ledger_property_id: int  # the managed ledger's property `max_local_txn_id`
     txns: tuple[Txn, ...]  # by id
