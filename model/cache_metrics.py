@@ -39,10 +39,11 @@ USED_SIZE = Metric("pulsar_ml_cache_used_size", "gauge", "bytes", "sum of the ca
 
 
 def pinned_bytes(answers: Iterable[Iterable[tuple[int, bool]]], *, copies_entries: bool = False) -> int:
-    """Bytes of memory that cached entries keep in use (`managedLedgerCacheCopyEntries`); the size eviction ignores it.
+    """Returns the bytes of memory that cached entries keep in use; the size pass does not consider them.
 
-    Each answer of storage is a list of entries: their lengths, and whether they are cached. Without a copy on insertion
-    a cached entry is a slice of its answer's buffer and keeps all of it. With one it keeps its own length.
+    Each answer of storage is a list of entries: their lengths, and whether they are cached. Without
+    `managedLedgerCacheCopyEntries`, a cached entry is a slice of its answer's buffer and keeps the whole buffer. With
+    the setting it keeps only its own length.
     """
     total = 0
     for answer in answers:

@@ -4,12 +4,12 @@ Models `RangeCache` (package `mledger.util`), `RangeEntryCacheImpl` and `EntryCa
 branch 4.0; PIP-430 replaces their eviction ("Motivation"). A step is one call on a cache, one round of the policy over
 several caches, or the passing of time.
 
-    put                    position absent: stored with the creation time of the entry; present: rejected
+    put                    position absent: the entry is cached, with its creation time; present: it is not
     get                    changes nothing
-    time pass              of one cache, by position: removes entries up to the first unexpired one
-    size pass              of one cache, by position: removes entries until enough bytes are freed
-    evict_proportionally   the policy asks the largest caches, which together hold half of all bytes, to free bytes in
-                           proportion to their sizes
+    time_pass              of one cache: removes entries from the lowest position up to the first unexpired one
+    size_pass              of one cache: removes entries from the lowest position until enough bytes are freed
+    evict_proportionally   the policy (`doEviction`): chooses the largest caches until they hold half of all bytes, and
+                           starts a size pass of each for a share of the bytes to free, in proportion to its size
 
 State: the entries of each cache, ordered by position. Not modelled: reference counts and buffers.
 """
@@ -144,20 +144,20 @@ def count_to_free(entries: tuple[Entry, ...], bytes_to_free: int) -> int:
 
 
 def taken(entries: tuple[Entry, ...]) -> Removed:
-    """Number and bytes of removed entries."""
+    """Returns number and bytes of entries."""
     return Removed(len(entries), size(entries))
 
 
 def share_of(bytes_to_free: int, size: int, total: int, arithmetic: str) -> int:
-    """bytes_to_free x size / total, truncated. With doubles, size / total is rounded: the share can be a byte less."""
+    """bytes_to_free * size / total, truncated. With doubles, size / total is rounded: the share can be a byte less."""
     return bytes_to_free * size // total if arithmetic == "integers" else int(bytes_to_free * (size / total))
 
 
 def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) -> list[tuple[int, int]]:
-    """`EntryCacheDefaultEvictionPolicy.doEviction`: the policy's request to each cache; equal sizes keep their order.
+    """`EntryCacheDefaultEvictionPolicy.doEviction`: returns chosen caches, and the bytes that each must free.
 
-    The largest caches are chosen until they hold half of all bytes. Each frees its truncated share; a share of zero
-    is skipped.
+    The largest caches are chosen until they hold half of all bytes; caches of equal size keep their order. Shares are
+    truncated; a cache with a share of zero is skipped.
     """
     all_bytes = sum(n for _, n in sizes)
     needed = all_bytes // 2 if arithmetic == "integers" else int(all_bytes * SHARE_CONSIDERED)
@@ -181,7 +181,7 @@ def with_cache(s: State, cache: int, entries: tuple[Entry, ...]) -> State:
 
 @legacy_cache.action
 def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, timestamp_ns: int) -> Step[State, bool]:
-    """`RangeCache.put`: stores an entry unless its position is cached; returns whether it was stored."""
+    """`RangeCache.put`: inserts an entry unless its position is cached; returns whether it inserted it."""
     if lookup(s.caches[cache], position) is not None:
         return s, False
     return with_cache(s, cache, added(s.caches[cache], Entry(position, bytes, timestamp_ns))), True

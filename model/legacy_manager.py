@@ -6,12 +6,12 @@ later.
 
     insert    schedules an eviction task if the total size is above the trigger (98 % of the maximum) and
               `evictionInProgress` is not set. Then rejects the entry if the total size was at the maximum or above, or
-              if the position is cached; otherwise stores it
-    task      asks the eviction policy to free the bytes between the total size at scheduling and the watermark;
-              clears `evictionInProgress`
+              if the position is cached; otherwise caches it
+    task      asks the eviction policy (`model/legacy_cache`) to free the bytes by which the total size at scheduling
+              exceeded the watermark; clears `evictionInProgress`
     read      takes the range from the cache if every entry is cached. Otherwise reads the whole range from storage, and
               inserts its entries if the caller wants it
-    evict     the time and size passes of `legacy_cache` on one cache
+    evict     a time pass or size pass of one cache, as in `legacy_cache`
 
 State: each cache is absent (the next use creates it), disabled (created while the maximum was zero) or a tuple of
 entries; `evictionInProgress`, the queued tasks, how many of the next storage reads fail, and the counters of the
@@ -185,7 +185,7 @@ def remove_front(s: State, cache: int, number: int) -> tuple[State, Removed]:
 
 @legacy_manager.action
 def insert(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes) -> Step[State, bool]:
-    """`RangeEntryCacheImpl.insert`: inserts a published entry into its cache; the outcome is whether it was stored.
+    """`RangeEntryCacheImpl.insert`: inserts a published entry into its cache; returns whether it was inserted.
 
     The total size is read first (`hasSpaceInCache`): at the maximum, an entry is rejected even if the eviction in this
     call frees enough bytes.
@@ -214,7 +214,7 @@ def start_eviction(cfg: Config, s: State, size_at_scheduling: int) -> tuple[Stat
 
 
 def evict(cfg: Config, s: State, size_at_scheduling: int) -> tuple[State, int | Failed]:
-    """Runs an eviction task: the policy frees the bytes between `size_at_scheduling` and the current watermark.
+    """Runs an eviction task: the policy frees the bytes by which `size_at_scheduling` exceeds the current watermark.
 
     Returns the number of evicted entries, or the exception of the policy.
     """

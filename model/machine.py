@@ -7,8 +7,8 @@ A component is a machine: a config, a state, and actions.
     Fault        an action of the environment: crash, lost reply, failed write, clock step
     Refusal      the outcome of an action that is not allowed; the state is the same object
     Failure      the outcome of an action that was begun and did not succeed; the state may differ
-    Config       the settings of a machine. `Setting` marks a setting of Pulsar's broker or client, `Rule` marks a rule,
-                 whose value differs between versions or proposals; the others are sizes, such as the number of caches
+    Config       the settings of a machine: settings of Pulsar's broker or client (`Setting`), rules on which versions
+                 or proposals differ (`Rule`), and sizes, such as the number of caches
     Profile      a named config: the reference, a shipped version, or another design of a proposal
     Canonical    symmetry reduction: states that differ only in generated names, such as ids, have one canonical form
     Observation  what an outside observer can see of a state, as plain data
@@ -235,11 +235,11 @@ class Machine(Generic[C, S]):
         return profile
 
     def release(self, *releases: str, rules: C, about: str = "") -> Profile:
-        """Returns the profile of releases: the config `rules`, with the values of `defaults` for each of the releases.
+        """Returns the profile of one or more releases: the config `rules`, with the releases' `defaults`.
 
-        If a profile has this config, it is returned; otherwise a profile is added,
-        `pulsar-RELEASE` with the first release. `about` says where the rules are from. Raises BadComponent if a release
-        is unknown, or if the defaults of the releases differ.
+        If no profile has this config, adds the profile `pulsar-RELEASE`, named after the first release; `about` says
+        where its rules are from. Raises BadComponent if a release is unknown, or if the defaults of the releases
+        differ.
         """
         defaults = [self.defaults(release) for release in releases]
         if any(each != defaults[0] for each in defaults):

@@ -4,8 +4,9 @@ A broker uses the heap when `cacheEvictionByExpectedReadCount` is off; the sorte
 Both hold items: `State.items` of `model/active_cursors/machine.py`. Each tracked cursor has one item. With
 `add_keeps_old_item`, a replaced cursor object keeps its item.
 
-    heap     an array: the items at 2i + 1 and 2i + 2 are not slower than the one at i, so the first is the slowest
-    removal  the last item moves to the index of the removed one and sifts down; whether it may sift up is a rule
+    heap     an array: the positions at 2i + 1 and 2i + 2 are not smaller than that at i, so the first is the smallest
+    removal  the last item moves to the index of the removed one and sifts down or up, with `removal_only_sifts_down`
+             only down
     set      items sorted by position, then by object
 """
 
@@ -46,7 +47,7 @@ def sifted_up(items: Items, index: int) -> Items:
 
 
 def sifted_down(items: Items, index: int) -> Items:
-    """`siftDown`: the item moves down while a child is slower. The slower child moves up; of equal ones, the right."""
+    """`siftDown`: the item moves down while a child is at a smaller position. Of equal children, the right moves up."""
     heap = list(items)
     while True:
         left, right, slower = 2 * index + 1, 2 * index + 2, None
@@ -76,8 +77,8 @@ def moved(items: Items, index: int, position: Position) -> Items:
 def removed(items: Items, index: int, only_sifts_down: bool) -> Items:
     """Returns the heap without the item at an index: the last item takes its index and sifts.
 
-    The last item may come from another branch and may have to sift up. With `only_sifts_down`, the heap can be out of
-    order afterwards.
+    If the last item comes from another branch, it may have to sift up. With `only_sifts_down` it does not, and the heap
+    can be out of order afterwards.
     """
     last, rest = items[-1], items[:-1]
     if index == len(rest):

@@ -1,21 +1,18 @@
 """The linked list of `ActiveManagedCursorContainerImpl`: sorted, flushed lazily, with counters shared by groups.
 
-Source: PIP-430 and the class as of July 2026, and as changed by apache/pulsar#26511 and #26629. The list is the state
-that the container `linked_list` of `model/active_cursors/machine.py` adds to the cursors themselves.
+Source: PIP-430 and the class as of July 2026, and as changed by apache/pulsar#26511 and #26629. The list is
+`State.nodes` of `model/active_cursors/machine.py`. Where versions differ, `Config` there has a rule.
 
     list      nodes sorted by position; nodes at equal positions form a group and share one counter, the number of
               nodes up to the end of the group (`numberOfCursorsAtSamePositionOrBefore`)
-    pending   `add`, `updateCursor` and `removeCursor` only record a pending position or a pending removal
-    flush     before a query (`processPendingPositions`): if there are at least tracked // 2 pending updates, the list
-              is rebuilt, so with up to three tracked nodes by every update; otherwise pending removals are applied
-              first, then each pending update in the order of a `java.util.PriorityQueue`: largest old position first,
-              nodes without a position last
+    pending   `add`, `updateCursor`, `removeCursor` only record a pending update (a new position) or a pending removal
+    flush     before a query (`processPendingPositions`). If the pending updates are at least half as many as the nodes
+              in the list (tracked // 2; with three nodes, one update), the list is rebuilt. Otherwise pending removals
+              are applied first, then each pending update in the order of a `java.util.PriorityQueue`: largest old
+              position first, nodes without a position last
 
-The answer to a query should not depend on when earlier flushes were. Where versions differ, `Config` of the machine has
-a rule.
-
-Not modelled: the links between the nodes of a detached list, and the partial effects of a flush that fails because a
-node has a position and no counter.
+Not modelled: the links between nodes after `detach_list`, and the partial effects of a flush that fails because a node
+has a position and no counter.
 """
 
 from __future__ import annotations
@@ -163,7 +160,7 @@ def object_to_node(nodes: Iterable[Node]) -> dict[int, Node]:
 
 
 def update_queued(s: CursorList, node: Node, position: Position) -> CursorList:
-    """`queuePositionUpdate`: records a pending position; a node is in the queue at most once."""
+    """`queuePositionUpdate`: records a pending update; a node is in the queue at most once."""
     s = with_node(s, node, node._replace(pending=position))
     if node.object in s.updates:
         return s
@@ -225,7 +222,7 @@ def added_absent(
 
 
 def with_object(s: CursorList, node: Node, object: int) -> tuple[CursorList, Node]:
-    """Returns the list after a node was assigned another cursor object, and the node."""
+    """Returns the list after another cursor object was assigned to a node, and the node."""
     new = node._replace(object=object)
     s = with_node(s, node, new)
     updates, removals = (tuple(object if o == node.object else o for o in each) for each in (s.updates, s.removals))
@@ -233,7 +230,7 @@ def with_object(s: CursorList, node: Node, object: int) -> tuple[CursorList, Nod
 
 
 def updated(rules: ListRules, s: CursorList, object: int, position: Position | None) -> CursorList:
-    """`updateCursor`: records a pending position; if there is no new position, records a pending removal."""
+    """`updateCursor`: records a pending update; without a new position, a pending removal."""
     node = node_of(s, object)
     if position is not None:
         if node.removing:
@@ -343,7 +340,7 @@ def is_flushed(s: CursorList) -> bool:
 
 
 def flushed(rules: ListRules, s: CursorList) -> CursorList:
-    """`processPendingPositions`: returns the list with nothing pending, rebuilt or after single updates."""
+    """`processPendingPositions`: applies all pending updates and removals."""
     s = s if s.removed == 0 else s._replace(removed=0)
     if is_flushed(s):
         return s
@@ -401,7 +398,7 @@ def untracked(rules: ListRules, node: Node) -> Node:
 
 
 def detach_list(flush: Flush, object: int) -> None:
-    """Unlinking a node that is not in the list sets head and tail to null: all nodes are lost from the list."""
+    """Unlinks a node that is not in the list: this sets head and tail to null, and the list loses all nodes."""
     flush.unlinked = [n._replace(removing=n.removing and n.object != object) for n in flush.unlinked + flush.linked]
     flush.linked = []
 
@@ -473,7 +470,7 @@ def move_in_place(rules: ListRules, flush: Flush, index: int, position: Position
 
 
 def move_outside_list(flush: Flush, node: Node, position: Position) -> Node:
-    """Returns an untracked node that kept its position after a move: it counts only itself."""
+    """Returns a node with another position; it is outside the list, with an old position, and counts only itself."""
     if node.position == position:
         return node
     if position_of(node) < position:

@@ -2,26 +2,28 @@
 
 Models `ActiveManagedCursorContainer` (PIP-430, expected read count). Step grain: one call on the container.
 
-    add_cursor            adds a cursor under a name, with a position (tracked) or without; replaces one of that name
-    update_cursor         moves a cursor, forward or backward (seek); ignores an unknown name
+State: cursors by name, each with its position (a tracked cursor) or without one; clock; time of the last removal;
+number of changes; number of durable cursors; and the data structure of a shipped container (below).
+
+    add_cursor            adds a cursor under a name; replaces the cursor of that name
+    update_cursor         moves a cursor, forward or backward (seek), or untracks it; ignores an unknown name
     remove_cursor         removes a name; the grace period starts
     number_at_same_position_or_before
-                          the expected read count of entries that this cursor reads from storage (catch-up read)
-    slowest_position      the smallest tracked position: every tracked cursor has read all entries before it
+                          how many tracked cursors are at the position of a cursor or before, itself included: the
+                          expected read count of entries that this cursor reads from storage (catch-up read)
+    slowest_position      the smallest position of a tracked cursor
     size                  the number of cursors, tracked or not: the expected read count of an added entry
     should_cache_added_entries
                           true while cursors exist, and for a grace period after a removal or the creation
 
-State: cursors by name, clock, time of the last removal, numbers of changes and of durable cursors, and the data
-structure of a shipped container:
+The rule `container` selects the data structure. If no other rule differs from the reference, all give the same answers,
+except that the heap does not accept an update without a position.
 
-    definition    no structure: every answer is computed from the cursors
+    definition    none: every answer is computed from the cursors
     linked_list   `ActiveManagedCursorContainerImpl`: model/active_cursors/linked_list.py
-    heap          `ManagedCursorContainerImpl`, without `cacheEvictionByExpectedReadCount`: model/active_cursors/heap.py
-    sorted_set    `ActiveManagedCursorContainerNavigableSetImpl`, for tests and benchmarks: also there
-
-If only the rule `container` differs from the reference, a shipped container gives the same answers as the definition,
-except that the heap rejects an update without a position.
+    heap          `ManagedCursorContainerImpl`, used without `cacheEvictionByExpectedReadCount`:
+                  model/active_cursors/heap.py
+    sorted_set    `ActiveManagedCursorContainerNavigableSetImpl`, for tests and benchmarks: model/active_cursors/heap.py
 
 Not modelled: `ManagedCursorImpl` itself and when it becomes active, the lock, iterators concurrent with changes. The
 heap of Pulsar accepts an update without a position for its only cursor.
@@ -48,15 +50,15 @@ class Config(NamedTuple):
     cursors: Annotated[int, AtLeast(1)] = 8
     #: clock when the container is created
     start_ms: Annotated[int, AtLeast(0)] = 0
-    #: grace period: how long added entries are cached after the last cursor left; 0 or less switches it off
+    #: grace period: how long added entries are cached after a cursor was removed; 0 or less switches it off
     grace_ms: Annotated[
         int,
         Setting(
             "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", (("4.1", "twice the TTL"),)
         ),
     ] = 2000
-    #: the list: removed nodes are dropped after this many removals, or as many as cursors are left if these are more
-    #: (`MIN_REMOVALS_BEFORE_CLEANUP`)
+    #: the list: nodes of removed cursors are dropped after this many removals, or after as many as cursors are left if
+    #: these are more (`MIN_REMOVALS_BEFORE_CLEANUP`)
     removals_before_cleanup: Annotated[int, AtLeast(1)] = 64
 
     #: which calls are accepted: any, or those of a broker, which never adds a name that is present and always passes a
@@ -73,9 +75,9 @@ class Config(NamedTuple):
             "linked_list, heap, sorted_set: the implementations of ActiveManagedCursorContainer, master 2026-07",
         ),
     ] = "definition"
-    #: whether the container counts cursors; otherwise it has the slowest position only
+    #: whether the container answers `number_at_same_position_or_before`
     counts_cursors: Annotated[bool, Rule(Origin.RECORDED, "false: ManagedCursorContainerImpl")] = True
-    #: whether an update returns the slowest position before and after
+    #: whether the container has the call `cursor_updated`, which returns the slowest position before and after
     update_returns_slowest: Annotated[
         bool, Rule(Origin.RECORDED, "false: ActiveManagedCursorContainerImpl.cursorUpdated throws")
     ] = True
@@ -83,7 +85,7 @@ class Config(NamedTuple):
     update_starts_tracking: Annotated[
         bool, Rule(Origin.RECORDED, "false: ManagedCursorContainerImpl.updateCursor ignores such a cursor")
     ] = True
-    #: whether added entries are cached for a grace period after the last cursor left
+    #: whether added entries are cached for a grace period after a cursor was removed
     has_grace_period: Annotated[
         bool, Rule(Origin.RECORDED, "false: shouldCacheAddedEntry of the heap and the set is !isEmpty()")
     ] = True
@@ -113,7 +115,7 @@ class Config(NamedTuple):
     drops_removed_nodes: Annotated[
         bool, Rule(Origin.RECORDED, "false: ActiveManagedCursorContainerImpl before #26511 (compactRemovedNodes)")
     ] = True
-    #: the heap: after a removal the item that fills the gap sifts down only
+    #: the heap: the item that takes the index of a removed one can sift down, but not up
     removal_only_sifts_down: Annotated[bool, Rule(Origin.RECORDED, "true: ManagedCursorContainerImpl.removeCursor")] = (
         False
     )
@@ -132,7 +134,7 @@ class Cursor(NamedTuple):
     """An active cursor."""
 
     cursor: int  # its name
-    position: Position | None  # read position; None: not tracked
+    position: Position | None  # read position, or mark-delete position if the heap is so configured; None: not tracked
     durable: bool
     object: int  # number of the cursor object, in the order of additions
 
@@ -441,10 +443,9 @@ def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
 
 @active_cursors.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Numbers objects by name, sets the clock to 0, and limits the time since the last removal to the grace period.
+    """Numbers objects by name, and sets clock and version to 0.
 
-    Sets the version to 0, and sorts items at equal positions of the set by name. Apart from the version itself, no
-    answer depends on them.
+    Limits the time since the last removal to the grace period, and sorts the set's items at equal positions by name.
     """
     numbers = {c.object: number for number, c in enumerate(s.cursors, 1)}
     cursors = tuple([c._replace(object=numbers[c.object]) for c in s.cursors])

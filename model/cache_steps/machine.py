@@ -4,14 +4,15 @@ Models `RangeCache`, `RangeCacheRemovalQueue` and `RangeEntryCacheManagerImpl` (
 `RangeCache` had pages) at the grain of their linearisation points. The total is `currentSize` of the manager, the size
 of a cache `RangeCache.size`, the trigger `evictionTriggerThreshold`.
 
-    insert    a pooled wrapper is filled under its lock and mapped; it is offered to the removal queue; the cache adds
-              its bytes to its size, and the lock is released; the total adds them; above the trigger, if
-              `evictionInProgress` is null, it is set and an eviction task is submitted
-    remove    per position: a wrapper is found; under its lock, if it still has the key, it is unmapped, then marked as
-              removed (`markRemoved`); at the end the size of the cache is reduced by the bytes, then the total is
-    evict     one thread, one task at a time: peek the head; under its lock MISSING, STOP, REQUEUE or REMOVE; to remove:
-              unmap, mark as removed, subtract; then pop and recycle; at the end of the pass the total subtracts the
-              freed bytes; at the end of the task `evictionInProgress` is null
+    insert    fill a pooled wrapper under its lock, and map it; offer it to the removal queue; add its bytes to the size
+              of the cache, and unlock it; add them to the total; if the total is above the trigger and
+              `evictionInProgress` is null, set it and submit an eviction task
+    remove    for each position of a range: find the wrapper; lock it; if it still has the key, unmap it and mark it as
+              removed (`markRemoved`). At the end subtract all bytes from the size of the cache, then from the total
+    evict     one thread, one task at a time. Peek the head; under its lock, decide: MISSING, STOP, REQUEUE or REMOVE.
+              To remove: unmap it, mark it as removed, subtract its bytes from the size of the cache; then pop and
+              recycle it. At the end of the pass subtract all bytes from the total; at the end of the task set
+              `evictionInProgress` to null
     look up   find the wrapper in the map; compare its key; set `accessed` without the lock; retain the value if it
               still has the position
 
@@ -19,10 +20,10 @@ One step is one access to a shared structure, with these exceptions: `count_in_t
 `evictionInProgress`; `schedule` sets `evictionInProgress` and submits the task; a visit tests the head and clears
 `accessed`; `requeue` polls and offers; `retain` retains the value, checks it and may release it.
 
-A wrapper is identified by a number: a thread can still hold that number after the wrapper was recycled and reused.
-A key is the number of a position among those of all caches. The entry at position p of a cache has p + 1 bytes, so that
-the entries of a cache differ in size. Locks are derived from the threads' program counters. A step that needs a lock
-that another thread holds is refused, and so is a step that is not the thread's next one.
+State: map, removal queue, wrappers, sizes, total, `evictionInProgress`, scheduled tasks, and the next step of each
+thread (`at`), from which the locks follow. A step that is not the thread's next one is refused, and so is a step that
+needs a lock of another thread. A wrapper has a number, which a thread can still hold after the wrapper was recycled and
+reused. A key is the number of a position among those of all caches. The entry at position p of a cache has p + 1 bytes.
 
 Not modelled: time (every entry may be expired), expected reads and `requeueCount` (see `model/range_cache`), buffers
 and reference counts, ledgers, an `EntryImpl` that is recycled while its wrapper still refers to it. A range lookup is
@@ -127,8 +128,9 @@ def insert(
 def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
     """The second step of a put: offers the mapped wrapper to the removal queue, which is unbounded.
 
-    With `published_first="queue"` it maps the queued wrapper, with `put_is_atomic=False` the wrapper that it offers
-    next. Returns false if another wrapper is mapped at the position.
+    With `published_first="queue"` the wrapper is queued already, and this step maps it. With `put_is_atomic=False`, two
+    such steps are needed: the first maps the wrapper, the second offers it. Returns false if another wrapper is mapped
+    at the position.
     """
     i = s.inserts[inserter]
     if i.wrapper is None or i.key is None or i.at == "count":
@@ -196,10 +198,7 @@ def _inserting(s: State, inserter: int, i: Insert) -> State:
 
 @cache_steps.action
 def remove(cfg: Config, s: State, remover: Remover, cache: Cache, last: PositionIndex) -> Step[State, None]:
-    """A thread begins to remove the entries of a cache up to a position (`removeRange` with `lastInclusive`).
-
-    The broker's own calls exclude the last position.
-    """
+    """Begins to remove the entries of a cache up to a position, inclusive (`removeRange` with `lastInclusive`)."""
     if s.removals[remover].at != "idle":
         return s, ELSEWHERE
     present = s.sizes[cache] if cfg.removal_reports == "present" else 0
@@ -249,10 +248,7 @@ def unmap(cfg: Config, s: State, remover: Remover) -> Step[State, None]:
 
 @cache_steps.action
 def mark_removed(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """`markRemoved`: marks the wrapper as removed and unlocks it; its slot stays in the removal queue.
-
-    Adds its bytes to those that `subtract` subtracts, and returns them.
-    """
+    """`markRemoved`: marks the wrapper as removed and unlocks it; returns the bytes removed so far."""
     r = s.removals[remover]
     if r.at != "mark_removed" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
@@ -371,9 +367,9 @@ def decide(cfg: Config, s: State, stops: bool) -> Step[State, EvictionResult]:
 
 
 def at_end_of_pass(e: Eviction) -> Eviction:
-    """The evicting thread at the end of a pass: it reports freed bytes first.
+    """The evicting thread at the end of a pass: it first reports the freed bytes, if any.
 
-    Then a time pass is followed by the size check, with a goal for the size pass, and a size pass ends the task.
+    Then, after a time pass, it measures the total; after a size pass, it ends the task.
     """
     if e.freed:
         return e._replace(at="report", wrapper=None)
@@ -391,7 +387,7 @@ def requeue(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def unmap_evicted(cfg: Config, s: State) -> Step[State, bool]:
-    """Unmaps the wrapper under its lock; with `eviction_unmaps="mapped"`, the one that is mapped at its position."""
+    """Unmaps the wrapper under its lock; with `eviction_unmaps="mapped"`, whichever is mapped at its position now."""
     e = s.eviction
     if e.at != "unmap" or e.wrapper is None or e.key is None:
         return s, ELSEWHERE
@@ -526,7 +522,7 @@ def _looking(s: State, reader: int, k: Lookup) -> State:
 
 @cache_steps.fault
 def over_release(cfg: Config, s: State, cache: Cache, position: PositionIndex) -> Step[State, None]:
-    """Some code releases a value once too often: it is deallocated while it is cached."""
+    """Deallocates the value of a cached entry, as one release too many does."""
     wrapper = s.mapped[key_of(cfg, cache, position)]
     if wrapper is None or s.wrappers[wrapper].released:
         return s, NO_VALUE

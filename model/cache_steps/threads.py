@@ -34,16 +34,16 @@ class Config(NamedTuple):
     trigger_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "98 % of it")] = 0
     #: a size pass evicts down to this total
     target_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionWatermark", "0.9 of it")] = 0
-    #: whether an entry that was accessed since insertion or its last requeue is requeued; the maximum does not apply
+    #: whether an entry that was accessed since insertion or its last requeue is requeued, without a maximum
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
 
-    #: where an insert adds its wrapper first; with `queue`, the wrapper of a duplicate stays in the queue
+    #: where an insert adds its wrapper first; with "queue", the wrapper of a duplicate stays in the queue
     published_first: Annotated[
         Literal["map", "queue"], Rule(Origin.READ, "queue: RangeCache.put in apache/pulsar#24363, revision 9534b612")
     ] = "map"
-    #: whether a put tests and writes the map in one step; otherwise a put that lost the race continues
+    #: whether a put tests and writes the map in one step; otherwise a put that lost a race for its position continues
     put_is_atomic: Annotated[
         bool, Rule(Origin.READ, "false: RangeCache.put (computeIfAbsent) before apache/pulsar#21302")
     ] = True
@@ -59,7 +59,7 @@ class Config(NamedTuple):
     removal_rechecks_key: Annotated[
         bool, Rule(Origin.READ, "false: RangeCache.removeRange before apache/pulsar#22789 (issue #10433)")
     ] = True
-    #: what an eviction unmaps: the wrapper that it checked, or the one that is mapped at its position by then
+    #: what an eviction unmaps: the wrapper that it checked, or whichever is mapped at its position by then
     eviction_unmaps: Annotated[
         Literal["checked", "mapped"],
         Rule(Origin.INFERRED, "mapped: RangeCache, removal by key, as the description of apache/pulsar#18076 proposes"),
@@ -77,7 +77,7 @@ class Config(NamedTuple):
             "before apache/pulsar#25987",
         ),
     ] = True
-    #: what a thread does with `evictionInProgress` that another thread has set since it was read
+    #: what a thread that triggers an eviction does with an `evictionInProgress` that another thread has set meanwhile
     late_trigger: Annotated[
         Literal["keeps", "erases"],
         Rule(
