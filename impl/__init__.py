@@ -1,1 +1,1 @@
-"""The same behaviour as the specification, with structures whose cost is right."""
+"""Optimised implementations of the components: the settings and the `reference` rules of the models."""

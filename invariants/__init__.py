@@ -1,1 +1,1 @@
-"""What must always hold, sometimes happen, eventually come true."""
+"""Properties of the components: safety, coverage goals and liveness; and proofs of safety properties."""

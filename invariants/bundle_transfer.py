@@ -1,4 +1,4 @@
-"""Guarantees for the transfer of a bundle between brokers (PIP-307, reviewed as PIP-281)."""
+"""Guarantees of the transfer of a bundle between brokers (PIP-307, reviewed as PIP-281)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from model.bundle_transfer.machine import bundle_transfer
 from model.bundle_transfer.state import Client, Config, Record, State, Topic
 from model.machine import Failed, Refused
 
-#: All actions but `send`, `dispatch`, `transfer`, which an operator triggers, and faults.
+#: All actions except faults, `send`, `dispatch`, and `transfer`, which an operator calls.
 FAIR = (
     "deliver",
     "publish",
@@ -117,10 +117,7 @@ def cursor_is_within_log(cfg: Config, s: State) -> bool:
 
 @always(bundle_transfer)
 def consumer_skips_no_entry(cfg: Config, s: State) -> bool:
-    """The entries in flight to a consumer are the next ones after those that it has processed, in order.
-
-    The consumer has processed every entry before the first one in flight.
-    """
+    """The entries in flight to a consumer are consecutive, and it has processed every entry before the first one."""
     for t in s.topics:
         for c in t.clients[cfg.producers :]:
             if c.phase == "ready" or "success" in {command.kind for command in c.down}:
@@ -320,7 +317,7 @@ Sessions = tuple[tuple[tuple[int | None, bool], ...], ...]
 
 
 def no_sessions(cfg: Config) -> Sessions:
-    """Returns the sessions of a start: each producer sends sequence id 0 first."""
+    """Returns the sessions in the initial state: each producer sends sequence id 0 first."""
     return (((0, False),) * (cfg.producers + min(cfg.consumers, 1)),) * cfg.topics
 
 
@@ -434,9 +431,10 @@ def undisturbed_transfer_needs_no_lookup(
 def undisturbed_transfer_reconnects_client_once(
     cfg: Config, before: State, event: Event, after: State, disturbed: int
 ) -> bool:
-    """In a single transfer without faults only the source, broker 0, closes the session of a client.
+    """In a single transfer without faults, only the source, broker 0, closes the sessions of clients.
 
-    Clients do not come back to the source, because none looks its topic up (`undisturbed_transfer_needs_no_lookup`).
+    The destination closes none. So each client reconnects once, because none returns to the source
+    (`undisturbed_transfer_needs_no_lookup`).
     """
     c = before.topics[event.arguments["topic"]].clients[event.arguments["client"]] if happened(event) else None
     return disturbed > 1 or c is None or c.down[0].kind != "close" or c.peer == 0

@@ -588,7 +588,7 @@ def lookup_missed_removed_entry(cfg: Config, before: State, event: Event, after:
 
 @sometimes(cache_steps, on=("take",))
 def removal_found_evicted_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal locks a wrapper and does not unmap it, because the entry has left or its value is deallocated."""
+    """A removal locks a wrapper and does not unmap it: its entry was evicted, or its value is deallocated."""
     return event.outcome is False
 
 
@@ -629,7 +629,7 @@ def triggers_raced(cfg: Config, before: State, event: Event, after: State) -> bo
 
 @sometimes(cache_steps, on=VISITS)
 def eviction_visited_detached_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction visits a detached wrapper."""
+    """An eviction visits a wrapper without key: its entry was removed."""
     return bool(event.outcome == "MISSING")
 
 

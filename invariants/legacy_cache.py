@@ -1,6 +1,7 @@
-"""Guarantees of the range caches before the removal queue.
+"""Guarantees of the entry cache before PIP-430 (branch 4.0): cached entries and their eviction.
 
-The coverage goals reach the problems that PIP-430 solves: hidden expired entries and missed size targets.
+The coverage goals show two problems that PIP-430 solves: an expired entry stays cached behind an unexpired one, and an
+eviction frees fewer bytes than requested.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ def put_stores_entry_as_given(cfg: Config, before: State, event: Event, after: S
 
 @always(legacy_cache, on=("put", "put_mismatched"))
 def put_fails_only_for_duplicate_or_mismatch(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put is rejected exactly for a cached position, and is an error exactly for a value of another position."""
+    """A put returns false if and only if its position is cached.
+
+    It is refused if and only if its value has another position.
+    """
     if event.arguments.get("value_position", event.arguments["position"]) != event.arguments["position"]:
         return isinstance(event.outcome, Refused)
     return event.outcome is (named(before, event) is None)
@@ -75,7 +79,7 @@ def lookup_changes_nothing(cfg: Config, before: State, event: Event, after: Stat
 
 @always(legacy_cache, on=("get", "exists"))
 def lookup_returns_cached_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`get` returns position and bytes of the cached entry or nothing; `exists` returns whether there is one."""
+    """`get` returns position and bytes of the cached entry, or None; `exists` returns whether it is cached."""
     found = named(before, event)
     if event.name == "exists":
         return event.outcome is (found is not None)
@@ -103,7 +107,7 @@ def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: Sta
 
 @always(legacy_cache, on=RANGES)
 def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal by position removes exactly the entries of its cache in its range, ledger, or all of them."""
+    """The removal of a range, of a ledger or of all entries removes exactly these entries from its cache."""
     if isinstance(event.outcome, Refused):
         return after == before
     asked = event.arguments
@@ -166,7 +170,7 @@ def size_pass_frees_requested_bytes(cfg: Config, before: State, event: Event, af
 
 @always(legacy_cache, on=("evict_proportionally",))
 def policy_evicts_from_largest_caches(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The policy evicts from no cache while a larger one of the given caches is untouched."""
+    """The policy evicts from a cache only if it also evicts from every larger one of the given caches."""
     if isinstance(event.outcome, Refused):
         return True
     asked = {e.cache for e in event.outcome}

@@ -1,4 +1,4 @@
-"""Guarantees of the broker's caches before the removal queue."""
+"""Guarantees of the entry caches of a broker before PIP-430 (branch 4.0): inserts, reads, and eviction by size."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def insertions_equal_cached_plus_evicted(cfg: Config, s: State) -> bool:
 
 @always(legacy_manager)
 def at_most_one_eviction_in_progress(cfg: Config, s: State) -> bool:
-    """At most one eviction task is queued, exactly while an eviction is in progress."""
+    """An eviction task is queued if and only if an eviction is in progress; at most one is queued."""
     return len(s.tasks) == int(s.eviction_in_progress) or (cfg.eviction_task == "immediate" and not s.tasks)
 
 
@@ -84,7 +84,7 @@ def read_counts_each_entry_once_as_hit_or_miss(cfg: Config, before: State, event
 def read_returns_whole_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read of a range that storage holds returns all its entries in order: from the cache, or by one storage read.
 
-    It reads from storage exactly if an entry is not cached, and is rejected exactly if storage lacks the range.
+    It reads from storage if and only if an entry is not cached. It is rejected if and only if storage lacks the range.
     """
     asked = event.arguments
     cache: int = asked["cache"]
@@ -109,7 +109,7 @@ def read_returns_whole_range(cfg: Config, before: State, event: Event, after: St
 
 @always(legacy_manager, on=("read",))
 def read_stores_entries_only_on_request(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read caches the entries from storage, up to the maximum, exactly if the caller requests it.
+    """A read caches the entries from storage, up to the maximum, if and only if the caller requests it.
 
     A read fails after it has cached entries if the eviction that they trigger has an illegal argument.
     """
@@ -167,9 +167,9 @@ def insert_stores_entry_as_given(cfg: Config, before: State, event: Event, after
 
 @always(legacy_manager, on=("insert",), given=lambda cfg: cfg.eviction_task == "queued")
 def insert_adds_absent_entry_below_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert adds its entry exactly if the position is free and the total is below the maximum; it removes nothing.
+    """An insert adds its entry if and only if the position is free and the total is below the maximum.
 
-    A disabled cache stores nothing.
+    It removes nothing. A disabled cache stores nothing.
     """
     given = event.arguments
     held = [entries_of(each) for each in before.caches]
@@ -212,7 +212,7 @@ def read_counts_the_bytes_it_returns(cfg: Config, before: State, event: Event, a
 
 @always(legacy_manager)
 def storage_failures_count_down(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each storage read uses up one pending failure, and fails exactly if there was one."""
+    """Each storage read uses up one pending failure, and fails if and only if there was one."""
     if event.name == "fail_next_storage_reads":
         return bool(after.failing_reads == event.arguments["number"])
     if event.name not in READS or isinstance(event.outcome, Refused | Failed):
@@ -236,8 +236,8 @@ def clock_and_settings_change_only_by_their_actions(cfg: Config, before: State, 
 
 @always(legacy_manager, on=("insert",))
 def eviction_is_scheduled_only_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert into an enabled cache schedules an eviction exactly if the total before the insert exceeds the trigger
-    and no eviction is in progress; an insert into a disabled cache schedules none.
+    """An insert into an enabled cache schedules an eviction if and only if the total before the insert exceeds the
+    trigger and no eviction is in progress. An insert into a disabled cache schedules none.
     """
     above = total_bytes(before) > int(before.max_bytes * TRIGGER_SHARE)
     cache = before.caches[event.arguments["cache"]]
@@ -252,7 +252,7 @@ def eviction_is_scheduled_only_above_trigger(cfg: Config, before: State, event: 
 def eviction_task_ends_its_eviction(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A task clears `evictionInProgress`, counts an eviction and returns the number of evicted entries.
 
-    It fails exactly if there is nothing to free or no cache, and is rejected exactly if none is queued.
+    It fails if and only if there is nothing to free or no cache. It is rejected if and only if no task is queued.
     """
     if not before.tasks:
         return isinstance(event.outcome, Refused)
@@ -269,7 +269,7 @@ def eviction_task_ends_its_eviction(cfg: Config, before: State, event: Event, af
 def pass_removes_exactly_the_front_of_its_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A time pass removes the lowest positions up to the first unexpired entry, a size pass until enough is freed.
 
-    Both return what they removed. A size pass is rejected exactly if the requested bytes are zero or less.
+    Both return what they removed. A size pass is rejected if and only if the requested bytes are zero or less.
     """
     asked = event.arguments
     rejected = event.name == "size_pass" and asked["bytes_to_free"] <= 0
@@ -319,7 +319,10 @@ def action_changes_only_its_fields(cfg: Config, before: State, event: Event, aft
 
 @always(legacy_manager)
 def cache_is_disabled_iff_created_at_maximum_zero(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The use of an absent cache creates it, disabled exactly if the maximum is 0; only a removal makes it absent."""
+    """The use of an absent cache creates it; it is disabled if and only if the maximum is 0.
+
+    Only a removal makes a cache absent.
+    """
     for c, (was, now) in enumerate(zip(before.caches, after.caches, strict=True)):
         named = event.arguments.get("cache") == c
         if named and event.name == "remove_entry_cache":
@@ -347,7 +350,7 @@ def insert_rejected_after_eviction_made_room(cfg: Config, before: State, event: 
 
 @sometimes(legacy_manager, on=("run_eviction_task",), given=lambda cfg: cfg.eviction_task == "queued")
 def task_used_stale_size(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task starts from another size than the current total."""
+    """A task starts with the total at its scheduling, which differs from the current total."""
     return bool(before.tasks) and before.tasks[0] != total_bytes(before)
 
 

@@ -7,7 +7,7 @@ from invariants.properties import Event, always, eventually, history, sometimes
 from model.client_session.machine import client_session
 from model.client_session.state import Config, State
 
-#: What the client, its application and a broker that answers keep doing; redirects, refusals and faults end.
+#: Steps of the client, of its application and of a broker that serves it: no redirect, refusal or fault.
 FAIR = ("connect", "accept", "handle", "store", "finish_transfer", "dispatch", "receive", "acknowledge", "flush")
 
 # ---- accessors -----------------------------------------------------------------------------------------
@@ -25,7 +25,7 @@ def stored_messages(s: State) -> list[int]:
 
 
 def reused(cfg: Config) -> int:
-    """Returns how many messages get sequence ids, after `initialSequenceId`, that an earlier session has stored."""
+    """Returns how many messages get a sequence id that an earlier session has stored (`initialSequenceId`)."""
     return cfg.stored - cfg.initial_sequence_id - 1 if cfg.deduplication and cfg.initial_sequence_id >= 0 else 0
 
 

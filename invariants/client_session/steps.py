@@ -1,7 +1,7 @@
 """What each step of the protocol does, that it does nothing else, and when it is refused.
 
-`invariants/client_session/guarantees.py` has the guarantees to the application. The properties here name the effect of
-every step on links, producer, consumer and subscription under the rules of the reference.
+`guarantees.py` has the guarantees to the application. The properties here state the effect of every step on links,
+producer, consumer and subscription under the rules of the reference.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ def appended(s: State, r: Record) -> State:
 
 @bundle_transfer.action
 def transfer(cfg: Config, s: State, dst: BrokerName) -> Step[State, None]:
-    """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: a broker appends Releasing to a registered broker.
+    """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: the bundle is to move to a registered broker.
 
-    It is the leader, or a broker that an operator calls. V1b and V2 append Acquiring.
+    The leader, or a broker that an operator calls, appends Releasing; in V1b and V2 it appends Acquiring.
     """
     r = s.records[-1]
     if r.state != "owned" or dst == r.dst:
@@ -70,7 +70,10 @@ def deliver(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
 
 @bundle_transfer.fault
 def jump(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
-    """A slow broker skips records and applies the newest one, after a compaction or a coalesced notification."""
+    """`ServiceUnitStateChannelImpl.handleEvent`: a slow broker applies the newest record and misses others.
+
+    The topic was compacted, or notifications of the metadata store were coalesced. Returns the record's state.
+    """
     b = s.brokers[broker]
     if not b.alive:
         return s, DOWN
@@ -171,7 +174,7 @@ def published(cfg: Config, s: State, broker: int) -> tuple[State, bool]:
 
 @bundle_transfer.fault
 def fail_publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
-    """A broker's append fails; it is not retried."""
+    """`ServiceUnitStateChannelImpl.pubAsync`: a broker's append fails; it is not retried."""
     b = s.brokers[broker]
     if not b.duty:
         return refused(s, "not_enabled", "the broker has nothing to append")
@@ -265,7 +268,10 @@ def restart(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
 
 @bundle_transfer.fault
 def suspect(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
-    """A running broker loses its metadata session, and with it its registration."""
+    """`ServiceUnitStateChannelImpl.handleMetadataSessionEvent`: a running broker loses its session and registration.
+
+    With `session_loss` "shutdown", it stops.
+    """
     b = s.brokers[broker]
     if not b.registered:
         return refused(s, "illegal_state", "the broker is not registered")
@@ -276,7 +282,10 @@ def suspect(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
 
 @bundle_transfer.action
 def register(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
-    """A running broker registers again. Unless `session_loss` is "stale", it first applies the newest record."""
+    """`BrokerRegistryImpl.registerAsync`: a running broker registers again.
+
+    Unless `session_loss` is "stale", it first applies the newest record.
+    """
     b = s.brokers[broker]
     if not b.alive or b.registered:
         return refused(s, "illegal_state", "the broker is down or registered")

@@ -82,9 +82,9 @@ def lookup(cfg: Config, s: State, topic: TopicName, client: ClientName, broker: 
 
 @bundle_transfer.action
 def answer(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
-    """A broker answers a parked lookup once its view has a registered owner. Returns the owner.
+    """`ServiceUnitStateChannelImpl.handleOwnEvent`: a broker answers a parked lookup once its view has an owner.
 
-    A broker that has lost its registration fails the lookup.
+    The owner must be registered. A broker that has lost its registration fails the lookup. Returns the owner.
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "parked" or c.peer is None:
@@ -203,7 +203,7 @@ def process(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 
 @bundle_transfer.action
 def dispatch(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
-    """The broker sends the consumer the next entry. Returns its position."""
+    """`Consumer.sendMessages`: the broker sends the consumer the next entry. Returns its position."""
     t, c = found(s, topic, client)
     if c is None or is_producer(cfg, client):
         return s, NO_CLIENT
@@ -219,7 +219,7 @@ def dispatch(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Ste
 
 @bundle_transfer.action
 def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
-    """A client handles the next command of its broker. Returns how many of its commands in flight are lost.
+    """`ClientCnx`: a client handles the next command of its broker. Returns how many commands to the broker are lost.
 
     success   a producer writes all pending messages again, oldest first
     receipt   of the oldest pending message, completes it; of an older one, is ignored; of a younger one, ends the
@@ -254,7 +254,10 @@ def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 
 @bundle_transfer.fault
 def break_connection(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, None]:
-    """A connection breaks: commands in flight are lost, and the client looks the topic up again."""
+    """`ConnectionHandler.connectionClosed`: a connection breaks.
+
+    Commands in flight are lost, and the client looks the topic up again.
+    """
     _, c = found(s, topic, client)
     if c is None or c.phase not in ("waiting", "ready"):
         return s, NO_CLIENT if c is None else ELSEWHERE

@@ -1,31 +1,33 @@
-"""Transfer of a bundle between brokers without client lookups, and the variants that its review discussed.
+"""Transfer of a bundle's topics from a source S to a destination D (PIP-307, reviewed as PIP-281).
 
-Models the protocol of PIP-307 (reviewed as PIP-281) at the grain of its messages: one step is one record appended or
-applied, one command sent, processed or received, one add confirmed, one ledger closed or opened.
+Models the parts of `ServiceUnitStateChannelImpl`, `BrokerService`, `PersistentTopic` and `ServerCnx` that take part,
+and `ProducerImpl`, `ConsumerImpl` and `ConnectionHandler` of the clients. One step is one record appended or applied,
+one command sent, processed or received, one add confirmed, one ledger closed or opened. `state.py` has the state.
 
-    transfer     Releasing(D, S) is appended
+    transfer     Releasing(D, S) is appended to the channel
     phase 1      S applies it and fences its topics. Clients stay attached; their sends and acks are ignored. S closes
                  each ledger: the log ends at the last confirmed entry
-    hand-over    S appends Assigning(D, S); D applies it and appends Owned(D, S). D loads nothing for that
+    hand-over    S appends Assigning(D, S); D applies it and appends Owned(D, S), before it loads a topic
     phase 2      S applies Owned and closes each client's session with D's address; the topic object is removed later
     reconnect    the client connects to D without lookup. D loads the topic lazily, answers, and the producer sends all
                  pending messages again
     override     the leader appends a forced Owned for a broker that is gone, or for a transfer that takes too long
 
-Fencing protects the log: opening a ledger ends the write access of every other broker, whatever its view.
+Loading a topic fences its last ledger: no other broker can write to it any more, whatever its view.
 
-Differences of the reference from the merged protocol, each a rule of `Config` (see `fuzz/defects/`):
+`Config.variant` is V0 for PIP-307, and V1a to V4 for its alternatives. In V2 a paused client is also connected to the
+destination. The model has no such connection: the source's close command makes the client wait there, and the
+destination learns of the topic by `begin_load`.
+
+The reference differs from Pulsar in the rules of `Config` (see `fuzz/defects/`):
   * a broker closes its stale topics at any Owned record, also at one that returns the bundle to it or does not name it;
   * closing a topic is retried; after a failure or a timeout the source does not append Assigning;
   * an unregistered broker answers no request; when it registers again, it first applies the newest record;
   * a restarted broker acts on the newest record, also on Releasing and Assigning.
 
-In V2 a paused client is also connected to the destination. The model has no such connection: the source's close command
-makes the client wait there, and the destination learns of the topic by `begin_load`.
-
-Not modelled: storage of the channel (see the ownership channel), splits, unloads without destination, timers, send
-timeouts, several ledgers of a topic, quorums of bookies, replicators, transactions, several topics on one connection.
-The profiles are the variants and shipped versions.
+Not modelled: versions and storage of records (see `model/ownership_channel`), splits, unloads without destination,
+timers, send timeouts, several ledgers of a topic, quorums of bookies, replicators, transactions, several topics on one
+connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Settings, rules and state of a bundle transfer, and the machine that the modules beside this one add actions to.
+"""State of a bundle transfer, settings, rules, and the machine; the other modules of this package add its actions.
 
     records   the channel (PIP-192): the ownership records of the bundle, in one order. A record of a writer with a
               stale view is left out: its append succeeds, but every reader skips it
     brokers   alive, registered with the metadata store, how far each has read the channel, what it still has to append
+              (its duty)
     topics    what the bookies store; a topic object in the cache of each broker; the clients
 
 A client is a producer or the consumer of the topic's subscription, with one connection at a time: a FIFO queue of
@@ -104,7 +105,7 @@ class Config(NamedTuple):
 
 @record
 class Record(NamedTuple):
-    """An ownership record (`ServiceUnitStateData`). V1b and V2 add the state acquiring, in which the source serves."""
+    """An ownership record (`ServiceUnitStateData`). V1b and V2 add acquiring: the source still owns."""
 
     state: RecordState
     dst: int  # the owner, or the broker that shall own the bundle
@@ -219,8 +220,13 @@ bundle_transfer = Machine(
         "ServerCnx": "handleSend handleProducer handleSubscribe handleLookup",
         "BrokerService": "loadOrCreatePersistentTopic",
         "PersistentTopic": "close",
+        "ManagedLedgerImpl": "",
         "OpAddEntry": "",
+        "Consumer": "",
+        "ProducerImpl": "",
         "ConnectionHandler": "",
+        "ClientCnx": "",
+        "BrokerRegistryImpl": "",
     },
 )
 

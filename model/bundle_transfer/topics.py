@@ -77,10 +77,10 @@ def begin_load(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
 def open_topic(
     cfg: Config, s: State, topic: TopicName, broker: BrokerName, kept: Annotated[int, AtLeast(0)]
 ) -> Step[State, int]:
-    """The broker opens the managed ledger: recovery fences the last ledger, and a new one accepts writes.
+    """`ManagedLedgerImpl.initialize`: the broker opens the topic's managed ledger.
 
-    Recovery keeps the first `kept` unconfirmed entries of the fenced ledger. A broker that no longer owns the bundle
-    gives up the load. Returns the length of the log.
+    Recovery fences the last ledger, and keeps the first `kept` of its unconfirmed entries. A new ledger accepts writes.
+    A broker that no longer owns the bundle gives up the load. Returns the length of the log.
     """
     t = s.topics[topic]
     o = t.objects[broker]

@@ -67,21 +67,27 @@ def delivered(cfg: Config, s: State, entry: int, *, corrupt: bool) -> State:
 
 @client_session.action
 def dispatch(cfg: Config, s: State) -> Step[State, int]:
-    """The broker delivers the next entry that has unacknowledged messages, with its ack set. Returns the entry."""
+    """`Consumer.sendMessages`: the broker delivers the next entry that has unacknowledged messages.
+
+    The command has the ack set of the entry. Returns the entry.
+    """
     entry = next_entry(cfg, s)
     return (s, NOTHING) if entry is None else (delivered(cfg, s, entry, corrupt=False), entry)
 
 
 @client_session.fault
 def dispatch_corrupt(cfg: Config, s: State) -> Step[State, int]:
-    """The broker delivers an entry whose checksum is wrong. Returns the entry."""
+    """`Consumer.sendMessages`: the broker delivers an entry whose checksum is wrong. Returns the entry."""
     entry = next_entry(cfg, s)
     return (s, NOTHING) if entry is None else (delivered(cfg, s, entry, corrupt=True), entry)
 
 
 @client_session.action
 def acknowledge_elsewhere(cfg: Config, s: State, message: Message) -> Step[State, None]:
-    """Another consumer of the subscription acknowledges a message while this one has no session."""
+    """`ServerCnx.handleAck`: another consumer acknowledges a message of the subscription.
+
+    The consumer of this client has no session.
+    """
     if s.consumer.link.served == "open" or message >= len(s.log) * cfg.batch_size or message in s.acked:
         return refused(s, "not_enabled", "the message does not exist or is acknowledged, or this consumer has it")
     return s._replace(acked=merged(s.acked, (message,))), None

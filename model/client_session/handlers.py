@@ -61,7 +61,7 @@ def accept(cfg: Config, s: State, handler: Handler) -> Step[State, int]:
 
 @client_session.action
 def refuse(cfg: Config, s: State, handler: Handler, retryable: bool) -> Step[State, None]:
-    """The broker refuses PRODUCER or SUBSCRIBE.
+    """`ServerCnx.handleProducer`, `ServerCnx.handleSubscribe`: the broker refuses PRODUCER or SUBSCRIBE.
 
     ServiceNotReady is retryable. TopicTerminated ends a producer, and TopicNotFound a consumer.
     """
@@ -72,7 +72,10 @@ def refuse(cfg: Config, s: State, handler: Handler, retryable: bool) -> Step[Sta
 
 @client_session.action
 def close(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State, None]:
-    """The broker closes a session or an unanswered request, with or without the URL of another broker."""
+    """`Producer.disconnect`, `Consumer.disconnect`: the broker closes a session or an unanswered request.
+
+    With `redirect`, the CLOSE command has the URL of another broker.
+    """
     served = link_of(s, handler).served
     if served not in ("requested", "open"):
         return s, NO_SESSION
@@ -81,7 +84,10 @@ def close(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State
 
 @client_session.action
 def finish_transfer(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State, None]:
-    """The broker closes a session whose sends it ignores: phase 2 of PIP-307, or after it rejected a send."""
+    """`Producer.disconnect`: the broker closes a session whose sends it ignores.
+
+    This is phase 2 of PIP-307, or follows a send that the broker rejected.
+    """
     if link_of(s, handler).served != "ignoring":
         return s, NO_SESSION
     return with_reply(s, handler, Reply("close", int(redirect)), "none"), None
@@ -89,7 +95,10 @@ def finish_transfer(cfg: Config, s: State, handler: Handler, redirect: bool) -> 
 
 @client_session.fault
 def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """The broker answers success to a request that it has closed. It opens no session."""
+    """`ServerCnx.handleProducer`, `handleSubscribe`: the broker answers success to a request that it has closed.
+
+    It opens no session.
+    """
     if link_of(s, handler).served != "closed":
         return s, NO_SESSION
     last = last_sequence_id(cfg, s) if handler == "producer" else 0
@@ -106,7 +115,10 @@ def break_connection(cfg: Config, s: State, handler: Handler) -> Step[State, Non
 
 @client_session.action
 def end_of_topic(cfg: Config, s: State) -> Step[State, str]:
-    """The broker sends the consumer REACHED_END_OF_TOPIC. Returns what the client does."""
+    """`Consumer.reachedEndOfTopic`: the broker sends the consumer REACHED_END_OF_TOPIC.
+
+    Returns what the client does.
+    """
     if s.consumer.link.phase != "ready" or s.consumer.link.served != "open":
         return s, NO_SESSION
     if not cfg.unknown_command_disconnects:
@@ -119,14 +131,16 @@ def end_of_topic(cfg: Config, s: State) -> Step[State, str]:
 
 @client_session.action
 def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
-    """A handler handles the next command of its broker. Returns the effect.
+    """`ClientCnx`: a handler handles the next command of its broker. Returns the effect.
 
-    success     a producer sends all pending messages again, oldest first; a consumer sends FLOW for its receiver queue
-    refused     if it is retryable, the request is sent again; otherwise the handler and its pending messages fail
-    close       the handler connects to the URL, or looks the topic up if there is none
-    receipt     of the oldest pending message, completes it; of a later message, ends the connection; else ignored
-    send_error  ends the connection, and all pending messages are sent again; ChecksumError fails the oldest message
-    message     its messages are queued, except those whose ack is grouped; a corrupt one is acknowledged and dropped
+    success         a producer sends all pending messages again, oldest first; a consumer sends FLOW for its whole queue
+    refused         if it is retryable, the request is sent again; otherwise the handler and its pending messages fail
+    close           the handler connects to the URL, or looks the topic up if there is none
+    receipt         of the oldest pending message, completes it; of a later message, ends the connection; else ignored
+    send_error      ends the connection; all pending messages are sent again
+    checksum_error  as send_error; the oldest pending message fails if it has this sequence id
+    message         its messages are queued, except those whose ack is grouped
+    corrupt         the client acks the entry with a validation error, and drops its messages
     """
     link = link_of(s, handler)
     if not link.down or link.phase in ("failed", "crashed"):

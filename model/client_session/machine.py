@@ -4,7 +4,7 @@ Models `ProducerImpl`, `ConsumerImpl`, `ConnectionHandler` (in C++ `HandlerBase`
 `PersistentAcknowledgmentsGroupingTracker` (in C++ `AckGroupingTrackerEnabled`), from the binary protocol and PIP-307.
 One step is a call of the application, a command handled by the client, or a command processed by the broker. The broker
 is nondeterministic: at any time it may accept, refuse or ignore a command, close a session, or lose the connection. The
-guarantees are those of the client.
+properties are guarantees of the client. `state.py` has the state.
 
     producer      a message is pending until it has a result: a receipt, a ChecksumError, a timeout or a final refusal.
                   Sequence ids start after `last_sequence_id`, or after `initialSequenceId`; a message keeps its

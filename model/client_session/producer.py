@@ -156,7 +156,10 @@ def send_error(cfg: Config, s: State, checksum: bool) -> Step[State, int]:
 
 @client_session.action
 def ignore_sends(cfg: Config, s: State) -> Step[State, None]:
-    """The broker begins to ignore sends and does not answer them: phase 1 of a transfer (PIP-307)."""
+    """`ServerCnx.handleSend`: the broker begins to ignore sends, in phase 1 of a transfer (PIP-307).
+
+    It does not answer them.
+    """
     if s.producer.link.served != "open":
         return refused(s, "not_enabled", "the producer has no open session")
     return with_link(s, "producer", s.producer.link._replace(served="ignoring")), None
@@ -166,9 +169,10 @@ def ignore_sends(cfg: Config, s: State) -> Step[State, None]:
 def stray_reply(
     cfg: Config, s: State, kind: Literal["receipt", "checksum_error"], sequence: Sequence
 ) -> Step[State, str]:
-    """The client receives a receipt or ChecksumError that does not name the oldest pending message.
+    """`ClientCnx.handleSendReceipt`, `handleSendError`: a reply does not name the oldest pending message.
 
-    The reply is late, repeated or out of order, or no message is pending. Returns what the client does.
+    It is a receipt or ChecksumError that is late, repeated or out of order, or no message is pending. Returns what the
+    client does.
     """
     p = s.producer
     if p.link.phase != "ready" or (p.pending and sequence == p.pending[0]):

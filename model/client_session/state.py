@@ -150,7 +150,7 @@ class Producer(NamedTuple):
     pending: tuple[int, ...]  # sequence ids of the messages without result, oldest first
     results: tuple[bool, ...]  # for each message that has a result, oldest first: whether its callback got success
     up: tuple[Entry, ...]  # sends in flight to the broker, oldest first
-    damaged: bool  # the first place of the queue is null; only with `checksum_error_takes_oldest`
+    damaged: bool  # the first element of the queue is null; only with `checksum_error_takes_oldest`
 
 
 @record
@@ -197,7 +197,11 @@ client_session = Machine(
         "ProducerImpl": "sendAsync",
         "ConsumerImpl": "acknowledgeAsync acknowledgeCumulativeAsync negativeAcknowledge",
         "ConnectionHandler": "grabCnx",
+        "PersistentAcknowledgmentsGroupingTracker": "",
         "ServerCnx": "handleSend handleProducer handleSubscribe",
+        "Producer": "",
+        "Consumer": "",
+        "ClientCnx": "handleSendReceipt handleSendError",
     },
 )
 #: Without `crashed`, which the reference does not reach.

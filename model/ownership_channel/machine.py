@@ -5,6 +5,10 @@ the system topic (`ServiceUnitStateTableViewImpl`) or the metadata store (`Servi
 PIP-378). One step is one write of a record, one read of a record with the start of its handler, or one event of a
 broker or a session.
 
+State (`state.py`): the records in the topic or in the store; of each broker its view (the last record of each bundle
+that it accepted), running handlers, parked lookups, pending unloads, clean-ups and session; the leader. `records.py`
+says which of two records a reader accepts.
+
     lookup      returns the owner in the broker's view, or is parked until the view has an owner; assigns a bundle that
                 has no owner
     unload      Owned -> Releasing; the source closes its topics, then writes Assigning (transfer) or Free
@@ -16,9 +20,9 @@ broker or a session.
     finish      a handler writes the bundle's next record, with the next version after the record that it handled
     recovery    see `recovery.py`
 
-Decisions: see the rules of `Config` and `fuzz/defects/ownership_channel.toml`. The most important one: a record is
-removed by a forced Init record with the next version. A tombstone has no version; after it, versions restart at 1, and
-a late record from before the tombstone can be accepted.
+The reference differs from Pulsar in the rules of `Config` (see `fuzz/defects/`). The most important one: it removes a
+record by a forced Init record with the next version. A tombstone has no version; after it, versions restart at 1, and a
+late record from before the tombstone can be accepted.
 
 Simplifications, under every profile:
   * The Free record of a forced unload is forced, so the source removes it at once. Pulsar writes it without force

@@ -1,5 +1,7 @@
 """Recovery of the ownership channel: sessions, the leader, its monitor, clean-ups and shutdown (PIP-192).
 
+Models `LeaderElectionImpl`, and these parts of `ServiceUnitStateChannelImpl`:
+
 deletion    the registry entry of a broker is deleted; the leader schedules a clean-up if the leader has a session
 clean-up    checks the health of a broker, its target; if the check fails, overrides each record of the target: to
             another broker, or to Free
@@ -106,7 +108,7 @@ def restart(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
 
 @ownership_channel.action
 def expire(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """The session of a crashed broker expires."""
+    """`ServiceUnitStateChannelImpl.handleBrokerDeletionEvent`: the session of a crashed broker expires."""
     at = s.brokers[broker]
     if at.is_up or not at.is_registered:
         return refused(s, "not_enabled", "the broker is up, or is not registered")
@@ -134,7 +136,7 @@ def lose_session(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, Non
 def reconnect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.handleMetadataSessionEvent`, SessionReestablished: a broker gets a new session.
 
-    It registers again, unless it is shutting down.
+    It registers again (`BrokerRegistryImpl.registerAsync`), unless it is shutting down.
     """
     at = s.brokers[broker]
     if not at.is_up or at.session != "Unstable":
@@ -177,19 +179,19 @@ def elected(s: State, broker: int, *, knows: bool) -> Step[State, None]:
 
 @ownership_channel.action
 def elect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """`LeaderElectionService`: a broker is elected leader."""
+    """`LeaderElectionImpl.elect`: a broker is elected leader."""
     return elected(s, broker, knows=True)
 
 
 @ownership_channel.fault
 def elect_unnoticed(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """A broker is elected leader while it is disconnected. It does not learn of its election."""
+    """`LeaderElectionImpl.elect`: a broker is elected leader while it is disconnected, and does not learn of it."""
     return elected(s, broker, knows=False)
 
 
 @ownership_channel.action
 def recheck_election(cfg: Config, s: State) -> Step[State, None]:
-    """The leader reconnects, reads the election node, and learns that it was elected."""
+    """`LeaderElectionImpl.elect`: the leader reconnects, reads the election node, and learns that it was elected."""
     if s.leader is None or s.leader_knows or not cfg.election_is_rechecked:
         return refused(s, "not_enabled", "the leader knows of its election, or never checks it")
     return s._replace(leader_knows=True), None

@@ -141,7 +141,10 @@ def split(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[S
 
 @ownership_channel.action
 def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
-    """`TableViewImpl`: a broker reads the next message of the topic. Returns whether its view accepts the record."""
+    """`TableViewImpl.handleMessage`: a broker reads the next message of the topic.
+
+    Returns whether its view accepts the record.
+    """
     at = s.brokers[broker]
     if not at.is_up or at.read == len(s.log):
         return refused(s, "not_enabled", "there is no message to read")
@@ -151,10 +154,10 @@ def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
 
 @ownership_channel.action
 def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
-    """A broker reads the compacted topic: of the unread messages, only the last accepted record of each bundle.
+    """`TableViewImpl.handleMessage`: a broker reads the compacted topic in place of its unread messages.
 
-    The compacted topic has no record of a bundle whose last message is a tombstone. Returns how many records the view
-    accepts.
+    The compacted topic has the last accepted record of each bundle, and none of a bundle whose last message is a
+    tombstone. Returns how many records the view accepts.
     """
     at = s.brokers[broker]
     if not at.is_up or at.read == len(s.log):
@@ -170,10 +173,10 @@ def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
 
 @ownership_channel.fault
 def late_ack(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
-    """A cumulative ack of a broker's reader arrives after the channel's topic was loaded by another broker.
+    """`PersistentSubscription.acknowledgeMessage`: a cumulative ack of a broker's reader arrives late.
 
-    The ack is ignored, or moves the reader's cursor to the end of the log (`Config.late_ack_moves_reader`): the reader
-    then skips its unread messages. Returns the number of skipped messages.
+    Another broker has loaded the channel's topic since. It ignores the ack, or moves the reader's cursor to the end of
+    the log (`Config.late_ack_moves_reader`): the reader then skips its unread messages. Returns their number.
     """
     at = s.brokers[broker]
     if not at.is_up or cfg.storage != "system_topic":
@@ -185,9 +188,9 @@ def late_ack(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
 
 @ownership_channel.action
 def notify(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, bool]:
-    """`MetadataStoreTableViewImpl`: a broker reads a stored record, after a notification or at the periodic refresh.
+    """`MetadataStoreTableViewImpl.handleNotification`: a broker is notified of a record and reads the stored one.
 
-    Returns whether its view changes.
+    It also reads the stored records at the periodic refresh (`consumeAsyncReload`). Returns whether its view changes.
     """
     at = s.brokers[broker]
     if cfg.storage != "metadata_store" or not at.is_up or at.session == "Unstable":
@@ -244,7 +247,10 @@ def next_record(cfg: Config, data: Data) -> Data | None:
 
 @ownership_channel.fault
 def fail_append(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[State, None]:
-    """A handler fails, or its write fails: no record is written, and the handler is not retried."""
+    """`ServiceUnitStateChannelImpl.pubAsync`: a handler fails, or its write fails.
+
+    No record is written, and the handler is not retried.
+    """
     tasks = s.brokers[broker].tasks
     if task >= len(tasks):
         return refused(s, "not_enabled", "there is no such task")

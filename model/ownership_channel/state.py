@@ -73,7 +73,7 @@ class State(NamedTuple):
 
     leader: int | None
     leader_knows: bool  # whether the leader knows that it was elected
-    #: by bundle: the record in the metadata store, or the one that a reader of the whole system topic keeps
+    #: by bundle: the last accepted record: the one in the metadata store, or that a reader of the whole topic keeps
     settled: tuple[Data | None, ...]
     log: tuple[Message, ...]  # the messages of the system topic
     is_split: tuple[bool, ...]  # by bundle
@@ -111,6 +111,13 @@ ownership_channel = Machine(
         ),
         "ServiceUnitState": "isValidTransition",
         "ServiceUnitStateDataConflictResolver": "shouldKeepLeft",
+        "TableViewImpl": "",
+        "MetadataStoreTableViewImpl": "handleNotification consumeAsyncReload",
+        "ExtensibleLoadManagerImpl": "",
+        "UnloadManager": "",
+        "BrokerRegistryImpl": "",
+        "LeaderElectionImpl": "",
+        "PersistentSubscription": "",
     },
 )
 
@@ -194,7 +201,7 @@ def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> S
 
 
 def notified(cfg: Config, s: State, broker: int, bundle: int) -> State:
-    """A broker reads the stored record. If the record differs from its view, it calls the handler.
+    """Returns the state after a broker read the stored record. If its view had another one, the handler is called.
 
     With `blind_retry`, records are compared by version only (`ServiceUnitStateData.equals` before apache/pulsar#24186).
     """
