@@ -354,4 +354,4 @@ def test_shipped_rules_end_at_a_fenced_topic(freed: tuple[str, ...], states: int
     scope = SUBJECT.scopes["session"]
     found = explore(Space(SUBJECT, "pulsar-2026-09", replace(scope, actions=(*scope.actions, *freed))))
     assert found.distinct_states == states
-    assert {each.finding.broken_property for each in found.violations} == {"stale_topic_can_be_closed"}
+    assert {each.broken_property for each in found.violations} == {"stale_topic_can_be_closed"}

@@ -213,7 +213,7 @@ def explored(run: Run) -> Exploration:
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.nightly] if n in LONG else []) for n in BREAKS])
 def test_control_violates_its_property_in_minimal_number_of_steps(name: str) -> None:
     run = RUNS[name]
-    first = explored(run).violations[0].finding
+    first = explored(run).violations[0]
     assert (first.broken_property, len(first.calls)) == BREAKS[name]
     assert run.violates == camel(BREAKS[name][0])
 

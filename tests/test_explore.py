@@ -35,7 +35,7 @@ def test_a_scope_has_the_stored_counts_and_no_violation(subject: str, scope: str
     found = explore(find_space(find_subject(subject), scope))
     assert (found.distinct_states, found.transitions, found.depth) == counts_of(subject, scope)
     if not find_subject(subject).canary:
-        assert [v.finding.signature for v in found.violations] == []
+        assert [v.signature for v in found.violations] == []
         assert [lasso.name for lasso in found.lassos] == []
 
 
@@ -164,7 +164,7 @@ def test_the_search_asks_the_implementation_for_its_structure() -> None:
             return ["a counter is loose"] if self.now_ns else list(super().check())
 
     space = Space(replace(RANGE_CACHE, implementation=Loose), "reference", SMOKE)
-    causes = [violation.finding.cause for violation in explore(space, properties=False, jobs=1).violations]
+    causes = [violation.cause for violation in explore(space, properties=False, jobs=1).violations]
     assert causes == [Cause(Kind.STRUCTURE, "a counter is loose")]
 
 
@@ -193,7 +193,7 @@ def test_a_canonical_form_that_joins_states_is_a_finding_of_the_explorer(torn: S
     graph = explore(torn, implementation=False, properties=False).graph
     assert graph is not None
     failures = [Failure(Cause(Kind.PROPERTY, "any"), number, None) for number in range(len(graph.states))]
-    kinds = [explained(torn, f, [graph.states[i] for i in graph.path(f.state)]).finding for f in failures]
+    kinds = [explained(torn, f, [graph.states[i] for i in graph.path(f.state)]) for f in failures]
     joined = [finding for finding in kinds if finding.cause.kind is Kind.CANONICAL]
     assert joined
     assert all(finding.difference.actual == plain(_end(torn, finding)) for finding in joined)
@@ -226,7 +226,7 @@ def test_processes_that_share_a_frontier_run_the_implementation(monkeypatch: pyt
         space = find_space(seed_bug(find_mutant(mutant)), "smoke")
         alone, shared = (explore(space, properties=False, jobs=jobs).violations for jobs in (1, 2))
         assert alone
-        assert [v.finding.cause for v in alone] == [v.finding.cause for v in shared]
+        assert [v.cause for v in alone] == [v.cause for v in shared]
 
 
 def test_the_graph_is_the_models() -> None:
@@ -246,12 +246,10 @@ def test_the_graph_is_the_models() -> None:
 def test_a_counterexample_is_shortest_and_replays() -> None:
     space = find_space(find_subject("range_cache"), "smoke", "pulsar-2026-07")
     violations = explore(space).violations
-    assert [(str(v.finding.cause), v.depth) for v in violations] == [
-        ("property:latest_put_sets_expected_read_count", 2)
-    ]
-    again = replay(space.target, violations[0].finding.calls)
+    assert [(str(v.cause), len(v.calls)) for v in violations] == [("property:latest_put_sets_expected_read_count", 2)]
+    again = replay(space.target, violations[0].calls)
     assert again is not None
-    assert again.cause == violations[0].finding.cause
+    assert again.cause == violations[0].cause
 
 
 @pytest.mark.parametrize(
@@ -263,13 +261,13 @@ def test_a_counterexample_is_shortest_and_replays() -> None:
 )
 def test_seeded_bugs_are_found(mutant: str, cause: str) -> None:
     violations = explore(find_space(seed_bug(find_mutant(mutant)), "smoke"), properties=False).violations
-    assert cause in [str(v.finding.cause) for v in violations]
+    assert cause in [str(v.cause) for v in violations]
 
 
 def test_hanging_step_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 1.0)
     found = explore(find_space(seed_bug(find_mutant("requeue-keeps-accessed")), "smoke"), properties=False)
-    assert Cause(Kind.HANG, "size_pass") in [v.finding.cause for v in found.violations]
+    assert Cause(Kind.HANG, "size_pass") in [v.cause for v in found.violations]
 
 
 def test_a_goal_that_fair_actions_miss_is_a_lasso() -> None:
@@ -311,7 +309,7 @@ def test_false_property_is_reported_beside_a_difference_on_its_path() -> None:
     claims = ModuleType("claims")
     vars(claims)["queue_is_short"] = queue_is_short
     space = Space(replace(RANGE_CACHE, implementation=Late, invariants=claims), "reference", SMOKE)
-    assert {str(v.finding.cause) for v in explore(space, jobs=1).violations} == {
+    assert {str(v.cause) for v in explore(space, jobs=1).violations} == {
         "property:queue_is_short",
         "view:now_ns",
     }
@@ -326,7 +324,7 @@ def test_a_cause_is_not_hidden_by_another_at_the_same_action() -> None:
 
     space = Space(replace(RANGE_CACHE, implementation=Late), "reference", SMOKE)
     found = explore(space, properties=False, jobs=1).violations
-    assert {str(each.finding.cause) for each in found} == {"view:now_ns", "outcome:put"}
+    assert {str(each.cause) for each in found} == {"view:now_ns", "outcome:put"}
 
 
 def test_a_process_that_ends_early_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +349,7 @@ def test_rest_after_a_hang_is_covered_with_any_number_of_processes(
     monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
     space = find_space(seed_bug(find_mutant("requeue-keeps-accessed")), "smoke")
     alone, shared = (explore(space, properties=False, jobs=jobs) for jobs in (1, 2))
-    assert Cause(Kind.HANG, "size_pass") in [v.finding.cause for v in alone.violations]
+    assert Cause(Kind.HANG, "size_pass") in [v.cause for v in alone.violations]
     assert alone.graph is not None
     assert alone.graph == shared.graph
     assert len(alone.graph.offsets) <= len(alone.graph.states)
@@ -374,7 +372,7 @@ WRONG = "property:at_most_four_tokens_are_taken"
 def causes(space: Space, **options: Any) -> list[str]:
     found = explore(space, jobs=1, **options)
     assert found.distinct_states == 63
-    return sorted(str(violation.finding.cause) for violation in found.violations)
+    return sorted(str(violation.cause) for violation in found.violations)
 
 
 @pytest.mark.parametrize(
@@ -393,7 +391,7 @@ def test_a_model_that_fails_alone_is_a_finding(find: str, wrong: str, cause: str
     assert source.count(find) == 1
     space = find_space(seed_source("canary", "model.canary", source.replace(find, wrong)), "smoke")
     violations = explore(space, implementation=False).violations
-    [finding] = [v.finding for v in violations if str(v.finding.cause).startswith(cause)]
+    [finding] = [v for v in violations if str(v.cause).startswith(cause)]
     assert finding.calls[-1].action == cause.partition(":")[2]
     assert replay(replace(space.target, model_only=True), finding.calls, skipped=frozenset([WRONG])) is not None
     graph = explore(space, implementation=False, properties=False).graph
@@ -406,7 +404,7 @@ def test_a_state_outside_the_bounds_has_the_properties() -> None:
     space = Space(CANARY, "reference", replace(CANARY.scopes["smoke"], bounds={"taken": 4}))
     found = explore(space, implementation=False)
     assert found.distinct_states == 45
-    assert [(str(v.finding.cause), v.finding.calls[-1].action) for v in found.violations] == [(WRONG, "take")]
+    assert [(str(v.cause), v.calls[-1].action) for v in found.violations] == [(WRONG, "take")]
 
 
 def test_an_exception_of_a_property_is_a_finding() -> None:
@@ -451,4 +449,4 @@ def test_a_property_that_hangs_is_not_blamed_on_a_call(monkeypatch: pytest.Monke
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 0.2)
     space = Space(replace(CANARY, invariants=claims), "reference", CANARY.scopes["smoke"])
     [violation] = explore(space, implementation=False, jobs=1).violations
-    assert violation.finding.cause == Cause(Kind.HANG, "property")
+    assert violation.cause == Cause(Kind.HANG, "property")

@@ -267,7 +267,7 @@ def test_shutdown_on_session_loss_repairs_stale_answers(policy: str, is_broken: 
     space = find_space(find_subject("ownership_channel"), "stored")
     settings = {**space.scope.settings, "stale_view_answers": True, "session_expired_policy": policy}
     space = type(space)(space.subject, "reference", replace(space.scope, settings=settings))
-    broken = {v.finding.broken_property for v in explore(space, implementation=False).violations}
+    broken = {v.broken_property for v in explore(space, implementation=False).violations}
     assert broken == ({"timed_out_lookup_is_not_answered_from_stale_view"} if is_broken else set())
 
 

@@ -236,9 +236,7 @@ def test_results_against_the_explorers_shortest() -> None:
         if is_of_model(mutant) or mutant.profile != "reference":
             continue
         subject = seed_bug(mutant)
-        shortest = {
-            v.finding.cause: v.depth for v in explore(find_space(subject, "smoke"), properties=False).violations
-        }
+        shortest = {v.cause: len(v.calls) for v in explore(find_space(subject, "smoke"), properties=False).violations}
         finding, _ = fuzz_mutant(subject, "reference", of_model=False, seconds=30.0)
         assert finding is not None
         short = shrink(Target(subject, find_profile(subject, "reference")), finding)

@@ -42,7 +42,7 @@ def broken(profile: str, scope: str = "smoke", **settings: Any) -> tuple[set[str
     space = find_space(SUBJECT, scope, profile)
     space = type(space)(SUBJECT, profile, replace(space.scope, settings={**space.scope.settings, **settings}))
     found = explore(space)
-    return {v.finding.broken_property or "" for v in found.violations}, {lasso.name for lasso in found.lassos}
+    return {v.broken_property or "" for v in found.violations}, {lasso.name for lasso in found.lassos}
 
 
 # ---- upgrade ------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def run(options: Options, console: Console) -> ExploreResult:
             found = explore_on_spark(names, spark, 2 * slots(spark), progress)
         else:
             found = explore(space, progress=progress)
-        findings = [each.finding for each in found.violations]
+        findings = list(found.violations)
         covered = None
         if options.cover and found.graph is not None:
             walked = cover(space, found.graph, counter(update, "transitions"))

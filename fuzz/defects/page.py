@@ -41,12 +41,12 @@ ISSUE = re.compile(r"(apache/[\w-]+)#(\d+)")
 
 
 def linked(text: str) -> str:
-    """The text with each `apache/repository#number` as a link to that issue."""
+    """Returns the text with each `apache/repository#number` as a link to that issue."""
     return ISSUE.sub(r"[\1#\2](https://github.com/\1/issues/\2)", text)
 
 
 def page_of(defects: Sequence[Defect]) -> str:
-    """The page as Markdown; the defects are in the order of their severity."""
+    """Returns the page as Markdown. `defects` are in the order of their severity."""
     lines = [_HEAD]
     for severity, rows in groupby(defects, key=lambda defect: defect.severity):
         lines.append(f"## {severity.capitalize()}\n")
@@ -78,19 +78,21 @@ def page_of(defects: Sequence[Defect]) -> str:
 
 
 def shown_reports(component: str) -> dict[str, list[str]]:
-    """Each upstream report that a component shows: the ids of defects and, marked by *, of seeded bugs; tests."""
+    """Returns what shows each upstream report: ids of defects, ids of seeded bugs (with a *), names of tests."""
     sources = [(row.link, row.id) for row in defects_of(component)]
     sources += [(bug.origin, f"{bug.id}*") for bug in mutants_of(component)]
     sources += [(each.suspicion, test) for each in suspected(component) for test in each.tests]
     found: dict[str, list[str]] = {}
+    numbers: dict[str, int] = {}
     for text, name in sources:
         for report in ISSUE.finditer(text):
-            found.setdefault(report.group(), []).append(name)
-    return dict(sorted(found.items(), key=lambda item: int(item[0].partition("#")[2])))
+            found.setdefault(report[0], []).append(name)
+            numbers[report[0]] = int(report[2])
+    return {report: found[report] for report in sorted(found, key=lambda each: numbers[each])}
 
 
 def table_in(path: Path) -> str:
-    """The text between the marks of a document. Raises BadValue if it has none."""
+    """Returns the text between the marks of a document. Raises BadValue if it has none."""
     return _around(path)[1]
 
 
@@ -104,7 +106,7 @@ def write_into(path: Path, table: str) -> None:
 
 
 def _around(path: Path) -> tuple[str, str, str]:
-    """The text of a document up to the first mark, between the marks, and from the second one on."""
+    """Returns the text of a document up to the first mark, between the marks, and from the second one on."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as problem:
@@ -118,7 +120,7 @@ def _around(path: Path) -> tuple[str, str, str]:
 
 
 def worst_of(defects: Sequence[Defect], count: int) -> str:
-    """A table of the worst defects as Markdown, each with the command that finds it."""
+    """Returns a table of the first `count` defects as Markdown, each with the command that finds it."""
     lines = ["| symptom | severity | versions | found by |", "|---|---|---|---|"]
     for row in defects[:count]:
         lines.append(f"| {row.symptom} | {row.severity} | {row.versions} | `{row.command()}` |")

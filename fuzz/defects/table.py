@@ -68,21 +68,21 @@ class Defect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     tlc: Mapping[str, Any] = {}
 
     def command(self) -> str:
-        """The command that finds the defect."""
+        """Returns the command that finds the defect."""
         return f"brokerproof fuzz {self.component} --profile {self.profile} --property {self.property}"
 
     def changes(self) -> dict[str, Any]:
-        """The profile's values of the rules."""
+        """Returns the profile's values of the rules."""
         cfg = find_profile(find_subject(self.component), self.profile)
         return {rule: getattr(cfg, rule) for rule in self.rules}
 
     def config(self) -> Any:
-        """The reference with the profile's values of the rules."""
+        """Returns the reference with the profile's values of the rules."""
         return find_profile(find_subject(self.component), "reference")._replace(**self.changes())
 
 
 class Suspected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A suspected defect of the code, the decision, and what shows it: at least one of the lists is not empty."""
+    """A suspected defect of Pulsar, the decision, and what shows it: at least one of the lists is not empty."""
 
     component: str
     suspicion: str
@@ -93,7 +93,7 @@ class Suspected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     scopes: tuple[str, ...] = ()  # explored in whole without a violated property
 
     def commands(self) -> list[str]:
-        """The commands that show the decision."""
+        """Returns the commands that show the decision."""
         return [
             *[f"brokerproof evidence {self.component} --defect {each}" for each in self.defects],
             *[f"brokerproof fuzz {self.component} --mutant {each}" for each in self.mutants],
@@ -103,19 +103,19 @@ class Suspected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def defects_of(component: str) -> list[Defect]:
-    """The rows of a component's file, in its order; none without a file. Raises BadValue for an invalid row."""
+    """Returns the rows of a component's file, in its order; none without a file. Raises BadValue for an invalid row."""
     rows, path = _tables_of(component), f"fuzz/defects/{component}.toml"
     others = (_NOT_EXPRESSIBLE, _SUSPECTED)
     return [_defect_of(component, n, row, f"{path}: {n}") for n, row in rows.items() if n not in others]
 
 
 def not_expressible(component: str) -> dict[str, str]:
-    """The reports about a component that its machine cannot show, each with the reason."""
+    """Returns the reports about a component that its machine cannot show, each with the reason."""
     return {str(report): str(why) for report, why in _tables_of(component).get(_NOT_EXPRESSIBLE, {}).items()}
 
 
 def suspected(component: str) -> list[Suspected]:
-    """The suspected defects of a component. Raises BadValue for an invalid row."""
+    """Returns the suspected defects of a component. Raises BadValue for an invalid row."""
     where, known = f"fuzz/defects/{component}.toml: {_SUSPECTED}", {row.id for row in defects_of(component)}
     try:
         rows = [{"component": component} | row for row in _tables_of(component).get(_SUSPECTED, ())]
@@ -142,14 +142,14 @@ def _tables_of(component: str) -> dict[str, Any]:
 
 
 def all_defects() -> list[Defect]:
-    """The rows of all components, the most severe first."""
+    """Returns the rows of all components, the most severe first."""
     order = list(Severity)
     found = [defect for name in subject_names() for defect in defects_of(name)]
     return sorted(found, key=lambda defect: order.index(defect.severity))
 
 
 def find_defect(component: str, defect_id: str) -> Defect:
-    """The row of that id. Raises BadValue, naming the ids of the component, if there is none."""
+    """Returns the row of that id. Raises BadValue, naming the ids of the component, if there is none."""
     rows = defects_of(component)
     for defect in rows:
         if defect.id == defect_id:
@@ -178,7 +178,7 @@ def _defect_of(component: str, name: str, row: dict[str, Any], where: str) -> De
 
 
 def _origin_of(subject: Subject, rules: Sequence[str]) -> Origin:
-    """The origin of the least certain of some rules."""
+    """Returns the origin of the least certain of some rules."""
     order = list(Origin)
     found = [rule_of(subject.machine.fields.get(name)) for name in rules]
     return max((rule.origin for rule in found if rule is not None), key=order.index, default=order[-1])

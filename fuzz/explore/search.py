@@ -71,13 +71,6 @@ Progress = Callable[[int, int], None]
 Move = tuple[str, Callable[..., Any], int, Arguments]
 
 
-class Violation(NamedTuple):
-    """The first finding of a cause. `depth` is the number of its calls."""
-
-    finding: Finding
-    depth: int
-
-
 class Lasso(NamedTuple):
     """A counterexample of an `eventually` property: a trace to a state of a fair cycle without the property's goal."""
 
@@ -124,7 +117,7 @@ class Exploration:
     transitions: int
     depth: int  # the largest depth of a state
     seconds: float
-    violations: list[Violation] = field(default_factory=list)
+    violations: list[Finding] = field(default_factory=list)  # a shortest one of each cause
     lassos: list[Lasso] = field(default_factory=list)
     graph: Graph | None = None
 
@@ -290,7 +283,7 @@ def explore(
         try:
             lassos += _lassos(space, graph)
         except MergedStates as problem:
-            violations.append(Violation(problem.finding, len(problem.finding.calls)))
+            violations.append(problem.finding)
     depth, seconds = max(graph.depths()), time.perf_counter() - started
     return Exploration(
         len(graph.states), len(graph.targets), depth, seconds, shortest_by_cause(violations), lassos, graph
@@ -493,8 +486,8 @@ def properties_with_history(subject: Subject) -> Skipped:
 # ---- counterexamples ----------------------------------------------------------------------------------
 
 
-def explained(space: Space, failure: Failure, path: list[Any]) -> Violation:
-    """Returns the violation for a failure: the finding of a replay of a trace along these states.
+def explained(space: Space, failure: Failure, path: list[Any]) -> Finding:
+    """Returns the finding for a failure: that of a replay of a trace along the states of `path`.
 
     A violated property is replayed on the model alone, because a difference of the implementation could end the replay
     earlier. If no replay shows the failure's cause, the finding is the first of another cause, and if no replay shows
@@ -504,7 +497,7 @@ def explained(space: Space, failure: Failure, path: list[Any]) -> Violation:
     try:
         run = space.concrete(path)
     except MergedStates as problem:
-        return Violation(problem.finding, len(problem.finding.calls))
+        return problem.finding
     cause, judged = failure.cause, failure.raised_by or failure.cause.broken_property
     message = failure.message or f"{cause.what} is false"
     message += "; a trace to this state does not show it" if run or failure.call else " in the initial state"
@@ -519,19 +512,19 @@ def explained(space: Space, failure: Failure, path: list[Any]) -> Violation:
     for end in ends:  # generated names may differ: take the first call that shows the failure
         again = replay(target, (*run, *end), skipped=all_but(space.subject, judged))
         if again is not None and again.cause == cause:
-            return Violation(again, len(again.calls))
+            return again
         other = other or again
     if other is not None:
-        return Violation(other, len(other.calls))
+        return other
     calls = (*run, failure.call) if failure.call else tuple(run)
-    return Violation(Finding(space.cfg, calls, Difference(cause, message)), len(calls))
+    return Finding(space.cfg, calls, Difference(cause, message))
 
 
-def shortest_by_cause(violations: list[Violation]) -> list[Violation]:
-    """Returns the shortest violation of each cause, in the order of length."""
-    best: dict[Cause, Violation] = {}
-    for each in sorted(violations, key=lambda v: (v.depth, v.finding.cause)):
-        best.setdefault(each.finding.cause, each)
+def shortest_by_cause(findings: list[Finding]) -> list[Finding]:
+    """Returns the shortest finding of each cause, in the order of length."""
+    best: dict[Cause, Finding] = {}
+    for each in sorted(findings, key=lambda finding: (len(finding.calls), finding.cause)):
+        best.setdefault(each.cause, each)
     return list(best.values())
 
 

@@ -278,7 +278,7 @@ def _explored(subject: Subject) -> tuple[Finding | None, Check]:
     space = find_space(subject, _SCOPE)
     found = explore(space)
     if found.violations:
-        return found.violations[0].finding, Check.EXPLORE
+        return found.violations[0], Check.EXPLORE
     assert found.graph is not None
     return cover(space, found.graph).finding, Check.COVER
 
@@ -315,9 +315,9 @@ def all_findings(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
 def unique_kills(subject: Subject, killed_by: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
     """Returns for each `always` property the mutants that no other property kills, and a reason to keep the property.
 
-    `killed_by` has the result of `killers` for each mutant. The keys of a row are `only_killer_of` and `stays`. The
-    reason is in the component's table `stays`; without one there, and if the property is no mutant's only killer, it is
-    a row of the defect table that the property finds, or empty.
+    `killed_by` has the result of `killers` for each mutant. The keys of a row are `only_killer_of` and `stays`, the
+    reason: the one in the component's table `stays`. If there is none, and the property is no mutant's only killer, a
+    row of the defect table that violates the property is the reason. Otherwise `stays` is empty.
     """
     broken_by = {d.property: f"the defect {d.id} breaks it" for d in defects_of(subject.name)}
     rows: dict[str, dict[str, Any]] = {}

@@ -118,7 +118,7 @@ def _graph_of(subject: Subject) -> Graph:
 
     found = explore(find_space(subject, _SCOPE), implementation=False, properties=False, progress=progress)
     if found.violations:
-        raise _FailedError(found.violations[0].finding.difference.message)
+        raise _FailedError(found.violations[0].difference.message)
     assert found.graph is not None, "an exploration on this machine keeps its graph"
     return found.graph
 

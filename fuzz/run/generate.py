@@ -353,7 +353,7 @@ class Bursts:
         self.left = min(length * len(self.repeated), _MAX_BURST)
 
     def _step_of_the_system(self, state: Any) -> tuple[ActionCalls, Arguments]:
-        """Returns a call of the wrapped chooser, if it soon draws one: without arguments, and no fault."""
+        """Draws eight calls. Returns the first one without arguments that is no fault, or else the first."""
         calls = [self.choose_one(state) for _ in range(8)]
         return next((call for call in calls if not call[1] and not self.is_fault[call[0].name]), calls[0])
 

@@ -195,7 +195,7 @@ def _explored(space: Space, progress: Progress) -> Graph:
             progress=lambda done, known: progress(f"exploring {done:,} of {known:,} states"),
         )
         if found.violations:
-            message = found.violations[0].finding.difference.message
+            message = found.violations[0].difference.message
             raise BadValue(f"the model {space.subject.name} fails in this scope, see `brokerproof explore`: {message}")
         assert found.graph is not None, "an exploration on this machine keeps its graph"
         _graphs[key] = found.graph

@@ -1,7 +1,7 @@
 """Proofs about ack sets of any length: overlap, AND, and the order of positions.
 
-An ack set is represented by the mask of its bits (`bitmasks.py`). That words and masks represent the same set was
-tested with random sets, not proved.
+An ack set is represented by the mask of its bits (`symbolic/bitmasks.py`). That words and masks represent the same set
+is tested with random sets, not proved.
 """
 
 from __future__ import annotations
