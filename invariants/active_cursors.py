@@ -1,7 +1,4 @@
-"""Guarantees of the container of active cursors.
-
-Each property computes the expected answer by brute force from the positions that callers set last.
-"""
+"""Guarantees of the container of active cursors. The expected answers are computed from the cursors, by brute force."""
 
 from __future__ import annotations
 
@@ -128,7 +125,7 @@ def name_refers_to_cursor_added_last(cfg: Config, before: State, event: Event, a
 
 @always(active_cursors, on=QUERIES)
 def query_changes_no_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A query changes nothing, but it may flush the linked list."""
+    """A query changes nothing, except that it may flush the linked list."""
     return bool(after._replace(nodes=before.nodes) == before)
 
 
@@ -235,7 +232,7 @@ def flush_is_not_observable(cfg: Config, before: State, event: Event, after: Sta
 
 @always(active_cursors, given=is_list)
 def nodes_of_removed_cursors_are_bounded(cfg: Config, s: State) -> bool:
-    """The number of nodes of removed cursors is at most the number of cursors or `removals_before_cleanup`."""
+    """The list retains at most `removals_before_cleanup` nodes of removed cursors, or as many as there are cursors."""
     return s.nodes is None or retained(s.nodes) <= max(cfg.removals_before_cleanup, len(s.cursors))
 
 
@@ -280,10 +277,10 @@ def pending_updates_are_a_heap_by_position(cfg: Config, s: State) -> bool:
 
 @always(active_cursors, on=("remove_cursor", "update_cursor"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The canonical form numbers cursor objects from 1, sets clock and version to 0, and cuts the time since the last
-    removal to the grace period.
+    """The canonical form numbers cursor objects from 1, and sets clock and version to 0.
 
-    It keeps names, positions, the count of durable cursors, and the data structure except for the numbers in it.
+    It cuts the time since the last removal to the grace period. It keeps names, positions, the count of durable
+    cursors, and the data structure except for the numbers in it.
     """
     canonical = active_cursors.canonical
     renamed = canonical(cfg, after)

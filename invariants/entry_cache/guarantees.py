@@ -1,4 +1,4 @@
-"""Guarantees of the entry cache."""
+"""Guarantees of the entry cache: sizes, insertion, eviction, removal, metrics; all its coverage goals and liveness."""
 
 from __future__ import annotations
 
@@ -119,10 +119,10 @@ def joinable_reads_do_not_overlap(cfg: Config, s: State) -> bool:
 
 @always(entry_cache, on=("insert",))
 def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`insert` appends an absent entry to the removal queue; it changes a present entry only in its read count handler.
+    """`insert` appends an absent entry to the removal queue; of a present entry it changes only the read count handler.
 
-    An absent entry is appended whatever the total size is. If tasks run at once, the eviction that this triggers may
-    remove or requeue it. A disabled cache takes no entry.
+    An absent entry is appended whatever the total size is. If tasks run at once, an eviction that the insert triggers
+    may remove or requeue the entry. A disabled cache takes no entry.
     """
     store = after.topic_caches[event.arguments["cache"]]
     key = store, event.arguments["position"]
@@ -143,7 +143,7 @@ def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, eve
 
 @always(entry_cache, on=("insert",))
 def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an insert, the entry has the expected read count of this insert, also if it was cached before."""
+    """After an insert, the entry has the expected read count of this insert, also if its position was cached before."""
     e = by_key(after).get((after.topic_caches[event.arguments["cache"]], event.arguments["position"]))
     expected = event.arguments["expected_reads"]
     return e is None or e.expected_reads == (expected if expected > 0 else None)
@@ -266,8 +266,8 @@ def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State
     """A read is rejected exactly if its range is empty or storage lacks an entry of the range.
 
     `release` and `replay` are rejected exactly if no copy has the given number. An answer of storage is rejected
-    exactly if no outstanding read has the given number, or if it is an odd answer (`answer_oddly`: too few entries, and
-    possibly a duplicate or one that was not requested) with at least as many entries as the read.
+    exactly if no outstanding read has the given number, or if `answer_oddly`, which must return too few entries, has at
+    least as many entries as the read.
     """
     asked = event.arguments
     if event.name in READ_COUNT_CHANGES:

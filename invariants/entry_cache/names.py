@@ -1,4 +1,4 @@
-"""The canonical form of the entry cache: it renames, and changes nothing else."""
+"""The canonical form of the entry cache's states renumbers generated names, and changes nothing else but times."""
 
 from __future__ import annotations
 

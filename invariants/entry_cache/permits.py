@@ -1,4 +1,4 @@
-"""Permits of the reads in flight (`InflightReadsLimiter`): which requests have them, wait for them, or give up."""
+"""Permits of the reads in flight (`InflightReadsLimiter`): which requests hold them, wait for them, or fail."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from model.machine import Refused
 
 @always(entry_cache, on=("read", "read_one"), given=limited)
 def read_asks_for_its_estimated_size(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read asks for permits of its estimated size: for each entry the mean entry size of the ledger, at least 1, plus
-    64 bytes.
+    """A read asks for permits of its estimated size; a read that asks for more than the maximum gets all permits.
 
-    A read that asks for more than the maximum gets all permits.
+    The estimate for each entry is the mean entry size of the ledger, at least 1, plus 64 bytes.
     """
     number, estimate = before.next_request, estimated_bytes(cfg, event)
     wanted = {w.permits for w in after.limiter.waiting if w.request == number}

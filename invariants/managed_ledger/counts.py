@@ -183,7 +183,7 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
 
 # ---- counts of cached entries -------------------------------------------------------------------------
 
-#: Actions that change the deliveries to come and no count; the coverage goals below are the cases.
+#: Actions that change the deliveries to come and no count. The coverage goals at the end of this file are examples.
 INTERVENTIONS = ("connect", "disconnect", "redeliver", "seek", "mark_delete", "acknowledge")
 
 
@@ -199,9 +199,9 @@ def is_answered(s: State, event: Event) -> bool:
 
 
 def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
-    """Whether the count and the deliveries to come of a cached entry must change equally in a step.
+    """Whether the count and the deliveries to come of a cached entry must change by the same number in a step.
 
-    Not if the step replaces the entry's handler (`EntryReadCountHandlerImpl`), or discards a read of the entry.
+    They need not if the step replaces the entry's `EntryReadCountHandlerImpl`, or discards a read of the entry.
     """
     if event.name == "complete_storage_read":
         return is_answered(before, event) and e.position not in positions_of_answer(before, event)
@@ -226,7 +226,7 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     given=counts,
 )
 def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A count changes exactly as the deliveries to come do: it falls with a delivery, and a replay keeps it.
+    """A count changes by the same number as the deliveries to come: a delivery lowers both, a replay keeps both.
 
     Exceptions: a consumer or cursor that comes, leaves or moves; an entry that is redelivered, or acknowledged before
     it is read; a failed storage read; a rewind, and a cancelled read that completes after it; a replay of an entry

@@ -98,10 +98,10 @@ def key_is_held_by_one_consumer_in_order(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger)
 def positions_are_consistent(cfg: Config, s: State) -> bool:
-    """The mark-delete position is before the read position, which is not after the end of the log, and before all
-    entries that are individually acknowledged, held, or in the replay queue.
+    """The mark-delete position is before the read position, which is not after the end of the log.
 
-    Permits are nonnegative.
+    Entries that are individually acknowledged, held, or in the replay queue are after the mark-delete position. Permits
+    are nonnegative.
     """
     return all(
         sub.mark_delete < sub.read_position <= (s.ledgers[-1].ledger, s.ledgers[-1].entries)
@@ -211,8 +211,7 @@ def entry_from_storage_is_cached_for_marked_cursor(cfg: Config, before: State, e
 
 @always(managed_ledger, on=("add_entry",))
 def added_entry_is_cached_while_it_may_be_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An added entry is cached if and only if a cursor is active or, with counts, the last one left within the grace
-    period.
+    """An added entry is cached exactly if a cursor is active or, with counts, the grace period is not over.
 
     A shadow topic and a disabled cache cache no added entry.
     """
@@ -272,10 +271,9 @@ EVICTING = (
 
 @always(managed_ledger, on=tuple(n for n in managed_ledger.actions if n not in EVICTING))
 def cursor_removes_only_entries_before_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """With counts, no call on a subscription removes an entry from the cache; without counts, a call removes only
-    entries before the slowest active cursor, or any entries if no cursor is active.
+    """A call on a subscription adds no entry to the cache, and with counts it removes none.
 
-    No such call adds an entry.
+    Without counts, it removes only entries before the slowest active cursor, or any entries if no cursor is active.
     """
     slowest = min((p for p in active(after).values() if p is not None), default=None)
     removed = set(cached(before)) - set(cached(after))

@@ -81,10 +81,11 @@ POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], b
 
 @always(managed_ledger, on=tuple(POSSIBLE))
 def call_is_rejected_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected exactly if its consumer, entry, position, read or task is missing, its consumer is already
-    connected, or the setting excludes it.
+    """A call is rejected exactly if what it names is missing, or if it cannot happen now.
 
-    A read needs permits, and no outstanding replay read. A rollover needs an entry in the last ledger.
+    It names a consumer, entry, position, read or task. A connected consumer cannot connect. A read needs permits, and
+    no outstanding replay read. A rollover needs an entry in the last ledger. The checks of backlogs run only without
+    counts.
     """
     sub = before.subscriptions[event.arguments.get("subscription", 0)]
     return isinstance(event.outcome, Refused) is not POSSIBLE[event.name](cfg, before, event.arguments, sub)

@@ -1,4 +1,4 @@
-"""Guarantees of the range caches and their removal queue."""
+"""Guarantees of the range caches and their removal queue. An entry is readable unless its value is deallocated."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ def open_copy_shares_exactly_one_read_count(cfg: Config, s: State) -> bool:
 
 @always(range_cache, on=PUTS)
 def put_appends_entry_as_given(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put at an absent position appends the entry at the tail, with its bytes and the current time, neither accessed
-    nor requeued.
+    """A put at an absent position appends the entry at the tail, with its bytes, its read count and the current time.
+
+    The entry is neither accessed nor requeued. A put appends nothing if it returns false or is rejected.
     """
     cache, position = key_of(event)
     if event.outcome is not True:
@@ -79,7 +80,7 @@ def put_appends_entry_as_given(cfg: Config, before: State, event: Event, after: 
 
 @always(range_cache, on=PUTS)
 def duplicate_put_changes_at_most_the_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put at a cached position is rejected. Of the resident entry it changes only the read count handler."""
+    """A put at a cached position adds nothing. Of the cached entry it changes at most the read count handler."""
     present = by_key(before).get(key_of(event))
     if present is None:
         return True
@@ -107,7 +108,7 @@ def put_rejects_value_of_another_position(cfg: Config, before: State, event: Eve
 
 @always(range_cache, on=("get_range", "remove_range"))
 def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A range whose first position is after its last is empty; it is no error."""
+    """A range whose first position is after its last is empty, and no error."""
     if event.arguments["first"] <= event.arguments["last"]:
         return True
     return after == before and event.outcome in ((), NOTHING)
@@ -217,7 +218,10 @@ def copies_keep_sharing_their_read_count(cfg: Config, before: State, event: Even
 
 @always(range_cache, on=READ_COUNT_CHANGES)
 def counting_returns_the_new_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`release`, `replay` and `mark_read` return the read count after the change; an unknown copy is rejected."""
+    """`release`, `replay` and `mark_read` return the read count after the change.
+
+    `release` and `replay` are rejected for an unknown copy; `mark_read` returns None for a position that is not cached.
+    """
     change, _, _ = _change_of(before, event)
     if event.name == "mark_read":
         e = by_key(before).get(key_of(event))
@@ -347,7 +351,7 @@ def requeues_for_expected_reads_are_capped(cfg: Config, before: State, event: Ev
 
 @always(range_cache, on=PASSES)
 def pass_requeues_only_due_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass requeues only entries that are due; an entry without a read count is never due for expected reads."""
+    """A pass requeues only entries that are due for requeue."""
     was = by_key(before)
     requeued = [was[k] for k, e in by_key(after).items() if e.requeue_count != was[k].requeue_count]
     return all(is_requeued(cfg, before, event, e) for e in requeued)
