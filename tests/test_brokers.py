@@ -211,6 +211,30 @@ def test_where_a_reader_starts(start: dict[str, int], first: int) -> None:
     assert driver.brokers.topic(TOPIC).subscriptions == {}, "a reader's subscription ends with it"
 
 
+@pytest.mark.parametrize(("ids", "is_ended"), [((0, 1, 2), False), ((0, 1, 0), True), ((1, 0, 1), False)])
+def test_a_repeated_receipt_is_out_of_order_if_a_later_send_has_a_smaller_id(
+    ids: tuple[int, ...], is_ended: bool
+) -> None:
+    """The receipt of the second send is the newest; the third send is deferred."""
+    driver, client = Driver(0), Client(0, 1)
+    driver.command(client, Type.PRODUCER, topic=TOPIC, producer_id=0, request_id=0)
+    for number in ids[:2]:
+        driver.command(client, Type.SEND, batch(1), producer_id=0, sequence_id=number)
+    driver.brokers.order(sends="defer")
+    driver.command(client, Type.SEND, batch(1), producer_id=0, sequence_id=ids[2])
+    driver.brokers.repeat_receipts()
+    assert driver.brokers.ended == ({1} if is_ended else set())
+
+
+def test_a_consumer_is_waited_for_until_it_grants_permits() -> None:
+    """Before its client has SUCCESS, an application can still receive messages of the last session."""
+    driver, client = Driver(0), Client(0, 1)
+    driver.command(client, Type.SUBSCRIBE, topic=TOPIC, subscription="s", type=0, consumer_id=0, request_id=0)
+    assert not driver.brokers.holds("consumers", 1)
+    driver.command(client, Type.FLOW, consumer_id=0, permits=10)
+    assert driver.brokers.holds("consumers", 1)
+
+
 def test_an_exception_is_reported_once() -> None:
     server = Server()
     server.cluster = Ordered(["pulsar://a", "pulsar://b"])

@@ -17,7 +17,7 @@ from fuzz.campaign.folder import Plan, open_campaign, read_plan, read_state
 from fuzz.campaign.store import MemoryStore
 from fuzz.campaign.worker import Found, Spec
 from fuzz.client import wire
-from fuzz.client.contracts import PRODUCER
+from fuzz.client.contracts import PRODUCER, permits_are_conserved
 from fuzz.client.harness import RUST_DRIVER, BrokerFailed, Harness
 from fuzz.client.hunt import Sought, explanation, hunt
 from fuzz.client.known import CLIENT, REFERENCE, Known, known_deviations
@@ -397,6 +397,62 @@ def sent(*sessions: tuple[tuple[int, int], ...]) -> Observed:
 )
 def test_a_restart_of_sequence_ids_shows_at_a_reconnection(sessions: Any, restart: bool) -> None:
     assert sequence_ids_restart_before_first_receipt(sent(*sessions)) == restart
+
+
+def delivered(permits: int, *deliveries: tuple[Any, ...]) -> Observed:
+    """A queue of 10, batches of 8, and deliveries: session, ack set or None, and whether it is corrupt.
+
+    The consumer's session is 2.
+    """
+    journal: list[list[Any]] = []
+    for session, words, *corrupt in deliveries:
+        journal.append(["deliver", "s", session, 0, words])
+        journal += [["corrupt", "s", session, 0]] if corrupt else []
+    permit = {"permits": [["c", 10, 10 - permits, permits]], "dispatchers": {"s": [[2, permits, []]]}}
+    batch = [[0, "p", 1, 0, [str(n) for n in range(8)], 1, 0]]
+    return Observed(settings={"receiver_queue": 10}, report={"log": batch, "journal": journal, **permit})
+
+
+@pytest.mark.parametrize(
+    ("permits", "deliveries", "defect"),
+    [
+        (3, ((2, None, "corrupt"),), "cpp-corrupt-batch-loses-permits"),
+        (4, ((2, [7], "corrupt"),), "cpp-corrupt-batch-loses-permits"),  # cost 3, returns 1
+        (17, ((2, [1]),), "cpp-filtered-messages-return-permits"),  # cost 1, returns 8
+        (13, ((2, [1]), (2, [1]), (2, None, "corrupt")), "cpp-filtered-messages-return-permits"),
+        (0, ((2, [1]), (2, None, "corrupt"), (2, None, "corrupt")), "cpp-corrupt-batch-loses-permits"),
+        (18, ((2, [1]),), ""),  # one more than was filtered
+        (11, ((2, [1]), (2, None, "corrupt")), ""),  # together they change nothing
+        (-3, ((2, None, "corrupt"),), ""),
+        (11, ((1, [1]), (2, None)), ""),  # filtered in an earlier session
+        (3, ((1, None, "corrupt"), (2, None)), ""),
+        (23, (), ""),
+    ],
+)
+def test_permits_are_explained_only_by_deliveries_of_their_session(permits: int, deliveries: Any, defect: str) -> None:
+    observed = delivered(permits, *deliveries)
+    assert permits_are_conserved.check(observed)
+    found = explanation(known_deviations(), "consumer", permits_are_conserved.name, observed)
+    assert (found.defect.id if found else "") == defect
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (("hold",), ("send", 2), ("drop",), ("send", 1), ("release", "twice")),
+        pytest.param(
+            (("hold",), ("send", 2), ("drop",), ("release", "in_order"), ("defer",), ("send", 1), ("repeat",)),
+            marks=pytest.mark.nightly,
+        ),
+    ],
+    ids=["twice", "repeat"],
+)
+def test_a_repeated_receipt_is_out_of_order_after_a_restart_of_sequence_ids(harness: Harness, steps: Any) -> None:
+    """The receipt of id 1 comes again while the client waits for that of the second message with id 0."""
+    scenario = find_scenario("producer")
+    observed = execute(harness, scenario, Schedule({}, steps))
+    assert observed.report["counts"]["ENDED"] == 3, "two by the schedule, and one by the client"
+    assert names(scenario, observed) == ["sequence_id_stands_for_one_message"]
 
 
 @pytest.mark.parametrize("name", scenario_names())

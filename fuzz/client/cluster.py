@@ -253,6 +253,7 @@ class Cluster:
             return
         topic, producer = found
         producer.last_payload = payloads[-1]
+        producer.arrived.append(first)
         if parts.is_intact:
             self.take(topic, producer, Send(first, highest, payloads, message))
         else:

@@ -151,7 +151,8 @@ def permits_are_conserved(seen: Observed) -> str:
     """When a consumer has received everything, its permits are at least half of its receiver queue, at most all."""
     queue = seen.settings.get("receiver_queue", 0)
     wrong = [each for each in seen.report.get("permits", ()) if queue and not queue / 2 <= each[3] <= queue]
-    return f"consumer {wrong[0][0]} has {wrong[0][3]} permits, its queue is {queue}" if wrong else ""
+    said = [f"{has} permits ({granted} granted, {cost} used), its queue is {queue}" for _, granted, cost, has in wrong]
+    return f"consumer has {said[0]}" if said else ""
 
 
 @contract

@@ -28,10 +28,12 @@ The other orders are methods: `broker.py` calls a method by the name in a reques
 from __future__ import annotations
 
 import time
+from itertools import dropwhile
 from typing import Any
 
 from fuzz.client.cluster import close_command
 from fuzz.client.consumers import Consumers
+from fuzz.client.topic import Producer
 from fuzz.client.wire import Type, command_of
 
 
@@ -67,8 +69,16 @@ class Ordered(Consumers):
             if how in ("reverse", "skip") and len(held) > 1:
                 self.ended.add(producer.connection.number)  # out of order: the client reconnects, by design
             for receipt in receipts.get(how, held):
-                producer.connection.send(receipt)
-                producer.last_receipt = receipt
+                self._send_receipt(producer, receipt)
+
+    def _send_receipt(self, producer: Producer, receipt: Any) -> None:
+        """Sends a receipt. A repeated one is out of order if a later send of the session has a smaller sequence id."""
+        number = receipt.SEND_RECEIPT.sequence_id
+        later = dropwhile(lambda each: each != number, producer.arrived)
+        if receipt is producer.last_receipt and any(each < number for each in later):
+            self.ended.add(producer.connection.number)  # the client reconnects, by design
+        producer.connection.send(receipt)
+        producer.last_receipt = receipt
 
     def end_orders(self) -> None:
         """Ends all orders: the brokers are faithful from now on. What was held back or deferred is released."""
@@ -114,7 +124,7 @@ class Ordered(Consumers):
         """Sends the newest receipt of every session again."""
         for _, producer in self.of_producer.values():
             if producer.last_receipt is not None:
-                producer.connection.send(producer.last_receipt)
+                self._send_receipt(producer, producer.last_receipt)
 
     def refuse_deferred(self, rank: int) -> None:
         """Answers one deferred send of every session with ChecksumError: that of index `rank`, or else the newest."""
@@ -245,10 +255,11 @@ class Ordered(Consumers):
             return any(p.last_payload == str(value).encode() for _, p in self.of_producer.values())
         if what == "producers":
             return self.attached()[0] >= int(value)
-        if what == "consumers":
-            return self.attached()[1] >= int(value)
-        if what == "flows":  # every consumer has sent FLOW
-            return all(c.granted for topic in self.topics.values() for _, c in topic.consumers.values())
+        consumers = [consumer for topic in self.topics.values() for _, consumer in topic.consumers.values()]
+        if what == "consumers":  # have sent FLOW: until then, the application can receive messages of the last session
+            return sum([consumer.granted > 0 for consumer in consumers]) >= int(value)
+        if what == "flows":  # every attached consumer has sent FLOW
+            return all(consumer.granted > 0 for consumer in consumers)
         if what == "acknowledged":  # by every subscription, the whole log
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
             return all(s.cursor.state.acks.first_unacked >= len(t.log) for t, s in subscriptions)
@@ -256,7 +267,7 @@ class Ordered(Consumers):
             cursors = [each.cursor for topic in self.topics.values() for each in topic.subscriptions.values()]
             return sum([int(str(each.observe()["not_acknowledged"])) for each in cursors]) <= int(value)
         if what == "permits":  # of every consumer, at least
-            return all(c.permits >= int(value) for topic in self.topics.values() for _, c in topic.consumers.values())
+            return all(consumer.permits >= int(value) for consumer in consumers)
         if what == "delivered":  # the whole log, at least once
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
             return all(s.cursor.state.read_position >= len(t.log) and not s.corrupt for t, s in subscriptions)

@@ -64,6 +64,7 @@ class Producer:
         self.deferred: list[Send] = []  # sends that arrived and were not processed, by order
         self.receipts: list[Any] = []  # receipts that are held back, by order
         self.last_receipt: Any = None  # the newest one that was sent
+        self.arrived: list[int] = []  # sequence ids of its sends, in the order of arrival
         self.last_payload = b""  # of the newest message that arrived
 
 
@@ -220,6 +221,7 @@ class Subscription:
         if self.corrupt:
             self.corrupt -= 1
             self.corrupted.append(number)
+            self._note("corrupt", consumer.session, number)
             message = message[:-1] + bytes([message[-1] ^ 1])
         if self.held is not None:
             self.held.append((consumer.connection, command, message))

@@ -75,7 +75,7 @@ def end(run: Run) -> None:
     """Receives and acknowledges until no message comes and none is left in the backlog, or the patience is over."""
     run.is_patient = True
     run.broker("end_orders")
-    run.settle(run.patience)
+    run.sync()
     until = time.monotonic() + run.patience
     while time.monotonic() < until:
         before = len(run.observed.received)

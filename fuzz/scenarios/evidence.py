@@ -7,6 +7,7 @@ False if another defect violates the same contract in the same schedule.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -221,28 +222,44 @@ def backlog_was_acknowledged_cumulatively_and_lost(seen: Observed) -> bool:
 # ---- permits ------------------------------------------------------------------------------------------
 
 
-def _kept_by_corrupt_batches(seen: Observed) -> int:
-    """The number of permits that corrupt batches keep: all of a batch but one."""
-    corrupted = len(seen.report.get("corrupted", ()))
-    return corrupted - corrupted // int(seen.settings.get("size", 1))
+def _permits_follow_deviations(seen: Observed) -> bool:
+    """Whether each consumer would have permits for half its queue to all of it, if its client returned what is due.
+
+    That is one permit for each that a delivery cost. For a batch the client returns as many as it has messages, or one
+    if the batch is corrupt.
+    """
+    sizes, extra = [len(entry[4]) for entry in seen.report.get("log", ())], Counter[int]()
+    returned = cost = 0
+    for kind, *about in seen.report.get("journal", ()):
+        if kind == "deliver":
+            _, session, number, words = about
+            returned = sizes[number]
+            cost = returned if words is None else sum([(word % 2**64).bit_count() for word in words])
+            extra[session] += returned - cost
+        elif kind == "corrupt":  # the delivery before
+            extra[about[1]] += 1 - returned
+    queue = seen.settings.get("receiver_queue", 0)
+    return all(queue / 2 <= permits - extra[session] <= queue for session, permits in _permits(seen))
+
+
+def _permits(seen: Observed) -> list[tuple[int, int]]:
+    """The session and the permits of each consumer."""
+    dispatchers = seen.report.get("dispatchers", {}).values()
+    return [(session, permits) for consumers in dispatchers for session, permits, _ in consumers]
 
 
 def corrupt_batches_keep_permits(seen: Observed) -> bool:
-    """A consumer has permits for less than half its queue; none would with the permits that corrupt batches keep."""
-    half, kept = seen.settings.get("receiver_queue", 0) / 2, _kept_by_corrupt_batches(seen)
-    low = [each[3] for each in seen.report.get("permits", ())]
-    return kept > 0 and all(half <= each + kept for each in low) and any(each < half for each in low)
+    """The permits follow the deviations, and a consumer has permits for less than half its queue."""
+    half = seen.settings.get("receiver_queue", 0) / 2
+    return _permits_follow_deviations(seen) and any(permits < half for _, permits in _permits(seen))
 
 
 def consumer_stalls_without_permits(seen: Observed) -> bool:
     """Messages are not received because no consumer has permits, which corrupt batches keep."""
-    return corrupt_batches_keep_permits(seen) and all(each[3] <= 0 for each in seen.report.get("permits", ()))
+    return corrupt_batches_keep_permits(seen) and all(permits <= 0 for _, permits in _permits(seen))
 
 
 def filtered_messages_return_permits(seen: Observed) -> bool:
-    """No consumer has more permits than its queue and the filtered messages together, and some were filtered."""
-    size, queue = seen.settings.get("size", 1), seen.settings.get("receiver_queue", 0)
-    delivered = [words for *_, words in _journal(seen, "deliver") if words]
-    filtered = sum([size - sum([(word % 2**64).bit_count() for word in words]) for words in delivered])
-    high = [each[3] for each in seen.report.get("permits", ())]
-    return filtered > 0 and all(queue / 2 <= each <= queue + filtered for each in high)
+    """The permits follow the deviations, and a consumer has more permits than its queue."""
+    queue = seen.settings.get("receiver_queue", 0)
+    return _permits_follow_deviations(seen) and any(permits > queue for _, permits in _permits(seen))
