@@ -1,16 +1,13 @@
 """Ack sets: which messages of a batch are not yet acknowledged (PIP-54), and how two of them are combined and compared.
 
-Models `BitSetRecyclable` as the cursor uses it for batch indexes, and `andAckSet`, `isAckSetOverlap` and
-`compareToWithAckSet` of `PositionAckSetUtil`. One step is one call.
+Models `BitSetRecyclable` as the cursor uses it for batch indexes, and `PositionAckSetUtil`. One step is one call.
 
-An ack set is an array of 64-bit words, each a signed integer; word 0 has the batch indexes 0 to 63. A bit is
+An ack set is an array of 64-bit words, each a signed integer; word 0 has the batch indexes 0 to 63. A set bit is a
+message that is not acknowledged, a clear bit is one that is. Words that are missing at the end are zeros.
 
-    1   not acknowledged
-    0   acknowledged; missing words at the end are zeros
-
-    and       acknowledged in either set: bitwise AND; zero words at the end are trimmed
-    empty     all messages are acknowledged
-    overlap   a message of the batch is acknowledged in both sets: two transactions would acknowledge it
+    and       acknowledges a message if either set does: bitwise AND; zero words at the end are trimmed
+    empty     whether all messages are acknowledged
+    overlap   whether both sets acknowledge the same message of the batch: two transactions would acknowledge it
     compare   by position; within an entry by the first message that is not acknowledged. A position without an ack
               set, or with an empty one, acknowledges the whole entry and is the largest
 

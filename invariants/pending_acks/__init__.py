@@ -1,4 +1,4 @@
-"""Guarantees of the pending-ack handle."""
+"""Guarantees of a pending-ack handle."""
 
 from __future__ import annotations
 

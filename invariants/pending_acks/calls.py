@@ -137,7 +137,8 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 
 @always(pending_acks, on=(*APPENDS, "write_fails", "close", "end_replay", "read_fails"))
 def results_follow_status(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only a ready handle completes requests successfully: those of an appended entry, before the first that fails.
+    """A request completes successfully only in a ready handle, when its log entry is appended, and before any request
+    of this entry that fails.
 
     An entry is in flight until its append ends. The entry of a failed append is in the log if it is durable.
     """

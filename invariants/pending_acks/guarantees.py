@@ -349,7 +349,10 @@ def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: Stat
 
 @always(pending_acks, on=APPENDS)
 def transactions_below_low_watermark_are_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a commit or abort, each pending transaction up to the low watermark has an abort buffered or in flight."""
+    """After a commit or abort, each pending transaction up to the low watermark has an abort buffered or in flight.
+
+    Transactions whose first ack is applied later in the same log entry are not checked.
+    """
     if after.status != "ready" or all(r.record.op == "ack" for r in appended_requests(before, event)):
         return True
     watermarks: list[int] = []

@@ -1,4 +1,4 @@
-"""Guarantees of the coordinator's transaction log."""
+"""Guarantees of a coordinator's transaction log."""
 
 from __future__ import annotations
 

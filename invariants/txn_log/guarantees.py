@@ -1,4 +1,4 @@
-"""Properties of the coordinator's transaction log.
+"""Guarantees of a coordinator's transaction log.
 
 Most compare the store with an independent replay of the log, by transition rules that are restated below. A status or
 participant is *confirmed* if its request succeeded or a replay found it. Names of properties say `acknowledged` for it.
@@ -351,7 +351,7 @@ def acknowledged_decision_is_final(cfg: Config, s: State) -> bool:
 
 @always(txn_log)
 def ended_transaction_leaves_the_map(cfg: Config, s: State) -> bool:
-    """The map of a ready store (`txnMetaMap`) has no COMMITTED or ABORTED transaction, even if the cursor is broken."""
+    """The map of a ready store (`txnMetaMap`) has no COMMITTED or ABORTED transaction, even if deletions fail."""
     return s.status != "ready" or not any(t.status in ENDED for t in s.txns)
 
 

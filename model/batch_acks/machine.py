@@ -1,10 +1,10 @@
 """A cursor's acknowledgements of entries and of messages inside batches (PIP-54).
 
-Models `ManagedCursorImpl`. One step is one call of a consumer, or the start or the end of one write or read of the
-cursor.
+Models `ManagedCursorImpl`. One step is one call, the start or the end of one write or read of the cursor, one added
+entry, or one ledger rollover.
 
-    individual ack   `asyncDelete`: a list of entries, each whole or with an ack set; the ack sets of an entry are
-                     intersected; an entry without remaining messages is deleted. All of the list, or nothing
+    individual ack   `asyncDelete`: a list of entries, each whole or with an ack set. The ack sets of an entry are
+                     intersected; an entry without remaining messages is deleted. A list that fails has no effect
     cumulative ack   `asyncMarkDelete`: acknowledges everything before an entry, and the entry, or the messages of it
                      that an ack set acknowledges
     mark-delete      the mark-delete position advances over individually deleted entries, across ledgers

@@ -26,7 +26,7 @@ Differences from the shipped broker (each a rule of `Config`, with its reason; s
   * an ack conflicts with pending acks of the other type, too;
   * conflicts are detected before the append;
   * after an append with unknown outcome, or a commit that the cursor rejects, the handle is in error until reopened;
-  * a commit or abort ends individual and cumulative acks, namely those pending when its record becomes durable;
+  * a commit or abort ends all acks of its transaction, of both types, that are pending when its record becomes durable;
   * every commit or abort applies its low watermark, to all pending transactions at or below it;
   * a replay reads the whole log or fails, and drops only acks that the persisted cursor has.
 As in the shipped broker, records are not deleted when their transaction ends; in PIP-160's text (profile `pip-160`),
@@ -414,8 +414,7 @@ def reply_to(request: Request, result: str) -> list[Reply]:
 def written(cfg: Config, s: State) -> Step[State, Effects]:
     """`MLPendingAckStore.appendCommon`: the first entry in flight is durable; its records are applied in order.
 
-    Their futures complete in order. If the handle is not ready, the futures fail. The records are durable all the same,
-    and replay applies them.
+    Their futures complete in order. If the handle is not ready, the futures fail; a replay applies the records.
     """
     return completed(cfg, s, False)
 
@@ -430,8 +429,8 @@ def cursor_refuses(cfg: Config, s: State) -> Step[State, Effects]:
 def write_fails(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
     """`MLPendingAckStore.appendCommon` fails for the first entry in flight, which may be durable: its futures fail.
 
-    The status of a ready handle becomes error, and the buffered requests fail, too. With `failed_append` "apply" it
-    stays ready, and acks become pending.
+    The status of a ready handle becomes error, and the buffered requests also fail. With `failed_append` "apply" the
+    handle stays ready, and acks become pending.
     """
     if not s.in_flight:
         return refused(s, "not_enabled", "no entry is in flight")

@@ -80,9 +80,9 @@ class Config(NamedTuple):
             "drop: PendingAckHandleImpl.internalCommitTxn before apache/pulsar#25528; keep_pending: since #25528",
         ),
     ] = "close_store"
-    #: Whether a commit or abort ends individual and cumulative acks of its transaction, namely those pending when its
-    #: record becomes durable: they can differ from those pending when the request arrived. Otherwise the ack type is
-    #: fixed when the request arrives, and depends on the cumulative acks of other transactions.
+    #: Whether a commit or abort ends all acks of its transaction, of both types, that are pending when its record
+    #: becomes durable. Otherwise it ends acks of one type, which is fixed when the request arrives, and depends on
+    #: cumulative acks of other transactions.
     ends_cover_both_types: Annotated[
         bool, Rule(Origin.READ, "false: PendingAckHandleImpl.internal{CommitTxn,AbortTxn}, master 2026-07")
     ] = True

@@ -17,11 +17,11 @@ deletions are those of `model/batch_acks`: a deleted record is an acknowledged m
 Differences from Apache Pulsar master of 2026-07 (each a rule of `Config`; see `fuzz/defects/txn_log.toml`):
   * after an append with unknown outcome (it failed, but may be durable), the store stops until it is reopened. A store
     that continues may confirm a commit although the log holds an earlier abort;
-  * a `PositionInfo` that cannot hold all deletions holds those below some entry. If ranges and ack sets are truncated
-    independently, a COMMITTED or ABORTED record can stay deleted without the transaction's NEW record;
+  * a `PositionInfo` that is too small for all deletions has those below some entry. If ranges and ack sets are
+    truncated independently, a COMMITTED or ABORTED record can stay deleted without the transaction's NEW record;
   * without ongoing transactions, the low watermark is the last assigned id that a restart recovers, and not 0;
   * single records of a batch can always be deleted, their deletions make the cursor dirty, and survive a clean close;
-  * a replay that cannot read the whole log fails, and one that cannot delete removes ended transactions all the same.
+  * a replay that cannot read the whole log fails; a replay removes ended transactions even if deletions fail.
 
 Not modelled:
   * of the writer: when a batch is flushed (at `max_records`, otherwise at any time; see `model/txn_writer`), and bytes;
@@ -386,9 +386,9 @@ def trim(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_log.action
 def persist(cfg: Config, s: State) -> Step[State, bool]:
-    """`ManagedCursorImpl.persistPositionToLedger`: persists the cursor's deletions; returns false if none was dirty.
+    """`ManagedCursorImpl.persistPositionToLedger`: persists the cursor's deletions; returns whether it was dirty.
 
-    A `PositionInfo` may hold only a part of them.
+    If they exceed a limit, only some of them are persisted.
     """
     if s.ledger == "fenced" or not s.deletions_succeed:
         return refused(s, "illegal_state", "the cursor cannot be persisted")
