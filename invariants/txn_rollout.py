@@ -18,22 +18,22 @@ STOPS = ("upgrade_broker", "downgrade_broker", "restart_broker")
 
 
 def entries(store: Store) -> list[Entry]:
-    """Undeleted entries in order."""
+    """Returns the undeleted entries in order."""
     return [e for ledger in store.ledgers for e in ledger.entries]
 
 
 def batches(store: Store) -> list[Entry]:
-    """Undeleted batches."""
+    """Returns the undeleted batches."""
     return [e for e in entries(store) if e.batch > 0]
 
 
 def left(store: Store) -> int:
-    """The number of records that a broker reads when it opens the store."""
+    """Returns the number of records that a broker reads when it opens the store."""
     return sum([e.open + e.ended for e in entries(store)])
 
 
 def still_open(store: Store) -> int:
-    """The number of undeleted records of open transactions."""
+    """Returns the number of undeleted records of open transactions."""
     return sum([e.open for e in entries(store)])
 
 
@@ -43,7 +43,7 @@ def is_mixed(store: Store) -> bool:
 
 
 def openings(before: State, event: Event) -> Iterator[tuple[int, int]]:
-    """The stores that an event tries to open, each with its broker."""
+    """Yields the stores that an event tries to open, each with its broker."""
     if event.name == "open_store" and before.stores[event.arguments["store"]].owner is None:
         yield event.arguments["store"], event.arguments["broker"]
     if event.name == "reopen_stores":
@@ -87,7 +87,7 @@ def deletable(cfg: Config, batching: bool, e: Entry) -> bool:
 
 
 def reread(cfg: Config, before: State, store: int, broker: int) -> Store:
-    """A store after a broker opened it: records that were not deletable are open again, the last ledger is new."""
+    """Returns a store after a broker opened it: undeletable records are open again, and the last ledger is new."""
     old, flag = before.stores[store], before.brokers[broker].flag
     ledgers = []
     for ledger in old.ledgers:

@@ -30,7 +30,7 @@ def effects_of(event: Event) -> Effects:
 
 
 def pending_records(s: State) -> list[int]:
-    """The records in the executor's queue, in the buffer, or in flight."""
+    """Returns the records in the executor's queue, in the buffer, or in flight."""
     numbers = [number for write in s.in_flight for number in write.records]
     if s.status != "closed":
         numbers += [each.number for each in s.buffer]
@@ -38,7 +38,7 @@ def pending_records(s: State) -> list[int]:
 
 
 def record_numbers(callbacks: Iterable[Callback]) -> list[int]:
-    """The numbers of the records whose callbacks completed."""
+    """Returns the numbers of the records whose callbacks completed."""
     return [callback.record for callback in callbacks]
 
 
@@ -48,7 +48,7 @@ def has_tick(s: State) -> bool:
 
 
 def tasks_run(cfg: Config, before: State, event: Event) -> tuple[Task, ...]:
-    """The executor tasks that a step ran."""
+    """Returns the executor tasks that a step ran."""
     number = effects_of(event).number
     if event.name == "run_writer_tasks":
         return before.tasks[:number]

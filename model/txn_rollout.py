@@ -126,17 +126,17 @@ Number = Annotated[int, AtLeast(0)]
 
 
 def with_broker(s: State, broker: int, changed: Broker) -> State:
-    """The state with one broker replaced."""
+    """Returns the state with one broker replaced."""
     return s._replace(brokers=(*s.brokers[:broker], changed, *s.brokers[broker + 1 :]))
 
 
 def with_store(s: State, store: int, changed: Store) -> State:
-    """The state with one store replaced."""
+    """Returns the state with one store replaced."""
     return s._replace(stores=(*s.stores[:store], changed, *s.stores[store + 1 :]))
 
 
 def left_in(e: Entry) -> int:
-    """The number of records of an entry that a broker reads when it opens the store."""
+    """Returns the number of records of an entry that a broker reads when it opens the store."""
     return e.open + e.ended
 
 
@@ -151,13 +151,13 @@ def deletes_batch_indexes(cfg: Config, batching: bool) -> bool:
 
 
 def with_new_ledger(ledgers: tuple[Ledger, ...]) -> tuple[Ledger, ...]:
-    """The ledgers after a rollover. A last ledger without undeleted entries is replaced."""
+    """Returns the ledgers after a rollover. A last ledger without undeleted entries is replaced."""
     last = ledgers[-1]
     return (*(ledgers if last.entries else ledgers[:-1]), Ledger(last.id + 1, ()))
 
 
 def batch_log_stat(s: State, broker: int) -> dict[str, object]:
-    """The response of a new broker to `--get-txn-tc-batch-log-stat`; coordinator n has store n."""
+    """Returns the response of a new broker to `--get-txn-tc-batch-log-stat`; coordinator n has store n."""
     opened = {str(n): store.batching for n, store in enumerate(s.stores) if store.owner == broker}
     return wire.batch_log_stat("txn_tc", s.brokers[broker].flag, opened)
 
@@ -228,7 +228,7 @@ def set_flag(cfg: Config, s: State, broker: BrokerName, on: bool) -> Step[State,
 
 
 def with_flag(cfg: Config, s: State, broker: int, on: bool) -> State:
-    """The state after setting a flag; without `flag_is_read_at_open` the broker's stores change with it."""
+    """Returns the state after setting a flag; without `flag_is_read_at_open` the broker's stores change with it."""
     if s.brokers[broker].flag == on:
         return s
     s = with_broker(s, broker, Broker(True, on))
@@ -278,7 +278,7 @@ def opened(cfg: Config, s: State, store: int, broker: int) -> State | None:
 
 
 def recovered_entry(e: Entry, indexes: bool) -> Entry:
-    """An entry of a store that has just been opened: its undeleted records are those of open transactions.
+    """Returns an entry as recovered when its store is opened: its undeleted records are those of open transactions.
 
     Without batch index deletion, no record of a batch counts as deleted.
     """
@@ -288,7 +288,7 @@ def recovered_entry(e: Entry, indexes: bool) -> Entry:
 
 
 def records_of(store: Store) -> int:
-    """The number of undeleted records in a log."""
+    """Returns the number of undeleted records in a log."""
     return sum([left_in(e) for ledger in store.ledgers for e in ledger.entries])
 
 
@@ -359,14 +359,14 @@ def roll_ledger(cfg: Config, s: State, store: StoreName) -> Step[State, None]:
 
 
 def after_ends(cfg: Config, store: Store, e: Entry, count: int) -> Entry:
-    """The entry after `count` of its transactions ended: their records are deleted, if they can be."""
+    """Returns the entry after `count` of its transactions ended: their records are deleted, if they can be."""
     if e.batch > 1 and not deletes_batch_indexes(cfg, store.batching):
         return e._replace(open=e.open - count, ended=e.ended + count)
     return e._replace(open=e.open - count)
 
 
 def located(ledgers: tuple[Ledger, ...], entry: int) -> tuple[int, int]:
-    """The index of the ledger that has an undeleted entry, and the index of the entry in it.
+    """Returns the index of the ledger that has an undeleted entry, and the index of the entry in it.
 
     `entry` counts from 0 through all ledgers. If there is no such entry, the first index is the number of ledgers.
     """

@@ -39,7 +39,7 @@ def closes_cleanly(before: State, event: Event) -> bool:
 
 
 def deleted_entries(acks: Acks) -> int:
-    """The mask of all deleted entries."""
+    """Returns the mask of all deleted entries."""
     return acks.deleted | (1 << acks.first_unacked) - 1
 
 
@@ -83,7 +83,7 @@ def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, a
 
 
 def requested(s: State, event: Event) -> Record | None:
-    """The record of a request; None for a flush."""
+    """Returns the record of a request; None for a flush."""
     a = event.arguments
     match event.name:
         case "new_transaction":
@@ -96,7 +96,7 @@ def requested(s: State, event: Event) -> Record | None:
 
 
 def completed(entries: tuple[Entry, ...], result: str) -> tuple[Completion, ...]:
-    """The completions of all records of some entries with one result."""
+    """Returns the completions of all records of some entries with one result."""
     return tuple([Completion(r.txn, r.op, result) for entry in entries for r in entry])  # type: ignore[arg-type]
 
 

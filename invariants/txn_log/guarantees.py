@@ -36,12 +36,12 @@ class LoggedTxn(NamedTuple):
 
 
 def bits_of(mask: int) -> frozenset[int]:
-    """The numbers of the bits that are set in a mask of participants."""
+    """Returns the numbers of the bits that are set in a mask of participants."""
     return frozenset([n for n in range(mask.bit_length()) if mask >> n & 1])
 
 
 def logged_after(logged: LoggedTxn, record: Record, position: RecordPosition) -> LoggedTxn:
-    """The logged transaction after one more of its records; unchanged if the record has no effect.
+    """Returns the logged transaction after one more of its records; unchanged if the record has no effect.
 
     A second NEW record only adds its position, even if the transaction has ended.
     """
@@ -72,29 +72,29 @@ def logged_transactions(s: State) -> dict[int, LoggedTxn]:
 
 
 def as_logged(t: Txn) -> LoggedTxn:
-    """A transaction of the store as a `LoggedTxn`, for comparison with the log."""
+    """Returns a transaction of the store as a `LoggedTxn`, for comparison with the log."""
     return LoggedTxn(t.status, bits_of(t.partitions), bits_of(t.subscriptions), t.positions)
 
 
 def ongoing(logged: dict[int, LoggedTxn]) -> dict[int, LoggedTxn]:
-    """The transactions that have not ended."""
+    """Returns the transactions that have not ended."""
     return {txn: each for txn, each in logged.items() if each.status not in ENDED}
 
 
 def remaining(acks: Acks, entry: int, size: int) -> int:
-    """The mask of the records of an entry that are not deleted."""
+    """Returns the mask of the records of an entry that are not deleted."""
     if entry < acks.first_unacked or acks.deleted >> entry & 1:
         return 0
     return {p.entry: p.remaining for p in acks.partial}.get(entry, (1 << size) - 1)
 
 
 def remaining_in(s: State, acks: Acks) -> list[int]:
-    """The masks of undeleted records of all entries in the log."""
+    """Returns the masks of undeleted records of all entries in the log."""
     return [remaining(acks, n, len(entry)) for n, entry in enumerate(s.log, s.first_entry)]
 
 
 def needed_records(s: State) -> list[int]:
-    """The mask, for each entry, of the records that belong to an ongoing transaction."""
+    """Returns the mask, for each entry, of the records that belong to an ongoing transaction."""
     masks = [0] * len(s.log)
     for t in s.txns:
         for entry, index in t.positions:
@@ -118,7 +118,7 @@ def completes_recovery(event: Event) -> bool:
 
 
 def pending_records(s: State) -> list[Record]:
-    """The records whose requests are pending, in write order."""
+    """Returns the records whose requests are pending, in write order."""
     return [record for entry in (*s.in_flight, s.buffer) for record in entry]
 
 
@@ -394,7 +394,7 @@ def replay_takes_only_legal_transitions(cfg: Config, before: State, event: Event
 
 
 def found_by_replay(s: State, acks: Acks) -> dict[int, LoggedTxn]:
-    """The ongoing transactions that the undeleted records describe, read in log order."""
+    """Returns the ongoing transactions that the undeleted records describe, read in log order."""
     found: dict[int, LoggedTxn] = {}
     for number, entry in enumerate(s.log, s.first_entry):
         mask = remaining(acks, number, len(entry))
@@ -461,7 +461,7 @@ def recoverable_id_covers_acknowledged_ids(cfg: Config, s: State) -> bool:
 
 
 def id_after_restart(s: State) -> int:
-    """The last assigned id that a reopened store recovers.
+    """Returns the last assigned id that a reopened store recovers.
 
     It is in the last record of the last ledger or, if that ledger is empty, in the managed ledger's properties.
     """
@@ -547,7 +547,7 @@ def only_durable_records_change_transactions(cfg: Config, before: State, event: 
 
 
 def confirmed_in(s: State) -> dict[int, tuple[str, frozenset[int], frozenset[int]]]:
-    """The confirmed status and participants of each transaction."""
+    """Returns the confirmed status and participants of each transaction."""
     return {p.id: (p.status, bits_of(p.partitions), bits_of(p.subscriptions)) for p in s.confirmed}
 
 

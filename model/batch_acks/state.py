@@ -163,7 +163,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """A new cursor at the beginning of a ledger."""
+    """Returns a new cursor at the beginning of a ledger."""
     return State((cfg.entries,), Acks(), 0, Acks(), False, None, (), False, cfg.batch_acks, 1)
 
 

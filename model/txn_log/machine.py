@@ -504,20 +504,20 @@ def canonical(cfg: Config, s: State) -> State:
 
 
 def first_id(s: State) -> int:
-    """The first id that a later step can show or compare with."""
+    """Returns the first id that a later step can show or compare with."""
     known = [r.txn for entry in (*s.log, *s.in_flight, s.buffer) for r in entry]
     known += [t.id for t in s.txns] + [p.id for p in s.confirmed]
     return min([*known, s.last_id + 1, s.ledger_property_id + 1])
 
 
 def first_time(s: State) -> int:
-    """The first time that a later step can compare with."""
+    """Returns the first time that a later step can compare with."""
     starts = [r.start_ms for entry in (*s.log, *s.in_flight, s.buffer) for r in entry if r.op == "NEW"]
     return min([*starts, s.now_ms])
 
 
 def shifted(acks: Acks, by: int) -> Acks:
-    """The deletions with entries renumbered."""
+    """Returns the deletions with entries renumbered."""
     partial = tuple([Partial(p.entry - by, p.remaining) for p in acks.partial])
     return Acks(acks.first_unacked - by, acks.deleted >> by, partial)
 

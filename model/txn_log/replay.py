@@ -62,7 +62,7 @@ def recovered_id(s: State) -> int:
 
 
 def opened(cfg: Config, s: State, stored: Acks, batching: bool) -> State:
-    """A store just opened on its log: `txnMetaMap` is empty, and the replay starts after the mark-delete position.
+    """Returns a store just opened on its log: `txnMetaMap` is empty; the replay starts after the mark-delete position.
 
     `stored` has the cursor's deletions as they were persisted. Appends go to a new ledger, which replaces an empty last
     one. Where batch index deletion is disabled, stored ack sets are not recovered.
@@ -91,7 +91,7 @@ def opened(cfg: Config, s: State, stored: Acks, batching: bool) -> State:
 
 
 def next_entry(s: State) -> int | None:
-    """The entry that the replay reads next; None at the end of the log."""
+    """Returns the entry that the replay reads next; None at the end of the log."""
     for entry in range(s.read_position, next_entry_number(s)):
         if not is_deleted(s.acks, entry):
             return entry
@@ -150,7 +150,7 @@ def replay_interrupted(cfg: Config, s: State) -> tuple[State, Recovered | Failed
 
 
 def history_of(t: Txn) -> Confirmed:
-    """The confirmed status and participants of an ongoing transaction."""
+    """Returns the confirmed status and participants of an ongoing transaction."""
     return Confirmed(t.id, t.status, t.partitions, t.subscriptions)
 
 

@@ -232,7 +232,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """An open store on an empty log."""
+    """Returns an open store on an empty log."""
     nothing = Acks()
     return State(
         "ready", "open", cfg.batching, True, (), (), 0, (0,), (), -1, (), -1, nothing, nothing, False, 0, 0, (), -1, -1
@@ -240,7 +240,7 @@ def start(cfg: Config) -> State:
 
 
 def next_entry_number(s: State) -> int:
-    """The number that the next entry gets."""
+    """Returns the number that the next entry gets."""
     return s.first_entry + len(s.log)
 
 
@@ -253,7 +253,7 @@ def batching_enabled(cfg: Config, s: State) -> bool:
 
 
 def find_txn(txns: tuple[Txn, ...], txn: int) -> Txn | None:
-    """The ongoing transaction of that id, or None."""
+    """Returns the ongoing transaction of that id, or None."""
     for t in txns:
         if t.id == txn:
             return t
@@ -261,14 +261,14 @@ def find_txn(txns: tuple[Txn, ...], txn: int) -> Txn | None:
 
 
 def put_txn(txns: tuple[Txn, ...], new: Txn) -> tuple[Txn, ...]:
-    """The map after adding or replacing a transaction."""
+    """Returns the map after adding or replacing a transaction."""
     if not txns or txns[-1].id < new.id:
         return (*txns, new)
     return tuple([t for t in txns if t.id < new.id]) + (new,) + tuple([t for t in txns if t.id > new.id])
 
 
 def remove_txn(txns: tuple[Txn, ...], txn: int) -> tuple[Txn, ...]:
-    """The map without a transaction."""
+    """Returns the map without a transaction."""
     return tuple([t for t in txns if t.id != txn])
 
 
@@ -306,7 +306,7 @@ def apply_record(txns: tuple[Txn, ...], record: Record, position: RecordPosition
 
 
 def with_participant(t: Txn, record: Record, position: RecordPosition) -> Txn:
-    """The transaction after an ADD_PARTITION or ADD_SUBSCRIPTION record."""
+    """Returns the transaction after an ADD_PARTITION or ADD_SUBSCRIPTION record."""
     if record.op == "ADD_PARTITION":
         return t._replace(partitions=t.partitions | 1 << record.name, positions=(*t.positions, position))
     return t._replace(subscriptions=t.subscriptions | 1 << record.name, positions=(*t.positions, position))
@@ -360,7 +360,7 @@ def delete_positions(cfg: Config, s: State, positions: tuple[RecordPosition, ...
 
 
 def remaining_records(acks: Acks, entry: int, size: int) -> int:
-    """The mask of the records of an entry that are not deleted."""
+    """Returns the mask of the records of an entry that are not deleted."""
     if is_deleted(acks, entry):
         return 0
     remaining = remaining_of(acks, entry)
@@ -371,7 +371,7 @@ def remaining_records(acks: Acks, entry: int, size: int) -> int:
 
 
 def cursor_snapshot(cfg: Config, s: State) -> Acks:
-    """The deletions that one persisted `PositionInfo` holds: all, or as many as the settings allow.
+    """Returns the deletions that one persisted `PositionInfo` holds: all, or as many as the settings allow.
 
     `reference` truncates to the deletions below some entry, because a COMMITTED or ABORTED record must not stay deleted
     without the transaction's NEW record. Master of 2026-07 keeps the lowest ranges and the lowest ack sets
@@ -383,7 +383,7 @@ def cursor_snapshot(cfg: Config, s: State) -> Acks:
 
 
 def prefix_of(acks: Acks, kept: Acks) -> Acks:
-    """The kept deletions below the first entry that lost any."""
+    """Returns the kept deletions below the first entry that lost any."""
     lost = acks.deleted & ~kept.deleted
     limits = [first_of(lost)] if lost else []
     if len(kept.partial) < len(acks.partial):
