@@ -22,8 +22,8 @@ different states: a finding of the kind `canonical`.
 The search does not check properties that take history variables, because a history variable would multiply the states.
 `fuzz/explore/edge_cover.py` checks these properties on its runs.
 
-After the search, `eventually` properties are checked on the graph. A counterexample is a trace to a fair cycle without
-the property's goal (`_fair_cycle`).
+After the search, `eventually` properties are checked on the graph. A counterexample is a trace to a fair cycle in which
+the property is never true (`_fair_cycle`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Move = tuple[str, Callable[..., Any], int, Arguments]
 
 
 class Lasso(NamedTuple):
-    """A counterexample of an `eventually` property: a trace to a state of a fair cycle without the property's goal."""
+    """A counterexample of an `eventually` property: a trace to a fair cycle in which the property is never true."""
 
     name: str  # of the property
     guarantee: str
@@ -541,26 +541,27 @@ def _lassos(space: Space, graph: Graph) -> Iterator[Lasso]:
                 yield Lasso(each.name, each.guarantee, space.concrete(path))
 
 
-def _fair_cycle(space: Space, graph: Graph, goal: Callable[..., bool], fair: frozenset[str]) -> list[Any] | None:
-    """Returns the states of a trace to a fair cycle that never reaches the goal; None if there is no such cycle.
+def _fair_cycle(space: Space, graph: Graph, holds: Callable[..., bool], fair: frozenset[str]) -> list[Any] | None:
+    """Returns the states of a trace to a fair cycle in which a property is never true; None if there is no such cycle.
 
-    A fair cycle is a strongly connected component of states without the goal in which each fair action is taken, or is
-    disabled in some state (weak fairness). An action is disabled in a state if it leaves the state unchanged with all
-    arguments. Fair steps may exceed the bounds by LIVENESS_MARGIN. A step beyond counts as a self-loop: so a bound
-    hides no cycle, but may cause a false one; then widen the bound. Cost: linear in states and fair transitions.
+    A fair cycle is a strongly connected component of states in which `holds` is false, and in which each fair action is
+    taken, or is disabled in some state (weak fairness). An action is disabled in a state if it leaves the state
+    unchanged with all arguments. Fair steps may exceed the bounds by LIVENESS_MARGIN. A step beyond counts as a
+    self-loop: so a bound hides no cycle, but may cause a false one; then widen the bound. Cost: linear in states and
+    fair transitions.
     """
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
     numbers = {state: i for i, state in enumerate(wide.states)}
-    reached = [goal(space.cfg, state) for state in wide.states]
+    is_true = [holds(space.cfg, state) for state in wide.states]
     edges: dict[int, list[tuple[str, int]]] = {}
     enabled: dict[int, set[str]] = {}
     number = 0
     while number < len(wide.states):
-        if number >= len(reached):
-            reached.append(goal(space.cfg, wide.states[number]))
-        if not reached[number]:
+        if number >= len(is_true):
+            is_true.append(holds(space.cfg, wide.states[number]))
+        if not is_true[number]:
             enabled[number] = set()
-            edges[number] = list(_fair_steps(space, wide, numbers, number, goal, fair, reached, enabled[number]))
+            edges[number] = list(_fair_steps(space, wide, numbers, number, holds, fair, is_true, enabled[number]))
         number += 1
     for component in _components(edges):
         members = set(component)
@@ -575,16 +576,16 @@ def _fair_steps(
     wide: Graph,
     numbers: dict[Any, int],
     number: int,
-    goal: Callable[..., bool],
+    holds: Callable[..., bool],
     fair: frozenset[str],
-    reached: list[bool],
+    is_true: list[bool],
     enabled: set[str],
 ) -> Iterator[tuple[str, int]]:
-    """Yields the fair steps from a state to states without the goal: the action, and the number of the next state.
+    """Yields the fair steps from a state to states in which the property is false: action, number of the next state.
 
     Adds new states to `wide` and `numbers`, and the names of enabled actions to `enabled`. The search has recorded the
-    targets inside the scope; only transitions that left the scope are taken again. `reached` has the goal's value in
-    each state of the scope.
+    targets inside the scope; only transitions that left the scope are taken again. `is_true` has the value of `holds`
+    in each state of the scope.
     """
     first = wide.offsets[number] if number < len(wide.offsets) - 1 else None
     for k, (name, act, _, arguments) in space.moves_of(wide.states[number], fair):
@@ -592,7 +593,7 @@ def _fair_steps(
         if target != OUTSIDE:
             if target != number:
                 enabled.add(name)
-                if not reached[target]:
+                if not is_true[target]:
                     yield name, target
             continue
         try:
@@ -602,7 +603,7 @@ def _fair_steps(
         if form == wide.states[number]:
             continue
         enabled.add(name)
-        if goal(space.cfg, form):
+        if holds(space.cfg, form):
             continue
         if form not in numbers and space.within(form, LIVENESS_MARGIN):
             numbers[form] = len(wide.states)

@@ -131,13 +131,13 @@ def _kill_generated(job: Job, generated: Generated) -> Kill:
         cause, path = type(problem).__name__, _path_of(generated)
         return Kill(generated.id, job.subject, generated.operator, Check.IMPORT, cause, 0.0, 0, 0, excuse, path)
     if is_of_model(generated):
-        return _kill_specification(job, generated, subject, text)._replace(excuse=excuse)
+        return _kill_model_mutant(job, generated, subject, text)._replace(excuse=excuse)
     machine = subject.machine
     others = [p for p in machine.profiles if p != "reference" and machine.is_reference(find_profile(subject, p))]
     return _kill(generated, generated.operator, subject, ("reference", *others), job)._replace(excuse=excuse)
 
 
-def _kill_specification(job: Job, generated: Generated, subject: Subject, text: str) -> Kill:
+def _kill_model_mutant(job: Job, generated: Generated, subject: Subject, text: str) -> Kill:
     """Tries to kill a generated mutant of a model; `text` is the mutated source.
 
     Fuzzing under the reference takes half of the seconds; the other profiles share the other half.

@@ -1,4 +1,4 @@
-"""Mutants of a model (specification mutants): the checks, other than the properties, that can kill one.
+"""The checks, other than the properties, that can kill a generated mutant of a model.
 
     defects       the component's rows of the defect table cannot be loaded, for example because a profile no longer
                   differs from `reference` in the rules of a row

@@ -71,11 +71,11 @@ class Part(NamedTuple):
 
 
 def generated_of(module: str) -> list[Generated]:
-    """Returns the generated mutants of a module, one for each changed text of a line. Takes seconds.
+    """Returns the generated mutants of a module. Takes seconds.
 
-    If a part has equal lines, the ids of the same change in the second and later ones end with `#2`, `#3`, ...
-
-    Raises BadValue if cosmic-ray is not installed, or if the module does not exist.
+    Changes of one line to the same text are one mutant. If a part has equal lines, the ids of the same change in the
+    second and later ones end with `#2`, `#3`, ... Raises BadValue if cosmic-ray is not installed, or if the module does
+    not exist.
     """
     found: dict[str, Generated] = {}
     changes = set[tuple[str, int]]()  # id without `#2`, line

@@ -22,7 +22,7 @@ _NAME = re.compile(r"`(\w+)(?:\.(\w+))?`")
 
 
 class NeededRule(msgspec.Struct, frozen=True):
-    """A rule of the profile that a trace needs: with the reference's value of this rule alone, nothing goes wrong.
+    """A rule of the profile that a trace needs: with the reference's value of this rule, the trace does not fail.
 
     `origin` says how the rule is known, `source` names the class, version or proposal.
     """
@@ -50,10 +50,10 @@ def java_of(machine: Machine[Any, Any], action: str) -> list[str]:
 
 
 def needed_rules(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause) -> list[NeededRule]:
-    """Returns the rules of a config without which these calls do not violate a property, and nothing else goes wrong.
+    """Returns the rules of a config that these calls need to violate the property in `cause`.
 
-    Each rule is replaced alone: if either of two rules is enough for the violation, none of them is in the list. Cost:
-    a replay for each rule of the config.
+    With the reference's value of such a rule, the calls neither violate the property nor fail otherwise. Each rule is
+    replaced alone: if either of two rules suffices for the violation, neither is needed. Cost: a replay for each rule.
     """
     machine = subject.machine
     defaults = machine.config._field_defaults
@@ -62,10 +62,10 @@ def needed_rules(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause
         for name in machine.rules
         if (rule := rule_of(machine.fields[name])) is not None
         and getattr(cfg, name) != defaults[name]
-        and not _goes_wrong(subject, cfg._replace(**{name: defaults[name]}), calls, cause)
+        and not _fails(subject, cfg._replace(**{name: defaults[name]}), calls, cause)
     ]
 
 
-def _goes_wrong(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause) -> bool:
+def _fails(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause) -> bool:
     pair = Pair(Target(subject, cfg, model_only=True), all_but(subject, cause.broken_property))
     return any(pair.step(call.copy()) is not None for call in calls)

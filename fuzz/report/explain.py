@@ -215,7 +215,7 @@ def readable(value: Any) -> Any:
 
 
 def _differing_keys(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a condition. If the first two are objects with equal keys, only the keys that differ."""
+    """Returns the values of a condition. If the first two are objects with equal keys, equal items are left out."""
     texts = list(values)
     if len(texts) < 2:
         return values

@@ -48,8 +48,8 @@ _LONG = (64, (21,))
 KINDS_EVERY = 64
 #: The minimum number of steps of a long trace, and the number that bursts add to the subject's number of steps.
 _LONG_STEPS, _BURST_STEPS = 1024, 640
-#: How often a burst repeats a call, near sizes of words, pages and queues: half of the bursts as often as one of these
-#: numbers, the others any number of times from the smallest to the largest.
+#: Numbers of repetitions in a burst, near sizes of words, pages and queues. Half of the bursts draw one of these
+#: numbers, the others any number from the smallest to the largest.
 _LENGTHS = (65, 100, 129, 200, 255, 256, 257, 300)
 #: The largest number of calls that a burst repeats in turn, and the largest number of steps of a burst.
 MAX_IN_TURN, _MAX_BURST = 3, 600

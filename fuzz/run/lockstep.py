@@ -5,9 +5,9 @@ second side's state with the model's and checks the properties, because a wrong 
 a trace, it runs the implementation's own check, loads a copy of the implementation with the implementation's state, and
 compares the copy's state.
 
-One trace in `THOROUGH_EVERY` is checked thoroughly. Its initial state is compared and checked, too. Its last step is
-compared exactly (classes and observations). The copy is loaded up to 32 steps before the last; after the trace it
-executes the calls that followed. In a trace of at most 16 steps, the copy is loaded at the end.
+One trace in `THOROUGH_EVERY` is checked thoroughly. Its initial state is compared and checked, too. At its last step,
+the classes of all parts of the states are compared, too, and the observations. The copy is loaded up to 32 steps before
+the last; after the trace it executes the calls that followed. In a trace of at most 16 steps, it is loaded at the end.
 
 The fast loop only detects that something is wrong. A replay with every step checked finds out what is wrong.
 """

@@ -49,8 +49,8 @@ class Depth(Flag):
     """What a step compares or checks besides outcomes and refusals."""
 
     OUTCOME = 0
-    VIEW = auto()  # the implementation's view with the model's state; of other second sides, the observations
-    EXACT = auto()  # with VIEW, for an implementation: also the class of each part, and the observation of the view
+    VIEW = auto()  # compare the implementation's view with the model's state; of another second side, the observations
+    EXACT = auto()  # with VIEW, for an implementation: compare the classes of all parts and the observations, too
     STRUCTURE = auto()  # the representation invariant: the implementation's own check
     PROPERTIES = auto()
     STATE = VIEW | STRUCTURE
@@ -137,7 +137,7 @@ class ProfileSide:
         return observation_difference(machine.observe(self.cfg, state), machine.observe(self.against, self.state))
 
     def broken_structure(self) -> Difference | None:
-        """None: a model has no representation invariant."""
+        """Returns None: a model has no representation invariant."""
         return None
 
 

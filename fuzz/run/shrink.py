@@ -51,8 +51,8 @@ _MAX_STEPS_TO_SUBSTITUTE = 6
 #: The changes move earlier, merge, end earlier, trade, fewer arguments and order are tried in counterexamples with at
 #: most this many steps.
 _MAX_STEPS_TO_TRADE = 24
-#: A repetition is consecutive calls of which every first, second or third (up to `MAX_IN_TURN`) is of one action. It is
-#: first removed as a whole if it has at least this many calls.
+#: A repetition is a row of consecutive calls in which every call, every second or every third (up to `MAX_IN_TURN`) is
+#: of one action, and which has at least this many calls. It is first removed as a whole.
 _MIN_REPETITION = 16
 #: Limits of `shortest`: steps of the search for further findings, number of findings that are shrunk, steps for each.
 _SEARCH_STEPS, _SEARCH_FINDINGS, _SEARCH_BUDGET = 50_000, 6, 20_000
@@ -253,7 +253,7 @@ class Shrinker:
         names = [name for name, _ in self.candidate.steps]
         found, start = [], 0
         while start < len(names):
-            ends = (_end_of_repetition(names, start, every) for every in range(1, MAX_IN_TURN + 1))
+            ends = (_end_of_repetition(names, start, interval) for interval in range(1, MAX_IN_TURN + 1))
             end = next((each for each in ends if each - start >= _MIN_REPETITION), None)
             if end is not None:
                 found.append((start, end))
@@ -542,11 +542,11 @@ def shortest(
     raise AssertionError("seeds do not end")
 
 
-def _end_of_repetition(names: list[str], start: int, every: int) -> int:
-    """Returns the end of the calls from `start` on of which every `every`-th has the name of the first."""
+def _end_of_repetition(names: list[str], start: int, interval: int) -> int:
+    """Returns the end of the calls from `start` on in which the name of the first recurs at each interval."""
     end = start
     while end < len(names) and names[end] == names[start]:
-        end += every
+        end += interval
     return min(end, len(names))
 
 

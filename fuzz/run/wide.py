@@ -12,9 +12,9 @@ which is that of an argument or field (`ledger`, `nanos`), change in one way, wh
               time is shifted by this number of milliseconds
     replaced  some are replaced by 0 or by one of two numbers of the dictionary
 
-An argument whose domain depends on the state is never shifted; its way is drawn separately. The annotated type of an
-argument determines the legal numbers, within signed 64 bits, and the unit of a time. The subject's `largest` bounds
-numbers whose size costs time or memory. A change to a number that is not allowed is left out.
+An argument whose domain depends on the state is never shifted; how it changes is drawn separately. The annotated type
+of an argument determines the legal numbers, within signed 64 bits, and the unit of a time. The subject's `largest`
+bounds numbers whose size costs time or memory. A change to a number that is not allowed is left out.
 """
 
 from __future__ import annotations

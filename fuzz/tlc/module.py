@@ -1,6 +1,6 @@
 """Generates the TLA+ module of a run of TLC: the twin with the constants, bounds, actions and checks of the run.
 
-`fuzz/tlc/runs.py` lists the names by which a twin is found to have them, and describes how liveness is checked.
+`fuzz/tlc/runs.py` says which names a twin gives to them, and how liveness is checked.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ scope. TLC's result is compared with the explorer's in the same scope:
     counts    the numbers of distinct states are equal
     edges     the steps between different states, each with its action, are equal in the two state graphs
 
-Conventions of a twin, so that no engine knows a component:
+A twin follows these conventions, so no engine needs to know a component:
 
     constants    a setting of the config has its name, or `start_` and its name if a variable has that name; the domain
                  of an argument has the name `<argument>` or `<action>_<argument>`, and is the offsets of an `Offset`

@@ -197,7 +197,7 @@ class Replayer:
     def _recorded_calls(self, trace: Trace, cfg: Any, state: Any) -> dict[Call, None]:
         """Returns the calls of recorded actions with all combinations of the action's recorded arguments.
 
-        If an action has more than `_MOST_COMBINED` combinations, only its recorded ones.
+        For an action with more than `_MOST_COMBINED` combinations, it returns the recorded ones only.
         """
         found: dict[str, dict[Call, None]] = {}
         for operation in trace.operations:
@@ -281,8 +281,8 @@ class Replayer:
     def _outline(self, trace: Trace, cfg: Any, start: Any) -> tuple[Any, Successors] | None:
         """Returns the first state and the successors of the subject's outline, or None.
 
-        None if the subject has no outline, if a result was not recorded, or if results are not plain outcomes of the
-        model, which an outline takes.
+        The outline takes plain outcomes of the model. So the result is None if a recorded result has another form or is
+        absent, or if the subject has no outline.
         """
         outline = self.subject.outline
         if outline is None or OWN not in trace.header or any(each.result is ABSENT for each in trace.operations):

@@ -7,8 +7,8 @@
 
 `result` and `observe` are optional; what is absent is not compared. The line that opens a trace may have further keys,
 an operation may not. If the opening line has the key `operations`, its value is the number of operation and gap lines.
-`returned` is null if the operation did not return. Operations of one thread that overlap, or that follow one without
-return, count as concurrent.
+`returned` is null if the operation did not return. Overlapping operations count as concurrent, also in one thread; an
+operation that did not return overlaps all that were invoked later.
 
 A file is plain or gzip'd UTF-8 text with one object on each line. A trace is data: reading it executes nothing.
 """

@@ -40,7 +40,7 @@ class Deviation(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A form of JSON lines that an operator has. Each line has a key; the lines with the same key are a trace."""
+    """A form in which an operator has records: JSON lines, each with a key. Lines with the same key are a trace."""
 
     name: str
     recognises: Callable[[Mapping[str, Any]], bool]  # whether a file with this first line is in this form
@@ -114,7 +114,7 @@ def recording_of(trace: Trace) -> Recording:
 def recorded_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
     """Yields the traces of a file: traces as `read_traces`, a decision table as one trace, or lines in a `Form`.
 
-    Only every trace i, counted from 0, with i % parts == part. Raises BadTrace.
+    Yields part `part` of `parts`: every trace i, counted from 0, with i % parts == part. Raises BadTrace.
     """
     if path.name.removesuffix(".gz").endswith(".csv"):
         yield from [_table(path)] if part == 0 else []

@@ -1,7 +1,7 @@
 """Proofs about permits and sequence ids, for any number of messages, entries, replies and steps.
 
-Z3 reads every action from the model's source. The topic, the acknowledged messages, the entry that a broker delivers
-next and the messages of it that are not acknowledged are arbitrary.
+Z3 reads every action from the model's source. Arbitrary are the topic, the acknowledged messages, the entry that a
+broker delivers next, and this entry's unacknowledged messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Symbolic evaluation of expressions; statements, paths and loops are in `reader.py`."""
+"""Symbolic evaluation of expressions; statements, paths and loops are in `reader.py`.
+
+An expression is evaluated in a `Context`: under the conditions of its path, and those of the operators around it. In
+`x is not None and x.size`, the field is read under the condition that x is not None. An operation that could raise must
+be proved safe under these conditions (`require`).
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Maybe:
 
 @dataclass(frozen=True, eq=False)
 class Rec:
-    """A named tuple of type `kind`."""
+    """A named tuple of type `kind`, with the symbolic values of its fields."""
 
     kind: Any
     fields: Mapping[str, Any]
@@ -112,7 +112,7 @@ class Listener:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """One of two functions, by a condition."""
+    """A function: `then` if the condition `when` holds, otherwise `other`."""
 
     when: Any
     then: Any
