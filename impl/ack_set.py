@@ -1,7 +1,7 @@
 """Ack sets as integers: a search, an AND or a comparison costs one pass over the words.
 
-Implements the reference rules of `model/ack_set.py`. Ack sets given as words are compared word by word where they need
-not become integers.
+Implements the `reference` rules and all settings of `model/ack_set`. Ack sets given as words are compared word by word,
+not converted to integers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def first_bit(words: AckSet | None) -> int:
 
 
 class AckSets:
-    """The bit sets of open batches, and functions of ack sets. Methods are named as the model's actions."""
+    """The bit sets of open batches, and functions of ack sets. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
         self._batches: dict[int, int] = {}  # by number, in order
@@ -142,14 +142,14 @@ class AckSets:
         return bit if isinstance(bit, Refused) else self._batches[batch] & bit != 0
 
     def next_set_bit(self, batch: int, begin: int) -> int | Refused:
-        """The first set bit from there on, or -1. O(words)."""
+        """Returns the first set bit at an index or after it, or -1. O(words)."""
         if batch not in self._batches:
             return self._closed(batch)
         rest = self._batches[batch] >> begin
         return begin + (rest & -rest).bit_length() - 1 if rest else -1
 
     def next_clear_bit(self, batch: int, begin: int) -> int | Refused:
-        """The first clear bit from there on. O(words)."""
+        """Returns the first clear bit at an index or after it. O(words)."""
         if batch not in self._batches:
             return self._closed(batch)
         rest = ~(self._batches[batch] >> begin)

@@ -1,11 +1,11 @@
 """Active cursors of a managed ledger, as an order-statistics container (PIP-430).
 
-`ActiveManagedCursorContainer` with the reference rules. Positions are kept sorted at all times, so a query needs no
-flush:
+Implements the `reference` rules and all settings of `model/active_cursors`. Positions are kept sorted at all times:
 
     order     the positions of all tracked cursors, duplicates included, in sorted blocks
     move      two binary searches; a cursor that passes no other is changed in place
-    rank      the sum of the block sizes before its own, and a binary search in its block
+    rank      the number of cursors at a position or before it: the sum of the sizes of the earlier blocks, and a binary
+              search in the block of the position
     slowest   the first position
 
 Complexities count dictionary operations as one, and the shift of a block in memory (n/64 words at most) as well; n is
@@ -129,7 +129,7 @@ class Order:
         return [key for block in self._blocks for key in block]
 
     def check(self) -> list[str]:
-        """Returns the structural invariants that do not hold, one line each. O(n)."""
+        """Returns the violated structural invariants, one line each. O(n)."""
         wrong = []
         if self.keys() != sorted(self.keys()):
             wrong.append("the keys are not sorted")

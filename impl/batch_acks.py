@@ -1,13 +1,14 @@
-"""A cursor's acknowledgements with efficient structures; the reference rules of `model/batch_acks`.
+"""Acknowledgements of a cursor, indexed.
 
-n are the ranges of deleted entries after the mark-delete position, k the entries with an ack set, l the ledgers:
+Implements the `reference` rules and all settings of `model/batch_acks`. n, k and l are the numbers of ranges of deleted
+entries after the mark-delete position, of entries with an ack set, and of ledgers:
 
     deleted   ranges in order, none across the end of a ledger, as two lists: an acknowledgement is a binary search, and
               ranges that the mark-delete position passes are cut off in front
     ack sets  a dictionary from entry to mask, and the entries in order for records
     counts    the messages before an entry are a product and a sum, so a cumulative ack visits only the ranges and ack
               sets that it passes, and drops them
-    records   are built when a write starts, O(n + k) up to the caps, never by an acknowledgement
+    records   are built when a write starts, O(n + k) up to the configured limits, never by an ack
 
 Complexities count the shift of a list in memory as one.
 """
@@ -367,7 +368,7 @@ class BatchAcks:
     # ---- writes
 
     def _record(self, to_apply: Reset | None) -> Snapshot:
-        """Returns the record of memory, or of the state after a reset. O(n + k), up to the caps."""
+        """Returns the record of memory, or of the state after a reset. O(n + k), up to the configured limits."""
         ranges, ack_sets = self.cfg.max_ranges, self.cfg.max_batch_records
         if to_apply is not None:
             after = after_reset(to_apply)

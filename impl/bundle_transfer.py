@@ -1,9 +1,9 @@
-"""Transfer of a bundle between brokers: the `reference` behaviour of `model/bundle_transfer`.
+"""Transfer of a bundle between brokers.
 
-A broker can write to a ledger until it is sealed: by its writer, or by the recovery of the next one. Sessions are
-objects: an add in flight names its session, which knows whether it has ended. Highest sequence ids are kept, so that a
-send is classified in O(1). All steps are O(1) except those that concern all clients of a topic, or all topics of a
-broker.
+Implements the `reference` rules and all settings of `model/bundle_transfer`. A broker can write to a ledger until it is
+sealed: by its writer, or by the recovery of the next one. Sessions are objects: an add in flight names its session,
+which knows whether it has ended. Highest sequence ids are kept, so that a send is classified in O(1). All steps are
+O(1) except those that concern all clients of a topic, or all topics of a broker.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Client:
         self.down.clear()
 
     def close(self, address: int | None) -> None:
-        """The broker ends the session."""
+        """Ends the session: the broker sends a close command."""
         self.session.open = False
         self.down.append(Command("close", address))
 
@@ -141,7 +141,7 @@ class _Topic:
 
 
 class _Broker:
-    """A broker; `view` is an absolute position."""
+    """A broker; `view` is an index into all records, also those that the model drops."""
 
     __slots__ = ("alive", "duty", "registered", "view")
 
@@ -152,7 +152,7 @@ class _Broker:
 
 
 class BundleTransfer:
-    """The bundle, its brokers and clients; one method for each action of the model."""
+    """The bundle, its brokers and clients. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
         self._cfg = cfg
@@ -218,7 +218,7 @@ class BundleTransfer:
         return r.state
 
     def publish(self, broker: int) -> Refused | bool:
-        """Appends what the last record asks for. O(topics)."""
+        """Appends the record of the broker's duty. O(topics)."""
         b = self._brokers[broker]
         if not b.duty:
             return _NO_DUTY
@@ -401,7 +401,7 @@ class BundleTransfer:
         return dropped
 
     def fail_close(self, topic: int, broker: int) -> Refused | str:
-        """Is retried."""
+        """Changes nothing: the close is retried."""
         o = self._topics[topic].objects[broker]
         return _NO_OBJECT if o is None or o.phase != "closing" else "retried"
 
@@ -597,7 +597,7 @@ class BundleTransfer:
     # ---- for tests -------------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
-        """Structural invariants that are broken."""
+        """Returns the violated structural invariants, one line each."""
         found = []
         for number, t in enumerate(self._topics):
             if [o for o in t.objects if o and o.writable and o.ledger is not t.last]:
@@ -622,7 +622,7 @@ class BundleTransfer:
         return found
 
     def view(self) -> State:
-        """The model's state. O(size)."""
+        """Returns the model's state. O(size)."""
         brokers = [
             Broker(b.alive, b.registered, b.view, b.duty, False, 0)  # type: ignore[arg-type]
             for b in self._brokers
@@ -631,7 +631,7 @@ class BundleTransfer:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> BundleTransfer:
-        """An implementation in the given state."""
+        """Returns an implementation in the given state."""
         self = cls(cfg)
         self._records = list(state.records)
         for b, broker in zip(state.brokers, self._brokers, strict=True):

@@ -1,6 +1,6 @@
 """Range caches with threads, as mutable objects.
 
-Same steps as `model/cache_steps/machine.py`, on the broker's structures:
+Implements the `reference` rules and all settings of `model/cache_steps`, on the broker's structures:
 
     wrapper     object with a lock, which refers to the thread that holds it
     map         key -> wrapper; only keys with a wrapper
@@ -46,7 +46,7 @@ class Thread:
     """A thread's program counter, wrapper and key."""
 
     __slots__ = ("at", "key", "wrapper")
-    #: program counters at which it holds the lock of its wrapper
+    #: program counters at which the thread holds the lock of its wrapper
     holding: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
@@ -527,7 +527,7 @@ class CacheThreads:
         return wrong + self._unaccounted()
 
     def _unaccounted(self) -> list[str]:
-        """Violated invariants of slots, positions and sizes."""
+        """Returns the violated invariants of slots, positions and sizes, one line each."""
         wrong = []
         queued = set(self._queue)
         if len(queued) != len(self._queue):

@@ -29,16 +29,16 @@ class TokenStore:
         return given
 
     def check(self) -> list[str]:
-        """Violated structural invariants. O(1)."""
+        """Returns the violated structural invariants, one line each. O(1)."""
         return [] if 0 <= self.tokens <= self.cfg.capacity else ["the number of tokens is out of range"]
 
     def view(self) -> State:
-        """The state in the model's form. O(1)."""
+        """Returns the model's state. O(1)."""
         return State(self.tokens, self.taken)
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> TokenStore:
-        """A store in the given state. O(1)."""
+        """Returns an implementation in the given state. O(1)."""
         self = cls(cfg)
         self.tokens, self.taken = state
         return self

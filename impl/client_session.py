@@ -1,8 +1,9 @@
-"""A client's session with its broker: the `reference` behaviour of `model/client_session`.
+"""A client's session with its broker.
 
-The subscription keeps the first message that is not acknowledged, and a set of acknowledged ones behind it. Queues are
-deques, sets of messages are sets; the highest sequence id is kept. Every step is O(1) or costs what it moves, with two
-exceptions: an ack at the broker looks at the replay queue, and a cumulative ack at all messages that were received.
+Implements the `reference` rules and all settings of `model/client_session`. The subscription keeps the first message
+that is not acknowledged, and a set of acknowledged ones after it. Queues are deques; the highest sequence id is kept.
+Every step is O(1) or costs what it moves, with two exceptions: an ack at the broker scans the replay queue, and a
+cumulative ack scans all messages that were received.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class _Acked:
 
 
 class ClientSession:
-    """Producer and consumer of a client; one method for each action of the model."""
+    """Producer and consumer of a client. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
         self._cfg = cfg
@@ -97,7 +98,7 @@ class ClientSession:
     # ---- handlers --------------------------------------------------------------------------------------
 
     def connect(self, handler: Handler) -> Refused | str:
-        """Sends the request of a handler."""
+        """Sends PRODUCER or SUBSCRIBE."""
         link = self._links[handler]
         if link.phase not in ("lookup", "redirected"):
             return _NOT_NOW
@@ -147,7 +148,7 @@ class ClientSession:
         return None
 
     def finish_transfer(self, handler: Handler, redirect: bool) -> Refused | None:
-        """Closes a session that is ignored."""
+        """Closes a session whose sends are ignored."""
         link = self._links[handler]
         if link.served != "ignoring":
             return _NO_SESSION
@@ -316,7 +317,7 @@ class ClientSession:
         if self._replay:
             entry = heappop(self._replay)
         else:
-            # entries below the first unacknowledged message need no look; acknowledged ones above it do
+            # skips entries before the first unacknowledged message; later acknowledged ones are found one by one
             entry = max(self._read, self._acked.first // self._cfg.batch_size)
             while entry < len(self._log) and not self._unacked(entry):
                 entry += 1
@@ -429,7 +430,7 @@ class ClientSession:
                 heapify(self._replay)
 
     def negative_acknowledge(self, message: int) -> Refused | None:
-        """Asks for an entry, or for everything, again."""
+        """Requests the redelivery of an entry, or of all messages."""
         if message not in self._taken:
             return _NOT_TAKEN
         self._taken.remove(message)
@@ -458,7 +459,7 @@ class ClientSession:
     # ---- state -----------------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
-        """Structural invariants that are broken."""
+        """Returns the violated structural invariants, one line each."""
         broken = []
         if any(a >= b for a, b in zip(self._pending, [*list(self._pending)[1:], self._next], strict=False)):
             broken.append("the sequence ids of pending messages do not ascend")
@@ -476,7 +477,7 @@ class ClientSession:
         return broken
 
     def view(self) -> State:
-        """The model's state."""
+        """Returns the model's state."""
         pending, results = tuple(self._pending), tuple(self._results)
         up, published = tuple(self._up), self._published
         producer = Producer(self._producer.view(), published, self._next, pending, results, up, False)
@@ -498,7 +499,7 @@ class ClientSession:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> ClientSession:
-        """A session in the given state."""
+        """Returns an implementation in the given state."""
         self = cls(cfg)
         p, c = state.producer, state.consumer
         self._log = list(state.log)

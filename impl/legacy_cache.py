@@ -1,7 +1,8 @@
-"""Range caches before the removal queue (branch 4.0), indexed.
+"""Range caches of branch 4.0, before PIP-430, indexed.
 
-Same behaviour as `model/legacy_cache.py`. A cache is a sorted list of positions and a dictionary from position to
-entry: lookup is O(1), insertion a binary search and a shift, removal from the front what it removes and a shift.
+Implements the `reference` rules and all settings of `model/legacy_cache`. A cache is a sorted list of positions and a
+dictionary from position to entry: a lookup is O(1), an insertion costs a binary search and a shift, a removal from the
+front what it removes and a shift.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class OrderedCache:
         return tuple([self.entries[position] for position in self.positions])
 
     def check(self) -> list[str]:
-        """Structural invariants that do not hold. O(n)."""
+        """Returns the violated structural invariants, one line each. O(n)."""
         wrong = []
         if self.positions != sorted(self.entries):
             wrong.append("the sorted positions are not those of the entries")
@@ -95,7 +96,7 @@ def proportional_shares(sizes: list[tuple[int, int]], bytes_to_free: int) -> lis
 
 
 class LegacyCaches:
-    """All caches of a broker, evicted separately. Methods are named after the model's actions."""
+    """All caches of a broker, evicted separately. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg

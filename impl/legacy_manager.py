@@ -1,4 +1,7 @@
-"""Broker caches before the removal queue (branch 4.0), indexed. Same behaviour as `model/legacy_manager.py`."""
+"""The caches of a broker of branch 4.0, before PIP-430, indexed.
+
+Implements the `reference` rules and all settings of `model/legacy_manager`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _NO_POLICY = Failed("illegal_argument", "the policy needs bytes to free and at l
 
 
 class LegacyManager:
-    """The caches of a broker under one size limit. Methods are named after the model's actions."""
+    """The caches of a broker under one size limit. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg

@@ -1,8 +1,9 @@
-"""The ownership channel: the `reference` behaviour of `model/ownership_channel`.
+"""The ownership channel.
 
-The log is never trimmed; each broker has a read position. Requests and stale records are sets of bundles; clean-ups are
-a table by target. Reading a message costs O(1), or O(bundles) while the broker has a clean-up. A jump costs O(messages
-skipped). Every other action costs O(1), O(brokers) or O(bundles).
+Implements the `reference` rules and all settings of `model/ownership_channel`. The log is never trimmed; each broker
+has a read position. Requests and stale records are sets of bundles; clean-ups are a table by target. Reading a message
+costs O(1), or O(bundles) while the broker has a clean-up. A jump costs O(messages skipped). Every other action costs
+O(1), O(brokers) or O(bundles).
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from model.ownership_channel.machine import Transition
 from model.ownership_channel.records import BLANK, FIRST_VERSION, LAST_VERSION, Config, Data
 from model.ownership_channel.state import Broker, CleanUp, Message, State, Task
 
-_FLYING = ("Assigning", "Releasing", "Splitting")
+_IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 #: The valid transitions of both storages, then those of the system topic.
-_PAIRS = {
+_TRANSITIONS = {
     ("Owned", "Releasing"),
     ("Owned", "Splitting"),
     ("Assigning", "Owned"),
@@ -25,7 +26,9 @@ _PAIRS = {
     ("Init", "Assigning"),
     ("Free", "Assigning"),
 }
-_TOPIC_PAIRS = _PAIRS | {("Free", "Init")} | {("Init", to) for to in ("Free", "Owned", *_FLYING, "Deleted")}
+_TOPIC_TRANSITIONS = (
+    _TRANSITIONS | {("Free", "Init")} | {("Init", to) for to in ("Free", "Owned", *_IN_FLIGHT, "Deleted")}
+)
 #: The transitions that change neither broker of the record.
 _SAME_BROKERS = {
     ("Assigning", "Owned"),
@@ -41,18 +44,18 @@ def _successor(version: int) -> int:
 
 
 def _accepts(storage: str, check_brokers: bool, old: Data | None, new: Data | None) -> bool:
-    """Whether a new record replaces the old one. O(1)"""
+    """Whether a new record replaces the old one. O(1)."""
     if new is None:
         return True
     is_topic = storage == "system_topic"
     if old is None:
-        return (new.force or ("Init", new.state) in _TOPIC_PAIRS) if is_topic else new.version_id == 1
+        return (new.force or ("Init", new.state) in _TOPIC_TRANSITIONS) if is_topic else new.version_id == 1
     if new.version_id != _successor(old.version_id):
         return is_topic and new.version_id > old.version_id
     if new.force:
         return True
     pair = old.state, new.state
-    if pair not in (_TOPIC_PAIRS if is_topic else _PAIRS):
+    if pair not in (_TOPIC_TRANSITIONS if is_topic else _TRANSITIONS):
         return False
     return not check_brokers or _brokers_fit(pair, old, new)
 
@@ -74,8 +77,8 @@ class _Broker:
     """A broker."""
 
     __slots__ = (
+        "clean_ups",
         "disabled",
-        "jobs",
         "lookups",
         "read",
         "registered",
@@ -95,7 +98,7 @@ class _Broker:
         self.tasks: list[Task] = []
         self.lookups = set[int]()
         self.unloads = set[int]()
-        self.jobs: dict[int, bool] = {}  # the targets of clean-ups, and whether they run
+        self.clean_ups: dict[int, bool] = {}  # the targets of clean-ups, and whether they run
 
     def as_model(self) -> Broker:
         """Returns the broker in the model's representation."""
@@ -111,7 +114,7 @@ class _Broker:
             tuple(self.tasks),
             tuple([b in self.lookups for b in every]),
             tuple([b in self.unloads for b in every]),
-            tuple([CleanUp(target, runs, ()) for target, runs in self.jobs.items()]),
+            tuple([CleanUp(target, runs, ()) for target, runs in self.clean_ups.items()]),
         )
 
 
@@ -123,10 +126,10 @@ def _serving(data: Data | None) -> int | None:
 
 
 def _needs(data: Data | None, broker: int) -> bool:
-    """Whether the record is an orphan of the broker."""
+    """Whether a clean-up of the broker overrides the record: it is an orphan."""
     if data is None:
         return False
-    if data.state in _FLYING:
+    if data.state in _IN_FLIGHT:
         return broker in (data.dst_broker, data.source_broker)
     return data.state == "Owned" and data.dst_broker == broker
 
@@ -144,7 +147,7 @@ def _following(data: Data | None) -> int:
 
 
 class OwnershipChannel:
-    """A cluster of brokers and the channel."""
+    """A cluster of brokers and the channel. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
@@ -174,7 +177,7 @@ class OwnershipChannel:
         at = self._brokers[broker]
         at.view[bundle] = data
         heard = not at.disabled or (data is not None and data.force)
-        settled = data is None or data.state not in _FLYING
+        settled = data is None or data.state not in _IN_FLIGHT
         if settled or not heard:
             at.lookups.discard(bundle)
         if heard:
@@ -182,14 +185,14 @@ class OwnershipChannel:
                 at.unloads.discard(bundle)
             if data is not None and _actor(data) == broker:
                 at.tasks.append(Task(bundle, data))
-        if at.jobs:
-            self._end_jobs(broker)
+        if at.clean_ups:
+            self._end_clean_ups(broker)
 
-    def _end_jobs(self, broker: int) -> None:
+    def _end_clean_ups(self, broker: int) -> None:
         at = self._brokers[broker]
-        for target in [t for t, runs in at.jobs.items() if runs and t != broker]:
+        for target in [t for t, runs in at.clean_ups.items() if runs and t != broker]:
             if not any(_needs(data, target) for data in at.view):
-                del at.jobs[target]
+                del at.clean_ups[target]
 
     def _offer(self, broker: int, bundle: int, data: Data | None) -> bool:
         if not _accepts("system_topic", True, self._brokers[broker].view[bundle], data):
@@ -203,7 +206,6 @@ class OwnershipChannel:
     # ---- requests ----
 
     def lookup(self, broker: int, bundle: int, dst: int) -> int | Refused | Failed | None:
-        """See the model."""
         at = self._brokers[broker]
         if not at.up:
             return Refused("not_enabled", "the broker is down")
@@ -220,7 +222,7 @@ class OwnershipChannel:
                 return owner
             at.lookups.add(bundle)
             return None
-        if data is not None and data.state in _FLYING and data.dst_broker is not None:
+        if data is not None and data.state in _IN_FLIGHT and data.dst_broker is not None:
             if data.dst_broker != broker:
                 return data.dst_broker
             at.lookups.add(bundle)
@@ -236,7 +238,6 @@ class OwnershipChannel:
         return None
 
     def time_out_lookup(self, broker: int, bundle: int) -> int | Refused | Failed:
-        """See the model."""
         at = self._brokers[broker]
         if bundle not in at.lookups:
             return Refused("not_enabled", "no lookup is parked")
@@ -245,7 +246,6 @@ class OwnershipChannel:
         return Failed("not_ready", "the bundle has no known owner") if owner is None else owner
 
     def unload(self, broker: int, bundle: int, dst: int | None, force: bool) -> int | Refused:
-        """See the model."""
         at = self._brokers[broker]
         data = at.view[bundle]
         if not at.up or at.disabled:
@@ -259,14 +259,12 @@ class OwnershipChannel:
         return data.version_id + 1
 
     def time_out_unload(self, broker: int, bundle: int) -> Refused | None:
-        """See the model."""
         if bundle not in self._brokers[broker].unloads:
             return Refused("not_enabled", "no unload is pending")
         self._brokers[broker].unloads.remove(bundle)
         return None
 
     def split(self, broker: int, bundle: int) -> int | Refused:
-        """See the model."""
         at = self._brokers[broker]
         data = at.view[bundle]
         if not at.up or at.disabled:
@@ -284,7 +282,6 @@ class OwnershipChannel:
         return self._brokers[broker].up and self._brokers[broker].read < len(self._log)
 
     def read(self, broker: int) -> bool | Refused:
-        """See the model."""
         if not self._has_unread(broker):
             return Refused("not_enabled", "there is no message to read")
         bundle, data = self._log[self._brokers[broker].read]
@@ -292,7 +289,6 @@ class OwnershipChannel:
         return self._offer(broker, bundle, data)
 
     def jump(self, broker: int) -> int | Refused:
-        """See the model."""
         if not self._has_unread(broker):
             return Refused("not_enabled", "there is no message to read")
         written = sorted({message.bundle for message in self._log[self._brokers[broker].read :]})
@@ -300,13 +296,11 @@ class OwnershipChannel:
         return sum([self._offer(broker, b, self._stored[b]) for b in written if self._stored[b] is not None])
 
     def late_ack(self, broker: int) -> int | Refused:
-        """See the model."""
         if not self._topic or not self._brokers[broker].up:
             return Refused("not_enabled", "the broker has no reader")
         return 0
 
     def notify(self, broker: int, bundle: int) -> bool | Refused:
-        """See the model."""
         at = self._brokers[broker]
         if self._topic or not at.up or at.session == "Unstable":
             return Refused("not_enabled", "the broker has no session with the metadata store")
@@ -326,7 +320,6 @@ class OwnershipChannel:
         return tasks.pop(task) if task < len(tasks) else None
 
     def finish(self, broker: int, task: int) -> str | Refused:
-        """See the model."""
         tasks = self._brokers[broker].tasks
         if task >= len(tasks):
             return Refused("not_enabled", "there is no such task")
@@ -350,7 +343,6 @@ class OwnershipChannel:
         return state
 
     def fail_append(self, broker: int, task: int) -> Refused | None:
-        """See the model."""
         gone = self._take_task(broker, task)
         return Refused("not_enabled", "there is no such task") if gone is None else None
 
@@ -367,33 +359,30 @@ class OwnershipChannel:
         self._brokers[broker].registered = False
         leader = self._leader if self._leader_knows else None
         if leader is not None and leader != broker and self._brokers[leader].session != "Unstable":
-            self._brokers[leader].jobs.setdefault(broker, False)
+            self._brokers[leader].clean_ups.setdefault(broker, False)
 
     def _register(self, broker: int) -> None:
         self._brokers[broker].registered = True
         for number, other in enumerate(self._brokers):
             if number != broker:
-                other.jobs.pop(broker, None)
+                other.clean_ups.pop(broker, None)
 
     def crash(self, broker: int) -> Refused | None:
-        """See the model."""
         if not self._brokers[broker].up:
             return Refused("not_enabled", "the broker is down")
         self._crash(broker)
         return None
 
     def restart(self, broker: int) -> int | Refused:
-        """See the model."""
         if self._brokers[broker].up:
             return Refused("not_enabled", "the broker is up")
         at = self._brokers[broker] = _Broker(list(self._stored), len(self._log))
-        flying = [(b, data) for b, data in enumerate(at.view) if data is not None and data.state in _FLYING]
-        at.tasks = [Task(b, data) for b, data in flying if _actor(data) == broker]
+        in_flight = [(b, data) for b, data in enumerate(at.view) if data is not None and data.state in _IN_FLIGHT]
+        at.tasks = [Task(b, data) for b, data in in_flight if _actor(data) == broker]
         self._register(broker)
         return len(at.tasks)
 
     def expire(self, broker: int) -> Refused | None:
-        """See the model."""
         at = self._brokers[broker]
         if at.up or not at.registered:
             return Refused("not_enabled", "the broker is up, or is not registered")
@@ -401,7 +390,6 @@ class OwnershipChannel:
         return None
 
     def lose_session(self, broker: int) -> Refused | None:
-        """See the model."""
         at = self._brokers[broker]
         if not at.up or at.session == "Unstable":
             return Refused("not_enabled", "the broker has no session")
@@ -414,7 +402,6 @@ class OwnershipChannel:
         return None
 
     def reconnect(self, broker: int) -> Refused | None:
-        """See the model."""
         at = self._brokers[broker]
         if not at.up or at.session != "Unstable":
             return Refused("not_enabled", "the broker has a session")
@@ -424,7 +411,6 @@ class OwnershipChannel:
         return None
 
     def stabilize(self, broker: int) -> Refused | None:
-        """See the model."""
         if self._brokers[broker].session != "Jittery":
             return Refused("not_enabled", "the session is not new")
         self._brokers[broker].session = "Stable"
@@ -433,7 +419,6 @@ class OwnershipChannel:
     # ---- the leader ----
 
     def elect(self, broker: int) -> Refused | None:
-        """See the model."""
         at = self._brokers[broker]
         if self._leader is not None and self._brokers[self._leader].registered:
             return Refused("not_enabled", "there is a leader")
@@ -443,13 +428,11 @@ class OwnershipChannel:
         return None
 
     def elect_unnoticed(self, broker: int) -> Refused | None:
-        """See the model."""
-        said = self.elect(broker)
-        self._leader_knows = self._leader_knows and said is not None
-        return said
+        outcome = self.elect(broker)
+        self._leader_knows = self._leader_knows and outcome is not None
+        return outcome
 
     def recheck_election(self) -> Refused | None:
-        """See the model."""
         if self._leader is None or self._leader_knows:
             return Refused("not_enabled", "the leader knows of its election, or never checks it")
         self._leader_knows = True
@@ -461,25 +444,23 @@ class OwnershipChannel:
         return self._leader, self._brokers[self._leader]
 
     def monitor(self) -> int | Refused:
-        """See the model."""
         found = self._monitoring()
         if found is None:
             return Refused("not_enabled", "no leader with a stable session")
         count, at = 0, found[1]
         for data in at.view:
-            if data is not None and data.state in ("Owned", *_FLYING):
+            if data is not None and data.state in ("Owned", *_IN_FLIGHT):
                 named = (data.dst_broker,) if data.state == "Owned" else (data.dst_broker, data.source_broker)
                 for target in named:
-                    if target is not None and not self._brokers[target].registered and target not in at.jobs:
-                        at.jobs[target] = False
+                    if target is not None and not self._brokers[target].registered and target not in at.clean_ups:
+                        at.clean_ups[target] = False
                         count += 1
         return count
 
     def override_stuck(self, bundle: int, dst: int) -> int | Refused:
-        """See the model."""
         found = self._monitoring()
         data = None if found is None else found[1].view[bundle]
-        if found is None or data is None or data.state not in _FLYING:
+        if found is None or data is None or data.state not in _IN_FLIGHT:
             return Refused("not_enabled", "no leader with a stable session has the bundle in flight")
         needed = [each for each in (dst, data.dst_broker, data.source_broker) if each is not None]
         if not all(self._brokers[each].registered for each in needed):
@@ -488,7 +469,6 @@ class OwnershipChannel:
         return data.version_id + 1
 
     def remove_old(self, bundle: int) -> Refused | None:
-        """See the model."""
         found = self._monitoring()
         data = None if found is None else found[1].view[bundle]
         if found is None or data is None or data.state == "Init":
@@ -512,21 +492,19 @@ class OwnershipChannel:
         return Data("Owned", dst, source if source != dst else None, version, True)
 
     def start_clean_up(self, broker: int, target: int, healthy: bool) -> bool | Refused:
-        """See the model."""
         at = self._brokers[broker]
-        if at.jobs.get(target, True) or (healthy and not self._brokers[target].up):
+        if at.clean_ups.get(target, True) or (healthy and not self._brokers[target].up):
             return Refused("not_enabled", "no clean-up of the target is scheduled, or the target is down, not healthy")
-        del at.jobs[target]
+        del at.clean_ups[target]
         if not healthy:
-            at.jobs[target] = True
-            self._end_jobs(broker)
+            at.clean_ups[target] = True
+            self._end_clean_ups(broker)
         return not healthy
 
     def override(self, broker: int, target: int, bundle: int, dst: int | None) -> int | Refused:
-        """See the model."""
         at = self._brokers[broker]
         data = at.view[bundle]
-        if not at.jobs.get(target, False) or data is None or not _needs(data, target):
+        if not at.clean_ups.get(target, False) or data is None or not _needs(data, target):
             return Refused("not_enabled", "the bundle is no orphan of a clean-up that runs")
         ordinary = self.cfg.bundles - self.cfg.system_bundles
         if bundle >= ordinary and any(_needs(each, target) for each in at.view[: max(ordinary, 0)]):
@@ -541,17 +519,15 @@ class OwnershipChannel:
     # ---- shutdown ----
 
     def disable(self, broker: int) -> Refused | None:
-        """See the model."""
         at = self._brokers[broker]
         if not at.up or at.disabled:
             return Refused("not_enabled", "the broker is down or shuts down")
         if self._leader == broker:
             self._leader, self._leader_knows = None, False
-        at.disabled, at.jobs = True, {broker: True}
+        at.disabled, at.clean_ups = True, {broker: True}
         return None
 
     def stop(self, broker: int) -> Refused | None:
-        """See the model."""
         at = self._brokers[broker]
         if not at.disabled or any(_needs(data, broker) for data in at.view):
             return Refused("not_enabled", "the broker does not shut down, or its clean-up is not done")
@@ -562,25 +538,23 @@ class OwnershipChannel:
     # ---- functions ----
 
     def is_valid_transition(self, storage: str, old: str, new: str) -> Transition:
-        """See the model."""
-        pairs = _TOPIC_PAIRS if storage == "system_topic" else _PAIRS
-        return Transition((old, new) in pairs, new in _FLYING, new == "Owned" or new in _FLYING)
+        pairs = _TOPIC_TRANSITIONS if storage == "system_topic" else _TRANSITIONS
+        return Transition((old, new) in pairs, new in _IN_FLIGHT, new == "Owned" or new in _IN_FLIGHT)
 
     def should_keep_left(self, storage: str, check_brokers: bool, left: Data | None, right: Data | None) -> bool:
-        """See the model."""
         return not _accepts(storage, check_brokers, left, right)
 
     # ---- for the engines ----
 
     def view(self) -> State:
-        """The model's state. O(size)"""
+        """Returns the model's state. O(size)."""
         brokers = tuple([at.as_model() for at in self._brokers])
         split, stored = tuple(self._split), tuple(self._stored)
         return State(self._leader, self._leader_knows, stored, tuple(self._log), split, brokers)
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> OwnershipChannel:
-        """A cluster in a given state. O(size)"""
+        """Returns an implementation in the given state. O(size)."""
         made = cls(cfg)
         made._leader, made._leader_knows = state.leader, state.leader_knows
         made._stored, made._log, made._split = list(state.settled), list(state.log), list(state.is_split)
@@ -597,11 +571,11 @@ class OwnershipChannel:
                 ):
                     if flags[bundle]:
                         members.add(bundle)
-            at.jobs = {job.target: job.is_running for job in each.clean_ups}
+            at.clean_ups = {job.target: job.is_running for job in each.clean_ups}
         return made
 
     def check(self) -> list[str]:
-        """Violated structural invariants."""
+        """Returns the violated structural invariants, one line each."""
         wrong = []
         if self._leader is None and self._leader_knows:
             wrong.append("there is no leader, but it knows that it was elected")
@@ -610,9 +584,9 @@ class OwnershipChannel:
         for number, at in enumerate(self._brokers):
             if not 0 <= at.read <= len(self._log):
                 wrong.append(f"broker {number} reads outside the log")
-            if not at.up and (at.tasks or at.jobs or at.lookups or at.unloads or any(at.view)):
+            if not at.up and (at.tasks or at.clean_ups or at.lookups or at.unloads or any(at.view)):
                 wrong.append(f"broker {number} is down and has work")
-            if at.disabled != at.jobs.get(number, False):
+            if at.disabled != at.clean_ups.get(number, False):
                 wrong.append(
                     f"broker {number} shuts down without a clean-up of itself, or has one and does not shut down"
                 )

@@ -1,6 +1,6 @@
 """Range caches of a broker and their removal queue, indexed.
 
-Same behaviour as `model/range_cache.py`:
+Implements the `reference` rules and all settings of `model/range_cache`:
 
     queue     double-ended queue of wrappers: a pass costs what it removes, requeues or finds detached, whatever the
               number of caches and entries
@@ -147,7 +147,7 @@ class PagedRangeCache:
 
 
 class RangeCaches:
-    """All range caches of a broker and their removal queue. Methods are named after the model's actions."""
+    """All range caches of a broker and their removal queue. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg

@@ -1,7 +1,8 @@
-"""Upgrade and downgrade of a cluster to and from batched transaction logs: `reference` of `model/txn_rollout`.
+"""Upgrade and downgrade of a cluster to and from batched transaction logs.
 
-Entries are bytes in the wire format. Opening a store reads them with the reader of the broker's version
-(`impl/txn_writer/records.py`), so an old broker fails on a batch because its reader does.
+Implements the `reference` rules and all settings of `model/txn_rollout`. Entries are bytes in the wire format. Opening
+a store reads them with the reader of the broker's version (`impl/txn_writer/records.py`), so an old broker fails on a
+batch because its reader does.
 
 Enabled flags, old brokers and batching stores are counted, so the preconditions are comparisons, apart from the last
 step of a downgrade, which looks at the first ledger of every store. Opening is O(entries); the n-th entry is found in
@@ -96,9 +97,9 @@ class TxnRollout:
         self._new = [False] * cfg.brokers
         self._flags = [False] * cfg.brokers
         self._stores = [_Store() for _ in range(cfg.stores)]
-        self._old = cfg.brokers  # how many are
-        self._on = 0  # flags
-        self._batching = 0  # stores
+        self._old = cfg.brokers  # number of old brokers
+        self._on = 0  # number of enabled flags
+        self._batching = 0  # number of batching stores
 
     # ---- brokers ----
 
@@ -279,13 +280,13 @@ class TxnRollout:
     # ---- for the engines ----
 
     def view(self) -> State:
-        """The model's state. O(size)"""
+        """Returns the model's state. O(size)."""
         brokers = tuple([Broker(new, flag) for new, flag in zip(self._new, self._flags, strict=True)])
         return State(brokers, tuple([store.view() for store in self._stores]))
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> TxnRollout:
-        """A cluster in a given state. O(size)"""
+        """Returns an implementation in the given state. O(size)."""
         made = cls(cfg)
         made._new = [broker.new for broker in state.brokers]
         made._flags = [broker.flag for broker in state.brokers]
@@ -302,7 +303,7 @@ class TxnRollout:
         return made
 
     def check(self) -> list[str]:
-        """Violated structural invariants."""
+        """Returns the violated structural invariants, one line each."""
         wrong = []
         if self._old != self._new.count(False):
             wrong.append("the count of old brokers is wrong")

@@ -1,4 +1,4 @@
-"""Guarantees of the entry cache before PIP-430 (branch 4.0): cached entries and their eviction.
+"""Guarantees of the range caches of branch 4.0, before PIP-430.
 
 The coverage goals show two problems that PIP-430 solves: an expired entry stays cached behind an unexpired one, and an
 eviction frees fewer bytes than requested.

@@ -1,4 +1,4 @@
-"""Guarantees of the entry caches of a broker before PIP-430 (branch 4.0): inserts, reads, and eviction by size."""
+"""Guarantees of the caches of a broker of branch 4.0, before PIP-430."""
 
 from __future__ import annotations
 

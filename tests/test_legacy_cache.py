@@ -1,4 +1,4 @@
-"""Range caches before the removal queue: a stateful test, and examples of their defects."""
+"""Range caches of branch 4.0: a stateful test, and examples of their defects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cache manager before the removal queue: a stateful test, and examples of its defects."""
+"""The caches of a broker of branch 4.0: a stateful test, and examples of its defects."""
 
 from __future__ import annotations
 

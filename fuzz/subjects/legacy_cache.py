@@ -1,4 +1,4 @@
-"""How to drive the range caches before the removal queue (branch 4.0)."""
+"""How to drive the range caches of branch 4.0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to drive the cache manager before the removal queue (branch 4.0)."""
+"""How to drive the caches of a broker of branch 4.0."""
 
 from __future__ import annotations
 

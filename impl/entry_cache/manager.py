@@ -1,4 +1,6 @@
-"""The broker's entry cache with efficient structures; the reference rules of `model/entry_cache`.
+"""The broker's entry cache, indexed.
+
+Implements the `reference` rules and all settings of `model/entry_cache`:
 
     range caches   those of `impl/range_cache.py`: a paged index for each, one double-ended removal queue
     reads          joinable reads of a ledger are kept sorted; the read to join is found by bisection

@@ -91,7 +91,7 @@ class OutstandingRead:
 
     def __init__(self, number: int, pending: PendingRequest, first: int, last: int) -> None:
         self.number = number
-        self.initiator = pending  # who began it: says where entries go and how many reads they expect
+        self.initiator = pending  # the request that began it: its cache gets the entries, with its expected reads
         self.first = first
         self.last = last
         self.joinable = pending.store >= 0

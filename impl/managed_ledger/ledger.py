@@ -1,10 +1,12 @@
-"""A managed ledger with efficient structures; the reference rules of `model/managed_ledger`.
+"""A managed ledger with its dispatchers, indexed.
+
+Implements the `reference` rules and all settings of `model/managed_ledger`:
 
     cache        `impl/entry_cache`, with a handler for each entry that all its copies share
     cursors      `impl/active_cursors`, an order-statistics container
-    consumers    the entries that each holds, and of each key the number of entries that each holds
+    consumers    for each consumer the entries that it holds, and their number by key
     replay       a sorted list, and one for each key
-    readers      the subscription and the kind of the read that made a request, by request
+    readers      for each request to the cache the subscription, and the kind of read, that made it
 
 Complexities count dictionary operations as one.
 """
@@ -33,7 +35,7 @@ from model.values import UNITS_PER_MS
 
 
 class ManagedLedger:
-    """A topic. Methods are named as the actions."""
+    """The managed ledger of a topic. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg

@@ -25,8 +25,8 @@ from typing import Any
 
 from pyroaring import BitMap
 
-#: Buckets that stay open when the others are sealed; further buckets that may be open before that: at first, and how
-#: many more, one for every four pages.
+#: All but the latest `_STAY` open buckets are sealed once `_LEAST` further ones are open. The second number grows by
+#: one for every four pages, by at most `_MOST`.
 _STAY, _LEAST, _MOST = 4, 8, 256
 #: From this number of entries on, a bitmap may be shorter than gaps.
 _DENSE = 64
@@ -288,7 +288,7 @@ class Buckets:
         return joined(parts)
 
     def check(self) -> list[str]:
-        """Returns one line per violated structural invariant. O(all)."""
+        """Returns the violated structural invariants, one line each. O(all)."""
         wrong = []
         if self._first != min(self._open, default=None):
             wrong.append("the earliest open bucket is not the recorded one")

@@ -1,6 +1,6 @@
 """Negative-ack tracker with compressed buckets. The cost of a timer run is proportional to what it redelivers.
 
-Implements the reference rules of `model/negative_acks/machine.py` with all its settings. Buckets are kept in
+Implements the `reference` rules and all settings of `model/negative_acks`. Buckets are kept in
 `impl/negative_acks/buckets.py`. Times are monotonic milliseconds.
 
 Complexities count dictionary operations as one; n is the number of pending buckets.
@@ -52,7 +52,7 @@ class MessageIds:
         return chunks
 
     def check(self, buckets: list[tuple[int, Entries]]) -> list[str]:
-        """Returns one line per violated structural invariant. O(all)."""
+        """Returns the violated structural invariants, one line each. O(all)."""
         wrong = []
         pending = {(ledger, entry) for _, bucket in buckets for ledger, ids in bucket for entry in ids}
         if not pending.issuperset(self.retained):
@@ -63,7 +63,7 @@ class MessageIds:
 
 
 class NegativeAcks:
-    """A consumer's tracker. Methods are named as the model's actions."""
+    """A consumer's tracker. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.now = cfg.initial_time

@@ -95,7 +95,7 @@ class Cursor:
         self.first_unacked, self.dirty = self.durable_first_unacked, False
 
     def check(self) -> list[str]:
-        """Returns the broken structural invariants, one line each."""
+        """Returns the violated structural invariants, one line each."""
         wrong = []
         for name, first, deleted, ack_sets in (
             ("memory", self.first_unacked, self.deleted, self.ack_sets),

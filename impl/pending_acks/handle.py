@@ -1,6 +1,6 @@
 """Pending-ack handle of a subscription (`PendingAckHandleImpl` and `MLPendingAckStore` in Pulsar).
 
-Implements the reference rules of `model/pending_acks` and all settings. k is the number of positions of a request, h
+Implements the `reference` rules and all settings of `model/pending_acks`. k is the number of positions of a request, h
 the number of transactions with an ack of one entry.
 
     cursor    mark-delete position, a set and a dictionary (impl/pending_acks/cursor.py)
@@ -48,7 +48,7 @@ _NOT_READY = Refused("not_ready", "the status of the handle is error or closed; 
 
 
 class PendingAcks:
-    """A handle; its methods are named as the model's actions."""
+    """A handle. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg

@@ -150,7 +150,7 @@ class SparseIndex:
         return end
 
     def check(self, base: int, end: int) -> list[str]:
-        """Returns the broken structural invariants, one line each."""
+        """Returns the violated structural invariants, one line each."""
         wrong = []
         for name, column in (("positions of the topic", self.ack_positions), ("log positions", self.log_positions)):
             if any(one >= other for one, other in pairwise(column)):

@@ -126,7 +126,7 @@ class PendingAcksIndex:
                 self.add(txn, entry, ack_set)
 
     def check(self) -> list[str]:
-        """Returns the broken structural invariants, one line each."""
+        """Returns the violated structural invariants, one line each."""
         wrong = []
         inverse: dict[int, dict[int, AckSet]] = {}
         for txn, acks in self.by_txn.items():

@@ -1,6 +1,7 @@
-"""Transaction log of a coordinator: the `reference` behaviour of `model/txn_log` on mutable structures.
+"""Transaction log of a coordinator, indexed.
 
-With b records in an entry, p records of a transaction, and w entries after the mark-delete position:
+Implements the `reference` rules and all settings of `model/txn_log`. With b records in an entry, p records of a
+transaction, and w entries after the mark-delete position:
 
     transactions    a dictionary in id order; its first key gives the low watermark
     positions       a list for each transaction; the end of a transaction deletes p records, O(p * w / 64)

@@ -1,7 +1,8 @@
-"""Buffered writer of a transaction log: the `reference` behaviour of `model/txn_writer` on pooled buffers.
+"""Buffered writer of a transaction log, with pooled buffers.
 
-A batch consists of parallel lists. It is taken from a pool when the previous batch is flushed, and recycled when its
-callbacks are complete. Each action collects its effects in lists and returns them.
+Implements the `reference` rules and all settings of `model/txn_writer`. A batch consists of parallel lists. It is taken
+from a pool when the previous batch is flushed, and recycled when its callbacks are complete. Each action collects its
+effects in lists and returns them.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Batch:
         return tuple([Buffered(*each) for each in zip(self.numbers, self.sizes, self.failing, self.since, strict=True)])
 
     def check(self) -> list[str]:
-        """Violated structural invariants, one line each. O(n)."""
+        """Returns the violated structural invariants, one line each. O(n)."""
         if not len(self.numbers) == len(self.sizes) == len(self.failing) == len(self.since):
             return ["the lists of a batch differ in length"]
         if self.size != sum(self.sizes) or self.unserialisable != ("batch" in self.failing):
@@ -105,7 +106,7 @@ class Pool:
 
 
 class TxnWriter:
-    """A buffered writer and its ledger. Methods have the names of the actions; costs are for one record."""
+    """A buffered writer and its ledger. Methods are named as the actions; costs are for one record."""
 
     def __init__(self, cfg: Config, metrics: Metrics | None = None) -> None:
         self.cfg = cfg

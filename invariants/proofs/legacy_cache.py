@@ -1,4 +1,4 @@
-"""Proofs about the range caches before the removal queue."""
+"""Proofs about the range caches of branch 4.0."""
 
 from __future__ import annotations
 
