@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from fuzz.run.call import copy_of
-from fuzz.run.generate import generate, plan_trace, possible_calls
+from fuzz.run.generate import chooser, generate, plan_trace, possible_calls
 from fuzz.run.lockstep import CHECK_EVERY, THOROUGH_EVERY, is_checked_thoroughly, phase_of
 from fuzz.run.wide import Wide, dictionary, leaves, numbers_in, with_leaf
 from fuzz.seeding import seed_source, source_of
@@ -272,6 +272,22 @@ def test_many_names_occur_in_traces_with_bursts() -> None:
     subject = find_subject("active_cursors")
     plans = [plan_trace(subject, find_profile(subject, "reference"), seed)[0] for seed in range(640)]
     assert sum(plan.bursts and plan.config.cursors == 300 for plan in plans) > 4
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "transactions"), [("txn_log", "txns"), ("pending_acks", "individual_acks")])
+def test_many_transactions_are_open_in_traces_with_bursts(name: str, transactions: str) -> None:
+    subject = find_subject(name)
+    base, most = find_profile(subject, "reference"), list[int]()
+    for seed in kinds_of(8000)["bursts"]:
+        (plan, rng), open_ones = plan_trace(subject, base, seed), 0
+        choose, state = chooser(subject, plan, rng), subject.machine.start(plan.config)
+        for _ in range(plan.steps):
+            action, arguments = choose(state)
+            state, _ = action.run(plan.config, state, *arguments)
+            open_ones = max(open_ones, len(getattr(state, transactions)))
+        most.append(open_ones)
+    assert sum(each >= 65 for each in most) > 3
 
 
 @pytest.mark.parametrize("name", subject_names())
