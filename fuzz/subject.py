@@ -83,12 +83,14 @@ class Scope:
 class Outline(NamedTuple):
     """A coarse model, whose state is determined by the component's. It allows every history that the component allows.
 
-    `of` is the outline of a state; `after` is the outline after an action with a plain outcome, or None if the action
-    cannot have this outcome. An outline lets a concurrent history be refuted without all states of the model.
+    `of` is the outline of a state; `after` is the outline after an action with its arguments and plain outcome, or None
+    if the action cannot have this outcome. An outline lets a concurrent history be refuted without all states of the
+    model.
     """
 
     of: Callable[[Any, Any], Hashable]  # config, state
-    after: Callable[[Any, Any, str, Any], Hashable | None]  # config, outline, action, plain outcome
+    #: config, outline, action, arguments, plain outcome
+    after: Callable[[Any, Any, str, tuple[Any, ...], Any], Hashable | None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -206,7 +206,7 @@ def test_an_outline_allows_what_the_model_allows(name: str) -> None:
             for action, arguments in generate(subject, base, seed):
                 before = outline.of(cfg, state)
                 state, outcome = subject.machine.step(cfg, state, action, arguments)
-                after = outline.after(cfg, before, action, plain(outcome))
+                after = outline.after(cfg, before, action, arguments, plain(outcome))
                 assert after == outline.of(cfg, state), (profile, action, outcome)
                 seen.add((before, after))
     assert len(seen) > 2
@@ -283,13 +283,35 @@ def test_a_reduction_that_merges_too_much_is_found() -> None:
     assert {"time_pass", "size_pass"} <= set(blind)
 
 
-def test_the_outline_of_the_tracker_says_when_a_nack_is_rejected() -> None:
-    outline, cfg = find_subject("negative_acks").outline, resolve("negative_acks").config
+def test_the_outline_of_the_tracker_refutes_wrong_times_delays_and_rejections() -> None:
+    target = resolve("negative_acks")
+    outline, cfg = target.subject.outline, target.config
     assert outline is not None
-    accepted = {"delay": 1, "backoff_used": False, "timer_changed": False}
-    rejected = {"kind": "illegal_state", "why": ""}
-    for closed, outcome, expected in ((1, accepted, None), (0, rejected, None), (1, rejected, 1), (0, accepted, 0)):
-        assert outline.after(cfg, bool(closed), "nack", outcome) == expected
+    machine = target.subject.machine
+    start, plain_id = machine.start(cfg), {"kind": "plain", "partition": 0}
+    closed = outline.of(cfg, machine.step(cfg, start, "close", ())[0])
+    delay = {"delay": cfg.redelivery_delay_ms, "backoff_used": False, "timer_changed": False}
+
+    def is_possible(state: Any, name: str, outcome: Any, **given: Any) -> bool:
+        arguments = machine.actions[name].arguments(given, cfg)
+        return outline.after(cfg, state, name, arguments, outcome) is not None
+
+    nack = {"entry": [1, 0], "redelivery_count": None, "message_id": plain_id}
+    rejected = plain(machine.step(cfg, closed, "nack", machine.actions["nack"].arguments(nack, cfg))[1])
+    for timer_changed in (False, True):
+        assert is_possible(start, "nack", {**delay, "timer_changed": timer_changed}, **nack)
+    assert is_possible(closed, "nack", rejected, **nack)
+    for state, outcome in ((closed, delay), (start, rejected), (start, {**delay, "delay": 1}), (start, None)):
+        assert not is_possible(state, "nack", outcome, **nack)
+    for at, expected in ((0, True), (7, True), (8, False), (-1, False)):
+        elapsed = {"timer_runs": 1, "redeliveries": [{"at": at, "ids": []}]}
+        assert is_possible(start, "advance_time", elapsed, by=7, timer_lag=0) is expected
+    assert not is_possible(start, "advance_time", {"raised": "IndexError"}, by=7, timer_lag=0)
+    assert [is_possible(start, "run_timer_task", r) for r in (None, {"at": 0, "ids": []}, {"at": 1, "ids": []})] == [
+        True,
+        True,
+        False,
+    ]
 
 
 DECLARED = [name for name in subject_names() if find_subject(name).unchanged is not Subject.unchanged]

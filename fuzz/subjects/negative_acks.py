@@ -8,9 +8,19 @@ from typing import Any
 from fuzz.subject import Outline, Scope, Subject
 from impl.negative_acks.tracker import NegativeAcks
 from invariants import negative_acks as invariants
+from model.machine import plain
 from model.negative_acks.avl_tree import Node, Tree
 from model.negative_acks.delay import Backoff
-from model.negative_acks.machine import Bucket, Config, State, delay_of, negative_acks, timer_interval
+from model.negative_acks.machine import (
+    Bucket,
+    Config,
+    Elapsed,
+    Nacked,
+    State,
+    delay_of,
+    negative_acks,
+    timer_interval,
+)
 from model.negative_acks.message_ids import MessageId, NackedId
 from model.positions import Position
 from model.values import UNITS_PER_MS
@@ -257,22 +267,30 @@ def tree_from_tla(tree: Mapping[str, Any] | None) -> Tree:
 # ---- outline of concurrent histories --------------------------------------------------------------------
 
 
-def is_closed(cfg: Config, s: State) -> bool:
-    """Returns whether the tracker rejects all nacks, for good."""
-    return s.status == "closed" and cfg.after_close == "final"
+def without_nacks(cfg: Config, s: State) -> State:
+    """Returns the clocks and the status of the tracker, as if nothing were pending."""
+    return s._replace(buckets=(), timer=None, retained_ids=(), chunked_messages=(), avl_tree=None)
 
 
-def is_closed_after(cfg: Config, closed: bool, action: str, outcome: Any) -> bool | None:
-    """Returns whether the tracker is closed after an action with this plain outcome.
+def after_call(cfg: Config, s: State, action: str, arguments: tuple[Any, ...], outcome: Any) -> State | None:
+    """Returns clocks and status after an action; None if it cannot have this plain outcome, whatever is pending.
 
-    None if the outcome is impossible: a nack is rejected with `illegal_state` if and only if the tracker is closed.
+    Clocks and status determine whether an action is refused, the delay of a nack, and the possible times of runs.
     """
-    if cfg.after_close != "final" or cfg.timer == "ticker":
-        return closed
-    is_rejected = isinstance(outcome, dict) and outcome.get("kind") == "illegal_state"
-    if action == "nack" and closed is not is_rejected:
+    after, without = negative_acks.step(cfg, s, action, arguments)
+    try:
+        if isinstance(without, Nacked):
+            expected = {**plain(without), "timer_changed": outcome["timer_changed"]}
+            is_possible = outcome == expected
+        elif isinstance(without, Elapsed):
+            is_possible = all(s.now <= each["at"] <= after.now for each in outcome["redeliveries"])
+        elif without is None and action == "run_timer_task":
+            is_possible = outcome is None or outcome["at"] == s.now
+        else:
+            is_possible = outcome == plain(without) or (action == "fail_redelivery" and without is None)
+    except (KeyError, TypeError):  # no outcome of this action
         return None
-    return closed or action == "close"
+    return without_nacks(cfg, after) if is_possible else None
 
 
 # ---- corrupted states, which `check` must detect ------------------------------------------------------
@@ -363,7 +381,7 @@ subject = Subject(
     measures={"pending": pending, "overdue": overdue, "reach": reach},
     scopes={"smoke": SMOKE, "ci": CI, "ids": IDS, "nightly": NIGHTLY},
     corrupt={each.__name__: each for each in CORRUPTED},
-    outline=Outline(is_closed, is_closed_after),
+    outline=Outline(without_nacks, after_call),
     steps=128,
     tla="NegativeAcks",
     from_tla=from_tla,

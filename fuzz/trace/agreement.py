@@ -287,9 +287,10 @@ class Replayer:
         outline = self.subject.outline
         if outline is None or OWN not in trace.header or any(each.result is ABSENT for each in trace.operations):
             return None
+        calls = {id(each): self.calls(trace, cfg, None, each)[0] for each in trace.operations}
 
         def successors(operation: Operation, state: Any) -> Iterator[Any]:
-            after = outline.after(cfg, state, operation.op, operation.result)
+            after = outline.after(cfg, state, *calls[id(operation)], operation.result)
             if after is not None:
                 yield after
 
