@@ -72,8 +72,7 @@ class Config(NamedTuple):
     partial_acks_are_dirty: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
     ] = True
-    #: whether the cursor knows batch sizes, and so rejects bits beyond the batch and drops an ack set that acknowledges
-    #: no message
+    #: whether the cursor knows batch sizes, and so rejects ack sets with bits beyond the batch
     batch_sizes_are_known: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
     ] = True
@@ -152,7 +151,7 @@ class State(NamedTuple):
     acks: Acks  # in memory
     read_position: int  # number of the next entry to read
     durable: Acks  # the record that a recovery finds
-    dirty: bool  # memory has acknowledgements that are in no record, stored or in flight
+    dirty: bool  # memory is to be written (`ManagedCursorImpl.isDirty`)
     writing: Write | None
     #: operations that start when no read and no write is in flight. (In Pulsar, `pendingMarkDeleteOps` waits for reads
     #: and for the creation of the cursor ledger, not for writes, of which several may be in flight.)

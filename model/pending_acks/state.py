@@ -39,7 +39,7 @@ class Config(NamedTuple):
     batched_writes: Annotated[bool, Setting("transactionPendingAckBatchedWriteEnabled", False)] = True
     #: number of records that add the first key of the log index
     min_lag: Annotated[int, AtLeast(1), Setting("transactionPendingAckLogIndexMinLag", 500)] = 500
-    #: maximum number of records between two keys; None: no maximum, as `MLPendingAckStore` passes `Long.MAX_VALUE`
+    #: maximum number of records that add a further key; None: no maximum (`MLPendingAckStore` passes `Long.MAX_VALUE`)
     max_lag: Annotated[int, AtLeast(1)] | None = None
     #: exponent of `LogIndexLagBackoff`; `MLPendingAckStore` passes 1
     lag_exponent: Annotated[int, AtLeast(1)] = 1

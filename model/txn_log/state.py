@@ -222,7 +222,7 @@ class State(NamedTuple):
     last_id: int  # the last assigned id
     acks: Acks  # deletions in memory
     durable: Acks  # deletions as last persisted: what a crash recovers
-    dirty: bool  # the cursor is to be persisted (`ManagedCursorImpl.dirty`)
+    dirty: bool  # the cursor is to be persisted (`ManagedCursorImpl.isDirty`)
     read_position: int  # the replay has passed all entries before this one; 0 outside a replay
     now_ms: int
     # history variables: used by properties only
