@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.run.gaps import Result, Search
+from fuzz.run.gaps import Agreement, GapSearch
 from fuzz.run.generate import generate, plan_trace
 from fuzz.target import resolve
 from fuzz.trace.agreement import replayer_of
@@ -31,7 +31,7 @@ def search(items: list[Item], budget: int = 1000) -> Any:
     def judge(operation: tuple[str, int], after: int, outcome: int) -> tuple[str, int] | None:
         return None if operation[0] == "add" or outcome == operation[1] else ("result", outcome)
 
-    return Search(
+    return GapSearch(
         items, lambda state: (state + 1, state + 10), outcomes, judge,
         gap_of=lambda item: item if isinstance(item, int) else None, budget=budget,
     ).run(0)  # fmt: skip
@@ -40,16 +40,16 @@ def search(items: list[Item], budget: int = 1000) -> Any:
 @pytest.mark.parametrize(
     ("items", "result", "possible"),
     [
-        ([2, ("read", 11)], Result.AGREES, set()),
-        ([2, ("read", 0)], Result.AGREES, set()),
-        ([2, ("read", 12)], Result.DISAGREES, {0, 1, 2, 10, 11, 20}),
-        ([1, ("add", 5), 1, ("read", 16)], Result.AGREES, set()),
-        ([1, ("read", 10), 1, ("read", 1)], Result.DISAGREES, {10, 11, 20}),
-        ([1], Result.AGREES, set()),
-        ([("read", 1), 1], Result.DISAGREES, {0}),
+        ([2, ("read", 11)], Agreement.AGREES, set()),
+        ([2, ("read", 0)], Agreement.AGREES, set()),
+        ([2, ("read", 12)], Agreement.DISAGREES, {0, 1, 2, 10, 11, 20}),
+        ([1, ("add", 5), 1, ("read", 16)], Agreement.AGREES, set()),
+        ([1, ("read", 10), 1, ("read", 1)], Agreement.DISAGREES, {10, 11, 20}),
+        ([1], Agreement.AGREES, set()),
+        ([("read", 1), 1], Agreement.DISAGREES, {0}),
     ],
 )
-def test_small_recordings(items: list[Item], result: Result, possible: set[int]) -> None:
+def test_small_recordings(items: list[Item], result: Agreement, possible: set[int]) -> None:
     verdict = search(items)
     assert (verdict.result, set(verdict.possible)) == (result, possible)
 
@@ -69,14 +69,14 @@ def test_verdicts_equal_those_of_all_sets_of_states() -> None:
             else:
                 states &= {item[1]}
         verdict = search(items)
-        assert (verdict.result is Result.AGREES) == bool(states)
+        assert (verdict.result is Agreement.AGREES) == bool(states)
         results.append(bool(states))
     assert 20 < sum(results) < 180
 
 
 def test_a_budget_ends_the_search() -> None:
-    assert search([2, ("read", 12)], budget=4).result is Result.UNDECIDED
-    assert search([40, ("read", 10**6)], budget=500).result is Result.UNDECIDED
+    assert search([2, ("read", 12)], budget=4).result is Agreement.UNDECIDED
+    assert search([40, ("read", 10**6)], budget=500).result is Agreement.UNDECIDED
 
 
 # ---- traces -------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_states_without_an_order_are_never_compared() -> None:
             {each: [chance.choice(values) for _ in range(chance.randrange(3))] for each in values} for _ in "abc"
         ]
         items = [chance.choice(("0", "1", "2", 1, 2)) for _ in range(6)]
-        Search(
+        GapSearch(
             items, after.__getitem__, lambda i, s, allowed=allowed: [(each, 0) for each in allowed[int(i)][s]],
             lambda *_: None if chance.random() < 0.7 else ("result", 1),
             gap_of=lambda item: item if isinstance(item, int) else None, budget=2000,

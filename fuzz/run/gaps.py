@@ -1,4 +1,4 @@
-"""Replay past gaps: which states can the model be in after operations that were not recorded?
+"""Replay of a recording with gaps: which states can the model be in after operations that were not recorded?
 
 A gap has a number N, and stands for at most N operations that were not recorded. After a gap, the model may be in any
 state to which at most N calls lead. A recording agrees if the later operations can be executed in one of these states
@@ -29,7 +29,7 @@ BUDGET_STEPS = 100_000
 _MOST_SHOWN = 8
 
 
-class Result(StrEnum):
+class Agreement(StrEnum):
     """Whether a recording with gaps agrees with the model."""
 
     AGREES = "agrees"
@@ -37,14 +37,14 @@ class Result(StrEnum):
     UNDECIDED = "undecided"  # the budget is used up
 
 
-class Verdict(NamedTuple):
+class GapVerdict(NamedTuple):
     """The result of a search.
 
     Unless the recording agrees, `operation` is the furthest one at which a state was dropped (the first item if none
     was), and `field` is what differed there: `observe` if some dropped state had the recorded result, else `result`.
     """
 
-    result: Result
+    result: Agreement
     operation: Any = None
     field: str = ""
     possible: tuple[Any, ...] = ()  # some values that the model allows for the field
@@ -65,7 +65,7 @@ class _OutOfBudget(Exception):
     """The budget is used up."""
 
 
-class Search:
+class GapSearch:
     """The search for a trace of the model that fits a recording with gaps.
 
     `items` are the operations and gaps of the recording. `gap_of` returns the maximum number of calls in a gap, and
@@ -92,7 +92,7 @@ class Search:
         self.furthest = -1
         self.wrong: list[tuple[str, Any]] = []  # differences at the operation with the index `furthest`
 
-    def run(self, start: Any) -> Verdict:
+    def run(self, start: Any) -> GapVerdict:
         """Decides whether the recording agrees, from the model's first state. Cost: `budget` steps of the model."""
         tried: set[tuple[int, Any]] = set()  # index of a gap, state: the operations after the gap were executed from it
         fewest: dict[tuple[int, Any], int] = {}  # index of a gap, state -> the fewest calls of the gap that lead to it
@@ -104,11 +104,11 @@ class Search:
                 fewest[index, state] = used
                 heapq.heappush(agenda, (-index, used, next(order), state))
 
-        result = Result.DISAGREES
+        result = Agreement.DISAGREES
         try:
             for index, state in self._executed(0, start):
                 if index == len(self.items):
-                    return Verdict(Result.AGREES, steps=self.steps)
+                    return GapVerdict(Agreement.AGREES, steps=self.steps)
                 add(index, 0, state)
             while agenda:
                 negated, used, _, state = heapq.heappop(agenda)
@@ -119,17 +119,17 @@ class Search:
                     tried.add((gap, state))
                     for index, after in self._executed(gap + 1, state):
                         if index == len(self.items):
-                            return Verdict(Result.AGREES, states=len(tried), steps=self.steps)
+                            return GapVerdict(Agreement.AGREES, states=len(tried), steps=self.steps)
                         add(index, 0, after)
                 if used < (self.gaps[gap] or 0):
                     for after in self.moves(state):
                         self._count()
                         add(gap, used + 1, after)
         except _OutOfBudget:
-            result = Result.UNDECIDED
+            result = Agreement.UNDECIDED
         field = "observe" if any(name == "observe" for name, _ in self.wrong) else "result"
         values = tuple([value for name, value in self.wrong if name == field])
-        return Verdict(result, self.items[max(0, self.furthest)], field, values, len(tried), self.steps)
+        return GapVerdict(result, self.items[max(0, self.furthest)], field, values, len(tried), self.steps)
 
     def _executed(self, index: int, state: Any) -> Iterable[tuple[int, Any]]:
         """Executes the operations from `index` to the next gap or the end. Returns that index with each state there."""

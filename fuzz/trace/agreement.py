@@ -30,9 +30,7 @@ from fuzz.run.call import Call
 from fuzz.run.checks import NONE_SKIPPED, Skipped, all_but
 from fuzz.run.compare import same
 from fuzz.run.finding import Cause, Kind
-from fuzz.run.gaps import Result as Agreement
-from fuzz.run.gaps import Search
-from fuzz.run.gaps import Verdict as Fit
+from fuzz.run.gaps import Agreement, GapSearch, GapVerdict
 from fuzz.run.generate import possible_calls
 from fuzz.run.linearize import Reduction, Result, Successors, Timed, linearize
 from fuzz.run.pair import Depth, Pair, load_difference
@@ -159,7 +157,7 @@ class Replayer:
                 impossible[:] = [problem]
                 return ()
 
-        search = Search(
+        search = GapSearch(
             trace.operations[first:],
             self._moves(trace, cfg, pair.state),
             where_possible,
@@ -462,7 +460,7 @@ def field_of(cause: Cause) -> str:
     return str(cause.kind) if cause.kind in (Kind.OUTCOME, Kind.CRASH, Kind.HANG) else str(cause)
 
 
-def _past_gap(trace: Trace, verdict: Fit) -> Mismatch:
+def _past_gap(trace: Trace, verdict: GapVerdict) -> Mismatch:
     """Returns the mismatch of a recording with gaps, at the furthest operation of the verdict."""
     last, fields, message = verdict.operation, [verdict.field], f"none of {verdict.states:,} states after the gap fits"
     if verdict.result is Agreement.UNDECIDED:
