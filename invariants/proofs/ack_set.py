@@ -22,7 +22,7 @@ MODEL = "model.ack_set"
 
 
 def random_sets(count: int) -> Iterator[tuple[Config, AckSet, AckSet]]:
-    """Yields pairs of ack sets of one to three words, with and without zero words at the end; deterministic."""
+    """Yields pairs of ack sets of one to three words, some with zero words at the end; always the same sequence."""
     draw = random.Random(160)  # noqa: S311
     for _ in range(count):
         size = draw.choice((1, 10, 64, 100, 130))
@@ -34,7 +34,7 @@ def random_sets(count: int) -> Iterator[tuple[Config, AckSet, AckSet]]:
 
 
 def words_are_masks(proof: Proof) -> None:
-    """Tests the functions that are replaced by stubs."""
+    """Tests on random sets the functions on words and masks that the proofs replace by stubs."""
     for _, one, _other in random_sets(100):
         mask = model.mask_of(one)
         bits = [i for i in range(64 * len(one)) if one[i // 64] >> i % 64 & 1]
@@ -136,7 +136,7 @@ def and_is_intersection() -> Answer:
 
 
 def position(name: str, ack_set: Any) -> Rec:
-    """Returns any position with this ack set."""
+    """Returns an arbitrary position with this ack set."""
     made: Rec = unknown(AckPosition, name).replace({"ack_set": ack_set})
     return made
 

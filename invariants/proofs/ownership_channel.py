@@ -118,7 +118,7 @@ def each_version_is_accepted_once() -> Answer:
     ),
 )
 def accepted_versions_are_consecutive() -> Answer:
-    """Assumes that a view is not ahead, which holds since reader and writer decide by one function (explored)."""
+    """Assumes that no view is ahead of the stored record, as in explored scopes: reader and writer decide alike."""
     proof = Proof()
     for storage in STORAGES:
         it = Write(storage)

@@ -266,7 +266,7 @@ def first_is_slowest() -> Answer:
 
 
 def heaps(count: int) -> Iterator[tuple[Items, int, Position, int]]:
-    """Yields heaps of 1 to 12 items, each with an index, a position and an unused object number; deterministic."""
+    """Yields heaps of 1 to 12 items, with an index, a position and an unused object number; always the same."""
     draw = random.Random(26629)  # noqa: S311
     for _ in range(count):
         size = draw.randint(1, 12)

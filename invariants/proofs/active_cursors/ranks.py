@@ -395,7 +395,7 @@ def grace_is_strict() -> Answer:
 
 
 def states(count: int) -> Iterator[State]:
-    """Yields states of up to six cursors, tracked or not; deterministic."""
+    """Yields states of up to six cursors, tracked or not; always the same sequence."""
     draw = random.Random(430)  # noqa: S311
     for _ in range(count):
         names = sorted(draw.sample(range(8), draw.randint(0, 6)))

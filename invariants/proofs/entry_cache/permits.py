@@ -359,7 +359,7 @@ def _compare_loop(proof: Proof, it: Limits, loop: Loop, head: Names) -> None:
 
 
 def limiters(count: int) -> Iterator[tuple[Rules, Limiter, int]]:
-    """Yields sound limiters with up to four queued requests, each with a time; deterministic."""
+    """Yields sound limiters with up to four queued requests, each with a time; always the same sequence."""
     draw = random.Random(23901)  # noqa: S311
     for _ in range(count):
         most = draw.randint(1, 6)

@@ -301,7 +301,7 @@ POSITIONS = (Position(1, 0), Position(1, 1), Position(1, 3), Position(2, 0))
 
 
 def histories(count: int, steps: int) -> Iterator[tuple[Config, str, State, State]]:
-    """Yields the steps of random traces of all actions except faults; deterministic."""
+    """Yields the steps of random traces of all actions except faults; always the same sequence."""
     draw = random.Random(430)  # noqa: S311
     actions = {name: action for name, action in model.entry_cache.actions.items() if not action.fault}
     names = [name for name in actions for _ in range(WEIGHTS.get(name, 1))]

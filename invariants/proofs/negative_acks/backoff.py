@@ -139,7 +139,7 @@ def backoff_never_decreases() -> Answer:
 
 
 def parameters() -> list[tuple[int, int, float]]:
-    """Returns bounds and multipliers; deterministic."""
+    """Returns bounds and multipliers; always the same."""
     draw = random.Random(64)  # noqa: S311
     made = []
     for _ in range(200):

@@ -236,7 +236,7 @@ def _runs_in_time(proof: Proof, cfg: Rec, s: Rec, covered: Invariant) -> None:
 
 
 def histories(count: int, steps: int) -> Iterator[tuple[Config, str, State, State]]:
-    """Yields the steps of random traces under the reference timer rule; deterministic."""
+    """Yields the steps of random traces under the reference timer rule; always the same sequence."""
     draw = random.Random(395)  # noqa: S311
     for _ in range(count):
         cfg = Config(

@@ -204,7 +204,7 @@ def _records_carry_the_last_id(proof: Proof, s: Rec) -> None:
 
 
 def histories(count: int, steps: int) -> Iterator[tuple[Config, State]]:
-    """The states of deterministic random runs with failures, crashes and trimmed ledgers."""
+    """Yields states of random runs with failures, crashes and trimmed ledgers; always the same sequence."""
     draw = random.Random(2022)  # noqa: S311
     for _ in range(count):
         cfg = Config(max_records=draw.choice((0, 2, 3)), max_ranges=draw.randrange(3))
