@@ -35,7 +35,8 @@ hash ring; `keySharedLookAheadMsgInReplayThresholdPerConsumer`; a normal read in
 subscription that is ignored, because a read is outstanding (`internalRedeliverUnacknowledgedMessages`; here the read is
 discarded); reads that wait at the end of the topic (here a read starts when there are entries); byte limits of reads,
 and the limiter (`model/entry_cache`); retention (a closed ledger is deleted once all cursors have passed it); that a
-cursor is active when it is opened; data structures of the container (`model/active_cursors`); other topics; threads.
+cursor is active when it is opened; that `checkCursorsToCacheEntries` does not count the cursor itself, and accepts a
+backlog of exactly the minimum; data structures of the container (`model/active_cursors`); other topics; threads.
 """
 
 from __future__ import annotations
