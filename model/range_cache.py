@@ -4,12 +4,12 @@ Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper` and `Ent
 `RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`. One step is one call on a cache or one whole eviction
 pass: passes are serialised by the monitor of the queue. `model/cache_steps` interleaves threads inside these calls.
 
-State: the removal queue of all caches (`queue`) has one wrapper for each cached entry. If an entry is removed by
-position (`remove_range`, `invalidate_ledger`, `clear`), its wrapper stays in the queue, detached (None), until a pass
-reaches it. With `retention` "stash", size passes move entries from the queue to `stash`. A copy is an `EntryImpl` that
-a reader holds; it has a number. It shares the read count handler of the cached entry, with the expected read count
-("read count" for short). When the entry leaves the cache, or a duplicate put replaces its handler, the entry's copies
-become `orphaned_copies`.
+State: the removal queue of all caches (`queue`) has one slot for each cached entry, its wrapper. After a removal by
+position (`remove_range`, `invalidate_ledger`, `clear`) the wrapper stays in the queue, detached, until a pass reaches
+it; its slot is None. With `retention` "stash", size passes move entries from the queue to `stash`. A copy is an
+`EntryImpl` that a reader holds; it has a number. It shares the read count handler of the cached entry, with the
+expected read count ("read count" for short). When the entry leaves the cache, or a duplicate put replaces its handler,
+its copies become `orphaned_copies`.
 
     put          position absent: a new wrapper at the tail of the queue. Position present: nothing is added; with
                  `duplicate_put` "latest_handler", the cached entry gets the handler of the other one
@@ -115,7 +115,7 @@ class Config(NamedTuple):
 
 @record
 class Entry(NamedTuple):
-    """A cached entry and its slot in the removal queue (`RangeCacheEntryWrapper` and its value)."""
+    """A cached entry, with the fields of its wrapper (`RangeCacheEntryWrapper`)."""
 
     cache: int
     position: Position
@@ -186,7 +186,7 @@ Nanos = Annotated[int, AtLeast(0)]
 
 
 def initial_count(cfg: Config, expected_reads: int) -> int | None:
-    """`EntryReadCountHandlerImpl.maybeCreate`: the read count of a new handler; None, no handler, for zero or less."""
+    """`EntryReadCountHandlerImpl.maybeCreate`: the read count of a new handler; None (no handler) for zero or less."""
     return expected_reads if cfg.counts_reads and expected_reads > 0 else None
 
 
@@ -261,7 +261,7 @@ def replace_entry(s: State, old: Entry, new: Entry) -> State:
 def add_orphaned_copies(
     copies: tuple[int, ...], count: int | None, orphaned_copies: tuple[OrphanedCopies, ...]
 ) -> tuple[OrphanedCopies, ...]:
-    """The orphaned copies with another group, if it is not empty, and the read count that the group shares."""
+    """The orphaned copies with one more group and its read count; the same if the group is empty."""
     return tuple(sorted((*orphaned_copies, OrphanedCopies(copies, count)))) if copies else orphaned_copies
 
 
@@ -291,7 +291,7 @@ def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[S
 def put(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """`RangeCache.put`: inserts an entry, or returns false; then `updateIfCached` may replace the handler."""
+    """`RangeCache.put`: inserts an entry; if its position is cached, may replace the handler (`updateIfCached`)."""
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
     if present is None:
@@ -368,7 +368,7 @@ def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Co
 
 @range_cache.action
 def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
-    """Adds a copy's entry to the replay queue: increments its read count (PIP-430, "Dynamic Updates"). Returns it."""
+    """Adds a copy's entry to the replay queue: increments and returns its read count (PIP-430, "Dynamic Updates")."""
     return change_read_count(s, copy, replayed, keep_copy=True)
 
 

@@ -114,7 +114,7 @@ def reader(s: State, request: int) -> tuple[int, bool]:
 
 @always(managed_ledger, on=("add_entry",), given=counts)
 def added_entry_expects_one_read_of_each_active_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The count of an added entry is the number of active cursors, which all will read it; without any, it has none."""
+    """The count of an added entry is the number of active cursors, which all will read it; if it is 0, none is set."""
     e = cached(after).get(event.outcome.position)
     if e is None or not event.outcome.cached:
         return True

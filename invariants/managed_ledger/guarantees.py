@@ -154,7 +154,7 @@ def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, even
 
 @always(managed_ledger, on=("check_cursors_to_cache_entries",), given=no_counts)
 def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The check marks exactly the backlogged cursors of a large enough group with similar backlogs.
+    """The check marks a cursor exactly if its backlog exceeds the minimum, and enough cursors have a similar backlog.
 
     If the minimum number of cursors is 0, the check changes nothing.
     """

@@ -67,7 +67,7 @@ class Node(NamedTuple):
 
 @record
 class CursorList(NamedTuple):
-    """The list and what is pending."""
+    """The list, and the pending updates and removals."""
 
     linked: tuple[Node, ...] = ()  # in list order
     unlinked: tuple[Node, ...] = ()  # nodes that are not in the list, by object
@@ -268,7 +268,7 @@ def reachable(s: CursorList, nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def compacted(s: CursorList) -> CursorList:
-    """`compactRemovedNodes`: drops nodes of removed cursors and recomputes counters; positions stay pending."""
+    """`compactRemovedNodes`: drops nodes of removed cursors and recomputes counters; updates stay pending."""
     linked, counts = s.linked, list(s.counts)
     removals = tuple(o for o in s.removals if node_of(s, o).present)
     if removals != s.removals:

@@ -232,7 +232,7 @@ def slowest_of(s: State) -> Position | None:
 
 
 def in_grace_period(cfg: Config, s: State) -> bool:
-    """Returns whether less than the grace period has passed since the last removal."""
+    """Returns whether less than the grace period has passed since the last removal, or since the creation."""
     return cfg.has_grace_period and cfg.grace_ms > 0 and s.now_ms - s.last_removal_ms < cfg.grace_ms
 
 
@@ -379,9 +379,10 @@ def get_cursor(cfg: Config, s: State, cursor: Name) -> Step[State, Found | None]
 
 @active_cursors.action
 def number_at_same_position_or_before(cfg: Config, s: State, cursor: Name) -> Step[State, int]:
-    """`getNumberOfCursorsAtSamePositionOrBefore`: tracked cursors at the cursor's position or before, itself included.
+    """`getNumberOfCursorsAtSamePositionOrBefore`: how many tracked cursors are at a cursor's position or before.
 
-    Cursors at equal positions get the same number; an unknown or untracked cursor gets 0.
+    The cursor itself is included. Cursors at equal positions get the same number; an unknown or untracked cursor gets
+    0.
     """
     if not cfg.counts_cursors:
         return refused(s, "unsupported", "the heap does not count")

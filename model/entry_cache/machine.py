@@ -351,14 +351,14 @@ def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
 
 
 def emptied(cfg: Config, s: State, store: int) -> State:
-    """Returns the state without the entries of a range cache, and without reads of it that can be joined."""
+    """Returns the state without the entries of a range cache; its outstanding storage reads are no longer joined."""
     s = remove(cfg, s, entries_of(s, store, lambda e: True))
     return s._replace(reads=without_joining(s.reads, store, None)) if s.reads and store >= 0 else s
 
 
 @entry_cache.action
 def clear_all(cfg: Config, s: State) -> Step[State, None]:
-    """`RangeEntryCacheManagerImpl.clear`: clears the caches of all topics, except removed caches."""
+    """`RangeEntryCacheManagerImpl.clear`: clears the caches of all topics; removed caches keep their entries."""
     for store in s.topic_caches:
         if store >= 0:
             s = emptied(cfg, s, store)

@@ -90,17 +90,17 @@ def is_acknowledged(sub: Subscription, position: Position) -> bool:
 
 
 def individually_deleted(cfg: Config, s: State, subscription: int, position: Position) -> State:
-    """`ManagedCursorImpl.asyncDelete`: acknowledges an entry; the mark-delete position passes contiguous deletions."""
+    """`ManagedCursorImpl.asyncDelete`: acknowledges an entry; may move the mark-delete position (`marked_deleted`)."""
     sub = s.subscriptions[subscription]
     s = with_subscription(s, subscription, sub._replace(acked=tuple(sorted((*sub.acked, position)))))
     return marked_deleted(cfg, s, subscription, sub.mark_delete)
 
 
 def marked_deleted(cfg: Config, s: State, subscription: int, mark: Position) -> State:
-    """`ManagedCursorImpl.setAcknowledgedPosition`: deletes all entries up to a position.
+    """`ManagedCursorImpl.setAcknowledgedPosition`: acknowledges all entries up to a position.
 
-    The acknowledged entries right after it are deleted, too. The read position is moved past all of them, and they
-    leave the replay queue and the pending acks of consumers.
+    The mark-delete position becomes that position, or the last of the acknowledged entries right after it. The read
+    position is moved past it. Entries up to it leave the replay queue and the pending acks of consumers.
     """
     sub = s.subscriptions[subscription]
     while (after := valid_from(s, following(mark))) in sub.acked:
