@@ -124,7 +124,7 @@ class _Topic:
         self.stored[entry.producer] = max(self.stored.get(entry.producer, -1), entry.sequence)
 
     def abandon(self, o: _Object) -> None:
-        """The writer of a ledger leaves without closing it."""
+        """Removes the writer of a ledger that it has not closed: unconfirmed entries stay stored."""
         if o.ledger is not None and not o.ledger.sealed:
             o.ledger.left = [entry for entry, _ in o.adds]
             o.ledger.sealed = True
@@ -242,7 +242,7 @@ class BundleTransfer:
         return None
 
     def close_timeout(self, broker: int) -> Refused | bool:
-        """The close times out; the source keeps waiting for the ledgers."""
+        """Changes nothing: the source keeps waiting for the ledgers."""
         if self._brokers[broker].duty != "release":
             return Refused("not_enabled", "the broker closes no ledgers")
         return False

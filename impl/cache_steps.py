@@ -183,7 +183,7 @@ class CacheThreads:
         return self._sizes[cache]
 
     def count_in_total(self, inserter: int) -> bool | Refused:
-        """The total counts the bytes; returns whether an eviction is to be scheduled. O(1)."""
+        """Adds the bytes to the total; returns whether an eviction is to be scheduled. O(1)."""
         me = self._inserts[inserter]
         if me.at != "total" or me.key is None:
             return ELSEWHERE

@@ -64,11 +64,11 @@ class OrderedCache:
         return self.take(0, count)
 
     def index_after(self, position: Position, inclusive: bool) -> int:
-        """The number of entries before a position, or up to it. O(log n)."""
+        """Returns the number of entries before a position, or up to it. O(log n)."""
         return bisect_right(self.positions, position) if inclusive else bisect_left(self.positions, position)
 
     def view(self) -> tuple[Entry, ...]:
-        """The entries in order. O(n)."""
+        """Returns the entries in order. O(n)."""
         return tuple([self.entries[position] for position in self.positions])
 
     def check(self) -> list[str]:
@@ -84,7 +84,7 @@ class OrderedCache:
 
 
 def proportional_shares(sizes: list[tuple[int, int]], bytes_to_free: int) -> list[tuple[int, int]]:
-    """The policy's request to each cache: (cache, size) -> (cache, bytes to free). O(n log n)."""
+    """Returns the policy's request to each cache: (cache, size) -> (cache, bytes to free). O(n log n)."""
     half = sum([size for _, size in sizes]) // 2
     by_size = sorted(sizes, key=lambda each: each[1], reverse=True)
     total = count = 0
@@ -152,7 +152,7 @@ class LegacyCaches:
         return self._caches[cache].take_until_free(bytes_to_free)
 
     def evict_proportionally(self, caches: tuple[int, ...], bytes_to_free: int) -> tuple[Eviction, ...] | Refused:
-        """The policy over several caches. O(caches log caches), then as OrderedCache.take for each."""
+        """Runs the policy over several caches. O(caches log caches), then as OrderedCache.take for each."""
         if bytes_to_free <= 0 or not caches:
             return Refused("illegal_argument", "the policy needs bytes to free and at least one cache")
         if len(set(caches)) < len(caches):

@@ -119,7 +119,7 @@ class _Broker:
 
 
 def _serving(data: Data | None) -> int | None:
-    """The broker that serves a bundle with this record."""
+    """Returns the broker that serves a bundle with this record."""
     if data is not None and data.state in ("Owned", "Splitting"):
         return data.dst_broker if data.state == "Owned" else data.source_broker
     return None

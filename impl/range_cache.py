@@ -26,7 +26,7 @@ _PAGE_BITS = 6
 
 
 def page_of(entry: int) -> int:
-    """The page of an entry id. O(1)."""
+    """Returns the page of an entry id. O(1)."""
     return entry >> _PAGE_BITS
 
 
@@ -90,7 +90,7 @@ class PagedRangeCache:
         self.ledgers: dict[int, dict[int, dict[int, Wrapper]]] = {}
 
     def find(self, position: Position) -> Wrapper | None:
-        """The wrapper at a position, or None. O(1)."""
+        """Returns the wrapper at a position, or None. O(1)."""
         ledger, entry = position
         pages = self.ledgers.get(ledger)
         if pages is None:
@@ -121,7 +121,7 @@ class PagedRangeCache:
                 del self.ledgers[ledger]
 
     def between(self, first: Position, last: Position, last_inclusive: bool) -> list[Wrapper]:
-        """The wrappers from first to last, ordered by position.
+        """Returns the wrappers from first to last, ordered by position.
 
         O(l + p + n log n) for l ledgers in the cache, p pages in the ledgers of the range, n entries in its pages.
         """
@@ -137,7 +137,7 @@ class PagedRangeCache:
         return [wrapper for wrapper in found if first <= wrapper.position < last]
 
     def of_ledger(self, ledger: int) -> list[Wrapper]:
-        """The wrappers of a ledger, unordered. O(entries of the ledger)."""
+        """Returns the wrappers of a ledger, unordered. O(entries of the ledger)."""
         return [wrapper for page in self.ledgers.get(ledger, {}).values() for wrapper in page.values()]
 
     def __iter__(self) -> Iterator[Wrapper]:
@@ -318,7 +318,7 @@ class RangeCaches:
         return Removed(removed, freed)
 
     def evict_to_watermark(self) -> Removed:
-        """A size pass if the total size exceeds the trigger. O(caches), then as size_pass."""
+        """Runs a size pass if the total size exceeds the trigger. O(caches), then as size_pass."""
         total = sum([home.bytes for home in self._caches])
         excess = total - int(self.cfg.max_bytes * self.cfg.watermark)
         if excess <= 0 or total <= int(self.cfg.max_bytes * TRIGGER_SHARE):

@@ -31,14 +31,14 @@ _UNREADABLE = Failed("unsupported", "an old broker cannot read a batch")
 
 @functools.lru_cache(maxsize=64)
 def _bytes_of(batch: int) -> bytes:
-    """The bytes of an entry: plain for 0, otherwise a batch of that many records. O(records), cached."""
+    """Returns the bytes of an entry: plain for 0, otherwise a batch of that many records. O(records), cached."""
     records = [TransactionRecord("NEW", number, 0, timeout_ms=60_000, start_time=0) for number in range(max(batch, 1))]
     return batched_entry(records) if batch else plain_entry(records[0])
 
 
 @functools.lru_cache(maxsize=128)
 def _read(new: bool, data: bytes) -> int | None:
-    """The number of records that a broker of that version reads; None if it fails. O(records), cached."""
+    """Returns the number of records that a broker of that version reads; None if it fails. O(records), cached."""
     try:
         if new:
             return len(read_entry(TransactionRecord, data).records)
@@ -81,7 +81,7 @@ class _Store:
             self.ids[-1] = following
 
     def view(self) -> Store:
-        """The model's form."""
+        """Returns the model's form."""
         ledgers = [
             Ledger(number, tuple([Entry(e.batch, e.open, 0) for e in entries]))
             for number, entries in zip(self.ids, self.ledgers, strict=True)

@@ -35,12 +35,12 @@ FAIR = (
 
 
 def newest(s: State) -> Record:
-    """The newest record of the channel."""
+    """Returns the newest record of the channel."""
     return s.records[-1]
 
 
 def seen_by(s: State, broker: int) -> Record:
-    """The last record that a broker applied."""
+    """Returns the last record that a broker applied."""
     return s.records[s.brokers[broker].view]
 
 
@@ -53,7 +53,7 @@ def attached(t: Topic) -> Iterator[tuple[int, int]]:
 
 
 def sequences(t: Topic, producer: int) -> list[int]:
-    """The sequence ids of a producer in the order of the log."""
+    """Returns the sequence ids of a producer in the order of the log."""
     return [e.sequence for e in t.log if e.producer == producer]
 
 
@@ -63,7 +63,7 @@ def happened(event: Event) -> bool:
 
 
 def writers(t: Topic) -> list[int]:
-    """The brokers whose adds the bookies confirm."""
+    """Returns the brokers whose adds the bookies confirm."""
     return [broker for broker, o in enumerate(t.objects) if o is not None and o.writable]
 
 

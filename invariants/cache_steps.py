@@ -11,7 +11,7 @@ from model.cache_steps.machine import LOCKED, cache_steps
 from model.cache_steps.threads import REFERENCE_RULES, Config, State, Wrapper
 from model.machine import Refused
 
-#: All steps except those that begin an operation; begin_eviction begins a scheduled task.
+#: All steps except those that begin an operation. `begin_eviction` begins a task that is already scheduled.
 STEPS_ON = (
     "publish",
     "count_in_cache",
@@ -56,7 +56,7 @@ def at_rest(s: State) -> bool:
 
 @once_per_state
 def lock_holders(s: State) -> list[int]:
-    """The wrapper of each thread that holds a lock; the evicting thread counts from its unmapping on."""
+    """Returns the wrappers that threads have locked. An eviction holds the lock after `unmap_evicted`."""
     held = [i.wrapper for i in s.inserts] + [r.wrapper for r in s.removals if r.at in ("unmap", "mark_removed")]
     held.append(s.eviction.wrapper if s.eviction.at in ("mark_removed", "subtract") else None)
     return [n for n in held if n is not None]
@@ -239,7 +239,7 @@ ROLES = {"inserter": "inserts", "remover": "removals", "reader": "lookups"}
 
 @functools.cache
 def impossible_steps(role: str, number: int, at: str) -> list[tuple[Callable[..., Any], tuple[int, ...]]]:
-    """The steps that a thread cannot take at a program counter, with its number as argument and 0 for other numbers."""
+    """Returns the steps that a thread cannot take at a program counter; arguments are its number, and 0 for others."""
     found = []
     for name, (counters, _) in PROGRAM.items():
         action = cache_steps.actions[name]
@@ -249,7 +249,7 @@ def impossible_steps(role: str, number: int, at: str) -> list[tuple[Callable[...
 
 
 def thread_of(s: State, event: Event) -> Any:
-    """The thread that takes a step."""
+    """Returns the thread that takes a step."""
     for role, threads in ROLES.items():
         if role in event.arguments:
             return getattr(s, threads)[event.arguments[role]]
@@ -257,17 +257,17 @@ def thread_of(s: State, event: Event) -> Any:
 
 
 def asked_key(cfg: Config, event: Event) -> int:
-    """The key of the cache and position that a step names."""
+    """Returns the key of the cache and position that a step names."""
     return int(event.arguments["cache"] * cfg.positions + event.arguments["position"])
 
 
 def bytes_at(cfg: Config, key: int | None) -> int:
-    """The bytes of the entry at a key; 0 for none."""
+    """Returns the bytes of the entry at a key; 0 for none."""
     return 0 if key is None else divmod(key, cfg.positions)[1] + 1
 
 
 def replaced(items: tuple[Any, ...], index: int | None, item: Any) -> tuple[Any, ...]:
-    """The items with another one at an index; the same for None."""
+    """Returns the items with another one at an index; the same for None."""
     return tuple(item if i == index else each for i, each in enumerate(items))
 
 

@@ -19,17 +19,17 @@ REMOVALS = (*RANGES, "time_pass", "size_pass")
 
 
 def size(entries: tuple[Entry, ...] | list[Entry]) -> int:
-    """The bytes of the entries."""
+    """Returns the bytes of the entries."""
     return sum(e.bytes for e in entries)
 
 
 def gone(before: State, after: State) -> list[list[Entry]]:
-    """The entries that a step removed, by cache."""
+    """Returns the entries that a step removed, by cache."""
     return [[e for e in was if e not in now] for was, now in zip(before.caches, after.caches, strict=True)]
 
 
 def without_lowest(entries: tuple[Entry, ...], bytes_to_free: int) -> tuple[Entry, ...]:
-    """The entries that remain after the lowest positions are removed until enough bytes are freed."""
+    """Returns the entries that remain after the lowest positions are removed until enough bytes are freed."""
     while entries and bytes_to_free > 0:
         bytes_to_free -= entries[0].bytes
         entries = entries[1:]
@@ -37,7 +37,7 @@ def without_lowest(entries: tuple[Entry, ...], bytes_to_free: int) -> tuple[Entr
 
 
 def named(s: State, event: Event) -> Entry | None:
-    """The entry at the cache and position that an action names."""
+    """Returns the entry at the cache and position that an action names."""
     held = s.caches[event.arguments["cache"]]
     return next((e for e in held if e.position == event.arguments["position"]), None)
 

@@ -18,17 +18,17 @@ INVALIDATIONS = ("invalidate_entries_before", "invalidate_ledger", "clear_cache"
 
 
 def entries_of(held: CacheState) -> tuple[Entry, ...]:
-    """The entries of a cache; none if absent or disabled."""
+    """Returns the entries of a cache; none if absent or disabled."""
     return () if isinstance(held, str) else held
 
 
 def total_bytes(s: State) -> int:
-    """The bytes of all caches."""
+    """Returns the bytes of all caches."""
     return sum(e.bytes for held in s.caches for e in entries_of(held))
 
 
 def entry_count(s: State) -> int:
-    """The number of cached entries."""
+    """Returns the number of cached entries."""
     return sum(len(entries_of(held)) for held in s.caches)
 
 

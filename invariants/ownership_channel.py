@@ -228,7 +228,7 @@ def monitor_removes_no_active_record(cfg: Config, before: State, event: Event, a
 
 @always(ownership_channel, on=WRITES)
 def deleted_bundle_is_not_assigned_again(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A bundle that was split does not become active again from Deleted or without a record."""
+    """A bundle that was split does not become active again after its record is Deleted or removed."""
     return not any(
         state(new) in ACTIVE and before.is_split[bundle] and state(old) in ("Deleted", "Init")
         for bundle, old, new in acceptances(before, after)
@@ -243,7 +243,7 @@ def record_that_settles_ownership_ends_requests(cfg: Config, before: State, even
     """A new record in a view ends a parked lookup if and only if the record is not in flight, or is not forced in a
     disabled channel.
 
-    A pending unload ends when the bundle is transferred, freed or removed.
+    A pending unload ends when the bundle is transferred, freed or deleted, or its record is removed.
     """
     if isinstance(event.outcome, Refused):
         return True

@@ -50,7 +50,7 @@ class Store(RangeCaches):
         return len(self._caches) - 1
 
     def find(self, store: int, position: Position) -> Wrapper | None:
-        """The wrapper at a position, or None. O(1)."""
+        """Returns the wrapper at a position, or None. O(1)."""
         return self._caches[store].find(position)
 
     def add(self, wrapper: Wrapper) -> None:
@@ -69,17 +69,17 @@ class Store(RangeCaches):
         return self._copies.pop(copy)
 
     def next_copy_number(self) -> int:
-        """The number of the next open copy. O(1)."""
+        """Returns the number of the next open copy. O(1)."""
         following = self._next_copy
         self._next_copy = following + 1
         return following
 
     def handler(self, copy: int) -> ReadCountHandler | None:
-        """The read count of an open copy. O(1)."""
+        """Returns the read count of an open copy. O(1)."""
         return self._copies.get(copy)
 
     def copies(self) -> list[int]:
-        """The numbers of all copies. O(copies)."""
+        """Returns the numbers of all copies. O(copies)."""
         return list(self._copies)
 
     def remove(self, wrappers: Iterable[Wrapper]) -> Removed:
@@ -87,19 +87,19 @@ class Store(RangeCaches):
         return self._detach(wrappers)
 
     def all_of(self, store: int) -> list[Wrapper]:
-        """The wrappers of a range cache. O(entries)."""
+        """Returns the wrappers of a range cache. O(entries)."""
         return list(self._caches[store])
 
     def of(self, store: int, ledger: int) -> list[Wrapper]:
-        """The wrappers of a ledger in a range cache. O(entries)."""
+        """Returns the wrappers of a ledger in a range cache. O(entries)."""
         return self._caches[store].of_ledger(ledger)
 
     def before(self, store: int, position: Position) -> list[Wrapper]:
-        """The wrappers before a position in a range cache. Cost as `PagedRangeCache.between`."""
+        """Returns the wrappers before a position in a range cache. Cost as `PagedRangeCache.between`."""
         return self._caches[store].between(FIRST_POSITION, position, False)
 
     def total_bytes(self) -> int:
-        """The bytes of all range caches. O(range caches)."""
+        """Returns the bytes of all range caches. O(range caches)."""
         return sum([store.bytes for store in self._caches])
 
     def sort_copies(self) -> None:
@@ -394,7 +394,7 @@ class EntryCaches:
         return self._answer(read, self._accepted(read, returned))
 
     def _accepted(self, read: OutstandingRead, returned: list[Position]) -> int:
-        """Number of leading entries of the answer that are the requested ones in order. O(n)."""
+        """Returns the number of leading entries of the answer that are the requested ones in order. O(n)."""
         following = read.first
         for ledger, entry in returned:
             if ledger != read.initiator.ledger or entry != following or entry > read.last:
@@ -506,7 +506,7 @@ class EntryCaches:
             self._answered.append(Answered(pending.number, False, ()))
 
     def expire_waiting_reads(self) -> Reading:
-        """The limiter's timer. O(requests that fail or start)."""
+        """Runs the limiter's timer. O(requests that fail or start)."""
         failed = self._permits.expire(self._store.now_ns)
         self._fail_requests(failed)
         if failed:
@@ -582,7 +582,7 @@ class EntryCaches:
             del self._joinable[key]
 
     def non_evictable_size(self) -> Removed:
-        """Count and bytes of entries with expected reads or without a read count; drops detached slots. O(queue)."""
+        """Returns number and bytes of entries with expected reads or no read count; drops detached slots. O(queue)."""
         return self._store.non_evictable_size()
 
     # ---- time and settings

@@ -7,7 +7,7 @@ from model.entry_cache.state import Counters
 
 
 def scrape(before: Counters, now: Counters, used_bytes: int, seconds: float) -> dict[str, float]:
-    """The value of each metric at the end of a statistics period with this length in seconds. O(1).
+    """Returns the value of each metric at the end of a statistics period with this length in seconds. O(1).
 
     `before` are the counters at the start of the period. Counters count from the broker's start; rates are per second.
     """

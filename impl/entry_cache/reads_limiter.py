@@ -83,14 +83,14 @@ class Permits:
         return granted, failed
 
     def expire(self, now_ns: int) -> list[PendingRequest]:
-        """The timer: removes requests past the timeout from the head of the queue. O(those)."""
+        """Removes requests past the timeout from the head of the queue, as the timer does. O(removed)."""
         failed = []
         while self.waiting and now_ns - self.waiting[0][2] >= self.timeout_ns:
             failed.append(self.waiting.popleft()[0])
         return failed
 
     def view(self) -> Limiter:
-        """The model's limiter. O(all)."""
+        """Returns the model's limiter. O(all)."""
         if not self.held and not self.waiting:
             return Limiter(self.free, (), ())
         copies: dict[int, list[int]] = {}

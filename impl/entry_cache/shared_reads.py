@@ -34,24 +34,24 @@ class RequestedRange:
         return self.kind == "found" and len(self.held) == self.last - self.first + 1
 
     def copies(self) -> list[int]:
-        """The numbers of the copies in the tree. O(parts and entries)."""
+        """Returns the numbers of the copies in the tree. O(parts and entries)."""
         return [copy for _, _, copy in self.held] + [copy for part in self.parts for copy in part.copies()]
 
     def awaiting(self, read: int) -> list[RequestedRange]:
-        """The parts that await a storage read, from left to right. O(parts)."""
+        """Returns the parts that await a storage read, from left to right. O(parts)."""
         if self.kind == "awaited" and self.read == read:
             return [self]
         return [each for part in self.parts for each in part.awaiting(read)]
 
     def view(self) -> Part:
-        """The model's form. O(parts and entries)."""
+        """Returns the model's form. O(parts and entries)."""
         held = tuple([Held(*each) for each in self.held])
         parts = tuple([part.view() for part in self.parts])
         return Part(self.kind, self.first, self.last, self.read, held, parts)  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, pending: PendingRequest, part: Part) -> RequestedRange:
-        """A tree from the model's. O(parts and entries)."""
+        """Returns a tree from the model's. O(parts and entries)."""
         self = cls(part.kind, pending, part.first, part.last)
         self.read = part.read
         self.held = [(h.entry, h.bytes, h.copy) for h in part.held]
@@ -73,12 +73,12 @@ class PendingRequest:
         self.root: RequestedRange
 
     def view(self) -> Request:
-        """The model's form. O(parts and entries)."""
+        """Returns the model's form. O(parts and entries)."""
         return Request(self.number, self.store, self.cache, self.ledger, self.expected_reads, self.root.view())
 
     @classmethod
     def load(cls, request: Request) -> PendingRequest:
-        """A request from the model's. O(parts and entries)."""
+        """Returns a request from the model's. O(parts and entries)."""
         self = cls(request.number, request.store, request.cache, request.ledger, request.expected_reads)
         self.root = RequestedRange.load(self, request.part)
         return self
@@ -98,7 +98,7 @@ class OutstandingRead:
         self.waiting: list[RequestedRange] = []
 
     def in_request_order(self) -> list[RequestedRange]:
-        """The awaiting parts: by request, in the order in which requests joined, and from left to right. O(n log n)."""
+        """Returns the awaiting parts: by request in the order of joining, then from left to right. O(n log n)."""
         if len(self.waiting) < 2:
             return self.waiting
         turns: dict[int, int] = {}
@@ -107,7 +107,7 @@ class OutstandingRead:
         return sorted(self.waiting, key=lambda requested: (turns[requested.request.number], requested.first))
 
     def view(self) -> StorageRead:
-        """The model's storage read. O(awaiting parts)."""
+        """Returns the model's storage read. O(awaiting parts)."""
         a = self.initiator
         waiting = tuple([requested.request.number for requested in self.waiting])
         return StorageRead(
@@ -116,7 +116,7 @@ class OutstandingRead:
 
     @classmethod
     def load(cls, r: StorageRead, requests: dict[int, PendingRequest]) -> OutstandingRead:
-        """A storage read from the model's; `requests` has the requests by number. O(their parts)."""
+        """Returns a storage read from the model's; `requests` has the requests by number. O(their parts)."""
         self = cls(
             r.number,
             PendingRequest(next(iter(r.waiting), 0), r.store, r.cache, r.ledger, r.expected_reads),
@@ -153,7 +153,7 @@ class JoinableReads:
         del self.firsts[index], self.reads[index]
 
     def best(self, first: int, last: int) -> OutstandingRead | None:
-        """The read to join for a range: see `candidate` of the model. O(log reads + reads inside the range)."""
+        """Returns the read to join for a range: see `candidate` of the model. O(log reads + reads inside the range)."""
         index = bisect_right(self.firsts, first)
         if index and self.reads[index - 1].last >= first:
             return self.reads[index - 1]  # it has the left end: all entries, or all but some on the right

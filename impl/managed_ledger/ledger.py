@@ -59,7 +59,7 @@ class ManagedLedger:
         return 0 <= position.entry < self._ledgers.get(position.ledger, 0)
 
     def _valid_from(self, position: Position) -> Position:
-        """The position of an entry at a position or after it, or of the next entry. O(ledgers) past the end of one."""
+        """Returns the first entry at a position or after it, or the next entry. O(ledgers) past the end of one."""
         ledger, entry = position
         if ledger == self._last or entry < self._ledgers.get(ledger, 0):
             return position
@@ -278,7 +278,7 @@ class ManagedLedger:
         return Started(kind, tuple(positions), tuple(issued))
 
     def _expected_reads(self, request: int) -> int:
-        """The expected read count of the entries that a request reads from storage. O(log subscriptions)."""
+        """Returns the expected read count of the entries that a request reads from storage. O(log subscriptions)."""
         name, kind = self._readers[request]
         if kind == "replay":
             return 0
@@ -357,7 +357,7 @@ class ManagedLedger:
         return Dispatched(tuple(sent), tuple(replayed), tuple(skipped), ())
 
     def _receiver(self, topic: Topic, clients: list[Client], position: Position) -> Client | None:
-        """The consumer that can take an entry now. O(consumers) for a Shared subscription, else O(1)."""
+        """Returns the consumer that can take an entry now. O(consumers) for a Shared subscription, else O(1)."""
         if topic.kind == "failover":
             return clients[0]
         if topic.kind == "shared":
@@ -367,7 +367,7 @@ class ManagedLedger:
         return client if client.permits > 0 and not blocked else None
 
     def release(self, subscription: int) -> Position | Refused:
-        """The oldest sent entry is written. O(n) in memory moves."""
+        """Completes the write of the oldest sent entry. O(n) in memory moves."""
         sent = self._topics[subscription].sent
         if not sent:
             return Refused("not_enabled", "no entry is being sent")
@@ -412,7 +412,7 @@ class ManagedLedger:
     # ---- periodic tasks
 
     def _backlog(self, topic: Topic) -> int:
-        """The unacknowledged entries that a cursor has still to read. O(ledgers + individually deleted entries)."""
+        """Returns the number of unacknowledged entries to read. O(ledgers + individually deleted entries)."""
         ledger, entry = topic.read_position
         before = min(entry, self._ledgers[ledger]) if ledger in self._ledgers else 0
         ahead = sum([entries for number, entries in self._ledgers.items() if number >= ledger]) - before

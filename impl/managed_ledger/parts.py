@@ -58,7 +58,7 @@ class TopicCache(EntryCaches):
 
     @property
     def next_request(self) -> int:
-        """The number of the next request."""
+        """Returns the number of the next request."""
         return self._next_request
 
     def _receive_entries(self, read: OutstandingRead, entries: int) -> None:
@@ -130,7 +130,7 @@ class Reading:
         self.failed = read.failed if read else False
 
     def view(self) -> Read:
-        """The model's read."""
+        """Returns the model's read."""
         entries = tuple(sorted(self.entries))
         return Read(tuple(sorted(self.requests)), entries, self.cancelled, self.failed, None)
 
@@ -162,13 +162,13 @@ class Topic:
     # ---- entries that consumers hold
 
     def hold(self, client: Client, position: Position) -> None:
-        """A consumer gets an entry. O(1)."""
+        """Gives an entry to a consumer. O(1)."""
         client.pending.add(position)
         held = self.holders.setdefault(self.key_of(position), {})
         held[client.number] = held.get(client.number, 0) + 1
 
     def drop(self, client: Client, position: Position) -> None:
-        """A consumer no longer holds an entry. O(1)."""
+        """Takes an entry from a consumer. O(1)."""
         client.pending.discard(position)
         key = self.key_of(position)
         held = self.holders[key]
@@ -199,7 +199,7 @@ class Topic:
     # ---- for the engines
 
     def view(self) -> Subscription:
-        """The model's subscription."""
+        """Returns the model's subscription."""
         return Subscription(
             self.read_position,
             self.mark_delete,

@@ -378,15 +378,15 @@ class PendingAcks:
         return Effects(tuple(replies), tuple(redelivered), 0)
 
     def written(self) -> Effects | Refused:
-        """The append of the first entry in flight succeeds. O(its records, each as its kind)."""
+        """Completes the append of the first entry in flight. O(its records, each as its kind)."""
         return self._complete(False)
 
     def cursor_refuses(self) -> Effects | Refused:
-        """The append succeeds, and the cursor rejects what its records commit."""
+        """Completes the append; the cursor rejects what its records commit."""
         return self._complete(True)
 
     def write_fails(self, durable: bool) -> Effects | Refused:
-        """The append of the first entry in flight fails; the entry may be durable. O(requests)."""
+        """Fails the append of the first entry in flight, which may be durable. O(requests)."""
         if not self._in_flight:
             return _NOT_IN_FLIGHT
         requests = self._in_flight.popleft()
@@ -454,7 +454,7 @@ class PendingAcks:
         return Effects(tuple([Reply(number, "conflict") for number in conflicts]), (), 0)
 
     def read_fails(self, stops: bool) -> Effects | Refused:
-        """A read of the replay fails. O(1), or O(queued requests)."""
+        """Fails a read of the replay. O(1), or O(queued requests)."""
         if not self._is_reading():
             return _NOTHING_TO_READ
         self._failed_reads += 1

@@ -34,7 +34,7 @@ class Log:
 
     @property
     def end(self) -> int:
-        """The position of the next entry."""
+        """Returns the position of the next entry."""
         return self.base + len(self._entries)
 
     def append(self, entry: LogEntry) -> None:

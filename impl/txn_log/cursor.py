@@ -24,14 +24,14 @@ class Snapshot(NamedTuple):
     partial: tuple[tuple[int, int], ...]
 
     def view(self) -> Acks:
-        """The model's form. O(w / 64 + k)."""
+        """Returns the model's form. O(w / 64 + k)."""
         return Acks(
             self.first_unacked, self.window << self.first_unacked, tuple([Partial(*each) for each in self.partial])
         )
 
 
 def snapshot_of(acks: Acks) -> Snapshot:
-    """The snapshot of the model's deletions. O(w / 64 + k)."""
+    """Returns the snapshot of the model's deletions. O(w / 64 + k)."""
     return Snapshot(
         acks.first_unacked, acks.deleted >> acks.first_unacked, tuple([(p.entry, p.remaining) for p in acks.partial])
     )
@@ -56,7 +56,7 @@ class Cursor:
         return entry < self.first_unacked or self.window >> (entry - self.first_unacked) & 1 == 1
 
     def remaining(self, entry: int, size: int) -> int:
-        """The mask of the records of an entry that are not deleted. O(w / 64)."""
+        """Returns the mask of the records of an entry that are not deleted. O(w / 64)."""
         return 0 if self.is_deleted(entry) else self.partial.get(entry, (1 << size) - 1)
 
     def delete(self, positions: Iterable[tuple[int, int, int]]) -> None:
@@ -93,7 +93,7 @@ class Cursor:
         self._advance()
 
     def snapshot(self) -> Snapshot:
-        """All deletions, before truncation. O(k log k)."""
+        """Returns all deletions, before truncation. O(k log k)."""
         return Snapshot(self.first_unacked, self.window, tuple(sorted(self.partial.items())))
 
 
@@ -101,7 +101,7 @@ class Cursor:
 
 
 def range_starts(snapshot: Snapshot, first_entry: int, ledgers: Sequence[int]) -> int:
-    """The window's bits that start a range; a range ends with its ledger. O(w / 64) for each ledger."""
+    """Returns the window's bits that start a range; a range ends with its ledger. O(w / 64) for each ledger."""
     window = snapshot.window
     starts = window & ~(window << 1)
     for begin in accumulate(ledgers[:-1], initial=first_entry):
@@ -111,7 +111,7 @@ def range_starts(snapshot: Snapshot, first_entry: int, ledgers: Sequence[int]) -
 
 
 def truncated(cfg: Config, snapshot: Snapshot, first_entry: int, ledgers: Sequence[int]) -> Snapshot:
-    """The snapshot up to the first entry that exceeds a cap. O(w / 64 * ranges)."""
+    """Returns the snapshot up to the first entry that exceeds a limit. O(w / 64 * ranges)."""
     ranges = range_starts(snapshot, first_entry, ledgers) if snapshot.window else 0
     partial = snapshot.partial[: cfg.max_batch_records]
     limits = []

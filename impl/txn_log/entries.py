@@ -29,7 +29,7 @@ _TARGETS: dict[tuple[str | None, str | None], Target] = {(expected, to): to for 
 
 
 def to_wire(record: Record) -> TransactionRecord:
-    """The record in its wire form; fields that the op does not use are absent. O(1)."""
+    """Returns the record in its wire form; fields that the op does not use are absent. O(1)."""
     txn, op, last_id, name, to, start_ms, timeout_ms = record
     if op == "NEW":
         return TransactionRecord(
@@ -49,7 +49,7 @@ def to_wire(record: Record) -> TransactionRecord:
 
 
 def from_wire(record: TransactionRecord) -> Record:
-    """The record of a wire form. Raises BadValue if a field that its op requires is missing. O(1)."""
+    """Returns the record of a wire form. Raises BadValue if a field that its op requires is missing. O(1)."""
     txn, last_id = record.txnid_least_bits, record.max_local_txn_id
     if last_id is None:
         raise BadValue(f"a record of transaction {txn} lacks the last id")
@@ -66,7 +66,7 @@ def from_wire(record: TransactionRecord) -> Record:
 
 
 def _number(name: str, prefix: str) -> int:
-    """The number at the end of a name. Raises BadValue if there is none."""
+    """Returns the number at the end of a name. Raises BadValue if there is none."""
     head, found, digits = name.partition(prefix)
     if head or not found or not digits.isdecimal():
         raise BadValue(f"the name {name} is not {prefix} and a number")
@@ -101,7 +101,7 @@ class LogEntry:
 
     @property
     def records(self) -> Entry:
-        """The records, parsed on first use after `forget`. O(1), or O(records)."""
+        """Returns the records, parsed on first use after `forget`. O(1), or O(records)."""
         if self._known is None:
             assert self._data is not None
             self._known = parse(self._data)

@@ -132,7 +132,7 @@ class TxnLog:
         return known
 
     def _id_in_log(self) -> int:
-        """The last assigned id that a reopened store recovers. O(1)."""
+        """Returns the last assigned id that a reopened store recovers. O(1)."""
         return self._log[-1].records[-1].last_id if self._ledgers[-1] else self._property_id
 
     def expired(self) -> tuple[int, ...] | Refused:
@@ -185,7 +185,7 @@ class TxnLog:
         self._property_id = self._last_id
 
     def complete_write(self) -> tuple[Completion, ...] | Refused:
-        """The first entry in flight is durable. O(b), plus its deletions."""
+        """Completes the first entry in flight, which is durable. O(b), plus its deletions."""
         if not self._in_flight:
             return Refused("illegal_state", "no entry is in flight")
         entry = self._in_flight.popleft()
@@ -235,7 +235,7 @@ class TxnLog:
     # ---- failures of the ledger and of the cursor
 
     def fail_write(self, durable: int) -> tuple[Completion, ...] | Refused:
-        """All entries in flight fail with unknown outcome. O(records in flight)."""
+        """Fails all entries in flight with unknown outcome. O(records in flight)."""
         if not self._in_flight:
             return Refused("illegal_state", "no entry is in flight")
         self._ledger = "write_failed"
@@ -255,7 +255,7 @@ class TxnLog:
         self._in_flight.clear()
 
     def fail_ledger_creation(self) -> tuple[Completion, ...] | Refused:
-        """Ledger creation fails; entries in flight were never sent. O(records in flight)."""
+        """Fails ledger creation; entries in flight were never sent. O(records in flight)."""
         if self._ledger != "open":
             return Refused("illegal_state", f"the ledger is {self._ledger}, not open")
         completions = [each for entry in self._in_flight for each in _complete_all(entry, "not_written")]
@@ -264,7 +264,7 @@ class TxnLog:
         return tuple(completions)
 
     def fence(self, durable: int) -> tuple[Completion, ...] | Refused:
-        """Another broker takes the log. O(records in flight)."""
+        """Fences the ledger: another broker takes the log. O(records in flight)."""
         if self._ledger == "fenced":
             return Refused("illegal_state", "the ledger is fenced")
         self._ledger = "fenced"
@@ -321,7 +321,7 @@ class TxnLog:
         return completions
 
     def crash(self, durable: int) -> None:
-        """The broker crashes and opens the store again. O(unserialised records)."""
+        """Crashes the broker and opens the store again. O(unserialised records)."""
         self._keep(durable)
         self._open(self._batching)
 
@@ -366,7 +366,7 @@ class TxnLog:
         self._apply(record, position, record.start_ms + record.timeout_ms)
 
     def complete_replay(self) -> Recovered | Refused:
-        """The replay reached the end of the log; the store is ready. O(n)."""
+        """Ends the replay at the end of the log; the store is ready. O(n)."""
         if self._status != "replaying":
             return Refused("illegal_state", f"the store is {self._status}, not replaying")
         if self._next_entry() is not None:
@@ -389,7 +389,7 @@ class TxnLog:
     # ---- for the harness
 
     def view(self) -> State:
-        """The model's state, without its history variables. O(remaining records)."""
+        """Returns the model's state, without its history variables. O(remaining records)."""
         txns = [
             Txn(t, live.status, live.partitions, live.subscriptions, live.deadline_ms, _positions(live))
             for t, live in sorted(self._txns.items())

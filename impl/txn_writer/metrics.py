@@ -14,13 +14,13 @@ from model.txn_writer.wire import DELAY, PREFIXES, PRINTED, RECORDS, SIZE, TRIGG
 
 
 def proposed_name(log: Log, metric: Metric) -> str:
-    """The full name of a metric in PIP-160."""
+    """Returns the full name of a metric in PIP-160."""
     name = PREFIXES[log][0] + metric.name
     return PRINTED.get(name, name)
 
 
 def shipped_name(log: Log, metric: Metric) -> str:
-    """The full name of a metric in the shipped broker."""
+    """Returns the full name of a metric in the shipped broker."""
     return PREFIXES[log][1] + metric.shipped
 
 
@@ -43,7 +43,7 @@ class TxnMetrics:
         }
 
     def of_writer(self, cluster: str, coordinator_id: int | None = None) -> WriterMetrics:
-        """The metrics of one writer; writers with equal labels share them.
+        """Returns the metrics of one writer; writers with equal labels share them.
 
         Raises BadValue if `coordinator_id` is missing for a coordinator, or given for a pending-ack store.
         """

@@ -108,7 +108,7 @@ class Entry(NamedTuple, Generic[R]):
 
 
 def plain_entry(record: Record) -> bytes:
-    """The plain entry of a record, as a broker without batching writes it. Raises BadEntry for an invalid record."""
+    """Returns the plain entry of a record, as a broker without batching writes it. Raises BadEntry if it is invalid."""
     kind = _kind(type(record))
     message = kind.message()
     _written(lambda: kind.fill(message, record), record)
@@ -117,7 +117,7 @@ def plain_entry(record: Record) -> bytes:
 
 
 def batched_entry(records: Sequence[Record]) -> bytes:
-    """The batched entry of records of one kind. O(bytes).
+    """Returns the batched entry of records of one kind. O(bytes).
 
     Raises BadEntry for an empty batch, for records of several kinds, and for an invalid record.
     """
@@ -136,17 +136,17 @@ def batched_entry(records: Sequence[Record]) -> bytes:
 
 
 def record_size(record: Record) -> int:
-    """The size in bytes of a record, as `TxnLogBufferedWriter` counts it. Raises as `plain_entry`."""
+    """Returns the size in bytes of a record, as `TxnLogBufferedWriter` counts it. Raises as `plain_entry`."""
     return len(plain_entry(record))
 
 
 def framing_overhead(sizes: Iterable[int]) -> int:
-    """The bytes of a batched entry besides its records: the header, and a tag and a length per record."""
+    """Returns the bytes of a batched entry besides its records: the header, and a tag and a length per record."""
     return len(HEADER) + sum([1 + _varint_size(size) for size in sizes])
 
 
 def entry_size(sizes: Sequence[int]) -> int:
-    """The size in bytes of the batched entry of records of these sizes."""
+    """Returns the size in bytes of the batched entry of records of these sizes."""
     return framing_overhead(sizes) + sum(sizes)
 
 
@@ -224,7 +224,7 @@ def _parsed(message_class: Any, data: bytes, name: str) -> Any:
 
 
 def _corruption(data: bytes) -> str:
-    """The reason why the bytes cannot be parsed."""
+    """Returns the reason why the bytes cannot be parsed."""
     if data and data[0] & 7 > 5:
         return f"field {data[0] >> 3} has wire type {data[0] & 7}, which does not exist"
     return "truncated, or not protobuf"
@@ -357,7 +357,7 @@ def _read_pending(message: Any) -> PendingAckRecord:
 
 
 def _number(numbers: dict[str, int], value: str, name: str) -> int:
-    """The number of an enum value of the field `name`."""
+    """Returns the number of an enum value of the field `name`."""
     number = numbers.get(value) if isinstance(value, str) else None
     if number is None:
         raise BadEntry(f"{name} must be one of {', '.join(numbers)}, got {value!r}")
@@ -365,7 +365,7 @@ def _number(numbers: dict[str, int], value: str, name: str) -> int:
 
 
 def _text(value: Any, name: str) -> str:
-    """The string of a field. Some builds of protobuf return bytes if they are not UTF-8."""
+    """Returns the string of a field. Some builds of protobuf return bytes if they are not UTF-8."""
     if isinstance(value, str):
         return value
     raise BadEntry(f"TransactionRecord.{name} is not UTF-8")

@@ -73,7 +73,7 @@ class Batch:
         self.unserialisable = False
 
     def view(self) -> tuple[Buffered, ...]:
-        """The records in the model's form. O(n)."""
+        """Returns the records in the model's form. O(n)."""
         return tuple([Buffered(*each) for each in zip(self.numbers, self.sizes, self.failing, self.since, strict=True)])
 
     def check(self) -> list[str]:
@@ -93,7 +93,7 @@ class Pool:
         self.free: list[Batch] = []
 
     def take(self) -> Batch:
-        """An empty batch. O(1)."""
+        """Returns an empty batch. O(1)."""
         if self.free:
             return self.free.pop()
         self.created += 1

@@ -14,13 +14,13 @@ FAIR = ("connect", "accept", "handle", "store", "finish_transfer", "dispatch", "
 
 
 def pending_messages(s: State) -> range:
-    """The numbers of the messages without result."""
+    """Returns the numbers of the messages without result."""
     first = len(s.producer.results)
     return range(first, first + len(s.producer.pending))
 
 
 def stored_messages(s: State) -> list[int]:
-    """The messages of this producer in the order of the log."""
+    """Returns the messages of this producer in the order of the log."""
     return [entry.message for entry in s.log if entry.message >= 0]
 
 
@@ -30,7 +30,7 @@ def reused(cfg: Config) -> int:
 
 
 def entry_of(cfg: Config, message: int) -> int:
-    """The entry of a consumer's message."""
+    """Returns the entry of a consumer's message."""
     return message // cfg.batch_size
 
 

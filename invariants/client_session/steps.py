@@ -30,18 +30,18 @@ def happened(event: Event) -> bool:
 
 
 def links(s: State) -> tuple[Link, Link]:
-    """The links of both handlers."""
+    """Returns the links of both handlers."""
     return s.producer.link, s.consumer.link
 
 
 def handler_of(event: Event) -> Handler:
-    """The handler of a step."""
+    """Returns the handler of a step."""
     named: Handler | None = event.arguments.get("handler")
     return named or ("producer" if event.name in OF_PRODUCER else "consumer")
 
 
 def reply_to(before: State, event: Event) -> Reply | None:
-    """The reply that a step handles, also a stray one; None if the step was refused or handles none."""
+    """Returns the reply that a step handles, also a stray one; None if the step was refused or handles none."""
     if not happened(event):
         return None
     if event.name == "stray_reply":
@@ -50,30 +50,30 @@ def reply_to(before: State, event: Event) -> Reply | None:
 
 
 def handled(before: State, event: Event) -> str:
-    """The kind of the reply that `handle` handled, else an empty string."""
+    """Returns the kind of the reply that `handle` handled, else an empty string."""
     reply = reply_to(before, event)
     return reply.kind if reply is not None and event.name == "handle" else ""
 
 
 def batch_of(cfg: Config, entry: int) -> range:
-    """The messages of an entry."""
+    """Returns the messages of an entry."""
     first = entry * cfg.batch_size
     return range(first, first + cfg.batch_size)
 
 
 def left_in(cfg: Config, s: State, entry: int) -> tuple[int, ...]:
-    """The messages of an entry that the subscription has not acknowledged."""
+    """Returns the messages of an entry that the subscription has not acknowledged."""
     return tuple(m for m in batch_of(cfg, entry) if m not in s.acked)
 
 
 def next_to_deliver(cfg: Config, s: State) -> int | None:
-    """The first unacknowledged entry of those to redeliver, else the first one from the read position on."""
+    """Returns the first unacknowledged entry of those to redeliver, else the first one from the read position on."""
     c = s.consumer
     return next((e for e in (*c.replay, *range(c.read, len(s.log))) if left_in(cfg, s, e)), None)
 
 
 def last_stored(cfg: Config, s: State) -> int:
-    """The highest sequence id that the broker has stored; -1 without deduplication."""
+    """Returns the highest sequence id that the broker has stored; -1 without deduplication."""
     return max((e.sequence for e in s.log if cfg.deduplication), default=-1)
 
 
@@ -135,7 +135,7 @@ def covered_by(cfg: Config, before: State, message: int, *, cumulative: bool) ->
 
 
 def last_covered(cfg: Config, before: State, message: int) -> int:
-    """The last message that a cumulative ack covers; without index acks, only whole batches are covered."""
+    """Returns the last message that a cumulative ack covers; without index acks, only whole batches are covered."""
     if cfg.index_acks:
         return message
     is_whole, _ = covered_by(cfg, before, message, cumulative=True)
@@ -143,7 +143,7 @@ def last_covered(cfg: Config, before: State, message: int) -> int:
 
 
 def answer_to(before: State, reply: Reply, after: State) -> str:
-    """What a handler does with a reply."""
+    """Returns what a handler does with a reply."""
     oldest = before.producer.pending[:1]
     if reply.kind == "receipt":
         return (
@@ -227,7 +227,7 @@ def handler_and_broker_follow_the_protocol(cfg: Config, before: State, event: Ev
 
 
 def _link_after(cfg: Config, before: State, event: Event, after: State, link: Link) -> Link:
-    """The link of the step's handler after the step."""
+    """Returns the link of the step's handler after the step."""
     name, reply = event.name, reply_to(before, event)
     sent = _sent(cfg, before, event)
     served = {
@@ -256,7 +256,7 @@ def _link_after(cfg: Config, before: State, event: Event, after: State, link: Li
 
 
 def _sent(cfg: Config, before: State, event: Event) -> tuple[Reply, ...]:
-    """The reply that a step of the broker sends."""
+    """Returns the reply that a step of the broker sends."""
     asked, up = event.arguments, before.producer.up
     if event.name in ("accept", "late_success"):
         return (Reply("success", last_stored(cfg, before) if handler_of(event) == "producer" else 0),)

@@ -36,7 +36,7 @@ DOWN = Refused("not_ready", "the broker is down")
 
 
 def appended(s: State, r: Record) -> State:
-    """The state with a record at the end of the channel."""
+    """Returns the state with a record at the end of the channel."""
     return s._replace(records=(*s.records, r))
 
 
@@ -83,7 +83,7 @@ def jump(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
 
 
 def applied(cfg: Config, s: State, broker: int, view: int) -> State:
-    """The state after a broker applied a record, with its new duty.
+    """Returns the state after a broker applied a record, with its new duty.
 
     The source of Releasing fences its topics (phase 1): clients stay connected, and their sends and acks are ignored.
     """
@@ -104,7 +104,7 @@ def applied(cfg: Config, s: State, broker: int, view: int) -> State:
 
 
 def fenced(cfg: Config, t: Topic, broker: int) -> Topic:
-    """The topic after its broker fenced it for a transfer, and gave up a load in progress."""
+    """Returns the topic after its broker fenced it for a transfer, and gave up a load in progress."""
     o = t.objects[broker]
     if o is None or o.phase not in ("open", "failed", "loading"):
         return t
@@ -115,7 +115,7 @@ def fenced(cfg: Config, t: Topic, broker: int) -> Topic:
 
 
 def sent_to_all(s: State, broker: int, command: Command) -> State:
-    """The state after a broker sent a command to every attached client."""
+    """Returns the state after a broker sent a command to every attached client."""
     return s._replace(topics=tuple([to_attached(t, broker, command) for t in s.topics]))
 
 
@@ -159,7 +159,7 @@ def waits_at(s: State, broker: int) -> bool:
 
 
 def published(cfg: Config, s: State, broker: int) -> tuple[State, bool]:
-    """The state after a broker appended the record of its duty, and whether it was accepted."""
+    """Returns the state after a broker appended the record of its duty, and whether it was accepted."""
     b, r = s.brokers[broker], view_of(s, broker)
     accepted = b.view + 1 == len(s.records)
     following: RecordState = "owned"
@@ -196,7 +196,7 @@ def close_timeout(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool
 
 
 def overridden(s: State, dst: int) -> State:
-    """The state after the leader assigned the bundle to a broker, whatever its state."""
+    """Returns the state after the leader assigned the bundle to a broker, whatever its state."""
     r = s.records[-1]
     source = r.dst if r.state == "owned" else r.source
     return appended(s, Record("owned", dst, None if source == dst else source, True))
@@ -243,13 +243,13 @@ def crash(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
 
 
 def crashed(s: State, broker: int) -> State:
-    """The state after a broker stopped."""
+    """Returns the state after a broker stopped."""
     s = s._replace(topics=tuple([without_broker(t, broker) for t in s.topics]))
     return with_broker(s, broker, Broker(False, False, 0, "", False, 0))
 
 
 def without_broker(t: Topic, broker: int) -> Topic:
-    """The topic after a broker stopped; its clients look it up again."""
+    """Returns the topic after a broker stopped; its clients look it up again."""
     o = t.objects[broker]
     abandoned = tuple([add.entry for add in o.adds]) if o is not None and o.writable else t.abandoned
     clients = [without_connection(c, "lookup") if c.peer == broker and c.phase != "directed" else c for c in t.clients]

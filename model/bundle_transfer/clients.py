@@ -32,13 +32,13 @@ ELSEWHERE = Refused("not_enabled", "the client is not in this phase")
 
 
 def found(s: State, topic: int, client: int) -> tuple[Topic, Client | None]:
-    """A topic and one of its clients."""
+    """Returns a topic and one of its clients."""
     t = s.topics[topic]
     return t, t.clients[client] if 0 <= client < len(t.clients) else None
 
 
 def replaced(s: State, topic: int, client: int, changed: Client) -> State:
-    """The state with one client replaced."""
+    """Returns the state with one client replaced."""
     return with_topic(s, topic, with_client(s.topics[topic], client, changed))
 
 
@@ -46,7 +46,7 @@ def replaced(s: State, topic: int, client: int, changed: Client) -> State:
 
 
 def answer_of(cfg: Config, s: State, broker: int) -> int | None:
-    """The address with which a broker answers a lookup from its view; None: it parks the request.
+    """Returns the address with which a broker answers a lookup from its view; None: it parks the request.
 
     It answers with the owner if the owner is registered, and otherwise parks the request. During a transfer the
     destination parks the request, and every other broker answers with the destination. A broker without registration
@@ -141,7 +141,7 @@ def admit(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[S
 
 
 def admitted(cfg: Config, s: State, t: Topic, client: int) -> Client:
-    """The client after its broker sent success; a consumer reads on from the cursor. V2 repeats the prepare command."""
+    """Returns the client after its broker sent success, in V2 also prepare. A consumer reads on from the cursor."""
     c = t.clients[client]
     assert c.peer is not None, "a waiting client has a peer"
     o, r = t.objects[c.peer], view_of(s, c.peer)
@@ -156,7 +156,7 @@ def admitted(cfg: Config, s: State, t: Topic, client: int) -> Client:
 
 
 def pending(cfg: Config, c: Client, client: int) -> tuple[int, ...]:
-    """The sequence ids for which a producer has no receipt; none for a consumer."""
+    """Returns the sequence ids for which a producer has no receipt; none for a consumer."""
     return tuple(range(c.done, c.begun)) if is_producer(cfg, client) else ()
 
 
@@ -221,12 +221,12 @@ def dispatch(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Ste
 def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
     """`ClientCnx`: a client handles the next command of its broker. Returns how many commands to the broker are lost.
 
-    success   a producer writes all pending messages again, oldest first
+    success   a producer sends all pending messages again, oldest first
     receipt   of the oldest pending message, completes it; of an older one, is ignored; of a younger one, ends the
               connection
     message   the consumer processes it and acknowledges
     close     the client connects to the address, or looks up without one; a prepared client is connected already
-    prepare   the client stops writing and connects to the destination in advance
+    prepare   the client stops sending and connects to the destination in advance
     """
     _, c = found(s, topic, client)
     if c is None or not c.down:
@@ -265,7 +265,7 @@ def break_connection(cfg: Config, s: State, topic: TopicName, client: ClientName
 
 
 def broken(s: State, topic: int, client: int) -> State:
-    """The state after a connection ended: later confirmations of its session's adds send no receipt."""
+    """Returns the state after a connection ended: adds of its session get no receipt any more."""
     t = s.topics[topic]
     c = t.clients[client]
     return with_topic(s, topic, with_client(without_session(t, client), client, without_connection(c, "lookup")))

@@ -20,6 +20,7 @@ from model.values import AtLeast, Between, Origin, Rule, record
 Variant = Literal["V0", "V1a", "V1b", "V2", "V3", "V4"]
 
 RecordState = Literal["owned", "acquiring", "releasing", "assigning"]
+#: What a broker still has to append, as `publish` describes it; empty if nothing.
 Duty = Literal["", "prepare", "release", "own"]
 
 #: Variants in which the destination prepares its topics before the source fences them.
@@ -41,7 +42,7 @@ class Config(NamedTuple):
     producers: Annotated[int, Between(1, 4)] = 2
     #: number of consumers of each topic: 0 or 1
     consumers: Annotated[int, Between(0, 1)] = 1
-    #: pending messages of a producer
+    #: maximum number of pending messages of a producer
     window: Annotated[int, AtLeast(1), Setting("maxPendingMessages", "0 (unbounded)")] = 2
     deduplication: Annotated[bool, Setting("brokerDeduplicationEnabled", False)] = False
 
@@ -171,7 +172,7 @@ class Client(NamedTuple):
     #: sent `PRODUCER` or `SUBSCRIBE`; ready: the peer answered
     phase: Literal["lookup", "parked", "directed", "waiting", "ready"]
     peer: int | None
-    paused: bool  # V2: it writes nothing, and is connected to the destination
+    paused: bool  # V2: it sends nothing, and is connected to the destination
     begun: int  # messages that the application sent; entries dispatched to the consumer in this session
     done: int  # messages with a receipt; entries that the consumer processed
     up: tuple[int, ...]  # sequence ids or acknowledged positions in flight to the peer
@@ -233,7 +234,7 @@ bundle_transfer = Machine(
 
 @bundle_transfer.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """The state without the records before every running broker's view."""
+    """Returns the state without the records before every running broker's view."""
     first = min([b.view for b in s.brokers if b.alive], default=len(s.records) - 1)
     if not first:
         return s
@@ -245,34 +246,34 @@ def canonical(cfg: Config, s: State) -> State:
 
 
 def view_of(s: State, broker: int) -> Record:
-    """The last record that a broker applied."""
+    """Returns the last record that a broker applied."""
     return s.records[s.brokers[broker].view]
 
 
 def owner_in(r: Record) -> int | None:
-    """The broker that serves the bundle according to a record, if any."""
+    """Returns the broker that serves the bundle according to a record, if any."""
     if r.state == "owned":
         return r.dst
     return r.source if r.state == "acquiring" else None
 
 
 def with_broker(s: State, broker: int, changed: Broker) -> State:
-    """The state with one broker replaced."""
+    """Returns the state with one broker replaced."""
     return s._replace(brokers=(*s.brokers[:broker], changed, *s.brokers[broker + 1 :]))
 
 
 def with_topic(s: State, topic: int, changed: Topic) -> State:
-    """The state with one topic replaced."""
+    """Returns the state with one topic replaced."""
     return s._replace(topics=(*s.topics[:topic], changed, *s.topics[topic + 1 :]))
 
 
 def with_object(t: Topic, broker: int, changed: Instance | None) -> Topic:
-    """The topic with the topic object of one broker replaced."""
+    """Returns the topic with the topic object of one broker replaced."""
     return t._replace(objects=(*t.objects[:broker], changed, *t.objects[broker + 1 :]))
 
 
 def with_client(t: Topic, client: int, changed: Client) -> Topic:
-    """The topic with one client replaced."""
+    """Returns the topic with one client replaced."""
     return t._replace(clients=(*t.clients[:client], changed, *t.clients[client + 1 :]))
 
 
@@ -288,14 +289,14 @@ def is_attached(c: Client, broker: int) -> bool:
 
 
 def with_command(t: Topic, client: int, command: Command) -> Topic:
-    """The topic after a broker sent a client a command; a close ends the session at once."""
+    """Returns the topic after a broker sent a client a command; a close ends the session at once."""
     c = t.clients[client]
     t = with_client(t, client, c._replace(down=(*c.down, command)))
     return without_session(t, client) if command.kind == "close" else t
 
 
 def to_attached(t: Topic, broker: int, command: Command) -> Topic:
-    """The topic after a broker sent a command to every client that is attached to it."""
+    """Returns the topic after a broker sent a command to every client that is attached to it."""
     for number, c in enumerate(t.clients):
         if is_attached(c, broker):
             t = with_command(t, number, command)
@@ -303,15 +304,15 @@ def to_attached(t: Topic, broker: int, command: Command) -> Topic:
 
 
 def without_session(t: Topic, client: int) -> Topic:
-    """The topic after a client's session ended: its adds in flight get no receipt any more."""
+    """Returns the topic after a client's session ended: its adds in flight get no receipt any more."""
     return t._replace(objects=tuple([o and o._replace(adds=without_live(o.adds, client)) for o in t.objects]))
 
 
 def without_live(adds: tuple[Add, ...], client: int) -> tuple[Add, ...]:
-    """The adds after the session of a producer ended."""
+    """Returns the adds after the session of a producer ended."""
     return tuple([add._replace(live=add.live and add.entry.producer != client) for add in adds])
 
 
 def without_connection(c: Client, phase: Literal["lookup", "directed", "waiting"], peer: int | None = None) -> Client:
-    """A client after its connection ended."""
+    """Returns a client after its connection ended."""
     return c._replace(phase=phase, peer=peer, paused=False, up=(), down=())

@@ -102,7 +102,7 @@ def open_topic(
 
 
 def unconfirmed_in(t: Topic) -> tuple[Entry, ...]:
-    """The entries of the last ledger that the bookies have not confirmed: recovery may find them or not."""
+    """Returns the entries of the last ledger that the bookies have not confirmed: recovery may find them or not."""
     writers = [o for o in t.objects if o is not None and o.writable]
     return (*t.abandoned, *[add.entry for o in writers for add in o.adds])
 
@@ -144,7 +144,7 @@ def fail_add(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Ste
 
 
 def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[State, Failed]:
-    """The state after an add failed. During a transfer the client gets no answer; otherwise the topic is closed.
+    """Returns the state after an add failed. During a transfer the client gets no answer; else the topic is closed.
 
     A topic that is closed after a failed add sends its clients a close command without address.
     """
@@ -168,7 +168,7 @@ def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[St
 
 
 def abandoned(t: Topic, o: Instance) -> Topic:
-    """The topic after a topic object was removed without a close of its ledger: unconfirmed entries stay stored."""
+    """Returns the topic after a topic object was removed with its ledger open: unconfirmed entries stay stored."""
     return t._replace(abandoned=tuple([add.entry for add in o.adds])) if o.writable else t
 
 
@@ -194,12 +194,12 @@ def close_ledger(cfg: Config, s: State, topic: TopicName, broker: BrokerName) ->
 
 
 def closed(t: Topic, o: Instance) -> Topic:
-    """The topic after a topic object closed its ledger, if it could still write."""
+    """Returns the topic after a topic object closed its ledger, if it could still write."""
     return t._replace(cursor=max(t.cursor, o.cursor)) if o.writable else t
 
 
 def shut(o: Instance, phase: str) -> Instance:
-    """The topic object in a phase in which it cannot write."""
+    """Returns the topic object in a phase in which it cannot write."""
     return o._replace(phase=phase, writable=False, adds=())  # type: ignore[arg-type]
 
 

@@ -45,7 +45,7 @@ def with_returned(cfg: Config, s: State, permits: int) -> State:
 
 
 def next_entry(cfg: Config, s: State) -> int | None:
-    """The entry that the broker delivers next; None without one, a session or a permit."""
+    """Returns the entry that the broker delivers next; None without one, a session or a permit."""
     c = s.consumer
     if c.link.served != "open" or c.permits <= 0:
         return None
@@ -53,7 +53,7 @@ def next_entry(cfg: Config, s: State) -> int | None:
 
 
 def first_unacked(cfg: Config, s: State) -> int | None:
-    """The first entry to redeliver, else the first unacknowledged one from the read position on."""
+    """Returns the first entry to redeliver, else the first unacknowledged one from the read position on."""
     return next((e for e in (*s.consumer.replay, *range(s.consumer.read, len(s.log))) if unacked(cfg, s, e)), None)
 
 
@@ -228,7 +228,7 @@ def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State,
 
 
 def redelivering(cfg: Config, s: State, entry: int) -> State:
-    """The state after REDELIVER of an entry; a broker without session ignores it."""
+    """Returns the state after REDELIVER of an entry; a broker without session ignores it."""
     c = s.consumer
     if c.link.served != "open" or entry >= c.read or not unacked(cfg, s, entry):
         return s

@@ -168,7 +168,7 @@ def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
 
 
 def refused_by_broker(cfg: Config, s: State, handler: Handler, retryable: bool) -> tuple[State, str]:
-    """The state after a refusal, and what the handler does."""
+    """Returns the state after a refusal, and what the handler does."""
     is_first_subscribe = handler == "consumer" and not s.consumer.link.created
     if retryable and (cfg.first_subscribe_is_retried or not is_first_subscribe):
         return disconnected(s, handler), "retried"

@@ -181,7 +181,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """The client has neither producer nor consumer; the topic has the entries of an earlier session."""
+    """Returns the initial state: neither producer nor consumer, and the entries of an earlier session."""
     link = Link("lookup", False, "none", ())
     log = tuple([Entry(-1, sequence) for sequence in range(cfg.stored)])
     producer = Producer(link, -1, 0, (), (), (), False)
@@ -215,7 +215,7 @@ client_session.diagrams["handler"] = {
 
 @client_session.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """The state with every value reset that no later step reads.
+    """Returns the state in which every value that no later step reads is reset.
 
     The read position of a ready consumer is moved past acknowledged entries, which the broker does not deliver. Without
     a session, read position and permits are reset. The last published sequence id is kept only if a rule reads it.
@@ -234,25 +234,25 @@ def canonical(cfg: Config, s: State) -> State:
 
 
 def link_of(s: State, handler: Handler) -> Link:
-    """The link of a handler."""
+    """Returns the link of a handler."""
     return s.producer.link if handler == "producer" else s.consumer.link
 
 
 def with_link(s: State, handler: Handler, link: Link) -> State:
-    """The state with the link of a handler replaced."""
+    """Returns the state with the link of a handler replaced."""
     if handler == "producer":
         return s._replace(producer=s.producer._replace(link=link))
     return s._replace(consumer=s.consumer._replace(link=link))
 
 
 def with_reply(s: State, handler: Handler, reply: Reply, served: Served | None = None) -> State:
-    """The state after the broker sent a command; `served` is the session after it, if it changes."""
+    """Returns the state after the broker sent a command; `served` is the session after it, if it changes."""
     link = link_of(s, handler)
     return with_link(s, handler, link._replace(down=(*link.down, reply), served=served or link.served))
 
 
 def disconnected(s: State, handler: Handler, phase: Phase = "lookup") -> State:
-    """The state after a handler lost or gave up its connection: the commands in flight in both directions are lost."""
+    """Returns the state after a handler lost or gave up its connection. Commands in flight are lost, both ways."""
     link = link_of(s, handler)._replace(phase=phase, served="none", down=())
     s = with_link(s, handler, link)
     if handler == "producer":
@@ -270,15 +270,15 @@ def last_sequence_id(cfg: Config, s: State) -> int:
 
 
 def merged(messages: tuple[int, ...], others: Iterable[int]) -> tuple[int, ...]:
-    """The union of two sets of messages."""
+    """Returns the union of two sets of messages."""
     return tuple(sorted({*messages, *others}))
 
 
 def messages_of(cfg: Config, entry: int) -> range:
-    """The messages of an entry."""
+    """Returns the messages of an entry."""
     return range(entry * cfg.batch_size, (entry + 1) * cfg.batch_size)
 
 
 def unacked(cfg: Config, s: State, entry: int) -> tuple[int, ...]:
-    """The messages of an entry that the subscription has not acknowledged."""
+    """Returns the messages of an entry that the subscription has not acknowledged."""
     return tuple([m for m in messages_of(cfg, entry) if m not in s.acked])

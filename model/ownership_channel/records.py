@@ -119,7 +119,8 @@ class Config(NamedTuple):
     lookup_at_source: Annotated[
         Literal["answered", "parked"], Rule(Origin.READ, "parked: before apache/pulsar#22112")
     ] = "answered"
-    #: whether a broker that is not registered parks lookups. Otherwise it answers with the destination in its view
+    #: whether a broker that is not registered parks lookups. Otherwise it answers with the owner or the destination in
+    #: its view
     unregistered_broker_parks: Annotated[
         bool, Rule(Origin.READ, "false: ServiceUnitStateChannelImpl.getActiveOwnerAsync")
     ] = True
@@ -193,7 +194,7 @@ def next_version(data: Data | None) -> int:
 
 
 def is_blank(broker: int | None) -> bool:
-    """Whether a record names no broker."""
+    """Whether a broker field of a record names no broker."""
     return broker is None or broker == BLANK
 
 

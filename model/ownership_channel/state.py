@@ -215,7 +215,7 @@ def notified(cfg: Config, s: State, broker: int, bundle: int) -> State:
 
 
 def offered(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> tuple[State, bool]:
-    """A reader of the topic accepts or rejects a record. Returns the state, and whether the record was accepted."""
+    """Returns the state after a reader of the topic accepted or rejected a record, and whether it accepted it."""
     if is_rejected(cfg, s.brokers[broker].view[bundle], data):
         return s, False
     return applied(cfg, s, broker, bundle, data), True
