@@ -252,7 +252,7 @@ def test_a_client_that_does_not_start_is_a_defect_of_the_harness() -> None:
 
 
 def test_a_second_real_client_understands_the_brokers() -> None:
-    """The Rust client: a look-up that names the other broker, a producer, a consumer, permits and acks."""
+    """The Rust client: a lookup that names the other broker, a producer, a consumer, permits and acks."""
     with Harness(driver=RUST_DRIVER) as harness:
         urls = harness.broker("reset", deduplication=True)
         assert harness.broker("begin_transfer")

@@ -1,1 +1,10 @@
-"""What the loopback brokers answer, by the models: an adapter for each model. Data of the components, no engine."""
+"""What the loopback brokers answer, by the models. An adapter for each model: it takes steps of the model's machine.
+
+    cursor        which messages a cursor has acknowledged, and what it reads next (`batch_acks`)
+    ownership     which broker serves the topics (`bundle_transfer`)
+    dispatcher    what is delivered next, to whom, for how many permits (`managed_ledger`, `client_session`)
+    nacks         when a client asks for redelivery (`negative_acks`)
+
+The brokers ask `cursor` and `ownership` while they run. After a run `judge` repeats all of their decisions. `batches`
+(what an application's acknowledgements leave) and `nacks` are for contracts.
+"""

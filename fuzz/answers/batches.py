@@ -1,8 +1,8 @@
 """Which messages of batches an application's acknowledgements leave, by the model of the cursor.
 
-With index acks, each acknowledgement reaches the cursor. Without, an entry is acknowledged at the cursor when the
-application has acknowledged all messages of the entry that it got; a cumulative acknowledgement of other messages
-acknowledges the entries before.
+With index acks, each acknowledgement reaches the cursor. Without index acks, an entry is acknowledged at the cursor
+when the application has acknowledged all messages of the entry that were delivered to it. Until then a cumulative
+acknowledgement inside the entry acknowledges the entries before it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Batches:
         self.sizes.append(size)
 
     def deliver(self, messages: Iterable[Message]) -> None:
-        """Notes delivered messages. Of an entry that is delivered again, only these messages are to be acknowledged."""
+        """Notes delivered messages. For an entry that is delivered again, earlier deliveries no longer count."""
         found: dict[int, set[int]] = {}
         for entry, index in messages:
             found.setdefault(entry, set()).add(index)

@@ -16,7 +16,7 @@ Id = tuple[int, int, tuple[int, ...] | None]
 
 
 class Cursor:
-    """A cursor. Entries are numbered from 0 across ledgers. Every change is a step of the machine."""
+    """A cursor. Entries are numbered from 0 across ledgers. Every change is a step of the model."""
 
     def __init__(self, ledgers: Sequence[int], sizes: Sequence[int], first: int = 0) -> None:
         """Creates a cursor that reads from entry `first` on.
@@ -38,7 +38,7 @@ class Cursor:
     def _learn(self, number: int, size: int) -> None:
         """Puts the batch size of an entry into the config.
 
-        Entry n has the n-th size of the config, which starts again at its end. Later entries get the size 1.
+        The config repeats its sizes cyclically over the entries. Sizes after this entry are set to 1.
         """
         sizes = self.config.batch_sizes
         if sizes[number % len(sizes)] != size:

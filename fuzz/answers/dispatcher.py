@@ -1,11 +1,12 @@
 """The dispatcher of a subscription, by the models: what is delivered next, to whom, and for how many permits.
 
 `managed_ledger` decides which entries are in the replay queue, which entry is read next, and which consumer gets that
-entry. `client_session` decides how many permits a delivery costs. Which consumer of a Shared subscription is next has
-no model: it may be any that has permits. Redelivery counts have no model either.
+entry. `client_session` decides how many permits a delivery costs. Two things are not compared: which consumer of a
+Shared subscription is next (it may be any that has permits), and redelivery counts.
 
 Entries are numbered from 0 and lie in one ledger here: which ledger has an entry does not matter to a dispatcher.
-Methods that return a text return an empty one if the models agree, and otherwise what the models do.
+A method that returns a text returns an empty one if the models agree with the brokers, and otherwise says what the
+models do.
 """
 
 from __future__ import annotations

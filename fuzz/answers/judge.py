@@ -1,8 +1,8 @@
-"""Whether the loopback brokers answered as the models do: runs the brokers' journal on the models in this process.
+"""Whether the loopback brokers answered as the models do: repeats the brokers' journal on the models.
 
-The journal has every decision in order: lookups, admissions of clients, the outcome of each send and each ack, each
-delivery, and what deliveries depend on. Each decision is compared with the models'. Decisions that a schedule ordered
-(to ignore sends, to refuse a client) are not compared; the models take them as given.
+The journal has every decision in order: answers to lookups, admissions of producers and consumers, the outcome of each
+send and each ack, each delivery, and the commands on which deliveries depend. Each is compared with the models'
+decision. What a schedule orders (a send is ignored, a checksum is wrong) is not compared; the models take it as given.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fuzz.answers.ownership import Ownership
 
 #: The outcome of a send that a schedule orders to ignore.
 _BY_ORDER = "ignored by order"
-#: Before these decisions, and at the end, the brokers have delivered all that they can.
+#: Before these decisions, and at the end, the brokers must have delivered all that they can.
 _QUIET = ("send", "flow", "redeliver", "ack", "attach", "end")
 
 

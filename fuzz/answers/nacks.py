@@ -1,7 +1,8 @@
 """When a client asks for the redelivery of negatively acknowledged entries, by the model `negative_acks`.
 
-The profile `cpp` is the timing law of the C++ client. Only the lateness of its timer is unknown: every run of the timer
-may be late, and the next run is due an interval after the late one. A run asks for the redelivery of all due entries.
+The profile `cpp` has the rules of the C++ client. Only the lateness of its timer is unknown: every run of the timer may
+be late, and the next run is due an interval after the late one. A run asks for the redelivery of all due entries. The
+contracts compare the times of a real client's commands with all times that the model allows.
 """
 
 from __future__ import annotations

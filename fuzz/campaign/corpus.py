@@ -1,7 +1,7 @@
-"""Corpora: sets of traces that together reach every abstract state and every coverage goal of a run.
+"""Corpora: sets of traces that together reach every coverage key (abstract state or coverage goal) of a run.
 
 A corpus is a folder of trace files named by their content, so two corpora are merged by copying one into the other.
-Each trace ends at its last step that reached a key which no earlier trace and no earlier step had reached.
+Each trace ends at the last of its steps that reached a new key, one that no earlier trace and no earlier step reached.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Brokers and client are processes of their own, with a time limit for each request. The first finding of each cause in
 a block is replayed. If a known deviation explains the finding, its signature names the deviation. Otherwise the finding
-is shrunk, and its signature has the steps of the shrunk schedule. A real client need not behave alike twice, so a
-finding says how many of its replays showed it.
+is shrunk, and its signature has the names of the shrunk schedule's steps. Two runs of a schedule on a real client can
+differ, so a finding says how many of its replays showed it.
 """
 
 from __future__ import annotations

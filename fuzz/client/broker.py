@@ -1,9 +1,8 @@
 """Loopback brokers in a process of their own: `python -m fuzz.client.broker`.
 
-The process listens on 127.0.0.1, one port for each broker of a cluster. It is driven over standard input and output: a
-request is a line of JSON, an object whose key `do` names a method (`Server.answer`), and whose other keys are the
-method's arguments; each request has one line of reply. The first line that the process writes has the brokers'
-addresses.
+The process listens on 127.0.0.1, one port for each broker of a cluster. It first writes a line with the addresses. Then
+it reads requests from standard input, and writes one line of reply for each. A request is a line of JSON: an object
+whose key `do` names a method (`Server.answer`), and whose other keys are the method's arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from fuzz.platform.json import from_json, to_json
 
 #: Number of brokers of a process.
 BROKERS = 2
-#: The most connections to one cluster. Later ones are refused: a client may reconnect forever.
+#: The most connections to one cluster. Later ones are ended at once: a client may reconnect forever.
 _MOST_CONNECTIONS = 2_000
 
 
@@ -78,7 +77,7 @@ class Link(asyncio.Protocol):
 
 
 class Server:
-    """The ports, and the cluster of the present schedule."""
+    """The ports, and the cluster of the running schedule."""
 
     def __init__(self) -> None:
         self.cluster: Ordered | None = None  # None before the first reset
@@ -167,7 +166,7 @@ class Server:
             self._waiting.remove(waiting)
 
     def do_drop(self, broker: int | None = None) -> int:
-        """Ends the connections to a broker, or all, without writing pending commands. Returns how many it ended."""
+        """Ends the connections to a broker, or to all, and drops unsent replies. Returns how many it ended."""
         assert self.cluster is not None, "reset comes first"
         gone = [link for link in self.links.values() if broker in (None, link.broker)]
         for link in gone:
@@ -179,7 +178,7 @@ class Server:
         return len(gone)
 
     def do_crash(self) -> None:
-        """Stops the owner, if the other broker runs: the owner's connections end, and its port refuses others."""
+        """Stops the owner, if the other broker runs: the owner's connections end, and its port closes."""
         assert self.cluster is not None, "reset comes first"
         broker = self.cluster.crash()
         if broker is not None:
@@ -188,7 +187,7 @@ class Server:
             self.do_drop(broker)
 
     async def do_restart(self) -> None:
-        """Starts the brokers again that have stopped."""
+        """Starts the stopped brokers again."""
         assert self.cluster is not None, "reset comes first"
         for broker in self.cluster.restart():
             await self.do_open(broker)
@@ -201,7 +200,7 @@ class Server:
             self.listeners[broker] = await loop.create_server(lambda: Link(self, broker), "127.0.0.1", port)
 
     def do_report(self) -> dict[str, Any]:
-        """`Ordered.report` with `problems` and `failures`: how clients broke the protocol, and exceptions in here.
+        """`Ordered.report` and two lists: how clients broke the protocol (`problems`), exceptions in here (`failures`).
 
         A failure is reported once.
         """

@@ -1,9 +1,11 @@
-"""Loopback brokers over one shared log: how they answer commands about connections, look-ups and producers.
+"""How the loopback brokers answer commands about connections, lookups and producers.
 
-No I/O: `broker.py` has the sockets. The model behind `fuzz/answers/ownership.py` decides which broker serves the
-topics. A session whose send a broker has ignored is fenced: it never stores again. `consumers.py` answers the commands
-of consumers. `orders.py` describes the orders, by which a schedule changes answers. A broker without orders is
-faithful. A method `_kind` answers the command KIND.
+The brokers share one log. One of them, the owner, serves all topics; the model behind `fuzz/answers/ownership.py`
+decides which. The session of a producer or consumer begins with its PRODUCER or SUBSCRIBE. It ends with its connection,
+or with CLOSE. After a broker has ignored a send, the session is fenced: its later sends are ignored, too.
+
+By orders, a schedule changes the answers (`orders.py`). Brokers without orders are faithful: they answer as the models
+do. There is no I/O here: `broker.py` has the sockets. A method `_kind` answers the command KIND.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from fuzz.client.wire import ServerError, Type, command_of, parts_of, payloads_o
 
 _MAX_MESSAGE = 5 << 20
 _REDIRECT, _CONNECT, _FAILED = 0, 1, 2  # of a lookup's response
-#: Orders by which a PRODUCER or SUBSCRIBE is not answered with success; other orders say how it is.
+#: Orders by which a PRODUCER or SUBSCRIBE is not answered with success.
 _REFUSALS = ("refuse", "fail", "silent", "error")
 
 
@@ -34,7 +36,7 @@ class Cluster:
         check: bool = True,
         max_message_sizes: tuple[int, ...] = (_MAX_MESSAGE, _MAX_MESSAGE),
     ) -> None:
-        """`check`: whether checksums of sends are checked. `max_message_sizes`: what each broker tells its clients."""
+        """`check`: whether checksums of sends are checked. `max_message_sizes`: the limit in CONNECTED, by broker."""
         self.urls = urls
         self.deduplication = deduplication
         self.checks_checksums = check
@@ -44,17 +46,17 @@ class Cluster:
         self.loaded_at = 0  # the broker that has loaded the topics, each with a new ledger
         self.topics: dict[str, Topic] = {}
         self.of_producer: dict[tuple[int, int], tuple[Topic, Producer]] = {}  # by connection and id
-        # the orders, as in `orders.py`
+        # orders about sends, acks, receipts and answers; `orders.py` describes them
         self.sends = self.acks = "store"
         self.holds_receipts = False
         self.answers: dict[str, deque[str]] = defaultdict(deque)  # by kind of command
         self.sessions = 0  # the number of the newest session
         self.started = time.monotonic()
-        #: commands received, orders that were used, and ended connections: milliseconds since the start, connection,
-        #: kind, and details
+        #: received commands, used orders (ORDER), and ended connections (ENDED, or LOST if the client ended it):
+        #: milliseconds since the start, connection, kind, and details
         self.commands: list[tuple[float, int, str, Any]] = []
         self.counts: Counter[str] = Counter()
-        #: decisions, as `fuzz/answers/judge.py` reads them
+        #: the brokers' decisions, which `fuzz/answers/judge.py` compares with the models'
         self.journal: list[tuple[Any, ...]] = []
         #: requests that wait until the topics have an owner
         self.parked: list[tuple[Connection, Any]] = []
@@ -109,7 +111,7 @@ class Cluster:
         connection.send(command_of(Type.PONG))
 
     def _pong(self, connection: Connection, _: Any, __: bytes) -> None:
-        """Nothing is to be done: `counts` counts the answers to pings."""
+        """Does nothing: `counts` has the number of answers to pings."""
 
     def _partitioned_metadata(self, connection: Connection, body: Any, _: bytes) -> None:
         connection.send(
@@ -151,7 +153,10 @@ class Cluster:
         return order
 
     def _admitted(self, connection: Connection, kind: str, body: Any) -> bool:
-        """Whether a PRODUCER or SUBSCRIBE is served. If not, it has been parked, answered with an error, or ignored."""
+        """Whether a PRODUCER or SUBSCRIBE is to be answered with success.
+
+        If not, it has been parked, answered with an error, or, by order, ignored.
+        """
         served = self.ownership.admit(connection.broker)
         self.journal.append(("admit", connection.broker, served))
         if served is None:
@@ -219,7 +224,7 @@ class Cluster:
         self._welcome(order, producer, reply)
 
     def _welcome(self, order: str, session: Producer | Consumer, reply: Any) -> None:
-        """Sends SUCCESS (`reply`) to a new session; by order twice, behind a CLOSE, or late."""
+        """Sends SUCCESS (`reply`) to a new session; by order twice, after CLOSE, or late."""
         connection = session.connection
         if order == "twice":
             connection.send(reply)
@@ -260,7 +265,10 @@ class Cluster:
             self.refuse_send(producer, Send(first, highest, payloads, message))
 
     def take(self, topic: Topic, producer: Producer, send: Send) -> None:
-        """Stores a send and answers it; ignores it if its session is fenced; by order defers or ignores it."""
+        """Stores a send and answers it. Ignores it if its session is fenced or its broker does not serve.
+
+        By order, defers or ignores it.
+        """
         if producer.is_fenced or self.open_at != producer.connection.broker or self.sends == "ignore":
             ordered = not producer.is_fenced and self.sends == "ignore"
             producer.is_fenced = True
@@ -273,8 +281,8 @@ class Cluster:
     def _store(self, topic: Topic, producer: Producer, send: Send) -> None:
         receipt, added = topic.store(producer, send)
         outcome = "added" if added else "duplicate"
-        named = {"middle": len(send.payloads) // 2, "last": len(send.payloads) - 1}  # by the receipt, else the first
-        receipt.SEND_RECEIPT.sequence_id += named.get(self._order(producer.connection, "SEND_RECEIPT"), 0)
+        indexes = {"middle": len(send.payloads) // 2, "last": len(send.payloads) - 1}  # by order; otherwise the first
+        receipt.SEND_RECEIPT.sequence_id += indexes.get(self._order(producer.connection, "SEND_RECEIPT"), 0)
         self.journal.append(("send", producer.session, send.highest, outcome))
         if self.holds_receipts or producer.receipts:
             producer.receipts.append(receipt)
@@ -311,7 +319,7 @@ class Cluster:
 
 
 def close_command(session: Producer | Consumer, url: str = "") -> Any:
-    """Returns the command that ends a session, with the address of the broker to go to, or without."""
+    """Returns the CLOSE command for a session, with the address of the broker to go to, or without."""
     fields: dict[str, Any] = {"request_id": 0}  # the protocol requires one; nobody reads it
     if url:
         fields["broker_url"] = url

@@ -1,6 +1,6 @@
 """How the loopback brokers answer commands of consumers. A method `_kind` answers the command KIND.
 
-A broker without orders ignores FLOW and ACK of a consumer that is not attached.
+FLOW, ACK and REDELIVER of a consumer without a session, or at a broker that does not serve, are ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fuzz.client.wire import ServerError, Type, command_of
 
 
 class Consumers(Cluster):
-    """Brokers that serve consumers, too."""
+    """Brokers that answer consumers, too."""
 
     def _subscribe(self, connection: Connection, body: Any, _: bytes) -> None:
         self._note(connection, "SUBSCRIBE", [body.consumer_id, body.subscription, body.type])
@@ -47,9 +47,9 @@ class Consumers(Cluster):
         self._welcome(order, consumer, command_of(Type.SUCCESS, request_id=body.request_id))
 
     def _consumer(self, connection: Connection, number: int) -> tuple[Topic, Subscription, Consumer] | None:
-        """The consumer that a connection has under a number, with its topic and subscription.
+        """The consumer with this id on a connection, with its topic and subscription.
 
-        None if no consumer is attached, or the connection's broker does not serve.
+        None if it has no session, or if the connection's broker does not serve.
         """
         if self.open_at != connection.broker:
             return None
@@ -71,7 +71,7 @@ class Consumers(Cluster):
         ids = ids_of(body.message_id)
         found = self._consumer(connection, body.consumer_id)
         if self.acks == "ignore":
-            found = None  # lost
+            found = None
         accepted = found is not None and found[1].acknowledge(ids, cumulative=body.ack_type == 1)
         about = {"consumer": body.consumer_id, "cumulative": body.ack_type == 1, "ids": ids, "accepted": accepted}
         if body.HasField("validation_error"):
@@ -109,7 +109,7 @@ class Consumers(Cluster):
                 subscription.dispatch(topic.log)
 
     def _seek(self, connection: Connection, body: Any, _: bytes) -> None:
-        """Resets the cursor. Without an order, sends CLOSE to the consumers of the subscription, and then SUCCESS."""
+        """Resets the cursor. Sends CLOSE to the consumers of the subscription, and then SUCCESS; orders change this."""
         self._note(connection, "SEEK", [body.consumer_id, body.message_id.ledger, body.message_id.entry])
         found, order = self._consumer(connection, body.consumer_id), self._order(connection, "SEEK")
         if found is None or order == "fail":

@@ -1,7 +1,7 @@
-"""Contracts: what a client owes its user, judged from what a run observed.
+"""Contracts: what a client owes its user, judged from the observation of a run (`run.Observed`).
 
-A contract is a function of the observation, which returns how the observation violates the contract, or an empty
-string. Its docstring is the guarantee. Traces are not compared, because the order of a client's actions is not fixed.
+A contract is a function that returns how the observation violates the contract, or an empty string. Its docstring is
+the guarantee. The commands of two runs are not compared, because the order of a client's actions is not fixed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def operation_succeeds_while_brokers_serve(seen: Observed) -> str:
 
 @contract
 def client_keeps_its_connection(seen: Observed) -> str:
-    """The client ends no connection, unless it is closed or gets a receipt out of order or a refused look-up."""
+    """The client ends no connection, unless it is closed or gets a receipt out of order or a refused lookup."""
     lost = [each for each in seen.report.get("commands", ()) if each[2] == "LOST"]
     return f"the client ended {len(lost)} connections" if lost else ""
 
@@ -148,7 +148,7 @@ def first_deliveries_have_order_of_log(seen: Observed) -> str:
 
 @contract
 def permits_are_conserved(seen: Observed) -> str:
-    """When a consumer has received everything, its permits are at least half of its receiver queue, at most all."""
+    """Once all messages are received, a consumer's permits are between half of its receiver queue and all of it."""
     queue = seen.settings.get("receiver_queue", 0)
     wrong = [each for each in seen.report.get("permits", ()) if queue and not queue / 2 <= each[3] <= queue]
     said = [f"{has} permits ({granted} granted, {cost} used), its queue is {queue}" for _, granted, cost, has in wrong]
@@ -157,7 +157,7 @@ def permits_are_conserved(seen: Observed) -> str:
 
 @contract
 def flow_returns_half_the_queue(seen: Observed) -> str:
-    """A session grants its whole receiver queue first, and then at least half of it at a time."""
+    """The first FLOW of a session grants the size of the receiver queue, each later FLOW at least half of it."""
     queue, session = seen.settings.get("receiver_queue", 0), 0
     for _, _, kind, about in seen.report.get("commands", ()) if queue else ():
         session = 0 if kind == "SUBSCRIBE" else session + (kind == "FLOW")
@@ -168,7 +168,7 @@ def flow_returns_half_the_queue(seen: Observed) -> str:
 
 @contract
 def acknowledged_log_leaves_no_backlog(seen: Observed) -> str:
-    """Once the application has received every intact message and acknowledged what it received, nothing is left."""
+    """Once the application has received every intact message and acknowledged all of them, the backlog is empty."""
     if stored_message_is_delivered.check(seen):
         return ""
     left = sum([each["not_acknowledged"] for each in seen.report.get("cursors", {}).values()])
@@ -180,8 +180,8 @@ def acknowledged_log_leaves_no_backlog(seen: Observed) -> str:
 
 @contract
 def redirect_needs_no_lookup(seen: Observed) -> str:
-    """A client that is sent to another broker by CLOSE with its address connects without a look-up (PIP-307)."""
-    return f"{seen.redirect_lookups} look-ups after redirects" if seen.redirect_lookups else ""
+    """A client that is sent to another broker by CLOSE with its address connects without a lookup (PIP-307)."""
+    return f"{seen.redirect_lookups} lookups after redirects" if seen.redirect_lookups else ""
 
 
 CONSUMER = (

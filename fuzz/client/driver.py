@@ -1,8 +1,8 @@
 """The real client in a process of its own: `python -m fuzz.client.driver`.
 
 A request is a line of JSON on standard input: an object whose key `do` names a method of `Driver`, and whose other keys
-are its arguments. Each request has one line of reply. What the client itself prints is discarded. The process ends by
-`os._exit`, because a thread of the client may still be blocked.
+are its arguments. For each request the process writes one line of reply. What the client itself prints is discarded.
+The process ends by `os._exit`, because a thread of the client may still be blocked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Driver:
         self.producer: Any = None
         self.consumers: list[Any] = []
         self.received: list[list[Any]] = []  # the messages that each consumer has received
-        self.late = 0.0  # seconds by which this process was late at most
+        self.late = 0.0  # `lateness`
         self._done = threading.Condition()
         #: payload, result and message id of each callback, in order
         self._results: list[tuple[str, str, str]] = []
@@ -202,21 +202,21 @@ class Driver:
         return made
 
     def pause(self, seconds: float) -> None:
-        """Sleeps in short intervals, and records by how much a sleep was too long at most."""
+        """Sleeps in short intervals, and notes the lateness of each."""
         until = time.monotonic() + seconds
         while (now := time.monotonic()) < until:
             self.late = max(self.late, _sleep_until(min(until, now + 0.005)))
 
     def lateness(self) -> float:
-        """The seconds by which this process was late at most, as seen by its sleeps and calls."""
+        """The largest lateness since `forget`, in seconds: the excess of a sleep, or the duration of a call."""
         return self.late
 
     def redeliver(self, consumer: int = 0) -> None:
-        """Asks for the redelivery of everything that is not acknowledged."""
+        """Asks for the redelivery of all messages that are not acknowledged."""
         self.consumers[consumer].redeliver_unacknowledged_messages()
 
     def close_consumer(self, consumer: int = 0) -> list[Any]:
-        """Closes a consumer. Returns the call as `call` does, without a position."""
+        """Closes a consumer. Returns the call in the form of `call`, with zeros for ledger and entry."""
         before = time.monotonic()
         self.consumers[consumer].close()
         return ["close", before, time.monotonic(), 0, 0, -1, ""]

@@ -23,7 +23,7 @@ DRIVER = (sys.executable, "-m", "fuzz.client.driver")
 RUST_DRIVER = (sys.executable, "-m", "fuzz.client.rust_driver")
 #: Seconds that a process may take to start.
 _START_SECONDS = 20.0
-#: Seconds that a request to the brokers may take beyond those that it asks for, and the end of a process.
+#: Seconds that a request to the brokers may take beyond its argument `seconds`. A process may take as long to end.
 _GRACE_SECONDS = 60.0
 
 
@@ -41,7 +41,7 @@ class ClientHangs(Exception):
 
 
 class BrokerFailed(RuntimeError):
-    """A defect of this project: a process of the harness failed, or the brokers differ from the models."""
+    """A defect of this project: the brokers or the driver failed, or the brokers differ from the models."""
 
 
 class Process:

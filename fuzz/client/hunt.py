@@ -2,8 +2,8 @@
 
 A finding is a contract that a schedule violates, and the known deviation that explains the violation, if one does. The
 first schedule of each such pair is shrunk: steps are removed in chunks, then arguments and settings are simplified, as
-long as the same pair is found. Runs of a real client need not be alike, so a finding says how many of its replays
-showed it.
+long as the same pair is found. Two runs of a schedule on a real client can differ, so a finding says how many of its
+replays showed it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fuzz.client.schedule import Scenario, Schedule, Violation, execute, generat
 
 #: The largest and the smallest number of replays of a finding; time decides between them.
 REPLAYS, _FEWEST = 20, 3
-#: The patience while shrinking, in seconds: most candidates that show nothing cost twice as much.
+#: Seconds to wait for an effect while shrinking. A candidate that does not show the finding often waits twice.
 _SHRINK_PATIENCE = 1.2
 
 
@@ -165,10 +165,10 @@ def replays(
 
 
 def shrink(harness: Harness, sought: Sought, schedule: Schedule, seconds: float) -> Schedule:
-    """A smaller schedule that shows the same violation. No step can be left out, unless the time was over before.
+    """A smaller schedule that shows the same violation. If time was left, no step of it can be removed.
 
-    Runs have little patience at first. If their result does not show the violation with the usual patience, because an
-    effect was only late, shrinking starts again with the usual patience.
+    Runs wait `_SHRINK_PATIENCE` for an effect at first. An effect that is only late can then look like a violation: if
+    the result does not show the violation with the usual patience, shrinking starts again with that.
     """
     found = _shrunk(harness, sought, schedule, _SHRINK_PATIENCE, seconds)
     if sought.violation(harness, found) is None:
@@ -198,7 +198,7 @@ def _shrunk(harness: Harness, sought: Sought, schedule: Schedule, patience: floa
 def _descend(
     best: Schedule, candidates: Callable[[Schedule], Iterator[Schedule]], shows: Callable[[Schedule], bool]
 ) -> Schedule:
-    """The schedule after the first candidate that shows the finding has replaced it, as often as there is one."""
+    """Replaces the schedule by its first candidate that shows the finding, until no candidate does."""
     while (found := next((each for each in candidates(best) if shows(each)), None)) is not None:
         best = found
     return best

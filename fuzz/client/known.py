@@ -1,8 +1,8 @@
 """Known deviations of the real client: how each shows on the wire. They are the rows of `fuzz/scenarios/known.toml`.
 
-A deviation is a row of a defect table, which has symptom, mechanism and consequence. The key `component` of the file
-names the component of that table. The file's own table `not_expressible` has the rows of deviations that no model can
-show; they have no profile and no rules. A row of the file has
+Symptom, mechanism and consequence of a deviation are in a row of a defect table. The key `component` of the file names
+the component of that table. Deviations that no model can show are in the file's own table `not_expressible`. A row of
+the file has
 
     defect      the id of the row of the defect table, or of `not_expressible`
     scenario    the scenario of the schedule

@@ -2,22 +2,22 @@
 
 Orders of `Ordered.order`, each until it is changed or used up:
 
-    sends      store them; defer them, unprocessed, until they are released; or ignore them, which fences the session
-    acks       store them; or ignore them, as if they were lost
-    receipts   send them; or hold them back until they are released
-    answers    of the next commands of a kind, one after the other; of PRODUCER, SUBSCRIBE or LOOKUP:
-                 refuse                with ServiceNotReady
-                 fail                  with a persistence error
-                 silent                never
-                 close                 CLOSE, then SUCCESS
+    sends      store; defer: they are not processed until they are released; ignore: the session is fenced
+    acks       store; ignore: as if they were lost
+    receipts   send; hold: they are held back until they are released
+    answers    to the next commands of a kind, one order for each:
+                 refuse                (PRODUCER, SUBSCRIBE, LOOKUP) ServiceNotReady
+                 silent                (PRODUCER, SUBSCRIBE, LOOKUP, CONNECT) no answer
+                 fail                  (PRODUCER, SUBSCRIBE) PersistenceError
+                 close                 (PRODUCER, SUBSCRIBE) CLOSE, then SUCCESS
                  close_redirect        the same, and CLOSE has this broker's address
                  close_late, close_redirect_late    SUCCESS comes just before the answer to the next command
-               and only in experiments, what no faithful broker answers:
-                 error N               (PRODUCER, SUBSCRIBE) with that error
+               and only in experiments, because no real broker is known to answer so:
+                 error N               (PRODUCER, SUBSCRIBE) the error with that number
                  twice, queued, rename (PRODUCER) SUCCESS twice; first not ready, then ready; with another name
                  eager                 (SUBSCRIBE) one message comes before SUCCESS
                  redirect              (LOOKUP) to the other broker
-                 silent, error, version N    (CONNECT)
+                 error, version N      (CONNECT) ERROR; that protocol version
                  success_first, stay, never, before_subscribe, after_subscribe, fail    (SEEK) SUCCESS before CLOSE;
                                        without CLOSE; CLOSE alone; SUCCESS around that of the next SUBSCRIBE; ERROR
                  middle, last          (SEND_RECEIPT) with the sequence id of that message of the batch
@@ -43,7 +43,7 @@ class Ordered(Consumers):
     def order(
         self, *, sends: str | None = None, receipts: str | None = None, acks: str | None = None, **answers: list[str]
     ) -> None:
-        """Changes the orders that are given; the module describes them. `answers` are lists by kind of command."""
+        """Replaces orders about sends, receipts and acks; adds orders about answers, lists by kind of command."""
         self.acks = acks or self.acks
         self.sends = sends or self.sends
         self.holds_receipts = receipts == "hold" if receipts else self.holds_receipts
@@ -115,7 +115,7 @@ class Ordered(Consumers):
                 each.held = each.held or None
 
     def force_ack_set(self, words: list[int]) -> None:
-        """Gives the next delivery of each subscription this ack set."""
+        """Sets the ack set of the next delivery of each subscription."""
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 each.ack_words = words
@@ -127,7 +127,7 @@ class Ordered(Consumers):
                 self._send_receipt(producer, producer.last_receipt)
 
     def refuse_deferred(self, rank: int) -> None:
-        """Answers one deferred send of every session with ChecksumError: that of index `rank`, or else the newest."""
+        """Answers a deferred send of every session with ChecksumError: that of index `rank`, or else the newest."""
         for _, producer in self.of_producer.values():
             if producer.deferred:
                 self.refuse_send(producer, producer.deferred.pop(min(rank, len(producer.deferred) - 1)))
@@ -163,14 +163,14 @@ class Ordered(Consumers):
             self._handlers[Type[type(body).__name__]](connection, body, b"")
 
     def _moved(self, owner: int, *, crashed: bool) -> None:
-        """Makes a broker the owner: it opens all subscriptions."""
+        """Makes a broker the owner, which opens the cursors of all subscriptions."""
         self.open_at = owner
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 each.move(crashed=crashed)
 
     def close_owner_sessions(self, url: str) -> None:
-        """Sends CLOSE with an address to all that are attached at the owner. The owner keeps the topics."""
+        """Sends CLOSE with an address to all producers and consumers at the owner. The owner keeps the topics."""
         if self.open_at is not None:
             self.close_sessions(self.open_at, url)
 
@@ -209,10 +209,10 @@ class Ordered(Consumers):
                     consumer.connection.send(close_command(consumer, url))
 
     def terminate(self) -> int:
-        """Tells every consumer that the topic has ended (REACHED_END_OF_TOPIC), and pings its client.
+        """Sends REACHED_END_OF_TOPIC to every consumer, and PING to its client.
 
-        Returns the number that `holds("pings", number)` is to be called with: each client answers its ping, or ends its
-        connection.
+        A client answers the PING, or ends its connection. Returns the number of both so far and those to come, for
+        `holds("pings", number)`.
         """
         expected = self.counts["PONG"] + self.counts["LOST"]
         for topic in self.topics.values():
@@ -227,7 +227,7 @@ class Ordered(Consumers):
     def crash(self) -> int | None:
         """The owner stops: acks since the cursor's last write are lost, and the other broker becomes the owner.
 
-        A transfer is finished first. Returns the broker that stopped; None if the other broker is down: nothing stops.
+        A transfer is finished first. If the other broker is down, nothing stops. Returns the stopped broker, or None.
         """
         self.finish_transfer()
         broker = self.open_at
@@ -240,7 +240,7 @@ class Ordered(Consumers):
         return broker
 
     def restart(self) -> list[int]:
-        """Starts the brokers again that have stopped. Returns their numbers."""
+        """Starts the stopped brokers again. Returns their numbers."""
         down = [broker for broker in range(len(self.urls)) if not self.ownership.is_up(broker)]
         for broker in down:
             self.ownership.restart(broker)
@@ -251,24 +251,26 @@ class Ordered(Consumers):
 
     def holds(self, what: str, value: Any) -> bool:
         """Whether the condition `what` holds; `value` is its parameter."""
-        if what == "received":  # by an attached producer's session, as its newest message
+        if what == "received":  # `value` is the newest message of a producer's session
             return any(p.last_payload == str(value).encode() for _, p in self.of_producer.values())
         if what == "producers":
             return self.attached()[0] >= int(value)
         consumers = [consumer for topic in self.topics.values() for _, consumer in topic.consumers.values()]
-        if what == "consumers":  # have sent FLOW: until then, the application can receive messages of the last session
+        if (
+            what == "consumers"
+        ):  # `value` have sent FLOW: until then an application can receive messages of the last session
             return sum([consumer.granted > 0 for consumer in consumers]) >= int(value)
         if what == "flows":  # every attached consumer has sent FLOW
             return all(consumer.granted > 0 for consumer in consumers)
         if what == "acknowledged":  # by every subscription, the whole log
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
             return all(s.cursor.state.acks.first_unacked >= len(t.log) for t, s in subscriptions)
-        if what == "left":  # at most so many messages that are not acknowledged
+        if what == "left":  # at most `value` messages are not acknowledged
             cursors = [each.cursor for topic in self.topics.values() for each in topic.subscriptions.values()]
             return sum([int(str(each.observe()["not_acknowledged"])) for each in cursors]) <= int(value)
-        if what == "permits":  # of every consumer, at least
+        if what == "permits":  # every consumer has at least `value`
             return all(consumer.permits >= int(value) for consumer in consumers)
-        if what == "delivered":  # the whole log, at least once
+        if what == "delivered":  # the whole log, at least once, to every subscription
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
             return all(s.cursor.state.read_position >= len(t.log) and not s.corrupt for t, s in subscriptions)
         if what == "pings":  # answered, or their connections lost
@@ -278,11 +280,11 @@ class Ordered(Consumers):
         return self.counts[str(kind)] >= int(count)
 
     def has_answers(self) -> bool:
-        """Whether an ordered answer is left that no command has used."""
+        """Whether an order about answers is left that no command has used."""
         return any(self.answers.values())
 
     def attached(self) -> list[int]:
-        """The number of attached producers, and that of attached consumers."""
+        """The number of producers with a session, and that of consumers."""
         return [len(self.of_producer), sum(len(topic.consumers) for topic in self.topics.values())]
 
     def count(self, kind: str) -> int:

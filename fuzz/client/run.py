@@ -1,4 +1,8 @@
-"""One schedule on the real client: its steps, and what was observed."""
+"""One run of a schedule on the real client: requests to brokers and client, and the observation.
+
+A step waits until its effect is there, because a schedule with a command in flight between two steps does not replay.
+If an effect does not come in time, later steps do not wait; the contracts judge what is missing at the end.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,7 @@ from fuzz.client.harness import ClientDied, ClientHangs, Harness
 #: What every schedule uses: one topic and one subscription.
 TOPIC = "persistent://public/default/topic"
 SUBSCRIPTION = "subscription"
-#: Seconds for which an effect that the client owes is waited for. The client's first retries come after 0.1, 0.2 and
-#: 0.4 s.
+#: Seconds to wait for an effect that the client owes. The client's first retries come after 0.1, 0.2 and 0.4 s.
 PATIENCE = 2.5
 #: Seconds within which the client sends grouped acknowledgements.
 GROUPED = 0.12
@@ -31,14 +34,14 @@ class Observed(msgspec.Struct):
     received: list[list[Any]] = []  # payload, ledger, entry, batch index, redelivery count
     #: calls about received messages: kind, monotonic times before and after, ledger, entry, batch index, error
     calls: list[list[Any]] = []
-    left: list[Any] = []  # messages, by entry and batch index, that a faithful client leaves unacknowledged
+    left: list[Any] = []  # messages, by entry and batch index, that a client without deviations leaves unacknowledged
     redelivered: list[list[Any]] = []  # for each reconnection: the messages that were left, and those received
     queued: list[int] = []  # messages that the application had not received when the last step ended
-    lateness: float = 0.0  # seconds by which the client's process was late at most
+    lateness: float = 0.0  # the largest lateness of the client's process, in seconds (`Driver.lateness`)
     failed: list[str] = []  # operations of the client that failed
     ended: str = ""  # how the client's process ended, if it did
     hangs: str = ""  # the call that did not return, if one did not
-    redirect_lookups: int = 0  # look-ups after a redirect to a broker that serves
+    redirect_lookups: int = 0  # lookups after a redirect to a broker that serves
     report: dict[str, Any] = {}  # `Ordered.report` of the brokers
 
     @property
@@ -52,10 +55,7 @@ class Observed(msgspec.Struct):
 
 
 class Run:
-    """The brokers and a client in the course of a schedule. A step waits until its effect is there.
-
-    All methods raise as `Harness.broker` and `Harness.client`.
-    """
+    """The brokers and a client while a schedule runs. All methods raise as `Harness.broker` and `Harness.client`."""
 
     def __init__(self, harness: Harness, settings: dict[str, Any], patience: float = PATIENCE) -> None:
         self.harness = harness
@@ -64,7 +64,7 @@ class Run:
         self.observed = Observed(dict(settings))
         #: why brokers do not answer every send: an order about `sends` or `receipts`, or a transfer (`fence`)
         self.withheld: set[str] = set()
-        self.is_patient = True  # whether every effect came so far; later effects are not waited for otherwise
+        self.is_patient = True  # whether every effect has come in time so far; otherwise steps no longer wait
         self.taken: dict[int, int] = {}  # consumer -> number of messages that it has received
         self.producers = 0  # 0 or 1
         self.consumers = 0  # number of consumers that are not closed
@@ -140,7 +140,7 @@ class Run:
         return self.observed.begun - len(self.observed.refused) - len(self.observed.results)
 
     def sync(self) -> None:
-        """Waits until the client is attached and all callbacks have come.
+        """Waits until producer and consumers have sessions, and all callbacks have come.
 
         If the brokers do not answer every send, waits until the newest message has arrived, instead of the callbacks.
         """
@@ -208,7 +208,7 @@ class Run:
         self.broker("end_orders")
         self.settle(self.patience)
         self.receive_all()
-        self.broker("wait", what="flows", value=None, seconds=self.patience)  # of a session that has just begun
+        self.broker("wait", what="flows", value=None, seconds=self.patience)  # a session may just have begun
         self.observed.report = self.broker("report")
         said = self.client("close", limit=self.patience + 5.0)
         if said:

@@ -1,7 +1,8 @@
 """Schedules: generated from a seed, run on the real client, judged by contracts.
 
-A schedule is a list of steps that brokers and client take. A scenario says which steps its schedules may have, and
-which contracts the client must keep. It is the `scenario` of a module of `fuzz/scenarios/`, found by the file name.
+A schedule is a list of steps that brokers and application take. A scenario says which steps its schedules may have, and
+which contracts the client must keep. It is the value `scenario` of a module of `fuzz/scenarios/`, and has that module's
+name.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Violation(NamedTuple):
 
 
 def scenario_names() -> list[str]:
-    """The names of the scenarios, which are those of their modules."""
+    """The names of the scenarios."""
     names = [each.name for each in pkgutil.iter_modules(importlib.import_module("fuzz.scenarios").__path__)]
     return [name for name in names if hasattr(_module(name), "scenario")]
 

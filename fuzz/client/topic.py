@@ -1,9 +1,8 @@
 """A topic: the log that all brokers share, sessions of producers, and subscriptions with their dispatchers.
 
-No I/O: replies go to the connection of a session. The cursor of a subscription is the model's
-(`fuzz/answers/cursor.py`). The dispatcher of a subscription, with replay and permits, is code of this module, for
-speed. Its decisions are noted in a journal, and after the run `fuzz/answers/dispatcher.py` compares them with the
-models'.
+The cursor of a subscription is the model's (`fuzz/answers/cursor.py`). Its dispatcher, with replay queue and permits,
+is code of this module, for speed. It notes its decisions in a journal; after the run `fuzz/answers/judge.py` compares
+them with the models'. There is no I/O here: replies go to the `Connection` of a session.
 """
 
 from __future__ import annotations
@@ -243,7 +242,6 @@ class Topic:
         self.producers: dict[tuple[int, int], Producer] = {}  # by connection and id
         self.consumers: dict[tuple[int, int], tuple[Subscription, Consumer]] = {}  # by connection and id
         self.subscriptions: dict[str, Subscription] = {}  # by name
-        self.is_terminated = False
 
     def roll_ledger(self) -> None:
         """A broker opens the topic: the next entry goes to a new ledger."""

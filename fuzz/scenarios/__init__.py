@@ -10,13 +10,13 @@ To add one, write `fuzz/scenarios/NAME.py` with a `scenario` (`fuzz/client/sched
     contracts   functions of the observation (`fuzz/client/contracts.py`, or a module here), most severe first; for
                 each, `tests/test_client.py` has an observation that violates it
 
-A step is one or several requests to the brokers (methods of `Ordered` in `fuzz/client/orders.py`, or `do_...` of
-`fuzz/client/broker.py`) and to the client (methods of `fuzz/client/driver.py`), and then waits for its effect
-(`run.sync`, `run.wait`), because a schedule with a command in flight between two steps does not replay. A step does not
-sleep, except in scenarios about a clock of the client (`run.pause`).
+A step sends requests to the brokers (methods of `Ordered` in `fuzz/client/orders.py`, or `do_...` of
+`fuzz/client/broker.py`) and to the client (methods of `fuzz/client/driver.py`). Then it waits for their effect
+(`run.sync`, `run.wait`), because a schedule with a command in flight between two steps does not replay. A step sleeps
+(`run.pause`) only where the brokers cannot see the effect: acks that the client groups, and timers of the client.
 
 `experiments.toml` has single schedules, each with a prediction that is older than its first run.
 
-A deviation that is confirmed becomes a row of `known.toml` (`fuzz/client/known.py`) with its shrunk schedule, which a
-nightly test replays, and a function of `evidence.py` that tells its violations from those of other defects.
+A confirmed deviation of the client becomes a row of `known.toml` (`fuzz/client/known.py`) with its shrunk schedule,
+which a nightly test replays, and a function of `evidence.py` that tells its violations from those of other defects.
 """

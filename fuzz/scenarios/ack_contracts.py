@@ -30,7 +30,7 @@ def _shown(messages: list[Message]) -> str:
 
 @contract
 def unacknowledged_message_stays(seen: Observed) -> str:
-    """A message that the application has not acknowledged is not acknowledged at the broker."""
+    """A message that the application has not acknowledged stays in the backlog."""
     lost = sorted({(entry, index) for entry, index in seen.left} - left_at_brokers(seen))
     return f"gone from the backlog: {_shown(lost)}" if lost else ""
 
@@ -54,7 +54,7 @@ def _extra(seen: Observed, *, by_id: bool) -> str:
 
 
 def messages_not_removed(seen: Observed, *, by_id: bool) -> list[Message]:
-    """The messages that are left at the brokers, and would not be if all acks had arrived, sorted.
+    """The messages that are in the backlog and would not be if all acks had arrived, sorted.
 
     Only those of entries with acknowledgements by deserialized ids (`by_id`), or only those of the other entries.
     """

@@ -37,7 +37,7 @@ def receive(run: Run, count: int) -> None:
 
 
 def lose(run: Run) -> None:
-    """Receives messages, loses their acknowledgement, a cumulative one if possible, and ends the connections."""
+    """Receives messages, loses their acknowledgements (on Exclusive a cumulative one), and ends the connections."""
     indexes = run.take(3, 0.1)
     if indexes:
         run.broker("order", acks="ignore")
@@ -50,7 +50,7 @@ def lose(run: Run) -> None:
 
 
 def drop(run: Run) -> None:
-    """Ends the TCP connections."""
+    """Ends the TCP connections. Acks are stored again."""
     run.broker("drop")
     run.broker("order", acks="store")
     run.sync()
@@ -72,7 +72,7 @@ def redeliver(run: Run) -> None:
 
 
 def end(run: Run) -> None:
-    """Receives and acknowledges until no message comes and none is left in the backlog, or the patience is over."""
+    """Receives and acknowledges until no message comes and the backlog is empty, or the patience is over."""
     run.is_patient = True
     run.broker("end_orders")
     run.sync()

@@ -1,8 +1,8 @@
 """Evidence of known deviations: a row of `known.toml` names a function of this module.
 
 The function gets an observation that violates the row's contract, and returns whether the deviation explains all of the
-violation. It looks for the deviation's mechanism in the commands, and at the messages that are affected. So it returns
-False if another defect violates the same contract in the same schedule.
+violation. It looks for the deviation's mechanism in the commands, and checks that all affected messages are those that
+the mechanism affects. So it returns False if another defect also violates the contract in the same schedule.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def _sessions(seen: Observed) -> list[dict[int, int]]:
 def _pending_at_start(sessions: list[dict[int, int]], earlier: set[int]) -> list[int]:
     """The messages, other than `earlier`, that were pending when the first of the sessions began.
 
-    They keep the ids that they had, so they are the new messages before the first whose id is no larger than the id of
-    the message before it. That message can be in a later session.
+    Pending messages keep their ids. After them, in this session or a later one, comes the first message whose id is not
+    larger than that of the message before.
     """
     ids = {m: number for session in reversed(sessions) for m, number in session.items()}
     new = sorted(ids.keys() - earlier)
@@ -80,7 +80,7 @@ def _reused(seen: Observed) -> set[int]:
 
 
 def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
-    """After a reconnection without a receipt, new messages reuse sequence ids, in each session in order."""
+    """After a reconnection before the first receipt, new messages reuse ids. In a session, ids restart at most once."""
     before, reused, known = _before_restart(seen), _reused(seen), set[int]()
     for session in _sessions(seen):
         new = session.keys() - known
@@ -104,7 +104,7 @@ def lost_messages_have_reused_ids(seen: Observed) -> bool:
 
 
 def _orders(seen: Observed, kind: str) -> list[str]:
-    """The order about the last request (of a kind of command) of each producer or consumer; empty: no order."""
+    """The order about the last command of a kind, for each producer or consumer; empty if there was none."""
     commands, found = _commands(seen), dict[int, str]()
     for (name, about), (following, order) in pairwise([*commands, ("", None)]):
         if name == kind:
@@ -153,7 +153,7 @@ def first_subscribe_was_closed(seen: Observed) -> bool:
 
 
 def lost_connections_had_an_unknown_command(seen: Observed) -> bool:
-    """The client ends a connection after REACHED_END_OF_TOPIC, and no other."""
+    """The client ended only connections on which REACHED_END_OF_TOPIC was sent."""
     notes = [(kind, connection) for _, connection, kind, _ in seen.report.get("commands", ())]
     lost = {connection for kind, connection in notes if kind == "LOST"}
     return lost <= {connection for kind, connection in notes if kind == "REACHED_END_OF_TOPIC"}
@@ -163,7 +163,7 @@ def lost_connections_had_an_unknown_command(seen: Observed) -> bool:
 
 
 def redeliveries_follow_the_model(seen: Observed) -> bool:
-    """Redeliveries are as late as in the model of the tracker, profile `cpp`."""
+    """Redeliveries come when the model of the tracker has them under its profile `cpp`."""
     return not redelivery_follows_timing_law.check(seen) and not redelivery_command_has_due_entries.check(seen)
 
 
@@ -173,7 +173,7 @@ def closed_tracker_requests_nothing(seen: Observed) -> bool:
 
 
 def redelivery_was_of_everything(seen: Observed) -> bool:
-    """A queued message is received once more for each command without ids, at most."""
+    """A queued message is received again at most once for each REDELIVER without ids."""
     commands = [about for kind, about in _commands(seen) if kind == "REDELIVER" and not about["ids"]]
     received = [int(message[0]) for message in seen.received]
     return all(received.count(number) <= 1 + len(commands) for number in seen.queued)
@@ -196,7 +196,7 @@ def entries_lost_were_acknowledged_by_id(seen: Observed) -> bool:
 
 
 def acknowledgement_by_id_was_not_sent(seen: Observed) -> bool:
-    """Nothing was sent for the entries that stay, and a consumer was without index acks."""
+    """No ACK without an ack set names an entry that stays, and a consumer was without index acks."""
     subscribed = [kind for kind, _ in _commands(seen)].count("SUBSCRIBE")
     whole = {entry for kind, about in _commands(seen) if kind == "ACK" for _, entry, words in about["ids"] if not words}
     left = {entry for entry, _ in messages_not_removed(seen, by_id=True)}
@@ -210,7 +210,7 @@ def redeliveries_differ_in_entries_acknowledged_by_id(seen: Observed) -> bool:
 
 
 def backlog_was_acknowledged_cumulatively_and_lost(seen: Observed) -> bool:
-    """The backlog is covered by cumulative acks of the application, and the broker did not accept one."""
+    """The backlog is covered by cumulative acks of the application, at least one of which the broker did not accept."""
     acks = [about for kind, about in _commands(seen) if kind == "ACK" and about["cumulative"] and not about["accepted"]]
     calls = [
         (each[4], each[5] if each[5] >= 0 else 2**31) for each in seen.calls if each[0] == "acknowledge_cumulative"
@@ -223,10 +223,9 @@ def backlog_was_acknowledged_cumulatively_and_lost(seen: Observed) -> bool:
 
 
 def _permits_follow_deviations(seen: Observed) -> bool:
-    """Whether each consumer would have permits for half its queue to all of it, if its client returned what is due.
+    """Whether the contract would hold if the client had returned the permits that deliveries cost.
 
-    That is one permit for each that a delivery cost. For a batch the client returns as many as it has messages, or one
-    if the batch is corrupt.
+    With the deviations it returns, for a corrupt batch, one permit, and for every other batch one for each message.
     """
     sizes, extra = [len(entry[4]) for entry in seen.report.get("log", ())], Counter[int]()
     returned = cost = 0

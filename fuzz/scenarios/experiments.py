@@ -1,4 +1,4 @@
-"""Steps of experiments: brokers that answer as none does, and clients that do not wait. No seed generates them."""
+"""Steps that only the schedules of `experiments.toml` have: unusual answers of brokers, and steps that do not wait."""
 
 from __future__ import annotations
 

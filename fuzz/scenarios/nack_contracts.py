@@ -1,8 +1,8 @@
-"""Contracts of negative acknowledgements. The brokers time redelivery commands, the client's process times calls.
+"""Contracts of negative acknowledgements. The brokers note the times of commands, the client's process those of calls.
 
-A command may be late because the machine is. The bound on this lateness is 25 ms plus the largest lateness that the
-client's process observed in the schedule. Times are judged only if the bound is less than half of the timer's interval:
-otherwise delays cannot be told apart.
+A command may be late because the machine is busy. The bound on this lateness is 25 ms plus the largest lateness that
+the client's process observed in the schedule. Times are judged only if the bound is less than half of the timer's
+interval: otherwise one delay cannot be told from the next.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def redelivery_follows_timing_law(seen: Observed) -> str:
 
 @contract
 def redelivery_is_in_time(seen: Observed) -> str:
-    """An entry that is nacked is requested when its delay is over, if no other call comes before."""
+    """A nacked entry is requested when its delay is over, if no other call comes before."""
     return _late(seen, is_last=True)
 
 
 @contract
 def later_nack_postpones_no_redelivery(seen: Observed) -> str:
-    """An entry that is nacked is requested when its delay is over, also if other nacks come before."""
+    """A nacked entry is requested when its delay is over, also if other nacks come before."""
     return _late(seen, is_last=False)
 
 

@@ -33,7 +33,7 @@ def ignore(run: Run) -> None:
 
 
 def hold(run: Run) -> None:
-    """From now on, sends are stored, and receipts held back until they are released."""
+    """From now on, sends are stored, and their receipts are held back until they are released."""
     run.withheld.add("receipts")
     run.broker("order", receipts="hold")
 

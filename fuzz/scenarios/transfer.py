@@ -12,7 +12,7 @@ _OPERATION_TIMEOUT = 2
 #: Addresses in CLOSE that lead nowhere; a client looks the topic up instead.
 _BAD_URLS = ("pulsar://127.0.0.1:1", "", "127.0.0.1:1", "pulsar://")
 
-#: CLOSE during a request, without and with an address; SUCCESS follows at once, or after the client's next command.
+#: CLOSE during a request, without and with an address; SUCCESS follows at once, or at the client's next command.
 _CLOSES = ("close", "close_redirect", "close_late", "close_redirect_late")
 
 
@@ -44,7 +44,7 @@ def fence(run: Run) -> None:
 def finish(run: Run) -> None:
     """Ends a transfer: sends CLOSE with the address of the new owner.
 
-    Counts the look-ups that follow, if all clients were attached and no answer is ordered.
+    Counts the lookups that follow, if all clients were attached and no answer is ordered.
     """
     is_attached = run.broker("attached") == [run.producers, run.consumers] and not run.broker("has_answers")
     is_plain, before = is_attached and run.is_fenced, run.broker("count", kind="LOOKUP")

@@ -61,7 +61,7 @@ class Hunted(NamedTuple):
 
 
 class Hunter:
-    """Runs seeds of a target whose second side is a program."""
+    """Runs seeds of a target that has a program in the place of the implementation."""
 
     def __init__(self, target: Target, steps: int | None = None) -> None:
         self.target = target

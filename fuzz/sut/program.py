@@ -1,4 +1,4 @@
-"""A foreign program as second side of the model: the protocol's requests and replies, each a line of JSON.
+"""A foreign program in the place of the implementation. The protocol has requests and replies, each a line of JSON:
 
 introduction   {"brokerproof": 1, "component": ..., "settings": ..., "actions": ...}; the first line
 hello          {"brokerproof": 1, "name": ..., "actions": [...], "settings": [...], "observes": [...]}; the reply to
@@ -126,7 +126,7 @@ def agrees(expected: Any, theirs: Any) -> bool:
 
 
 class Program:
-    """A program that is driven as second side. It is started when it is first needed, and again after it failed."""
+    """A program in the place of the implementation. It is started when it is needed, and again after it failed."""
 
     def __init__(self, command: Sequence[str], subject: Subject, limits: Limits | None = None) -> None:
         """Starts nothing. Raises BadValue if the command is empty."""
@@ -144,7 +144,7 @@ class Program:
         self._kept: dict[tuple[str, Arguments], bytes] = {}
 
     def side(self, subject: Subject, cfg: Any) -> ProgramSide:
-        """Resets the program to the first state under a config. Returns it as a second side. Raises as `reset`."""
+        """Resets the program to the first state under a config, to be compared step by step. Raises as `reset`."""
         return ProgramSide(self, subject, cfg)
 
     def start(self) -> Hello:
@@ -287,7 +287,7 @@ class Program:
 
 
 class ProgramSide:
-    """A program as second side, in single steps, each with what the program shows of its state."""
+    """A program that takes a trace in single steps, and shows after each what it shows of its state."""
 
     def __init__(self, program: Program, subject: Subject, cfg: Any) -> None:
         self.program = program
