@@ -37,8 +37,8 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
-#: Limits that find a slip of the keyboard before a run: a machine cannot start more processes or tasks, a longer trace
-#: does not end, and a table cannot store larger numbers.
+#: Limits that catch typing errors before a run: a machine cannot start more processes or tasks, a longer trace does not
+#: end, and a table cannot store larger numbers.
 _MOST_PROCESSES, _MOST_TASKS, _MOST_STEPS, _MOST = 1024, 100_000, 1_000_000, 10**18
 
 Seed = Annotated[

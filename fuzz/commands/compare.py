@@ -1,4 +1,4 @@
-"""`brokerproof compare`: what each policy costs under a workload, measured on runs."""
+"""`brokerproof compare`: what each policy or protocol variant costs under a workload, measured in simulations."""
 
 from __future__ import annotations
 

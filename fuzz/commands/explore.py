@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from fuzz.campaign.store import LocalStore, check_writable
 from fuzz.campaign.worker import Spec, trace_of
-from fuzz.commands import Count, Record, Result, Seconds
+from fuzz.commands import Count, PerSecond, Record, Result, Seconds
 from fuzz.explore.counts import counts_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import explore
@@ -65,7 +65,7 @@ class ExploreResult(Result):
     expected_transitions: Count | None
     depth: Count
     seconds: Seconds
-    states_per_second: Seconds
+    states_per_second: PerSecond
     covered: Covered | None
     violations: list[Violation]
     hides: dict[str, str]

@@ -1,4 +1,4 @@
-"""`brokerproof mutants`: the kill matrix."""
+"""`brokerproof mutants`: the kill matrix, which has for each mutant the check that kills it, and how fast."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class ClaimRow(Record):
 
     @property
     def holds(self) -> bool:
-        """Whether the claim is neither refuted nor open, and its control is refuted."""
+        """Whether the verdict is neither refuted nor unknown, and the control is refuted."""
         return self.verdict not in (Verdict.REFUTED, Verdict.UNKNOWN) and self.control_refuted
 
 
@@ -92,7 +92,7 @@ class ProveResult(Result):
 
     @property
     def found(self) -> bool:
-        """Whether a claim does not hold, or its control is not refuted."""
+        """Whether a claim does not hold; with `--ledger`, whether a property that has claims is not proved."""
         is_open = any(row.lemmas and row.status is not Status.PROVED for row in self.ledger)
         return is_open or not all(claim.holds for claim in self.claims)
 

@@ -1,4 +1,4 @@
-"""`brokerproof replay`: runs findings, corpora and recordings again."""
+"""`brokerproof replay`: runs the traces of findings, corpora and recordings, and compares what they recorded."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ReplayResult(Result):
 
     @property
     def found(self) -> bool:
-        """Whether no known deviation explains some difference."""
+        """Whether there is a difference that no known deviation explains."""
         return any(each.known_deviation is None for each in self.differences)
 
 

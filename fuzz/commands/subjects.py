@@ -61,7 +61,7 @@ class SubjectRow(Record):
     """A component and what checks it."""
 
     name: str
-    about: str  # what its model is a model of
+    about: str  # the first paragraph of its model's header
     source: str
     canary: bool
     profiles: dict[str, str]
