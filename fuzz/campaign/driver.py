@@ -1,8 +1,8 @@
 """The driver of a campaign: it cuts seeds into tasks and runs them in rounds, on Spark or in this process.
 
-A slot runs one task at a time: a core of Spark, or this process. On Spark two rounds are submitted at a time, so that no
-slot waits for the last task of a round. The driver may die at any moment: the same command resumes the campaign after
-the last committed round, loses no committed result and counts nothing twice. The seeds of a round that was not
+A slot runs one task at a time: a core of Spark, or this process. On Spark two rounds are submitted at a time, so that
+no slot waits for the last task of a round. The driver may die at any moment: the same command resumes the campaign
+after the last committed round, loses no committed result and counts nothing twice. The seeds of a round that was not
 committed are run again.
 
 A task runs seeds of one component, for about TASK_SECONDS. The next task is for the component that has the least

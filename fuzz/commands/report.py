@@ -16,7 +16,7 @@ from fuzz.platform.spark import session
 
 
 class ReportResult(Result, omit_defaults=True):
-    """The path or URI of the report. With an older campaign, the signatures of findings of only one campaign, or both."""
+    """The path or URI of the report. With an older campaign, the signatures of findings that one or both have."""
 
     html: str
     new: list[str] | None

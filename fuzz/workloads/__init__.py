@@ -1,8 +1,9 @@
 """Workloads of `brokerproof compare`: each module has a `workload`, which measures policies.
 
 `Workload.measure` yields rows, records of the workload's own type whose first field is the policy. The command prints
-the rows of any workload as a table, as JSON and as a plot. What several workloads share is in packages. A module with a
-function `of` instead of a `workload` makes a workload of an argument: `file` makes one of the file in `file:PATH`.
+the rows of any workload as a table, as JSON and as a plot. The package `caches` simulates the entry cache for all
+workloads but `transfer`. A module with a function `of` instead of a `workload` makes a workload of an argument: `file`
+makes one of the file in `file:PATH`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Workload:
     measure: Callable[[Cell], Iterator[msgspec.Struct]]  # yields the rows of a cell
 
     def with_parameters(self, settings: Mapping[str, str]) -> Any:
-        """The default parameters, except for those that `settings` maps to another value, as text.
+        """The default parameters, replaced by those of `settings`, whose values are texts.
 
         Raises BadValue for an unknown name, or a value that is no number in range.
         """

@@ -27,7 +27,7 @@ class Parameters(NamedTuple):
     backlog_s: int = 10  # for how long the consumers pause at the start
     drain: float = 2.0  # the speed of a consumer, as a multiple of its topic's rate
     producers_pause: int = 0  # whether producers stop when the drain begins
-    cut_ms: int = 0  # time between two cuts of all connections, from the begin of the drain on; 0: none
+    cut_ms: int = 0  # time between two cuts of all connections, from the start of the drain on; 0: none
     back_ms: int = 100  # from a cut to the connection of a consumer
     waits: int = 0  # whether readers wait for misses
 

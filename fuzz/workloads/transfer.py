@@ -2,8 +2,8 @@
 
 Each topic has a producer, which sends a message in every round, and a consumer. In a round every broker and every
 topic's objects, clients and ledger take each step that is possible at the round's beginning. So the length of a
-transfer in rounds does not depend on the number of topics. Topics in equal states take equal steps: one topic of each
-kind is run, and the number of its equals is kept.
+transfer in rounds does not depend on the number of topics. Topics in equal states take equal steps: they are a `Kind`,
+of which one topic is run, and the number of topics is kept.
 
     client_lookups      lookups that brokers receive
     publish_gap_steps   rounds from the last message confirmed by the source to the first by the destination; the worst
