@@ -516,9 +516,9 @@ def dynamic_settings_change_only_by_their_actions(cfg: Config, before: State, ev
 
 @always(range_cache, on=("release", "remove_range", "over_release"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The canonical form numbers open copies from 1 and sets the clock to zero; it changes nothing else.
+    """The canonical form numbers open copies from 1 and makes times relative to now; it changes nothing else.
 
-    It is the same for other numbers of the copies.
+    States that differ only in the numbers of copies have the same canonical form.
     """
     canonical = range_cache.canonical
     renamed = canonical(cfg, after)

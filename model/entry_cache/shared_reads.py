@@ -8,7 +8,7 @@ Source: the class since apache/pulsar#24346. `model/entry_cache/machine.py` uses
 
 The range of a request is a tree of parts:
 
-    permits    waits for permits (`InflightReadsLimiter`); then the whole range
+    permits    the whole range, before the limiter has granted the request's permits
     awaited    waits for one outstanding read
     found      its entries are held
     failed     its read failed
