@@ -1,7 +1,7 @@
 """The table `counts.toml`: the exact numbers of states and transitions, and the depth, of scopes under the reference.
 
 TLC finds the same number of states in every scope for which the twin's manifest has a run (`fuzz/tlc/manifest.py`).
-`brokerproof explore`, `brokerproof tla` and the tests compare with this table.
+`brokerproof explore` and the tests compare with this table; `brokerproof tla` compares large scopes with it.
 """
 
 from __future__ import annotations

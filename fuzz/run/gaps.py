@@ -93,7 +93,7 @@ class GapSearch:
         self.wrong: list[tuple[str, Any]] = []  # differences at the operation with the index `furthest`
 
     def run(self, start: Any) -> GapVerdict:
-        """Decides whether the recording agrees, from the model's first state. Cost: `budget` steps of the model."""
+        """Decides whether the recording agrees, from a first state on. Cost: at most `budget` steps of the model."""
         tried: set[tuple[int, Any]] = set()  # index of a gap, state: the operations after the gap were executed from it
         fewest: dict[tuple[int, Any], int] = {}  # index of a gap, state -> the fewest calls of the gap that lead to it
         agenda: list[tuple[int, int, int, Any]] = []

@@ -4,8 +4,9 @@ The dictionary of a component has the value of every constant integer expression
 2^n for every shift by n, the limits of common widths, and the neighbours of all these. For a subject with a seeded bug
 it also has the numbers of the changed module.
 
-A wide trace draws its calls like any other trace, then changes integers in their arguments. All integers of one name,
-which is that of an argument or field (`ledger`, `nanos`), change in one way, which is drawn once for the trace:
+A wide trace replaces some integers in its settings. It draws its calls like any other trace, then changes integers in
+their arguments. All integers of one name, which is that of an argument or field (`ledger`, `nanos`), change in one way,
+which is drawn once for the trace:
 
     kept      they are unchanged (half of the names)
     shifted   one number of the trace is added to each; so equal values stay equal, and consecutive ids cross a limit. A

@@ -1,7 +1,8 @@
 """TLC's runs: those derived from scopes and from the defect table, and those written in `tla/runs/<component>.toml`.
 
-    derived    for each scope whose actions the twin has: the invariants hold, the number of states is the one in
-               `fuzz/explore/counts.toml`, and, if the scope is small enough, TLC's steps are the explorer's
+    derived    for each scope whose actions the twin has: the invariants hold, and TLC finds as many states as the
+               explorer; in a small scope also the explorer's steps. In a large one, the explorer's number is that of
+               `fuzz/explore/counts.toml`
                for each row of the defect table whose property the twin states: the reference with the row's rules
                violates the property
     written    everything else: liveness under fairness and its controls, other profiles, further actions and values
