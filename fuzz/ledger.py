@@ -40,14 +40,14 @@ def run_ledger(names: list[str], console: Console) -> list[dict[str, Any]]:
             update(number - 1, len(claims), f"{name}: {claim.id}")
             checked[claim.id] = row_of(name, claim)
     return [
-        ledger_row(subject, each, [checked[claim.id] for claim in lemmas_of(subject, each)])
+        ledger_row(subject, each, [checked[claim.id] for claim in claims_implying(subject, each)])
         for subject in subjects
         for each in subject.properties
         if each.kind == "always"
     ]
 
 
-def lemmas_of(subject: Subject, proved: Property) -> list[Claim]:
+def claims_implying(subject: Subject, proved: Property) -> list[Claim]:
     """Returns the claims that imply a property of the subject."""
     return [claim for claim in claims_about(subject.name) if proved.name in claim.proves]
 

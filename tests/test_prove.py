@@ -15,7 +15,7 @@ import pytest
 import z3  # type: ignore[import-untyped]
 
 from fuzz.commands.prove import LedgerRow, ProveResult
-from fuzz.ledger import ledger_row, lemmas_of
+from fuzz.ledger import claims_implying, ledger_row
 from fuzz.prove import LIMIT, ask, changed, claims_about, holds, refutes, row_of, sampled
 from fuzz.run.lockstep import Lockstep
 from fuzz.seeding import seed_source
@@ -478,7 +478,7 @@ def test_the_ledger_has_the_strongest_verdict_on_each_property() -> None:
             "flush_is_not_observable",
         )
     )
-    [claim] = lemmas_of(subject, proved)
+    [claim] = claims_implying(subject, proved)
     checked = {"id": claim.id, "verdict": "proved", "control_refuted": True, "seconds": 1.0}
     rows = [
         ledger_row(subject, proved, [checked]),

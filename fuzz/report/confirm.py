@@ -10,7 +10,7 @@ import msgspec
 
 from fuzz.run.call import Call
 from fuzz.run.checks import all_but
-from fuzz.run.compare import shown as as_data
+from fuzz.run.compare import as_data
 from fuzz.run.finding import Cause
 from fuzz.run.pair import Pair
 from fuzz.subject import Subject

@@ -19,7 +19,7 @@ from fuzz.report.text import first_sentence, text_of
 from fuzz.report.why import why
 from fuzz.run.call import Call
 from fuzz.run.checks import NONE_SKIPPED, Skipped, Values, event_of
-from fuzz.run.compare import shown as as_data
+from fuzz.run.compare import as_data
 from fuzz.run.finding import Cause, Difference, Kind
 from fuzz.run.pair import Pair
 from fuzz.run.replay import hang_difference

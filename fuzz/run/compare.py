@@ -101,11 +101,11 @@ def observation_difference(ours: Any, theirs: Any, between: str = "the two profi
 
 def _distinguishable(ours: Any, theirs: Any) -> tuple[Any, Any]:
     """Returns two values as plain data, or the `repr` of each if they are equal as plain data."""
-    expected, actual = shown(ours), shown(theirs)
+    expected, actual = as_data(ours), as_data(theirs)
     return (repr(ours), repr(theirs)) if same(expected, actual) else (expected, actual)
 
 
-def shown(value: Any) -> Any:
+def as_data(value: Any) -> Any:
     """Returns a value as plain data, or its `repr` if it has no plain form: implementations may return anything."""
     try:
         return plain(value)

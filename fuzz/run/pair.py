@@ -31,12 +31,12 @@ from fuzz.run.checks import (
     property_difference,
 )
 from fuzz.run.compare import (
+    as_data,
     exact,
     observation_difference,
     outcome_difference,
     refusal_changed_state,
     same,
-    shown,
     state_difference,
     stutter_difference,
 )
@@ -330,7 +330,7 @@ class Copy:
             for action, arguments, outcome in self.steps:
                 theirs = self.side.act(action, arguments)
                 if not same(outcome, theirs):
-                    return self._wrong(action, "returns another outcome", shown(outcome), shown(theirs))
+                    return self._wrong(action, "returns another outcome", as_data(outcome), as_data(theirs))
             action = "state"
             different = self.side.difference(state, exactly) or self.side.broken_structure()
         except Exception as problem:

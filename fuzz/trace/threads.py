@@ -20,7 +20,7 @@ from typing import Any
 
 from fuzz.platform.version import code_version
 from fuzz.run.call import Arguments, Call
-from fuzz.run.compare import shown
+from fuzz.run.compare import as_data
 from fuzz.run.generate import generate, plan_trace
 from fuzz.subject import Subject
 from fuzz.target import Target
@@ -109,7 +109,7 @@ class Recorder:
         """Returns the recorded calls as a concurrent history, with further keys for its opening line."""
         actions = target.subject.machine.actions
         operations = [
-            Operation(call.action, actions[call.action].named(call.arguments), shown(outcome), ABSENT, 0, span)
+            Operation(call.action, actions[call.action].named(call.arguments), as_data(outcome), ABSENT, 0, span)
             for call, outcome, span in sorted(self._calls, key=lambda each: each[2].invoked)
         ]
         return Trace(name, target.subject.name, plain(target.config), operations, {OWN: code_version(), **header})
