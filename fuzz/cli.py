@@ -436,7 +436,7 @@ def mutants(
         bool,
         typer.Option(
             "--model",
-            help="With --generated: mutate the model; properties, recordings and examples must kill it.",
+            help="With --generated: mutate the model; properties, recordings and examples must kill the mutants.",
         ),
     ] = False,
     sample: Annotated[

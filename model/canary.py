@@ -1,6 +1,6 @@
 """A canary: a bounded store of tokens, which is wrong on purpose.
 
-Source: none; it models nothing of a broker. The implementation loses a token in one situation, and the model violates a
+Source: none; it is not a part of Pulsar. The implementation loses a token in one situation, and the model violates a
 property in another. Every engine must report both, or the engine is broken. Campaigns do not include canaries by
 default.
 
@@ -38,7 +38,7 @@ def start(cfg: Config) -> State:
     return State(0, 0)
 
 
-canary = Machine("canary", Config, start, source="nothing of a broker")
+canary = Machine("canary", Config, start, source="not a part of Pulsar")
 
 
 @canary.action

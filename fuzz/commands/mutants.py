@@ -196,11 +196,10 @@ def show(console: Console, result: MutantsResult) -> None:
             console.print(f"{subject}.{name} {verdict}", style="dim")
     for score in result.scores:
         by = ", ".join(f"{count:,} by {check}" for check, count in score.killed_by.items())
-        console.print(
-            f"{score.subject}: {score.percent} % of {score.mutants - score.equivalent:,} mutants killed"
-            f" ({by}; {score.equivalent:,} more are equivalent),"
-            f" {score.percent_guarded} % without worked examples and twin"
-        )
+        excused = f"; {score.equivalent:,} more are equivalent" if score.equivalent else ""
+        killed = f"{score.percent} % of {score.mutants - score.equivalent:,} mutants killed ({by}{excused})"
+        guarded = f", {score.percent_guarded} % without worked examples and twin"
+        console.print(f"{score.subject}: {killed}{guarded if score.percent_guarded != score.percent else ''}")
     fast = sum(1 for row in rows if row.killed and row.seconds_to_kill is not None and row.seconds_to_kill <= 1.0)
     killed = f"{result.killed:,} of {len(rows):,} mutants killed, {fast:,} of them within a second"
     console.print(f"{killed} (seed {result.seed})")

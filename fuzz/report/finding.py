@@ -47,10 +47,14 @@ def known_defect(subject: str, config: Mapping[str, Any], cause: str, needed: Co
 
     A row may explain it if the row has the property in `cause`, and if its rules have their values in the trace's
     config. `needed` are the rules that the trace needs. Of several rows, the first is returned of which all rules are
-    needed, else the first of which one is. If no rule is needed, because any of several suffices, the first is.
+    needed, else the first of which one is. If no rule is needed, because any of several suffices, the first is. None
+    is returned if the needed rules are exactly those of a row with another property.
     """
     name = Cause.parse(cause).broken_property
     rows = [row for row in _rows_of(subject, config) if row.property == name]
+    exact = [row for row in _rows_of(subject, config) if set(row.rules) == set(needed)]
+    if exact and not any(row.property == name for row in exact):
+        return None
     for fits in (set(needed).issuperset, set(needed).intersection, lambda _: not needed):
         for row in rows:
             if fits(row.rules):
@@ -61,10 +65,11 @@ def known_defect(subject: str, config: Mapping[str, Any], cause: str, needed: Co
 def related_defect(subject: str, config: Mapping[str, Any], needed: Collection[str]) -> Defect | None:
     """Returns a row of the defect table with rules that the trace needs, whatever its property; None if there is none.
 
-    The finding may be another consequence of this defect. A row that has only such rules comes first.
+    The finding may be another consequence of this defect. A row that has only such rules comes first, the one with
+    most of them.
     """
     rows = [row for row in _rows_of(subject, config) if not set(row.rules).isdisjoint(needed)]
-    return min(rows, key=lambda row: not set(row.rules).issubset(needed), default=None)
+    return min(rows, key=lambda row: (not set(row.rules).issubset(needed), -len(row.rules)), default=None)
 
 
 def _rows_of(subject: str, config: Mapping[str, Any]) -> list[Defect]:

@@ -25,7 +25,8 @@ def show_findings(console: Console, findings: list[Shown]) -> None:
         show_explanation(console, first.explanation)
         _show_line(console, "replay", first.replay)
         for other in others:
-            _show_line(console, "also", f"seed {other.seed}, {other.shrunk_length} steps: {other.replay}")
+            steps = "1 step" if other.shrunk_length == 1 else f"{other.shrunk_length} steps"
+            _show_line(console, "also", f"seed {other.seed}, {steps}: {other.replay}")
         console.print()
 
 

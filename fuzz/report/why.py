@@ -5,7 +5,9 @@ returned expression is decomposed in the order in which Python evaluates it. If 
 
     a and b           the first operand that is false
     all(... for x)    the first x for which the condition is false
-    p(state)          the part of p that determines the result, if p is a function with source that returns a bool
+    p(f(x))           the part of p that determines the result, if p is a function with source that returns a bool;
+                      and the value of f(x)
+    ok                the expression that was assigned to the variable, if its value is a bool
     a <= b            the values of a and b
 
 Predicates have no side effects, so their parts may be evaluated again.
@@ -85,24 +87,61 @@ def _explain_function(function: Callable[..., Any], arguments: tuple[Any, ...], 
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Return) and node.value and node.lineno <= returned.line <= (node.end_lineno or 0):
-            expression, environment = node.value, returned.environment
+            environment = returned.environment
+            assigned = _assigned_conditions(tree, environment)
+            expression = _inlined(node.value, assigned)
             if bool(_evaluate(expression, environment)) != bool(returned.value):
                 return  # evaluated again it differs, for example because an iterator is used up
             if isinstance(expression, ast.Constant):
-                yield from _explain_return(node, parents, environment, depth)
+                yield from _explain_return(node, parents, assigned, environment, depth)
             else:
                 yield from _reasons(expression, environment, depth)
             return
 
 
+def _assigned_conditions(tree: ast.AST, environment: Environment) -> dict[str, ast.expr]:
+    """Returns the expression of each variable that is assigned once and whose value is a bool."""
+    stored = [node.id for node in _names(tree) if isinstance(node.ctx, ast.Store)]
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if stored.count(name) == 1 and isinstance(environment.get(name), bool):
+                found[name] = node.value
+    parameters = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in parameters and _evaluate(value, environment) is environment[name]
+    }
+
+
+def _inlined(node: ast.expr, assigned: dict[str, ast.expr]) -> ast.expr:
+    """Returns the expression; operands of `and`, `or`, `not` and `if` that are variables are replaced."""
+    if isinstance(node, ast.Name) and node.id in assigned:
+        return _inlined(assigned[node.id], assigned)
+    if isinstance(node, ast.BoolOp):
+        return ast.copy_location(ast.BoolOp(node.op, [_inlined(each, assigned) for each in node.values]), node)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return ast.copy_location(ast.UnaryOp(node.op, _inlined(node.operand, assigned)), node)
+    if isinstance(node, ast.IfExp):
+        test, body, orelse = (_inlined(each, assigned) for each in (node.test, node.body, node.orelse))
+        return ast.copy_location(ast.IfExp(test, body, orelse), node)
+    return node
+
+
 def _explain_return(
-    node: ast.AST, parents: dict[ast.AST, ast.AST], environment: Environment, depth: int
+    node: ast.AST,
+    parents: dict[ast.AST, ast.AST],
+    assigned: dict[str, ast.expr],
+    environment: Environment,
+    depth: int,
 ) -> Iterator[Reason]:
     """Yields the reasons for a constant `return`: those of the innermost `if` around it; none if there is no `if`."""
     while node in parents:
         parent = parents[node]
         if isinstance(parent, ast.If) and node is not parent.test:
-            yield from _reasons(parent.test, environment, depth)
+            yield from _reasons(_inlined(parent.test, assigned), environment, depth)
             return
         node = parent
 
@@ -128,7 +167,9 @@ def _reasons(node: ast.expr, environment: Environment, depth: int) -> Iterator[R
         shown = tuple((name, each) for name, each in bound.items() if name not in _NOT_SHOWN)
         yield from [reason._replace(operands=_distinct(reason.operands + shown)) for reason in reasons]
     elif isinstance(node, ast.Call) and depth < _DEPTH and (inner := list(_explain_call(node, environment, depth))):
-        yield from inner
+        given = [each for each in node.args if not isinstance(each, ast.Name | ast.Constant)]
+        shown = tuple((ast.unparse(each), _evaluate(each, environment)) for each in given)
+        yield from [reason._replace(operands=_distinct(reason.operands + shown)) for reason in inner]
     else:
         yield Reason(ast.unparse(node), value, _distinct(tuple(_values(node, environment))), _is_guard(node))
 

@@ -213,7 +213,7 @@ bundle_transfer = Machine(
     "bundle_transfer",
     Config,
     start,
-    source="PIP-307, reviewed as PIP-281 (apache/pulsar#20748), over PIP-192",
+    source="PIP-307 and PIP-192; PIP-307 was PIP-281 in its review, apache/pulsar#20748",
     java={
         "ServiceUnitStateChannelImpl": (
             "handleEvent handleReleaseEvent handleAssignEvent doCleanup monitorOwnerships publishUnloadEventAsync"
