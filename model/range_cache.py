@@ -25,9 +25,9 @@ An entry is due for requeue if `accessed` and `extend_ttl_of_recently_accessed` 
 
 Not modelled: cursors (`expected_reads` is an argument: for an added entry, the number of active cursors; for an entry
 read from storage, `getNumberOfCursorsAtSamePositionOrBefore` of the reading cursor); when passes are scheduled; buffers
-and reference counts, except `over_release`; the reuse of wrappers. `managedLedgerCacheCopyEntries` changes no step: an
-entry counts its length at insertion, with or without copying the data. Without copying the data, the cached slice
-retains the buffer of the whole BookKeeper response, so memory can exceed the sizes here.
+and reference counts, except `over_release`; the reuse of wrappers; the endless size pass of the draft with a stash,
+which left a stashed entry at the head of the queue. `managedLedgerCacheCopyEntries` changes no step: without copying,
+the cached slice retains the buffer of the whole BookKeeper response, so memory can exceed the sizes here.
 """
 
 from __future__ import annotations
