@@ -1,8 +1,8 @@
 """Range caches of branch 4.0: no removal queue. An eviction removes the lowest positions of a cache first.
 
 Models `RangeCache` (package `mledger.util`), `RangeEntryCacheImpl` and `EntryCacheDefaultEvictionPolicy` as they are in
-branch 4.0; PIP-430 replaces their eviction ("Motivation"). A step is one call on a cache, one round of the policy over
-several caches, or the passing of time.
+branch 4.0; PIP-430 replaces their eviction ("Motivation"). One step is one call on a cache, one round of the policy
+over several caches, or the passing of time.
 
     put                    position absent: the entry is cached, with its creation time; present: it is not
     get                    changes nothing

@@ -1,6 +1,6 @@
 """The active cursors of a managed ledger: how many are at or before a position, and which is the slowest.
 
-Models `ActiveManagedCursorContainer` (PIP-430, expected read count). Step grain: one call on the container.
+Models `ActiveManagedCursorContainer` (PIP-430, expected read count). One step is one call on the container.
 
 State: cursors by name, each with its position (a tracked cursor) or without one; clock; time of the last removal;
 number of changes; number of durable cursors; and the data structure of a shipped container (below).

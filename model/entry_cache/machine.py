@@ -1,8 +1,8 @@
 """The broker's entry cache: `RangeEntryCacheManagerImpl` and `RangeEntryCacheImpl` (PIP-430).
 
 Composed of `model/range_cache.py`, `model/entry_cache/shared_reads.py` (`PendingReadsManager`),
-`model/entry_cache/reads_limiter.py` (`InflightReadsLimiter`) and `model/watermark.py`. Step grain: one call on the
-cache, one eviction task, one answer of storage. The steps inside such a call are in `model/cache_steps`.
+`model/entry_cache/reads_limiter.py` (`InflightReadsLimiter`) and `model/watermark.py`. One step is one call on the
+cache, one eviction task, or one answer of storage. `model/cache_steps` interleaves threads inside such calls.
 
     insert     position absent: the entry is cached, and the total size grows. Position present: the entry is rejected;
                its read count handler may replace that of the cached entry

@@ -3,7 +3,7 @@
 Models `ManagedLedgerImpl`, `OpAddEntry`, `OpReadEntry`, `ManagedCursorImpl`, `PersistentTopic.checkBackloggedCursors`,
 `PersistentDispatcherMultipleConsumers`, `PersistentStickyKeyDispatcherMultipleConsumers` and
 `PersistentDispatcherSingleActiveConsumer`. Composed of `model/entry_cache` (one topic) and `model/active_cursors`.
-Step grain: one add, one start of a read, one answer of storage, one `sendMessagesToConsumers`, one call of a client,
+One step is one add, one start of a read, one answer of storage, one `sendMessagesToConsumers`, one call of a client, or
 one run of a task.
 
     add        the entry is cached with the number of active cursors as its expected read count ("count"). Without
