@@ -5,9 +5,9 @@
     swarms       a trace may draw other weights: it has fewer kinds of actions, and more of each
     corpus       a trace may begin with an earlier trace that reached a new abstract state
 
-A kind is kept only where it helps; a subject's `guidance` says which kinds it keeps, and why. Steps are counted, not
-seconds, because they are the same on every machine. Each seeded bug, of the implementation or of the model, counts with
-its median over the seeds.
+Guidance is what makes random traces differ from uniform ones. A component keeps a kind only if it helps; the field
+`guidance` of its subject says which, and why. Steps are counted, not seconds, because they are the same on every
+machine. Each seeded bug, of the implementation or of the model, counts with its median over the seeds.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Machines are shared and noisy, so a number alone says little: our code and the baseline take turns, and the medians are
 compared. `ratio` is our value over the baseline, or, for work and memory, the baseline over our value: more is better.
-This module has the benchmarks of the engines; the other modules of the package have those of components.
+This module has the benchmarks of the engines. The other modules of the package, found by file name, have those of
+components, of foreign programs and of the real client.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Plot(NamedTuple):
 
 
 def benchmarks() -> list[Benchmark]:
-    """All benchmarks: the engines', then the components'."""
+    """All benchmarks: the engines', then those of the other modules."""
     found = [_lockstep(find_subject(name)) for name in subject_names(without_canaries=True)]
     found += [
         Benchmark(
@@ -109,12 +110,12 @@ def benchmarks() -> list[Benchmark]:
     found += [_exploring(subject, checked=False) for subject in twins]
     found += [_exploring(subject, checked=True) for subject in twins]
     found += [_guidance(subject, kind) for subject in twins for kind in guidance.kinds_of(subject)]
-    for module in of_components():
+    for module in other_modules():
         found += module.benchmarks
     return found
 
 
-def of_components() -> list[ModuleType]:
+def other_modules() -> list[ModuleType]:
     """The other modules of `fuzz/benchmarks/` that have `benchmarks`, ordered by name."""
     names = sorted(m.name for m in pkgutil.iter_modules(fuzz.benchmarks.__path__))
     modules = [importlib.import_module(f"fuzz.benchmarks.{name}") for name in names]
@@ -149,7 +150,7 @@ def in_turns(ours: Callable[[], float], baseline: Callable[[], float], turns: in
 
 
 def _lockstep(subject: Subject) -> Benchmark:
-    """The engine's loop on one core, against a Hypothesis rule machine with the same comparisons and checks."""
+    """Lockstep on one core, against a Hypothesis rule machine with the same comparisons and checks."""
     about = f"steps of {subject.name} on one core, against a Hypothesis rule machine with the same checks"
 
     def run() -> Measured:

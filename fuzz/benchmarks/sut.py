@@ -25,12 +25,12 @@ _SECONDS = 4.0
 
 def _sut() -> Measured:
     with _running() as target:
-        value, baseline = in_turns(lambda: _in_windows(target), lambda: _in_single_steps(target))
+        value, baseline = in_turns(lambda: _in_traces(target), lambda: _in_single_steps(target))
     return Measured(value, baseline, value / baseline)
 
 
 def _processor_time() -> Measured:
-    value, baseline = in_turns(lambda: _processor_seconds(_in_windows), lambda: _processor_seconds(_in_single_steps))
+    value, baseline = in_turns(lambda: _processor_seconds(_in_traces), lambda: _processor_seconds(_in_single_steps))
     return Measured(1e6 * value, 1e6 * baseline, baseline / value)
 
 
@@ -50,7 +50,7 @@ def _processor_seconds(run: Callable[[Target], float]) -> float:
 
 @contextmanager
 def _running() -> Iterator[Target]:
-    """The target with a Python program as second side."""
+    """The target with a Python program in the place of the implementation."""
     target = resolve(_COMPONENT)
     command = (sys.executable, "-m", "fuzz.sut.serve", _COMPONENT)
     root = str(Path(__file__).parents[2])
@@ -64,7 +64,7 @@ def _running() -> Iterator[Target]:
         program.close()
 
 
-def _in_windows(target: Target) -> float:
+def _in_traces(target: Target) -> float:
     """Operations a second with a trace in each request."""
     hunted = Hunter(target).run(0, None, time.monotonic() + _SECONDS)
     return hunted.steps / hunted.seconds

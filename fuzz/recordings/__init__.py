@@ -1,1 +1,9 @@
-"""How recordings of the real system map to each component."""
+"""How recordings of the real system map to components: the `recordings` of each module (`fuzz/trace/recording.py`).
+
+The functions of a module are
+
+    settings       recorded config -> settings of the model
+    actions        (config, state, operation, recorded config) -> the model's actions, with arguments
+    result         (config, operation, outcome, recorded config) -> the outcome in recorded form
+    observation    (config, observation of the model, recorded config) -> the observation in recorded form
+"""

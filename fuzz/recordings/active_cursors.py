@@ -1,7 +1,7 @@
 """Maps recordings of the three containers of active cursors to `active_cursors`.
 
-A cursor has a name in a recording and a number in the machine. When the linked list is rebuilt, Pulsar iterates over a
-`HashMap` of names; the machine iterates over numbers in ascending order. So that both have the same order, the high
+A cursor has a name in a recording and a number in the model. When the linked list is rebuilt, Pulsar iterates over a
+`HashMap` of names; the model iterates over numbers in ascending order. So that both have the same order, the high
 bits of a number are the name's bucket in a hash table of 32 buckets.
 
 An observation queries every cursor, and a query flushes pending updates of the linked list. If a recording has an
@@ -47,7 +47,7 @@ def bucket_of(name: str) -> int:
 
 
 def settings(recorded: Names) -> Names:
-    """Returns the settings of the machine for a recorded config."""
+    """Returns the settings of the model for a recorded config."""
     given = {"cursors": _BUCKETS << (8 * _BYTES), "start_ms": recorded["start_ms"]}
     if "continue_caching_after_last_cursor_leaves_ms" in recorded:
         given["grace_ms"] = recorded["continue_caching_after_last_cursor_leaves_ms"]

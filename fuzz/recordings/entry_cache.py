@@ -23,7 +23,7 @@ RENAMED = {
 
 
 def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the settings of the machine for a recorded config."""
+    """Returns the settings of the model for a recorded config."""
     caches = recorded["caches"]
     stored = [
         {"cache": caches.index(cache), "ledger": int(ledger), "entry_bytes": sizes}
@@ -46,7 +46,7 @@ def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
 def actions(
     cfg: Config, s: State, operation: Operation, recorded: Mapping[str, Any]
 ) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    """Returns the actions of an operation: the clock advances to its time, then it happens."""
+    """Returns the actions of an operation: an advance of the clock to its time, then the operation."""
     name = RENAMED.get(operation.op, operation.op)
     arguments = dict(operation.args)
     passed = arguments.pop("now_ns") - s.ranges.now_ns

@@ -1,7 +1,7 @@
 """Maps recordings of the caches before the central removal queue to `legacy_cache` and `legacy_manager`.
 
 There are two kinds of recordings of one component: `range_cache`, of caches without a common limit (`legacy_cache`),
-and `manager`, of caches with one (`legacy_manager`). A recording names its caches, the machines number them.
+and `manager`, of caches with one (`legacy_manager`). A recording names its caches, the models number them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RENAMED = {
 
 
 def actions(cfg: Any, s: Any, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """The actions of an operation: the clock advances to its time, then it happens."""
+    """The actions of an operation: an advance of the clock to its time, then the operation."""
     arguments = dict(operation.args)
     now = arguments.pop("now_ns")
     names = recorded["caches"]

@@ -38,7 +38,7 @@ def go_backoff(recorded: Names) -> Any:
 
 
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """Returns the actions of an operation: the clock advances to its time without a timer run, then it happens.
+    """Returns the actions of an operation: an advance of the clock to its time without a timer run, then the operation.
 
     The operation `start` has no advance.
     """

@@ -30,7 +30,7 @@ ARGUMENTS = {
 
 
 def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of the machine for a recorded config."""
+    """The settings of the model for a recorded config."""
     return {
         "caches": len(recorded["caches"]),
         "max_requeue_times": recorded["max_requeue_times"],
@@ -41,7 +41,7 @@ def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
 def actions(
     cfg: Config, s: State, operation: Operation, recorded: Mapping[str, Any]
 ) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    """The actions of an operation: the clock moves to its time, forwards or backwards, then it happens."""
+    """The actions of an operation: a step of the clock to its time, forwards or backwards, then the operation."""
     name = RENAMED.get(operation.op, operation.op)
     arguments = dict(operation.args)
     now = arguments.pop("now_ns")

@@ -20,7 +20,7 @@ COUNTED = {"add": "record", "run_writer_tasks": "ran", "advance_time": "timer_fi
 
 
 def settings(recorded: Names) -> Names:
-    """The settings of the machine for a recorded config. A recorded limit below 0 means 0."""
+    """The settings of the model for a recorded config. A recorded limit below 0 means 0."""
     return {
         "batching": recorded["batch_enabled"],
         "max_records": max(recorded["max_records"], 0),
@@ -34,7 +34,7 @@ def settings(recorded: Names) -> Names:
 
 
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """The actions of an operation: the clock advances to its time, then it happens."""
+    """The actions of an operation: an advance of the clock to its time, then the operation."""
     arguments = dict(operation.args)
     now = arguments.pop("now_ms", s.now)
     if operation.op == "advance_time":

@@ -11,7 +11,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from fuzz.benchmarks.runner import Plot, of_components
+from fuzz.benchmarks.runner import Plot, other_modules
 from fuzz.platform.version import code_version
 from fuzz.report.campaign import BLUE, INK, RED, page, picture, pyplot
 from model.machine import BadValue
@@ -21,7 +21,7 @@ _COLOURS = (BLUE, RED, INK, "#1b7f4b", "#8a5a00")
 
 def stated_plots() -> list[Plot]:
     """Returns the plots that the benchmarks declare."""
-    return [plot for module in of_components() for plot in getattr(module, "plots", ())]
+    return [plot for module in other_modules() for plot in getattr(module, "plots", ())]
 
 
 def write_report(path: Path, results: Sequence[Mapping[str, Any]]) -> None:

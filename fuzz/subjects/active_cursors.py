@@ -12,7 +12,7 @@ from invariants import active_cursors as invariants
 from model.active_cursors.machine import Config, State, active_cursors
 from model.positions import Position
 
-#: neighbours in a ledger, the end of a ledger and the begin of the next, and positions before the first entry
+#: neighbours in a ledger, the end of a ledger and the start of the next, and positions before the first entry
 POSITIONS = (
     Position(1, 3),
     Position(1, 2),

@@ -222,8 +222,8 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 # ---- corrupted states that `check` must report ---------------------------------------------------------
 
 
-def open_ledger_without_writer(_cfg: Config, s: State) -> State | None:
-    """A topic has unconfirmed entries of a former writer, although a broker can write to it."""
+def former_writer_has_unconfirmed_entries(_cfg: Config, s: State) -> State | None:
+    """A topic has unconfirmed entries of a former writer, although another broker can write to it."""
     t = s.topics[0]
     if not any(o is not None and o.writable for o in t.objects):
         return None
@@ -406,7 +406,7 @@ subject = Subject(
         "topics": TOPICS,
     },
     corrupt={
-        "open_ledger_without_writer": open_ledger_without_writer,
+        "former_writer_has_unconfirmed_entries": former_writer_has_unconfirmed_entries,
         "two_writers": two_writers,
         "registered_broker_is_down": registered_broker_is_down,
         "view_is_ahead": view_is_ahead,
