@@ -53,7 +53,7 @@ class Config(NamedTuple):
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
-    #: `maxRequeueCountWhenHasExpectedReads`: expected reads requeue an entry while `requeue_count` is below this
+    #: `maxRequeueCountWhenHasExpectedReads`: a pass requeues an entry with expected reads if `requeue_count` is lower
     max_requeue_times: Annotated[
         int,
         AtLeast(0),

@@ -143,7 +143,7 @@ def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, eve
 
 @always(entry_cache, on=("insert",))
 def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an insert, the entry has the expected read count of this insert, also if its position was cached before."""
+    """After an insert, the entry at its position has the read count of that insert; zero or less means none."""
     e = by_key(after).get((after.topic_caches[event.arguments["cache"]], event.arguments["position"]))
     expected = event.arguments["expected_reads"]
     return e is None or e.expected_reads == (expected if expected > 0 else None)

@@ -113,7 +113,10 @@ def positions_are_consistent(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger, on=("trim_consumed_ledgers",))
 def unacknowledged_entry_is_not_deleted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Trimming deletes only entries that all subscriptions have acknowledged. Exactly these leave the cache."""
+    """Trimming deletes only entries that all subscriptions have acknowledged.
+
+    Exactly the deleted entries leave the cache.
+    """
     left = set(log(after))
     gone = [p for p in log(before) if p not in left]
     return all(is_acked(sub, p) for sub in before.subscriptions for p in gone) and (
@@ -186,7 +189,7 @@ def cached_entry_is_not_read_from_storage(cfg: Config, before: State, event: Eve
 
 @always(managed_ledger, on=("read_more_entries",))
 def look_ahead_limits_replay_queue(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Key_Shared: a normal read and the replay queue together have at most `look_ahead` entries."""
+    """Key_Shared: when a normal read starts, its entries and the replay queue are at most `look_ahead` entries."""
     name = event.arguments["subscription"]
     if not isinstance(event.outcome, Started) or not is_type(cfg, name, "key_shared"):
         return True

@@ -50,7 +50,7 @@ class Config(NamedTuple):
     ] = 2000
     #: TTL; an expired entry is evicted, or requeued: moved to the tail of the removal queue for another TTL
     ttl_ms: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000)] = 1000
-    #: `maxRequeueCountWhenHasExpectedReads`: expected reads requeue an entry while its `requeue_count` is below this
+    #: `maxRequeueCountWhenHasExpectedReads`: a pass requeues an entry with expected reads if `requeue_count` is lower
     max_requeue_times: Annotated[
         int,
         AtLeast(0),
