@@ -81,16 +81,21 @@ class Scope:
 
 
 class Outline(NamedTuple):
-    """A coarse model, whose state is determined by the component's. It allows every history that the component allows.
+    """Coarse models of a component, one for each key, such as a position. Each allows every history of the component.
 
-    `of` is the outline of a state; `after` is the outline after an action with its arguments and plain outcome, or None
-    if the action cannot have this outcome. An outline lets a concurrent history be refuted without all states of the
-    model.
+    `of` is the outline of a state for a key. `after` yields the outlines that are possible after an action with its
+    arguments and plain outcome: none if the action cannot have this outcome. `key_of` is the key of an action that has
+    one. `concerns` says whether an action with this outcome depends on the outline for a key or changes it. Outlines
+    let a concurrent history be refuted without all states of the model.
     """
 
-    of: Callable[[Any, Any], Hashable]  # config, state
-    #: config, outline, action, arguments, plain outcome
-    after: Callable[[Any, Any, str, tuple[Any, ...], Any], Hashable | None]
+    of: Callable[[Any, Any, Any], Hashable]  # config, state, key
+    #: config, outline, key, action, arguments, plain outcome
+    after: Callable[[Any, Any, Any, str, tuple[Any, ...], Any], Iterable[Hashable]]
+    #: action, arguments; without it, there is one outline, with the key None
+    key_of: Callable[[str, tuple[Any, ...]], Hashable | None] | None = None
+    #: config, key, action, arguments, plain outcome
+    concerns: Callable[[Any, Any, str, tuple[Any, ...], Any], bool] = lambda cfg, key, action, arguments, outcome: True
 
 
 @dataclass(frozen=True, eq=False)

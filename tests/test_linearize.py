@@ -14,7 +14,7 @@ import pytest
 
 from fuzz.run.call import Call
 from fuzz.run.generate import generate, plan_trace
-from fuzz.run.linearize import Result, Timed, Verdict, linearize
+from fuzz.run.linearize import Coarse, Result, Timed, Verdict, linearize
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import resolve
 from fuzz.trace.agreement import replayer_of
@@ -202,13 +202,20 @@ def test_an_outline_allows_what_the_model_allows(name: str) -> None:
         base = find_profile(subject, profile)
         for seed in range(12):
             cfg = plan_trace(subject, base, seed)[0].config
-            state = subject.machine.start(cfg)
+            state, keys = subject.machine.start(cfg), dict[Any, None]() if outline.key_of else {None: None}
             for action, arguments in generate(subject, base, seed):
-                before = outline.of(cfg, state)
+                key = outline.key_of and outline.key_of(action, arguments)
+                keys |= {key: None} if key is not None else {}
+                before, of_keys = state, list(keys)[:24]
                 state, outcome = subject.machine.step(cfg, state, action, arguments)
-                after = outline.after(cfg, before, action, arguments, plain(outcome))
-                assert after == outline.of(cfg, state), (profile, action, outcome)
-                seen.add((before, after))
+                about = action, arguments, plain(outcome)
+                for key in of_keys:
+                    now, then = (outline.of(cfg, each, key) for each in (before, state))
+                    if outline.concerns(cfg, key, *about):
+                        assert then in outline.after(cfg, now, key, *about), (profile, about)
+                        seen.add((now, then))
+                    else:
+                        assert then == now, (profile, about)
     assert len(seen) > 2
 
 
@@ -224,8 +231,8 @@ def test_an_outline_refutes_what_has_too_many_orders() -> None:
     given = [Timed(thread, 10 * i, 10 * i + 5, ("add", i)) for i in range(60) for thread in "ab"]
     given[1::2] = [each._replace(operation=("add", -1 - i)) for i, each in enumerate(given[1::2])]
     wrong = Timed("c", 700, 701, ("parity", 1))
-    outline = (0, lambda operation, state: [1 - state] if operation[0] == "add" else [state] * (state == operation[1]))
-    found = linearize([*given, wrong], (), sets, outline=outline, budget=20_000)
+    outline = Coarse(0, lambda call, state: [1 - state] if call[0] == "add" else [state] * (state == call[1]))
+    found = linearize([*given, wrong], (), sets, outlines=[outline], budget=20_000)
     assert (found.result, found.operation, found.order[-1] in given) == (Result.NOT_LINEARIZABLE, wrong, True)
     assert linearize([*given, wrong], (), sets, budget=20_000).result is Result.UNDECIDED
     found = linearize(
@@ -233,7 +240,7 @@ def test_an_outline_refutes_what_has_too_many_orders() -> None:
     )
     assert (found.result, found.operation) == (Result.NOT_LINEARIZABLE, wrong)
     right = wrong._replace(operation=("parity", 0))
-    assert linearize([*given, right], (), sets, outline=outline, budget=20_000).result is Result.LINEARIZABLE
+    assert linearize([*given, right], (), sets, outlines=[outline], budget=20_000).result is Result.LINEARIZABLE
 
 
 REDUCED = [name for name in subject_names() if find_subject(name).reduction is not None]
@@ -289,12 +296,12 @@ def test_the_outline_of_the_tracker_refutes_wrong_times_delays_and_rejections() 
     assert outline is not None
     machine = target.subject.machine
     start, plain_id = machine.start(cfg), {"kind": "plain", "partition": 0}
-    closed = outline.of(cfg, machine.step(cfg, start, "close", ())[0])
+    closed = outline.of(cfg, machine.step(cfg, start, "close", ())[0], None)
     delay = {"delay": cfg.redelivery_delay_ms, "backoff_used": False, "timer_changed": False}
 
     def is_possible(state: Any, name: str, outcome: Any, **given: Any) -> bool:
         arguments = machine.actions[name].arguments(given, cfg)
-        return outline.after(cfg, state, name, arguments, outcome) is not None
+        return any(outline.after(cfg, state, None, name, arguments, outcome))
 
     nack = {"entry": [1, 0], "redelivery_count": None, "message_id": plain_id}
     rejected = plain(machine.step(cfg, closed, "nack", machine.actions["nack"].arguments(nack, cfg))[1])

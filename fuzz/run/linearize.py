@@ -20,6 +20,7 @@ fewer points. It decides whether an order with the recorded outcomes exists, but
 
 An outline is a coarse model that allows every history that the model allows. It has fewer states than the model, so its
 search is cheaper. It refutes a history whose contradiction does not depend on the details that the outline leaves out.
+Operations that an outline does not concern are left out of its search.
 
 If a history is not linearizable, there is a first return after which no point is left. The verdict reports the
 returning operation: it can follow no order of the operations that returned before it.
@@ -81,6 +82,16 @@ class Verdict(NamedTuple):
 
 #: (operation, state) -> the states after every allowed step with the recorded outcome.
 Successors = Callable[[Any, Any], Iterable[Any]]
+
+
+class Coarse(NamedTuple):
+    """An outline."""
+
+    start: Any
+    successors: Successors
+    concerns: Callable[[Any], bool] = lambda operation: True  # whether it depends on an operation, or changes by it
+
+
 #: The operations that may follow -> a function from a state to its representative. From states with the same
 #: representative, these operations have the same outcomes, and lead to states with the same representative.
 Reduction = Callable[[Iterable[Any]], Callable[[Any], Any]]
@@ -94,7 +105,7 @@ def linearize(
     accepts: Callable[[Any], bool] | None = None,
     part_of: Callable[[Any], Hashable] = lambda operation: None,
     is_read: Callable[[Any], bool] = lambda operation: False,
-    outline: tuple[Any, Successors] | None = None,
+    outlines: Sequence[Coarse] = (),
     reduction: Reduction | None = None,
     budget: int = BUDGET_STEPS,
 ) -> Verdict:
@@ -103,10 +114,10 @@ def linearize(
     `accepts` says whether a final state is right; without it, every final state is. `is_read` says whether an operation
     leaves every state unchanged in which it has the recorded outcome; it is called after a step of the operation.
     `part_of` assigns operations to independent parts of the state, which are decided one by one. If the order of all
-    parts does not end in an accepted state, the history is decided as a whole. `outline` has the first state and the
-    successors of a coarse model; if only the outline refutes the history, the states of the verdict are those in which
-    the search in the model tried the operation, or none. If a reduction refutes the history, the states are
-    representatives. Cost: at most `budget` steps of the model, and for each part as many of the outline.
+    parts does not end in an accepted state, the history is decided as a whole. If only an outline refutes the history,
+    the states of the verdict are those in which the search in the model tried the operation, or none. If a reduction
+    refutes the history, the states are representatives. Cost: at most `budget` steps of the model, and for each part as
+    many of the outlines together.
     """
     parts: dict[Hashable, list[Timed]] = {}
     for each in history:
@@ -115,7 +126,7 @@ def linearize(
     taken, undecided = 0, False
     for part in parts.values():
         search = _Search(part, successors, accepts if len(parts) == 1 else None, is_read, budget - taken)
-        verdict = search.run(start, outline, reduction)
+        verdict = search.run(start, outlines, reduction)
         taken += verdict.steps
         if verdict.result is Result.NOT_LINEARIZABLE:
             return verdict._replace(steps=taken)
@@ -128,7 +139,7 @@ def linearize(
         and not _ends_accepted(order, start, successors, accepts)
     ):
         search = _Search(list(history), successors, accepts, is_read, budget - taken)
-        verdict = search.run(start, None, reduction)
+        verdict = search.run(start, (), reduction)
         return verdict._replace(steps=taken + verdict.steps)
     return Verdict(Result.UNDECIDED if undecided else Result.LINEARIZABLE, tuple(order), steps=taken)
 
@@ -211,17 +222,15 @@ class _Search:
         #: the number of points beyond which a reduction is tried
         self.crowd = inf
 
-    def run(
-        self, start: Any, outline: tuple[Any, Successors] | None = None, reduction: Reduction | None = None
-    ) -> Verdict:
+    def run(self, start: Any, outlines: Sequence[Coarse] = (), reduction: Reduction | None = None) -> Verdict:
         """Decides the history. A pass begins at the return at which the pass before first dropped points."""
         verdict = Verdict(Result.UNDECIDED, ())
         begin = 0, {((0,) * len(self.lanes), self._node(start)): _Path(0, -inf, None, None)}
         try:
             for most in _MOST_POINTS:
                 verdict, begin = self._pass(*begin, most)
-                if verdict.result is Result.UNDECIDED and outline is not None:
-                    verdict, outline = self._outlined(verdict, *outline), None
+                if verdict.result is Result.UNDECIDED:
+                    verdict, outlines = self._outlined(verdict, outlines), ()
                 if verdict.result is Result.UNDECIDED and reduction is not None:
                     verdict, reduction = self._reduced(verdict, begin, reduction), None
                 if verdict.result is not Result.UNDECIDED:
@@ -230,14 +239,18 @@ class _Search:
             pass
         return verdict._replace(steps=self.steps)
 
-    def _outlined(self, found: Verdict, start: Any, successors: Successors) -> Verdict:
-        """Returns the verdict that a pass found, or that the history is not linearizable if the outline refutes it."""
-        history = [each for lane in self.lanes for each in lane]
-        outlined = _Search(history, successors, None, lambda operation: False, self.budget).run(start)
-        if outlined.result is not Result.NOT_LINEARIZABLE:
-            return found
-        states = found.states if found.operation is outlined.operation else ()
-        return Verdict(Result.NOT_LINEARIZABLE, found.order, outlined.operation, states)
+    def _outlined(self, found: Verdict, outlines: Iterable[Coarse]) -> Verdict:
+        """Returns the verdict that a pass found, or that the history is not linearizable if an outline refutes it."""
+        history, left = [each for lane in self.lanes for each in lane], self.budget
+        for outline in outlines:
+            concerned = [each for each in history if outline.concerns(each.operation)]
+            search = _Search(concerned, outline.successors, None, lambda operation: False, left)
+            outlined = search.run(outline.start)
+            if outlined.result is Result.NOT_LINEARIZABLE:
+                states = found.states if found.operation is outlined.operation else ()
+                return Verdict(Result.NOT_LINEARIZABLE, found.order, outlined.operation, states)
+            left -= outlined.steps
+        return found
 
     def _reduced(self, found: Verdict, begin: tuple[int, _Points], reduction: Reduction) -> Verdict:
         """Returns the verdict that a pass found, or that the history is not linearizable if the reduction refutes it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fuzz.subject import Outline, Scope, Subject
@@ -267,21 +267,22 @@ def tree_from_tla(tree: Mapping[str, Any] | None) -> Tree:
 # ---- outline of concurrent histories --------------------------------------------------------------------
 
 
-def without_nacks(cfg: Config, s: State) -> State:
+def without_nacks(cfg: Config, s: State, _key: None = None) -> State:
     """Returns the clocks and the status of the tracker, as if nothing were pending."""
     return s._replace(buckets=(), timer=None, retained_ids=(), chunked_messages=(), avl_tree=None)
 
 
-def after_call(cfg: Config, s: State, action: str, arguments: tuple[Any, ...], outcome: Any) -> State | None:
-    """Returns clocks and status after an action; None if it cannot have this plain outcome, whatever is pending.
+def after_call(
+    cfg: Config, s: State, _key: None, action: str, arguments: tuple[Any, ...], outcome: Any
+) -> Iterator[State]:
+    """Yields clocks and status after an action, unless it cannot have this plain outcome, whatever is pending.
 
     Clocks and status determine whether an action is refused, the delay of a nack, and the possible times of runs.
     """
     after, without = negative_acks.step(cfg, s, action, arguments)
     try:
         if isinstance(without, Nacked):
-            expected = {**plain(without), "timer_changed": outcome["timer_changed"]}
-            is_possible = outcome == expected
+            is_possible = outcome == {**plain(without), "timer_changed": outcome["timer_changed"]}
         elif isinstance(without, Elapsed):
             is_possible = all(s.now <= each["at"] <= after.now for each in outcome["redeliveries"])
         elif without is None and action == "run_timer_task":
@@ -289,8 +290,9 @@ def after_call(cfg: Config, s: State, action: str, arguments: tuple[Any, ...], o
         else:
             is_possible = outcome == plain(without) or (action == "fail_redelivery" and without is None)
     except (KeyError, TypeError):  # no outcome of this action
-        return None
-    return without_nacks(cfg, after) if is_possible else None
+        return
+    if is_possible:
+        yield without_nacks(cfg, after)
 
 
 # ---- corrupted states, which `check` must detect ------------------------------------------------------

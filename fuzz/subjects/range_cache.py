@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from fuzz.subject import Offset, Scope, Subject
+from fuzz.subject import Offset, Outline, Scope, Subject
 from impl.range_cache import RangeCaches
 from invariants import range_cache as invariants
+from model.machine import Refused, plain
 from model.positions import FIRST_POSITION, Position
-from model.range_cache import Config, Entry, OrphanedCopies, State, range_cache
+from model.range_cache import Config, Entry, OrphanedCopies, Removed, State, find, range_cache, start
 
 #: Three ledgers, so that a range can cross one. Entries 63 and 64 end and begin a page; 2**32 does not fit an int.
 POSITIONS = (
@@ -314,6 +315,64 @@ def changes_nothing(cfg: Config, action: str, outcome: Any) -> bool:
     return action == "exists" or (action == "mark_read" and outcome is None)
 
 
+def only(cfg: Config, s: State, key: tuple[int, Position]) -> State:
+    """Returns what is cached at a position: the entry's bytes, and whether its value is deallocated."""
+    e = find(s, *key)
+    return start(cfg)._replace(queue=() if e is None else (Entry(*key, e.bytes, None, (), 0, 0, False, e.released),))
+
+
+def key_of(action: str, arguments: tuple[Any, ...]) -> tuple[int, Position] | None:
+    """Returns cache and position of an action on one position."""
+    is_of_one = action in ("put", "put_mismatched", "get", "exists", "mark_read", "over_release")
+    return arguments[:2] if is_of_one else None
+
+
+def concerns(cfg: Config, key: tuple[int, Position], action: str, arguments: tuple[Any, ...], outcome: Any) -> bool:
+    """Whether an action depends on the entry at a position, or may change it."""
+    if action in PASSES:
+        return cfg.released_value_stays_counted or outcome != {"entries": 0, "bytes": 0}
+    if action not in ("get_range", "remove_range", "invalidate_ledger", "clear"):
+        return key == key_of(action, arguments)
+    (cache, *within), (of_cache, position) = arguments, key
+    is_outside = len(within) > 1 and not within[0] <= position <= within[1]
+    return cache == of_cache and not is_outside
+
+
+PASSES = ("time_pass", "size_pass", "evict_to_watermark")
+
+
+def after_call(
+    cfg: Config, s: State, key: tuple[int, Position], action: str, arguments: tuple[Any, ...], outcome: Any
+) -> Iterator[State]:
+    """Yields what may be cached at a position after an action with this plain outcome.
+
+    Outcomes are compared as far as this entry determines them. A pass may evict it if the pass evicts anything.
+    """
+    after, alone = range_cache.step(cfg, s, action, arguments)
+    expected, position = plain(alone), plain(key[1])
+    try:
+        if action in PASSES:
+            yield s
+            if s.queue:
+                yield start(cfg)
+            return
+        if isinstance(alone, Removed):
+            is_possible = all(outcome[each] >= expected[each] for each in expected)
+        elif action == "get_range" and not isinstance(alone, Refused):
+            hits = [[hit["bytes"] for hit in each if hit["position"] == position] for each in (outcome, expected)]
+            is_possible = hits[0] == hits[1]
+        elif action == "get" and outcome is not None:
+            is_possible = expected is not None and outcome["bytes"] == expected["bytes"]
+        elif action == "mark_read":
+            is_possible = (outcome is None) is (expected is None)
+        else:
+            is_possible = bool(outcome == expected)
+    except (KeyError, TypeError):  # no outcome of this action
+        return
+    if is_possible:
+        yield only(cfg, after, key)
+
+
 def without_hidden_order(cfg: Config, later: Iterable[tuple[str, Mapping[str, Any]]]) -> Callable[[State], State]:
     """Representatives without detached wrappers, and with timestamps that are thresholds of later time passes.
 
@@ -445,6 +504,7 @@ subject = Subject(
         "requeues": most_requeues,
     },
     scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY},
+    outline=Outline(only, after_call, key_of, concerns),
     reduction=without_hidden_order,
     corrupt={
         "size_too_large": size_too_large,

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -32,7 +33,7 @@ from fuzz.run.compare import same
 from fuzz.run.finding import Cause, Kind
 from fuzz.run.gaps import Agreement, GapSearch, GapVerdict
 from fuzz.run.generate import possible_calls
-from fuzz.run.linearize import Reduction, Result, Successors, Timed, linearize
+from fuzz.run.linearize import Coarse, Reduction, Result, Timed, linearize
 from fuzz.run.pair import Depth, Pair, load_difference
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
@@ -252,7 +253,7 @@ class Replayer:
             accepts=lambda state: final is ABSENT or same(self._observed(trace, cfg, state, final), final),
             part_of=lambda operation: self.subject.partition(operation.op, operation.args),
             is_read=lambda operation: reads[id(operation)] or id(operation) in refused,
-            outline=self._outline(trace, cfg, start),
+            outlines=self._outlines(trace, cfg, start),
             reduction=self._reduction(trace, cfg),
         )
         prefix = tuple([each.operation for each in verdict.order])
@@ -276,23 +277,29 @@ class Replayer:
             ]
         return replayed
 
-    def _outline(self, trace: Trace, cfg: Any, start: Any) -> tuple[Any, Successors] | None:
-        """Returns the first state and the successors of the subject's outline, or None.
+    def _outlines(self, trace: Trace, cfg: Any, start: Any) -> list[Coarse]:
+        """Returns the subject's outlines for all keys of a trace, first those of many operations.
 
-        The outline takes plain outcomes of the model. So the result is None if a recorded result has another form or is
-        absent, or if the subject has no outline.
+        None of them if the subject has none, if a result was not recorded, or if results are not plain outcomes of the
+        model, which an outline takes.
         """
         outline = self.subject.outline
         if outline is None or OWN not in trace.header or any(each.result is ABSENT for each in trace.operations):
-            return None
+            return []
         calls = {id(each): self.calls(trace, cfg, None, each)[0] for each in trace.operations}
+        keys: list[Any] = [None]
+        if outline.key_of is not None:
+            found = Counter(outline.key_of(*call) for call in calls.values())
+            keys = [key for key, _ in found.most_common() if key is not None]
 
-        def successors(operation: Operation, state: Any) -> Iterator[Any]:
-            after = outline.after(cfg, state, *calls[id(operation)], operation.result)
-            if after is not None:
-                yield after
+        def coarse(key: Any) -> Coarse:
+            return Coarse(
+                outline.of(cfg, start, key),
+                lambda operation, state: outline.after(cfg, state, key, *calls[id(operation)], operation.result),
+                lambda operation: outline.concerns(cfg, key, *calls[id(operation)], operation.result),
+            )
 
-        return outline.of(cfg, start), successors
+        return [coarse(key) for key in keys]
 
     def _reduction(self, trace: Trace, cfg: Any) -> Reduction | None:
         """Returns the subject's reduction; None if it has none, or if operations are not actions of the model."""
