@@ -194,5 +194,5 @@ def show(console: Console, result: CampaignResult) -> None:
     time = f"{result.seconds:,.0f} s in {result.rounds:,} complete {'round' if result.rounds == 1 else 'rounds'}"
     work = f"workers replayed and shrank findings in {result.shrinking_share:.0%} of their time"
     console.print(f"{', '.join(result.subjects)}: {speed:,.0f} steps/s of all workers together; {time}; {work}")
-    show_verdict(console, result.findings, result.steps, result.traces, result.seed)
+    show_verdict(console, result.findings, result.steps, result.traces, result.seed, "no finding")
     console.print(f"report: {escape(result.report)}")

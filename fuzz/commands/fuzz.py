@@ -144,14 +144,17 @@ def show(console: Console, result: FuzzResult) -> None:
     fuzzing = f"{result.fuzzing_seconds:.1f} s of fuzzing ({result.steps_per_second:,.0f} steps/s of {processes})"
     shrinking = f", {result.seconds - result.fuzzing_seconds:.1f} s of shrinking" if result.findings else ""
     console.print(f"{fuzzing}{shrinking}")
-    show_verdict(console, result.findings, result.steps, result.traces, result.seed)
+    nothing = "no violated property" if result.compared_with is Second.NONE else "no difference"
+    show_verdict(console, result.findings, result.steps, result.traces, result.seed, nothing)
 
 
-def show_verdict(console: Console, findings: list[Shown], steps: int, traces: int, seed: int) -> None:
-    """Prints the number of findings, steps and traces."""
+def show_verdict(
+    console: Console, findings: list[Shown], steps: int, traces: int, seed: int, nothing: str = "no difference"
+) -> None:
+    """Prints the number of findings, steps and traces; `nothing` if there is no finding."""
     ran = f"{steps:,} steps of {traces:,} traces (seed {seed})"
     count = len({(finding.subject, finding.cause) for finding in findings})
     if count:
         console.print(f"[bold red]{count} {'finding' if count == 1 else 'findings'}[/] in {ran}")
     else:
-        console.print(f"no difference in {ran}")
+        console.print(f"{nothing} in {ran}")
