@@ -17,10 +17,10 @@ from model.bundle_transfer.state import (
     Command,
     Config,
     Entry,
-    Instance,
     Record,
     State,
     Topic,
+    TopicObject,
 )
 from model.machine import Failed, Refused
 
@@ -420,7 +420,7 @@ class BundleTransfer:
         return r.dst
 
     def clean_up(self, topic: int, broker: int) -> Refused | bool:
-        """Removes a closed instance."""
+        """Removes a closed topic object."""
         t = self._topics[topic]
         o = t.objects[broker]
         if o is None or not (o.older or o.phase == "disconnected"):
@@ -643,7 +643,7 @@ class BundleTransfer:
 
 def _shown(t: _Topic) -> Topic:
     objects = [
-        Instance(
+        TopicObject(
             o.phase,  # type: ignore[arg-type]
             o.writable,
             tuple([Add(entry, session.open) for entry, session in o.adds]),

@@ -25,7 +25,7 @@ import msgspec
 
 from fuzz.workloads import Cell, Workload
 from model.bundle_transfer.machine import bundle_transfer
-from model.bundle_transfer.state import Config, Instance, State, Topic, is_attached
+from model.bundle_transfer.state import Config, State, Topic, TopicObject, is_attached
 from model.machine import Refused
 
 POLICIES = ("V0", "V1a", "V1b", "V2", "V3", "V4")
@@ -162,7 +162,7 @@ def topic_round(
         yield moved(run, s, kind, admitted, counts), admitted
 
 
-def is_live(o: Instance | None) -> bool:
+def is_live(o: TopicObject | None) -> bool:
     """Whether a topic object is in use."""
     return o is not None and o.phase != "disconnected"
 

@@ -15,11 +15,11 @@ from model.bundle_transfer.state import (
     Command,
     Config,
     Duty,
-    Instance,
     Record,
     RecordState,
     State,
     Topic,
+    TopicObject,
     bundle_transfer,
     to_attached,
     view_of,
@@ -108,7 +108,7 @@ def fenced(cfg: Config, t: Topic, broker: int) -> Topic:
     o = t.objects[broker]
     if o is None or o.phase not in ("open", "failed", "loading"):
         return t
-    changed: Instance | None = o._replace(phase="closing")
+    changed: TopicObject | None = o._replace(phase="closing")
     if o.phase == "loading":
         changed = None if cfg.load_checks_ownership_again else o
     return t._replace(objects=(*t.objects[:broker], changed, *t.objects[broker + 1 :]))

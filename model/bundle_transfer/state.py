@@ -85,7 +85,7 @@ class Config(NamedTuple):
     dead_source_is_orphan: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#23064")] = False
     #: whether a restarted broker acts on the record that it finds
     restart_acts_on_record: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#25379")] = True
-    #: whether the clean-up of a closed topic compares the instance, and not only the name
+    #: whether the clean-up of a closed topic compares the topic object, and not only the name
     removal_compares_instance: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#26145")] = True
     #: whether a topic that is closing opens again when its last pending write completes
     drained_topic_reopens: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#7735")] = False
@@ -145,7 +145,7 @@ class Add(NamedTuple):
 
 
 @record
-class Instance(NamedTuple):
+class TopicObject(NamedTuple):
     """A topic object in a broker's cache (`PersistentTopic`)."""
 
     #: closing and closed: fenced and `transferring`, before and after the ledger is closed; failed: fenced by a failed
@@ -154,7 +154,7 @@ class Instance(NamedTuple):
     writable: bool  # its ledger is open and no other broker has fenced it
     adds: tuple[Add, ...]  # in the order in which they were sent
     cursor: int  # mark-delete position: number of acknowledged entries
-    older: int  # number of older instances, of which the clean-up is pending
+    older: int  # number of older topic objects whose clean-up is pending
 
 
 class Command(NamedTuple):
@@ -186,7 +186,7 @@ class Topic(NamedTuple):
     log: tuple[Entry, ...]  # entries of closed ledgers and confirmed ones of the open ledger
     abandoned: tuple[Entry, ...]  # unconfirmed entries of a ledger whose writer is gone
     cursor: int  # persisted mark-delete position
-    objects: tuple[Instance | None, ...]
+    objects: tuple[TopicObject | None, ...]
     clients: tuple[Client, ...]
 
 
@@ -203,7 +203,7 @@ def start(cfg: Config) -> State:
     """Broker 0 owns the bundle and serves every topic; all clients are attached to it."""
     client = Client("ready", 0, False, 0, 0, (), ())
     clients = (client,) * (cfg.producers + min(cfg.consumers, 1))
-    serving = Instance("open", True, (), 0, 0)
+    serving = TopicObject("open", True, (), 0, 0)
     topic = Topic((), (), 0, (serving, *(None,) * (cfg.brokers - 1)), clients)
     broker = Broker(True, True, 0, "", False, 0)
     return State((Record("owned", 0, None, False),), (broker,) * cfg.brokers, (topic,) * cfg.topics)
@@ -267,7 +267,7 @@ def with_topic(s: State, topic: int, changed: Topic) -> State:
     return s._replace(topics=(*s.topics[:topic], changed, *s.topics[topic + 1 :]))
 
 
-def with_object(t: Topic, broker: int, changed: Instance | None) -> Topic:
+def with_object(t: Topic, broker: int, changed: TopicObject | None) -> Topic:
     """Returns the topic with the topic object of one broker replaced."""
     return t._replace(objects=(*t.objects[:broker], changed, *t.objects[broker + 1 :]))
 

@@ -12,9 +12,9 @@ from model.bundle_transfer.state import (
     Command,
     Config,
     Entry,
-    Instance,
     State,
     Topic,
+    TopicObject,
     bundle_transfer,
     owner_in,
     to_attached,
@@ -69,7 +69,7 @@ def begin_load(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
         return refused(s, "not_enabled", "no client waits for the topic here, or the broker does not own it")
     if o is not None and (o.phase != "disconnected" or o.older):
         return refused(s, "not_enabled", "the topic is in the cache")
-    loading = Instance("loading", False, (), 0, 0 if o is None else 1)
+    loading = TopicObject("loading", False, (), 0, 0 if o is None else 1)
     return with_topic(s, topic, with_object(t, broker, loading)), None
 
 
@@ -167,7 +167,7 @@ def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[St
     return with_topic(s, topic, with_object(abandoned(t, o), broker, None)), failed
 
 
-def abandoned(t: Topic, o: Instance) -> Topic:
+def abandoned(t: Topic, o: TopicObject) -> Topic:
     """Returns the topic after a topic object was removed with its ledger open: unconfirmed entries stay stored."""
     return t._replace(abandoned=tuple([add.entry for add in o.adds])) if o.writable else t
 
@@ -193,12 +193,12 @@ def close_ledger(cfg: Config, s: State, topic: TopicName, broker: BrokerName) ->
     return with_topic(s, topic, with_object(closed(t, o), broker, shut(o, "closed"))), len(o.adds)
 
 
-def closed(t: Topic, o: Instance) -> Topic:
+def closed(t: Topic, o: TopicObject) -> Topic:
     """Returns the topic after a topic object closed its ledger, if it could still write."""
     return t._replace(cursor=max(t.cursor, o.cursor)) if o.writable else t
 
 
-def shut(o: Instance, phase: str) -> Instance:
+def shut(o: TopicObject, phase: str) -> TopicObject:
     """Returns the topic object in a phase in which it cannot write."""
     return o._replace(phase=phase, writable=False, adds=())  # type: ignore[arg-type]
 
@@ -246,9 +246,9 @@ def disconnect(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
 
 @bundle_transfer.action
 def clean_up(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, bool]:
-    """`BrokerService.removeTopicFromCache`: the clean-up of a closed instance removes it from the cache.
+    """`BrokerService.removeTopicFromCache`: the clean-up of a closed topic object removes it from the cache.
 
-    It does not remove a younger instance (`Config.removal_compares_instance`). Returns whether an instance was removed.
+    It does not remove a younger object (`Config.removal_compares_instance`). Returns whether an object was removed.
     """
     t = s.topics[topic]
     o = t.objects[broker]

@@ -41,8 +41,9 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
 
     If the bundle is in flight to a destination, that broker parks the lookup, and every other one answers with that
     destination. If the owner is not registered, the lookup is parked. If the bundle has no owner, the broker assigns it
-    to `dst` (`publishAssignEventAsync`) and parks the lookup. Returns the broker to which the client is redirected, or
-    None if the lookup is parked (`getOwnerRequests`).
+    to `dst` (`publishAssignEventAsync`) and parks the lookup; the Assigning record is rejected if the bundle is
+    Releasing without destination. Returns the broker to which the client is redirected, or None if the lookup is parked
+    (`getOwnerRequests`).
     """
     at = s.brokers[broker]
     if not at.is_up:
