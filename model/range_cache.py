@@ -368,7 +368,10 @@ def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Co
 
 @range_cache.action
 def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
-    """Adds a copy's entry to the replay queue: increments and returns its read count (PIP-430, "Dynamic Updates")."""
+    """`EntryReadCountHandlerImpl.incrementExpectedReadCount`: a copy's entry is added to the replay queue.
+
+    Increments and returns its read count (PIP-430, "Dynamic Updates").
+    """
     return change_read_count(s, copy, replayed, keep_copy=True)
 
 
@@ -609,7 +612,7 @@ def step_clock_back(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
 
 @range_cache.fault
 def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
-    """Deallocates the value of a cached entry, as one release too many does."""
+    """`EntryImpl.release`: deallocates the value of a cached entry, as one release too many does."""
     present = find(s, cache, position)
     if present is None or present.released:
         return refused(s, "illegal_state", "no value to deallocate at this position")

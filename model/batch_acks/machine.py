@@ -124,7 +124,7 @@ def add_entry(cfg: Config, s: State) -> Step[State, Position]:
 
 @batch_acks.action
 def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
-    """Ledger rollover: the next entry goes to a new ledger; the last one may be empty."""
+    """`ManagedLedgerImpl.ledgerClosed`: the next entry goes to a new ledger; the last one may be empty."""
     return s._replace(ledgers=(*s.ledgers, 0)), len(s.ledgers) + 1
 
 

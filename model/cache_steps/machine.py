@@ -76,9 +76,13 @@ cache_steps = Machine(
     start,
     source="PIP-430",
     java={
-        "RangeCache": "put",
-        "RangeCacheRemovalQueue": "",
-        "RangeEntryCacheManagerImpl": "entryAdded triggerEvictionWhenNeeded entriesRemoved doCacheEviction",
+        "RangeCache": "put removeRange removeEntry get",
+        "RangeCacheRemovalQueue": "addEntry evictEntries evictLeastAccessedEntries evictLEntriesBeforeTimestamp",
+        "RangeCacheEntryWrapper": "withWriteLock markRemoved getValue recycle",
+        "RangeEntryCacheManagerImpl": (
+            "entryAdded triggerEvictionWhenNeeded entriesRemoved doCacheEviction doEvictToWatermarkWhenOverThreshold"
+        ),
+        "EntryImpl": "release",
     },
 )
 
@@ -126,7 +130,7 @@ def insert(
 
 @cache_steps.action
 def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """The second step of a put: offers the mapped wrapper to the removal queue, which is unbounded.
+    """`addEntry`: the second step of a put; it offers the mapped wrapper to the removal queue, which is unbounded.
 
     With `published_first="queue"` the wrapper is queued already, and this step maps it. With `put_is_atomic=False`, two
     such steps are needed: the first maps the wrapper, the second offers it. Returns false if another wrapper is mapped
@@ -151,7 +155,7 @@ def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
 
 @cache_steps.action
 def count_in_cache(cfg: Config, s: State, inserter: Inserter) -> Step[State, int]:
-    """The cache adds the bytes to its size, and the lock is released; returns the size."""
+    """`RangeCache.put`: the cache adds the bytes to its size, and the lock is released; returns the size."""
     i = s.inserts[inserter]
     if i.at != "count" or i.key is None:
         return s, ELSEWHERE
@@ -198,7 +202,7 @@ def _inserting(s: State, inserter: int, i: Insert) -> State:
 
 @cache_steps.action
 def remove(cfg: Config, s: State, remover: Remover, cache: Cache, last: PositionIndex) -> Step[State, None]:
-    """Begins to remove the entries of a cache up to a position, inclusive (`removeRange` with `lastInclusive`)."""
+    """`removeRange` with `lastInclusive`: begins to remove the entries of a cache up to a position, inclusive."""
     if s.removals[remover].at != "idle":
         return s, ELSEWHERE
     present = s.sizes[cache] if cfg.removal_reports == "present" else 0
@@ -208,7 +212,7 @@ def remove(cfg: Config, s: State, remover: Remover, cache: Cache, last: Position
 
 @cache_steps.action
 def find_next(cfg: Config, s: State, remover: Remover) -> Step[State, int | None]:
-    """Finds the next mapped position of the range; returns its key (`key_of`)."""
+    """`removeRange`: finds the next mapped position of the range; returns its key (`key_of`)."""
     r = s.removals[remover]
     if r.at != "find" or r.key is None or r.last is None:
         return s, ELSEWHERE
@@ -222,7 +226,7 @@ def find_next(cfg: Config, s: State, remover: Remover) -> Step[State, int | None
 
 @cache_steps.action
 def take(cfg: Config, s: State, remover: Remover) -> Step[State, bool]:
-    """Locks the wrapper; unlocks it at once if its key has changed."""
+    """`withWriteLock`: locks the wrapper; unlocks it at once if its key has changed."""
     r = s.removals[remover]
     if r.at != "take" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
@@ -238,7 +242,7 @@ def take(cfg: Config, s: State, remover: Remover) -> Step[State, bool]:
 
 @cache_steps.action
 def unmap(cfg: Config, s: State, remover: Remover) -> Step[State, None]:
-    """Unmaps the wrapper under its lock; its slot stays in the removal queue."""
+    """`removeEntry`: unmaps the wrapper under its lock; its slot stays in the removal queue."""
     r = s.removals[remover]
     if r.at != "unmap" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
@@ -261,7 +265,7 @@ def mark_removed(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
 
 @cache_steps.action
 def subtract(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """Subtracts the removed bytes from the size of the cache; returns the size."""
+    """`removeRange`: subtracts the removed bytes from the size of the cache; returns the size."""
     r = s.removals[remover]
     if r.at != "subtract" or r.last is None:
         return s, ELSEWHERE
@@ -294,7 +298,7 @@ def _removing(s: State, remover: int, r: Removal) -> State:
 
 @cache_steps.action
 def begin_eviction(cfg: Config, s: State) -> Step[State, None]:
-    """The evicting thread begins a scheduled task."""
+    """`triggerEvictionWhenNeeded`: the evicting thread begins a task that was scheduled."""
     if s.eviction.at != "idle":
         return s, ELSEWHERE
     if not s.scheduled:
@@ -313,7 +317,10 @@ def begin_periodic_eviction(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def measure(cfg: Config, s: State) -> Step[State, int]:
-    """Reads the total again and begins a size pass if it is above the trigger; returns the bytes to free."""
+    """`doEvictToWatermarkWhenOverThreshold`: reads the total again, and begins a size pass if it is above the trigger.
+
+    Returns the bytes to free.
+    """
     e = s.eviction
     if e.at != "measure":
         return s, ELSEWHERE
@@ -323,7 +330,7 @@ def measure(cfg: Config, s: State) -> Step[State, int]:
 
 @cache_steps.action
 def peek(cfg: Config, s: State) -> Step[State, bool]:
-    """Peeks the head of the queue; the pass ends if the queue is empty."""
+    """`evictEntries`: peeks the head of the queue; the pass ends if the queue is empty."""
     e = s.eviction
     if e.at != "peek":
         return s, ELSEWHERE
@@ -334,7 +341,10 @@ def peek(cfg: Config, s: State) -> Step[State, bool]:
 
 @cache_steps.action
 def visit_for_size(cfg: Config, s: State) -> Step[State, EvictionResult]:
-    """A size pass tests the head under its lock: MISSING; STOP if enough is freed; REQUEUE if accessed; else REMOVE."""
+    """`evictLeastAccessedEntries`: a size pass tests the head under its lock.
+
+    The result is MISSING; STOP if enough is freed; REQUEUE if accessed; else REMOVE.
+    """
     e = s.eviction
     if e.at != "visit" or e.goal is None:
         return s, ELSEWHERE
@@ -343,7 +353,10 @@ def visit_for_size(cfg: Config, s: State) -> Step[State, EvictionResult]:
 
 @cache_steps.action
 def visit_for_time(cfg: Config, s: State, expired: bool) -> Step[State, EvictionResult]:
-    """A time pass tests the head under its lock: MISSING; STOP if not expired; REQUEUE if accessed; else REMOVE."""
+    """`evictLEntriesBeforeTimestamp`: a time pass tests the head under its lock.
+
+    The result is MISSING; STOP if not expired; REQUEUE if accessed; else REMOVE.
+    """
     if s.eviction.at != "visit" or s.eviction.goal is not None:
         return s, ELSEWHERE
     return decide(cfg, s, not expired)
@@ -378,7 +391,10 @@ def at_end_of_pass(e: Eviction) -> Eviction:
 
 @cache_steps.action
 def requeue(cfg: Config, s: State) -> Step[State, None]:
-    """Moves the head to the tail (`poll`, `add`); an `offer` in between is equivalent to one before `poll`."""
+    """`evictEntries`: moves the head to the tail.
+
+    It calls `poll` and `add`; an `offer` in between is equivalent to one before `poll`.
+    """
     e = s.eviction
     if e.at != "requeue" or e.wrapper is None:
         return s, ELSEWHERE
@@ -387,7 +403,10 @@ def requeue(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def unmap_evicted(cfg: Config, s: State) -> Step[State, bool]:
-    """Unmaps the wrapper under its lock; with `eviction_unmaps="mapped"`, whichever is mapped at its position now."""
+    """`removeEntry`: unmaps the wrapper under its lock.
+
+    With `eviction_unmaps="mapped"`, it unmaps whichever wrapper is mapped at the position now.
+    """
     e = s.eviction
     if e.at != "unmap" or e.wrapper is None or e.key is None:
         return s, ELSEWHERE
@@ -416,7 +435,10 @@ def mark_evicted_removed(cfg: Config, s: State) -> Step[State, bool]:
 
 @cache_steps.action
 def subtract_evicted(cfg: Config, s: State) -> Step[State, int]:
-    """Subtracts the bytes from the size of the cache and releases the lock; returns the bytes freed in this pass."""
+    """`removeEntry`: subtracts the bytes from the size of the cache and releases the lock.
+
+    Returns the bytes freed in this pass.
+    """
     e = s.eviction
     if e.at != "subtract" or e.key is None:
         return s, ELSEWHERE
@@ -429,7 +451,7 @@ def subtract_evicted(cfg: Config, s: State) -> Step[State, int]:
 
 @cache_steps.action
 def pop(cfg: Config, s: State) -> Step[State, None]:
-    """Pops the head."""
+    """`evictEntries`: pops the head."""
     e = s.eviction
     if e.at != "pop":
         return s, ELSEWHERE
@@ -438,7 +460,7 @@ def pop(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def recycle(cfg: Config, s: State) -> Step[State, None]:
-    """Recycles the wrapper; a late lookup may still hold it."""
+    """`RangeCacheEntryWrapper.recycle`: recycles the wrapper; a late lookup may still hold it."""
     e = s.eviction
     if e.at != "recycle" or e.wrapper is None:
         return s, ELSEWHERE
@@ -459,7 +481,10 @@ def report_evicted(cfg: Config, s: State) -> Step[State, int]:
 
 @cache_steps.action
 def end_eviction(cfg: Config, s: State) -> Step[State, None]:
-    """Ends the task and sets `evictionInProgress` to null; the periodic task of the reference leaves it as it is."""
+    """`triggerEvictionWhenNeeded`: the task ends and sets `evictionInProgress` to null.
+
+    The periodic task of the reference leaves it as it is.
+    """
     e = s.eviction
     if e.at != "end":
         return s, ELSEWHERE
@@ -472,7 +497,7 @@ def end_eviction(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def find(cfg: Config, s: State, reader: Reader, cache: Cache, position: PositionIndex) -> Step[State, bool]:
-    """Finds the wrapper at a position."""
+    """`RangeCache.get`: finds the wrapper at a position."""
     if s.lookups[reader].at != "idle":
         return s, ELSEWHERE
     key = key_of(cfg, cache, position)
@@ -484,7 +509,7 @@ def find(cfg: Config, s: State, reader: Reader, cache: Cache, position: Position
 
 @cache_steps.action
 def compare(cfg: Config, s: State, reader: Reader) -> Step[State, bool]:
-    """Compares the wrapper's key with the requested key, while the lock is free."""
+    """`getValue`: compares the wrapper's key with the requested key, while the lock is free."""
     k = s.lookups[reader]
     if k.at != "compare" or k.wrapper is None:
         return s, ELSEWHERE
@@ -496,7 +521,7 @@ def compare(cfg: Config, s: State, reader: Reader) -> Step[State, bool]:
 
 @cache_steps.action
 def set_accessed(cfg: Config, s: State, reader: Reader) -> Step[State, None]:
-    """Sets `accessed` without the lock; the wrapper may have been recycled or reused."""
+    """`getValue`: sets `accessed` without the lock; the wrapper may have been recycled or reused."""
     k = s.lookups[reader]
     if k.at != "set_accessed" or k.wrapper is None:
         return s, ELSEWHERE
@@ -507,7 +532,7 @@ def set_accessed(cfg: Config, s: State, reader: Reader) -> Step[State, None]:
 
 @cache_steps.action
 def retain(cfg: Config, s: State, reader: Reader) -> Step[State, int | None]:
-    """Retains the value and returns its key if it is live and has the requested position."""
+    """`RangeCache.get`: retains the value and returns its key if it is live and has the requested position."""
     k = s.lookups[reader]
     if k.at != "retain" or k.wrapper is None:
         return s, ELSEWHERE
@@ -522,7 +547,7 @@ def _looking(s: State, reader: int, k: Lookup) -> State:
 
 @cache_steps.fault
 def over_release(cfg: Config, s: State, cache: Cache, position: PositionIndex) -> Step[State, None]:
-    """Deallocates the value of a cached entry, as one release too many does."""
+    """`EntryImpl.release`: deallocates the value of a cached entry, as one release too many does."""
     wrapper = s.mapped[key_of(cfg, cache, position)]
     if wrapper is None or s.wrappers[wrapper].released:
         return s, NO_VALUE

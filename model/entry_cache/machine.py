@@ -74,6 +74,7 @@ entry_cache = Machine(
         ),
         "PendingReadsManager": "invalidateLedger",
         "InflightReadsLimiter": "acquire timeoutCheck",
+        "EntryReadCountHandlerImpl": "",
         "EntryImpl": "release",
     },
 )
@@ -320,7 +321,10 @@ def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Sta
 
 @entry_cache.action
 def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[State, Count]:
-    """Increments the read count of an entry that is added to the replay queue (PIP-430, "Dynamic Updates")."""
+    """`EntryReadCountHandlerImpl.incrementExpectedReadCount`: an entry is added to the replay queue.
+
+    Increments its read count (PIP-430, "Dynamic Updates").
+    """
     caches, count = ranges.change_read_count(s.ranges, copy, ranges.replayed, keep_copy=True)
     return (s._replace(ranges=caches), count) if isinstance(count, Count) else (s, count)
 
@@ -345,7 +349,10 @@ def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[
 
 @entry_cache.action
 def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
-    """`EntryCache.clear`: removes all entries of a topic; its outstanding storage reads are no longer joined."""
+    """`RangeEntryCacheImpl.clear`: removes all entries of a topic.
+
+    Its outstanding storage reads are no longer joined.
+    """
     s, store = get_entry_cache(s, cache)
     return emptied(cfg, s, store), None
 

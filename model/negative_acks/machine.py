@@ -423,7 +423,7 @@ def receive_chunks(
 
 @negative_acks.action
 def ack(cfg: Config, s: State, entry: Position) -> Step[State, None]:
-    """Acknowledges a message. The tracker is unchanged: pending nacks of the entry are still redelivered."""
+    """`ConsumerImpl.acknowledgeAsync`: the tracker is unchanged; pending nacks of the entry are still redelivered."""
     return s, None
 
 

@@ -89,8 +89,9 @@ txn_log = Machine(
         ),
         "MLTransactionLogImpl": "append initialize closeAsync",
         "TxnLogBufferedWriter": "",
-        "ManagedLedgerImpl": "trimConsumedLedgersInBackground",
-        "ManagedCursorImpl": "persistPositionToLedger",
+        "ManagedLedgerImpl": "createComplete ledgerClosed trimConsumedLedgersInBackground",
+        "ManagedLedgerFencedException": "",
+        "ManagedCursorImpl": "asyncDelete persistPositionToLedger",
         "TransactionTimeoutTrackerImpl": "",
         "TransactionRecoverTracker": "",
     },
@@ -325,7 +326,10 @@ def keep_durable(s: State, durable: int) -> State:
 
 @txn_log.fault
 def fail_ledger_creation(cfg: Config, s: State) -> Step[State, Completions]:
-    """The ledger is full and creating the next one fails: entries in flight fail without having been sent."""
+    """`createComplete`: the ledger is full, and creating the next one fails.
+
+    Entries in flight were never sent, and fail.
+    """
     if s.ledger != "open":
         return refused(s, "illegal_state", f"the ledger is {s.ledger}, not open")
     completions = [each for entry in s.in_flight for each in complete_all(entry, "not_written")]
@@ -345,7 +349,7 @@ def fence(cfg: Config, s: State, durable: Durable) -> Step[State, Completions]:
 
 @txn_log.fault
 def break_cursor(cfg: Config, s: State) -> Step[State, None]:
-    """Every deletion and cursor write fails until the store is reopened."""
+    """`asyncDelete`, `persistPositionToLedger`: every deletion and cursor write fails until the store is reopened."""
     if not s.deletions_succeed:
         return refused(s, "illegal_state", "the cursor does not work")
     return s._replace(deletions_succeed=False), None
@@ -356,7 +360,10 @@ def break_cursor(cfg: Config, s: State) -> Step[State, None]:
 
 @txn_log.action
 def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
-    """Rolls over to a new ledger, whose properties get the last assigned id. Returns the number of ledgers."""
+    """`ledgerClosed`: rolls over to a new ledger, whose properties get the last assigned id.
+
+    Returns the number of ledgers.
+    """
     if s.ledger != "open":
         return refused(s, "illegal_state", f"the ledger is {s.ledger}, not open")
     if s.ledgers[-1] == 0:

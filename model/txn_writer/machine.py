@@ -55,7 +55,18 @@ from model.txn_writer.state import (
 )
 from model.values import AtLeast
 
-txn_writer = Machine("txn_writer", Config, start, source="PIP-160", java={"TxnLogBufferedWriter": "asyncAddData close"})
+txn_writer = Machine(
+    "txn_writer",
+    Config,
+    start,
+    source="PIP-160",
+    java={
+        "TxnLogBufferedWriter": "asyncAddData close internalAsyncAddData trigFlushByTimingTask",
+        "BookKeeperBatchedWriteCallback": "addComplete addFailed",
+        "ManagedLedgerImpl": "ledgerClosed",
+        "ManagedLedgerFencedException": "",
+    },
+)
 
 Size = Annotated[int, AtLeast(0)]
 Span = Annotated[int, AtLeast(0)]
@@ -258,7 +269,7 @@ def close(cfg: Config, s: State) -> Step[State, Effects]:
 
 @txn_writer.action
 def run_writer_tasks(cfg: Config, s: State, count: Count) -> Step[State, Effects]:
-    """Runs up to `count` executor tasks in order. Returns the number of tasks run."""
+    """`internalAsyncAddData`, or another task: the executor runs up to `count` tasks in order. Returns their number."""
     out, tasks = EffectCollector(), s.tasks[:count]
     if tasks:
         s = s._replace(tasks=s.tasks[count:])
@@ -269,7 +280,7 @@ def run_writer_tasks(cfg: Config, s: State, count: Count) -> Step[State, Effects
 
 @txn_writer.action
 def advance_time(cfg: Config, s: State, by: Span) -> Step[State, Effects]:
-    """Advances the clock. Each time the timer is due, it submits a tick to the executor.
+    """`trigFlushByTimingTask`: advances the clock. Each time the timer is due, it submits a tick to the executor.
 
     Returns the number of ticks.
     """
@@ -290,7 +301,7 @@ def no_write(s: State) -> tuple[State, Refused]:
 
 @txn_writer.action
 def complete_write(cfg: Config, s: State) -> Step[State, Effects]:
-    """Completes the first write in flight: the entry is durable, and the callbacks of its records succeed."""
+    """`addComplete`: completes the first write in flight. Its entry is durable; its records' callbacks succeed."""
     if not s.in_flight:
         return no_write(s)
     write, out = s.in_flight[0], EffectCollector()
@@ -299,7 +310,7 @@ def complete_write(cfg: Config, s: State) -> Step[State, Effects]:
 
 @txn_writer.fault
 def fail_write(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
-    """Fails the first write in flight and the callbacks of its records. The entry may be durable."""
+    """`addFailed`: fails the first write in flight and the callbacks of its records. The entry may be durable."""
     if not s.in_flight:
         return no_write(s)
     write, out = s.in_flight[0], EffectCollector()
@@ -310,7 +321,7 @@ def fail_write(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
 
 @txn_writer.action
 def roll_ledger(cfg: Config, s: State) -> Step[State, Effects]:
-    """Rolls over to a new ledger, which stores all writes that complete later, including writes in flight.
+    """`ledgerClosed`: rolls over to a new ledger, which stores all writes that complete later, also writes in flight.
 
     Returns the id of the new ledger.
     """
@@ -319,7 +330,7 @@ def roll_ledger(cfg: Config, s: State) -> Step[State, Effects]:
 
 @txn_writer.fault
 def fence(cfg: Config, s: State) -> Step[State, Effects]:
-    """Fences the ledger: it rejects every later write. Writes in flight complete or fail."""
+    """`ManagedLedgerFencedException`: the ledger rejects every later write. Writes in flight complete or fail."""
     if s.fenced:
         return refused(s, "illegal_state", "the ledger is fenced")
     return EffectCollector().step(s._replace(fenced=True), 0)
