@@ -5,8 +5,8 @@ Models `RangeEntryCacheManagerImpl` and `RangeEntryCacheImpl` as they are in bra
 later.
 
     insert    schedules an eviction task if the total size is above the trigger (98 % of the maximum) and
-              `evictionInProgress` is not set. Then rejects the entry if the total size was at the maximum or above, or
-              if the position is cached; otherwise caches it
+              `evictionInProgress` is not set. Rejects the entry if the total size was at the maximum or above when the
+              call began, or if the position is cached; otherwise caches it
     task      asks the eviction policy (`model/legacy_cache`) to free the bytes by which the total size at scheduling
               exceeded the watermark; clears `evictionInProgress`
     read      takes the range from the cache if every entry is cached. Otherwise reads the whole range from storage, and
@@ -16,6 +16,7 @@ later.
 State: each cache is absent (the next use creates it), disabled (created while the maximum was zero) or a tuple of
 entries; `evictionInProgress`, the queued tasks, how many of the next storage reads fail, and the counters of the
 metrics.
+
 Not modelled: copying on insert, reference counts, concurrent readers (`PendingReadsManager`), `InflightReadsLimiter`.
 """
 
