@@ -140,7 +140,7 @@ class Run:
         return self.observed.begun - len(self.observed.refused) - len(self.observed.results)
 
     def sync(self) -> None:
-        """Waits until producer and consumers have sessions, and all callbacks have come.
+        """Waits until the producer has a session, every consumer has granted permits, and all callbacks have come.
 
         If the brokers do not answer every send, waits until the newest message has arrived, instead of the callbacks.
         """

@@ -1,6 +1,6 @@
 """Tailing and catch-up subscriptions share a broker: most tail with a small lag, `catch_up_share` drain a backlog.
 
-No published share of tailing to catch-up reads was found: 0.1, 0.01 and 0.5 are parameters.
+No published share of catch-up reads was found. The default is 0.1; predictions also have 0.01 and 0.5.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ POLICIES: dict[str, Policy] = {
     "4.1": _central(
         "release 4.1: one global queue, expected read counts, 5 requeues, also for recent access", _SHIPPED
     ),
-    "4.2": _central("settings of 4.1", _SHIPPED),
+    "4.2": _central("release 4.2: the settings of 4.1", _SHIPPED),
     "access-only": _central("4.1 without requeues for expected reads", _SHIPPED._replace(max_requeue_times=0)),
     "no-extension": _central(
         "4.1 as it starts with the factory's settings: 0 requeues, no access extension (before apache/pulsar#26627)",
