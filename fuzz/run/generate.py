@@ -100,7 +100,8 @@ class ActionCalls:
         count = math.prod(len(d) for d in self.fixed)
         if count > _MAX_COMBINATIONS:
             raise BadValue(
-                f"{action.name} has {count} fixed argument lists, more than {_MAX_COMBINATIONS}; use smaller domains"
+                f"{action.name} has {count} combinations of fixed values, more than {_MAX_COMBINATIONS}; "
+                "use smaller domains"
             )
         self.listed: list[Arguments] = [copy_of(each) for each in itertools.product(*self.fixed)]
         fixed_first = sorted(range(len(domains)), key=lambda i: not isinstance(domains[i], tuple))

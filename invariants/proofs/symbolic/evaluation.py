@@ -121,7 +121,7 @@ def _term(term: Any) -> Evaluator:
     if operator == z3.Z3_OP_UNINTERPRETED:
         return _named(term.decl().name(), parts, _nothing(term.sort()))
     if operator not in _OPERATORS:
-        raise UnsupportedError(f"no value is known for {term.decl().name()}")
+        raise UnsupportedError(f"not supported: {term.decl().name()}")
     of = _OPERATORS[operator]
     return lambda bound: of(*[part(bound) for part in parts])
 
@@ -141,7 +141,7 @@ def _named(name: str, parts: list[Evaluator], nothing: Any) -> Evaluator:
 
     def constant(bound: Mapping[str, Any]) -> Any:
         if name not in bound and plain not in bound:
-            raise UnsupportedError(f"nothing is known of {name}")
+            raise UnsupportedError(f"no value is bound to {name}")
         return bound[name if name in bound else plain]
 
     return constant

@@ -235,7 +235,7 @@ def _sum(value: Any) -> Any:
         return value.total(SUM)
     if isinstance(value, Filtered):
         return value.recursive_sum().whole()
-    raise UnsupportedError(f"a sum over {type(value).__name__}")
+    raise UnsupportedError(f"not supported: a sum over {type(value).__name__}")
 
 
 def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
@@ -251,7 +251,7 @@ def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
                 return values[0]
         if len(values) < 2 or default is not ...:
             raise UnsupportedError(
-                "min or max of a sequence, except of a comprehension with a condition and default=None"
+                "not supported: min or max of a sequence, except of a comprehension with a condition and default=None"
             )
         best = values[0]
         for each in values[1:]:
@@ -265,11 +265,11 @@ def _same(value: Any = ()) -> Any:
     """`tuple`, `list`: returns the sequence itself, because symbolic sequences are immutable."""
     if isinstance(value, Seq | tuple | list):
         return tuple(value) if isinstance(value, list) else value
-    raise UnsupportedError(f"a sequence made of {type(value).__name__}")
+    raise UnsupportedError(f"not supported: a sequence made of {type(value).__name__}")
 
 
 def _sorted(value: Any) -> Any:
-    raise UnsupportedError(f"sorted {type(value).__name__}")
+    raise UnsupportedError(f"not supported: sorted {type(value).__name__}")
 
 
 def _range(first: Any, end: Any = None) -> Seq:
@@ -286,7 +286,7 @@ SORTED = BuiltIn(_sorted)
 def _any(value: Any) -> Any:
     if isinstance(value, tuple):
         return z3.Or(*[as_term(truth(each)) for each in value])
-    raise UnsupportedError(f"any of {type(value).__name__}")
+    raise UnsupportedError(f"not supported: any of {type(value).__name__}")
 
 
 #: `any`: over a sequence of unknown length, `Expressions` returns a fresh bool and adds its facts to `any_facts`.
@@ -296,7 +296,7 @@ ANY_OF = BuiltIn(_any)
 def _all(value: Any) -> Any:
     if isinstance(value, tuple):
         return z3.And(*[as_term(truth(each)) for each in value])
-    raise UnsupportedError(f"all of {type(value).__name__}")
+    raise UnsupportedError(f"not supported: all of {type(value).__name__}")
 
 
 #: `all`: over a tuple of known length.

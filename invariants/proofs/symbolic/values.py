@@ -470,7 +470,7 @@ def merged(when: Any, then: Any, other: Any) -> Any:
     if isinstance(then, tuple) and isinstance(other, tuple) and not hasattr(then, "_fields") and then:
         if len(then) == len(other):
             return tuple(merged(when, a, b) for a, b in zip(then, other, strict=True))
-        raise UnsupportedError("tuples of different lengths")
+        raise UnsupportedError("no common form of tuples of different lengths")
     then, other = _alike(lifted(then), other), _alike(lifted(other), then)
     if isinstance(then, Word) and isinstance(other, Word):
         return Word(z3.If(when, then.code, other.code))
@@ -546,7 +546,7 @@ def equal(a: Any, b: Any) -> Any:
         return z3.And(*[equal(a.fields[f], b.fields[f]) for f in a.fields])
     if z3.is_expr(a) and z3.is_expr(b) and a.sort() == b.sort():
         return a == b
-    raise UnsupportedError(f"{type(a).__name__} == {type(b).__name__}")
+    raise UnsupportedError(f"not supported: {type(a).__name__} == {type(b).__name__}")
 
 
 def _equal_maybe(a: Any, b: Any) -> Any:
@@ -573,7 +573,7 @@ def truth(value: Any) -> Any:
     if isinstance(value, Double):
         return value.real != 0
     if isinstance(value, Filtered):
-        raise UnsupportedError("the truth value of a comprehension")
+        raise UnsupportedError("not supported: the truth value of a comprehension with a condition")
     if not z3.is_expr(value):
         return bool(value)
     if bitmasks.is_mask(value):  # before bools: Z3 also takes a function to Bool for a bool
