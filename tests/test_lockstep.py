@@ -18,6 +18,7 @@ from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import Space, explore
 from fuzz.run.call import Call
 from fuzz.run.compare import exact, same
+from fuzz.run.coverage import pair_key, total_of
 from fuzz.run.finding import Cause, Finding, Kind
 from fuzz.run.generate import generate, plan_trace
 from fuzz.run.lockstep import CHECK_EVERY, Lockstep
@@ -506,12 +507,15 @@ def test_coverage_counts_every_step() -> None:
 
 
 def test_pairs_of_actions_are_counted_with_the_previous_action() -> None:
-    lockstep, wanted = Lockstep(Target(SUBJECT, REFERENCE)), Counter[str]()
+    lockstep, wanted = Lockstep(Target(SUBJECT, REFERENCE)), Counter[tuple[str, str]]()
     for seed in range(5):
         lockstep.run(seed)
         actions = ["", *[call.action for call in generate(SUBJECT, REFERENCE, seed)]]
-        wanted.update(f"{before} {action}" for before, action in pairwise(actions))
-    assert {row.key: row.times for row in lockstep.coverage.rows() if row.kind == "pair"} == wanted
+        wanted.update(pairwise(actions))
+    names, total = SUBJECT.machine.actions, total_of(lockstep.coverage)
+    assert {row.key for row in total.rows() if row.kind == "pair"} == {pair_key(*pair) for pair in wanted}
+    assert total.pairs(names) == wanted
+    assert total.taken(names) == {name: sum(n for (_, taken), n in wanted.items() if taken == name) for name in names}
 
 
 @pytest.mark.parametrize("name", subject_names())
