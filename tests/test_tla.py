@@ -24,7 +24,7 @@ from fuzz.tlc import process
 from fuzz.tlc import runs as engine
 from fuzz.tlc.manifest import Run, all_runs, chosen
 from fuzz.tlc.module import camel, read_module
-from fuzz.tlc.process import Job, Outcome, distinct_states_of, find_jar, result_of, run_tlc
+from fuzz.tlc.process import Job, Outcome, TlcResult, Verdict, distinct_states_of, find_jar, result_of, run_tlc
 from fuzz.tlc.runs import MODULES, expected_of, make_run
 from fuzz.tlc.values import Function, ModelValue, parse_state, parse_value, read_dump, tla
 from model.machine import BadValue
@@ -171,22 +171,22 @@ def test_a_wrong_expectation_is_a_difference(tmp_path: Path) -> None:
 
 def test_a_violation_stays_one_if_no_property_shows_it_alone() -> None:
     """TLC does not name a violated liveness property; a run of each of them alone may end otherwise, as by a timeout."""
-    of_all = Outcome("violated", 1, 1.0, Path("log"), None)
+    of_all = Outcome(TlcResult(Verdict.VIOLATED), 1, 1.0, Path("log"), None)
 
     def launch(checks: tuple[str, ...]) -> Outcome:
-        return of_all if checks == ("A", "B") else of_all._replace(result=alone[checks[0]])
+        return of_all if checks == ("A", "B") else of_all._replace(result=TlcResult(alone[checks[0]]))
 
-    alone = {"A": "success", "B": "violated"}
-    assert engine._with_violated_name(launch, ("A", "B")).result == "violated B"
-    assert engine._with_violated_name(launch, ("B",)).result == "violated B"
-    alone = {"A": "success", "B": "timeout"}
+    alone = {"A": Verdict.SUCCESS, "B": Verdict.VIOLATED}
+    assert str(engine._with_violated_name(launch, ("A", "B")).result) == "violated B"
+    assert str(engine._with_violated_name(launch, ("B",)).result) == "violated B"
+    alone = {"A": Verdict.SUCCESS, "B": Verdict.TIMEOUT}
     assert engine._with_violated_name(launch, ("A", "B")) == of_all
 
 
 def test_module_that_tlc_cannot_read_is_reported(tmp_path: Path) -> None:
     folder = scratch(tmp_path, ("Exists == UNCHANGED vars", "Exists == UNCHANGED"))
     result = make_run(BARE, folder, tmp_path / "build")
-    assert result.result.startswith("error: ")
+    assert result.result.verdict is Verdict.ERROR
     assert "tlc.log" in result.differences[0]
 
 
@@ -317,15 +317,15 @@ def said(number: int, badness: int, text: str) -> str:
 
 def test_output_of_tlc_is_read() -> None:
     counts = said(2199, 0, "1,234 states generated, 567 distinct states found, 0 states left on queue.")
-    assert result_of(said(2193, 0, "Model checking completed. No error has been found.") + counts) == "success"
+    assert str(result_of(said(2193, 0, "Model checking completed. No error has been found.") + counts)) == "success"
     assert distinct_states_of(counts) == 567
-    assert result_of(said(2110, 1, "Invariant Good is violated.") + counts) == "violated Good"
-    assert result_of(said(2107, 1, "Invariant Good is violated by the initial state:\nx = 1")) == "violated Good"
-    assert result_of(said(2112, 1, "Action property Good is violated.")) == "violated Good"
-    assert result_of(said(2116, 1, "Temporal properties were violated.")) == "violated"
-    assert result_of(said(2103, 1, "TLC threw\nsomething.")) == "error: TLC threw something."
-    assert result_of("java: not found\n") == "error: java: not found"
-    assert result_of("") == "error: TLC printed nothing"
+    assert str(result_of(said(2110, 1, "Invariant Good is violated.") + counts)) == "violated Good"
+    assert str(result_of(said(2107, 1, "Invariant Good is violated by the initial state:\nx = 1"))) == "violated Good"
+    assert str(result_of(said(2112, 1, "Action property Good is violated."))) == "violated Good"
+    assert str(result_of(said(2116, 1, "Temporal properties were violated."))) == "violated"
+    assert str(result_of(said(2103, 1, "TLC threw\nsomething."))) == "error: TLC threw something."
+    assert str(result_of("java: not found\n")) == "error: java: not found"
+    assert str(result_of("")) == "error: TLC printed nothing"
 
 
 COUNTER = """---- MODULE Counter ----
@@ -344,7 +344,7 @@ def test_tlc_does_not_run_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: 3.0 * has_begun()))
     job = Job("Counter", COUNTER, "INIT Init\nNEXT Next\n", tmp_path, tmp_path / "run", True, False, 2.0)
     outcome = run_tlc(job)
-    assert outcome.result == "timeout"
+    assert outcome.result == TlcResult(Verdict.TIMEOUT)
     assert outcome.log.read_text().startswith("@!@!@STARTMSG")
 
 

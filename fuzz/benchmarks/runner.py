@@ -39,7 +39,7 @@ from fuzz.run.lockstep import CHECK_EVERY, Lockstep
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import Target
 from fuzz.tlc.module import ALWAYS, Twin, read_module
-from fuzz.tlc.process import SUCCESS, Job, run_tlc
+from fuzz.tlc.process import Job, Verdict, run_tlc
 from fuzz.tlc.runs import MODULES
 from fuzz.trace.parallel import processes_for, replay_files, replay_part
 from model.machine import BadValue
@@ -250,7 +250,7 @@ def _tlc_speed(subject: Subject, checked: bool) -> float:
     text, config = twin.text("MC_bench", twin.checks)
     with tempfile.TemporaryDirectory() as folder:
         outcome = run_tlc(Job("MC_bench", text, config, MODULES, Path(folder) / "tlc", True, False, 3600.0))
-        if outcome.result != SUCCESS:
+        if outcome.result.verdict is not Verdict.SUCCESS:
             raise BadValue(f"TLC on {subject.tla}: {outcome.result}")
     return outcome.distinct_states / outcome.seconds
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.commands import Count, Record, Result, Seconds
-from fuzz.tlc.process import SUCCESS
+from fuzz.tlc.process import Verdict
 from fuzz.tlc.runs import run_tla
 
 
@@ -54,7 +54,7 @@ def show(console: Console, result: TlaResult) -> None:
         if row.model_distinct_states == row.distinct_states:
             states += ", equal to the model's"
         edges = f", {row.edges_checked:,} transitions compared" if row.edges_checked else ""
-        verdict = row.result if row.result == SUCCESS else f"{row.result}, as expected"
+        verdict = row.result if row.result == Verdict.SUCCESS else f"{row.result}, as expected"
         verdict = "[bold red]differs[/]" if row.differences else verdict
         console.print(f"{row.module} {row.run}: {verdict}, {states}{edges} ({row.seconds:.1f} s)")
         for line in row.differences:

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +29,6 @@ _WORKERS = 2
 #: Java options for a long run, and for a run that is too short for optimising compilation.
 _LONG_RUN = ("-XX:+UseParallelGC",)
 _SHORT_RUN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-#: Results. The name of the violated property follows VIOLATED, if TLC prints it.
-SUCCESS, VIOLATED = "success", "violated"
 #: Called with the seconds since the start, and the number of states that TLC has printed last, as text.
 Progress = Callable[[float, str], None]
 
@@ -48,15 +47,35 @@ class Job(NamedTuple):
     timeout_seconds: float
 
 
-class Outcome(NamedTuple):
-    """The result of a run of TLC.
+class Verdict(StrEnum):
+    """How a run of TLC ended."""
 
-    `result` is `success`, `violated NAME`, `violated` (a liveness property is violated: TLC does not print its name),
-    `timeout`, or `error: ...` with TLC's message. `log` has TLC's output; `dump` is the file of the state graph, if TLC
-    wrote one.
+    SUCCESS = "success"
+    VIOLATED = "violated"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+
+
+class TlcResult(NamedTuple):
+    """A verdict with its detail: the violated property, or TLC's message after an error.
+
+    TLC does not print the name of a violated liveness property; then the detail is empty.
     """
 
-    result: str
+    verdict: Verdict
+    detail: str = ""
+
+    def __str__(self) -> str:
+        """Returns the result as text: `success`, `violated NAME`, `violated`, `timeout` or `error: MESSAGE`."""
+        if self.verdict is Verdict.ERROR:
+            return f"{self.verdict}: {self.detail}"
+        return f"{self.verdict} {self.detail}".rstrip()
+
+
+class Outcome(NamedTuple):
+    """What a run of TLC gave. `log` has TLC's output; `dump` is the file of the state graph, if TLC wrote one."""
+
+    result: TlcResult
     distinct_states: int
     seconds: float
     log: Path
@@ -99,7 +118,7 @@ def run_tlc(job: Job, progress: Progress | None = None) -> Outcome:
                 process.wait()
             shutil.rmtree(job.folder / "states", ignore_errors=True)
     output = log.read_text(encoding="utf-8", errors="replace")
-    result = result_of(output) if ended else "timeout"
+    result = result_of(output) if ended else TlcResult(Verdict.TIMEOUT)
     dump = job.folder / f"{job.name}.dot"
     seconds = time.monotonic() - started
     return Outcome(result, distinct_states_of(output), seconds, log, dump if dump.exists() else None)
@@ -147,21 +166,21 @@ _COUNTS = re.compile(r"([\d,]+) states generated.*?, ([\d,]+) distinct states fo
 _ERRORS = ("1", "2")
 
 
-def result_of(output: str) -> str:
-    """Returns the result in TLC's output, as in `Outcome.result`, in one line."""
+def result_of(output: str) -> TlcResult:
+    """Returns the result in TLC's output. The message of an error is one line."""
     messages = _MESSAGE.findall(output)
     for number, severity, text in messages:
         violated = _VIOLATED.search(text)
         if severity in _ERRORS and violated:
-            return f"{VIOLATED} {violated[1]}"
+            return TlcResult(Verdict.VIOLATED, violated[1])
         if number == _TEMPORAL:
-            return VIOLATED
+            return TlcResult(Verdict.VIOLATED)
         if severity in _ERRORS:
-            return "error: " + " ".join(text.split())[:300]
+            return TlcResult(Verdict.ERROR, " ".join(text.split())[:300])
     if any(number == _SUCCESS for number, _, _ in messages):
-        return SUCCESS
+        return TlcResult(Verdict.SUCCESS)
     lines = [line for line in output.splitlines() if line.strip()]
-    return "error: " + (lines[-1] if lines else "TLC printed nothing")[:300]
+    return TlcResult(Verdict.ERROR, (lines[-1] if lines else "TLC printed nothing")[:300])
 
 
 def distinct_states_of(output: str) -> int:

@@ -34,7 +34,7 @@ from fuzz.explore.search import LIVENESS_MARGIN, OUTSIDE, Graph, Space, explore
 from fuzz.platform.progress import showing
 from fuzz.tlc.manifest import Run, all_runs, chosen
 from fuzz.tlc.module import Twin, camel, read_module
-from fuzz.tlc.process import SUCCESS, VIOLATED, Job, Outcome, run_tlc
+from fuzz.tlc.process import Job, Outcome, TlcResult, Verdict, run_tlc
 from fuzz.tlc.values import parse_state, read_dump
 from model.machine import BadValue
 
@@ -54,7 +54,7 @@ class Result(NamedTuple):
     """The result of a run, and a line for each difference from what is expected."""
 
     run: Run
-    result: str  # `Outcome.result`
+    result: TlcResult
     distinct_states: int  # that TLC found
     model_distinct_states: int | None  # None unless TLC succeeded, as expected
     edges_checked: int  # number of steps that are equal in the two state graphs; 0 if they are not compared
@@ -69,15 +69,15 @@ class Result(NamedTuple):
 
     def row(self) -> dict[str, Any]:
         """Returns the result as plain data."""
-        run, kept = self.run, self._asdict()
+        run, kept = self.run, self._asdict() | {"result": str(self.result)}
         kept.pop("run")
         names = {"module": run.module, "run": run.name, "scope": run.scope, "profile": run.profile}
-        return {**names, "expected_result": expected_of(run), **kept}
+        return {**names, "expected_result": str(expected_of(run)), **kept}
 
 
-def expected_of(run: Run) -> str:
-    """Returns the expected result of a run: `success`, or `violated NAME`."""
-    return f"{VIOLATED} {run.violates}" if run.violates else SUCCESS
+def expected_of(run: Run) -> TlcResult:
+    """Returns the expected result of a run: success, or a violated property."""
+    return TlcResult(Verdict.VIOLATED, run.violates) if run.violates else TlcResult(Verdict.SUCCESS)
 
 
 # ---- running ------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def make_run(
     if outcome.result != expected:
         differences.append(f"{run.id}: {outcome.result}, expected {expected}; see {outcome.log}")
     model_states, edges = None, 0
-    if expected == SUCCESS == outcome.result:
+    if expected == outcome.result and not run.violates:
         model_states, graph = _model_states(run, space, twin, progress)
         if model_states != outcome.distinct_states:
             differences.append(
@@ -170,12 +170,13 @@ def _with_violated_name(launch: Callable[[tuple[str, ...]], Outcome], checks: tu
     If there are several properties, TLC then checks them one by one to find the name.
     """
     together = launch(checks)
-    if together.result != VIOLATED:
+    unnamed = TlcResult(Verdict.VIOLATED)
+    if together.result != unnamed:
         return together
     for each in checks:
         outcome = together if len(checks) == 1 else launch((each,))
-        if outcome.result == VIOLATED:
-            return outcome._replace(result=f"{VIOLATED} {each}")
+        if outcome.result == unnamed:
+            return outcome._replace(result=TlcResult(Verdict.VIOLATED, each))
     return together
 
 
