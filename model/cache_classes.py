@@ -9,7 +9,7 @@ RANGE_CACHE = {
         "setMaxRequeueCountWhenHasExpectedReads setExtendTTLOfRecentlyAccessed"
     ),
     "RangeCacheEntryWrapper": "",
-    "EntryReadCountHandlerImpl": "markRead",
+    "EntryReadCountHandlerImpl": "markRead incrementExpectedReadCount",
     "RangeEntryCacheManagerImpl": "doEvictToWatermarkWhenOverThreshold",
     "RangeEntryCacheImpl": "invalidateAllEntries",
     "EntryImpl": "release",
