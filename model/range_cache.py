@@ -368,7 +368,7 @@ def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Co
 
 @range_cache.action
 def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
-    """`incrementExpectedReadCount`: increments and returns the read count of a copy's entry, which is to be replayed."""
+    """`incrementExpectedReadCount`: increments and returns the read count of a copy's entry that is to be replayed."""
     return change_read_count(s, copy, replayed, keep_copy=True)
 
 
