@@ -135,6 +135,7 @@ def changed(claim: str, change: Control) -> str:
 
 
 def _ask(subject: str, claim: str, over: tuple[str, str] | None, limit: float) -> Answer:
+    """Runs a check as `ask`. `over` is a module with its changed source, or None."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_answer_to, args=(subject, claim, over, theirs), daemon=True)

@@ -33,6 +33,7 @@ def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:
 
 
 def _list_changes(before: list[Any], after: list[Any], path: str) -> Iterator[Change]:
+    """Yields the changes of a list: of its items if one has parts, otherwise the whole list as one change."""
     if not any(isinstance(each, dict | list) for each in before + after):
         if before != after:
             yield Change(path, "changed", before, after)

@@ -61,6 +61,7 @@ class _Returned(NamedTuple):
 
 
 def _traced_call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Returned:
+    """Calls a function under a tracer. Returns the `return` that it executed."""
     code, returned = function.__code__, list[_Returned]()
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -80,6 +81,7 @@ def _traced_call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _R
 
 
 def _explain_function(function: Callable[..., Any], arguments: tuple[Any, ...], depth: int) -> Iterator[Reason]:
+    """Yields the reasons for the result of a function with these arguments."""
     function = inspect.unwrap(function)
     returned = _traced_call(function, arguments)
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
@@ -147,6 +149,7 @@ def _explain_return(
 
 
 def _reasons(node: ast.expr, environment: Environment, depth: int) -> Iterator[Reason]:
+    """Yields the parts that determine the truth value of an expression, decomposed as in the module's header."""
     value = bool(_evaluate(node, environment))
     if isinstance(node, ast.BoolOp):
         one_suffices = value if isinstance(node.op, ast.Or) else not value

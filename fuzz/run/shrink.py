@@ -268,6 +268,7 @@ class Shrinker:
                     return
 
     def _remove_chunks(self) -> None:
+        """Removes chunks of consecutive calls, from half of the trace down to single calls, the last first."""
         size = max(1, len(self.candidate.steps) // 2)
         while size:
             start = len(self.candidate.steps) - size
@@ -302,6 +303,7 @@ class Shrinker:
     # ---- simplifying
 
     def _simplify(self) -> None:
+        """Simplifies the settings, then values in all calls, then the arguments of each call."""
         for name, values in self.subject.settings.items():
             any(self._accept(c) for c in self._simpler_setting(name, values))
         while any(self._accept(c) for c in self._renamed()):

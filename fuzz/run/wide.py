@@ -254,6 +254,7 @@ class Wide:
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
     def _number(self, kind: Any, value: int, name: str, is_fixed: bool, action: str) -> int:
+        """Returns an integer as the integers of its name change; unchanged if the new value is not allowed."""
         key = name, is_fixed
         if key not in self._changes:
             self._changes[key] = self._change_of(kind, name, is_fixed, action)

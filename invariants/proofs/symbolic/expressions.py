@@ -492,6 +492,7 @@ class Expressions:
         return isinstance(function, types.FunctionType) and function not in self.stubs and function not in self.havoc
 
     def _called(self, node: ast.Call, context: Context) -> Any:
+        """Returns the value of a call: of a method, a constructor, a built-in function, or a function of a module."""
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("_replace", "index"):
             return self._method(self.value(node.func.value, context), node.func.attr, node, context)
         function = uncached(self.value(node.func, context))
@@ -560,6 +561,7 @@ class Expressions:
     def _result(
         self, function: Any, arguments: list[Any], named: Mapping[str, Any], node: ast.Call, context: Context
     ) -> Any:
+        """Returns the value of a call: any value if the function is in `havoc`, else that of its stub or its source."""
         if isinstance(function, Choice):
             yes, no = context.also(function.when), context.also(z3.Not(function.when))
             then = self._result(function.then, arguments, named, node, yes)

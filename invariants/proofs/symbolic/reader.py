@@ -147,6 +147,7 @@ class Reader(Expressions):
         return ended + going
 
     def _statement(self, node: ast.stmt, path: Path, globals_: Mapping[str, Any]) -> list[Path]:
+        """Returns the feasible paths through one statement. Raises UnsupportedError."""
         match node:
             case ast.Expr(ast.Constant()) | ast.Pass():
                 return [path]
