@@ -263,7 +263,7 @@ def test_split_bundle_returns_after_its_tombstone() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize(("policy", "is_broken"), [("reconnect", True), ("shutdown", False)])
 def test_shutdown_on_session_loss_repairs_stale_answers(policy: str, is_broken: bool) -> None:
-    """apache/pulsar#24478: the repair that was proposed, beside the reference's."""
+    """apache/pulsar#24478: with the session-expired policy `shutdown`, no view is stale."""
     space = find_space(find_subject("ownership_channel"), "stored")
     settings = {**space.scope.settings, "stale_view_answers": True, "session_expired_policy": policy}
     space = type(space)(space.subject, "reference", replace(space.scope, settings=settings))

@@ -47,7 +47,6 @@ _MERGED: dict[str, Any] = {
     "close_timeout_releases": True,
     "failed_close_evicts": True,
     "unregistered_uses_view": True,
-    "session_loss": "stale",
     "load_checks_ownership_again": False,
 }
 merged = bundle_transfer.profile("pulsar-2026-09", "PIP-307 as of master 2026-09", Config(**_MERGED))
@@ -56,6 +55,7 @@ bundle_transfer.profile(
     "PIP-307 as of master 2025-04, before later repairs",
     Config(
         **_MERGED,
+        session_loss="stale",
         failed_write_completes=False,
         restart_acts_on_record=False,
         removal_compares_instance=False,
@@ -85,7 +85,7 @@ bundle_transfer.profile(
 )
 bundle_transfer.profile(
     "session-loss-shuts-down",
-    "the reference with the repair that apache/pulsar#24478 proposes",
+    "the reference with `zookeeperSessionExpiredPolicy` shutdown",
     Config(session_loss="shutdown"),
 )
 for _variant in get_args(Variant)[1:]:

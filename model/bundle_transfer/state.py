@@ -69,7 +69,10 @@ class Config(NamedTuple):
     #: after a metadata session loss: the view is refreshed, stays stale, or the broker shuts down
     session_loss: Annotated[
         Literal["refresh", "stale", "shutdown"],
-        Rule(Origin.READ, "stale: master 2026-09; shutdown: proposed in apache/pulsar#24478"),
+        Rule(
+            Origin.READ,
+            "stale: MetadataStoreTableViewImpl before apache/pulsar#24478; shutdown: zookeeperSessionExpiredPolicy",
+        ),
     ] = "refresh"
     #: which topics ignore sends: those in transfer, or all fenced ones, also after a failed write
     sends_ignored_while: Annotated[

@@ -126,7 +126,7 @@ class Config(NamedTuple):
     ] = True
     #: whether a lookup that timed out is answered from a record that was read before the session was lost
     stale_view_answers: Annotated[
-        bool, Rule(Origin.READ, "true: ServiceUnitStateChannelImpl.deferGetOwner; reported in apache/pulsar#24478")
+        bool, Rule(Origin.READ, "true: MetadataStoreTableViewImpl before apache/pulsar#24478 (4.0.6)")
     ] = False
     #: whether a broker that reconnects learns that it was elected
     election_is_rechecked: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#23138")] = True
