@@ -393,6 +393,11 @@ def sent(*sessions: tuple[tuple[int, int], ...]) -> Observed:
         ((((0, 0),), ((1, 0),)), False),  # message 0 is not sent again
         (((), ((0, 1), (1, 0))), False),  # no id is reused
         (((), ((0, 0), (1, 1))), False),
+        ((((0, 0),), ((0, 0), (1, 0)), ((0, 0), (1, 0), (2, 0))), True),  # two restarts, each at a reconnection
+        ((((0, 0),), ((0, 0), (1, 0)), ((1, 0), (2, 0))), False),  # the second one after a receipt
+        ((((0, 0),), ((0, 0), (1, 0), (2, 1), (3, 0))), False),  # a second one without a reconnection
+        ((((0, 0), (1, 0)), ((0, 0), (1, 0))), False),  # before the reconnection
+        ((((0, 0),), ((0, 1), (1, 1))), False),  # message 0 gets another id
     ],
 )
 def test_a_restart_of_sequence_ids_shows_at_a_reconnection(sessions: Any, restart: bool) -> None:
@@ -453,6 +458,23 @@ def test_a_repeated_receipt_is_out_of_order_after_a_restart_of_sequence_ids(harn
     observed = execute(harness, scenario, Schedule({}, steps))
     assert observed.report["counts"]["ENDED"] == 3, "two by the schedule, and one by the client"
     assert names(scenario, observed) == ["sequence_id_stands_for_one_message"]
+
+
+@pytest.mark.parametrize(
+    ("sessions", "explained"),
+    [
+        ((((0, 0),), ((0, 0), (1, 0))), True),
+        ((((0, 0),), ((0, 0), (1, 1))), False),  # the refused message has an id of its own
+        ((((0, 0), (1, 0)),), False),  # no reconnection
+    ],
+)
+def test_a_checksum_error_is_taken_for_the_oldest_message_with_its_id(sessions: Any, explained: bool) -> None:
+    """Message 1 is refused, message 0 fails, and message 1 is pending."""
+    observed = sent(*sessions)
+    observed.begun, observed.results, observed.report["refused"] = 2, [["0", "ChecksumError", ""]], [1]
+    assert {"every_send_completes", "send_fails_only_if_refused"} <= set(names(find_scenario("producer"), observed))
+    for contract in ("every_send_completes", "send_fails_only_if_refused"):
+        assert (explanation(known_deviations(), "producer", contract, observed) is not None) == explained
 
 
 @pytest.mark.parametrize("name", scenario_names())

@@ -46,31 +46,14 @@ def _sessions(seen: Observed) -> list[dict[int, int]]:
     return found[1:]
 
 
-def _pending_at_start(sessions: list[dict[int, int]], earlier: set[int]) -> list[int]:
-    """The messages, other than `earlier`, that were pending when the first of the sessions began.
-
-    Pending messages keep their ids. After them, in this session or a later one, comes the first message whose id is not
-    larger than that of the message before.
-    """
-    ids = {m: number for session in reversed(sessions) for m, number in session.items()}
-    new = sorted(ids.keys() - earlier)
-    pending = next((new[:i] for i, (a, b) in enumerate(pairwise(new), 1) if ids[b] <= ids[a]), [])
-    return pending if sessions[0].keys() >= set(pending) else []
+def _ids(seen: Observed) -> dict[int, int]:
+    """The newest sequence id of each message that was sent, of a batch that of the first one."""
+    return {message: number for session in _sessions(seen) for message, number in session.items()}
 
 
-def _before_restart(seen: Observed) -> set[int]:
-    """The messages sent before, or pending at, the first reconnection that sends all earlier messages again.
-
-    No receipt has come before such a reconnection. Empty if there is none.
-    """
-    earlier: set[int] = set()
-    sessions = _sessions(seen)
-    for number, session in enumerate(sessions):
-        pending = _pending_at_start(sessions[number:], earlier) if number else []
-        if (earlier or pending) and earlier <= session.keys():
-            return earlier.union(pending)
-        earlier |= session.keys()
-    return set()
+def _id_of(ids: dict[int, int], message: int) -> int | None:
+    """The sequence id of a message, or of its batch; None if neither was sent."""
+    return ids.get(max([first for first in ids if first <= message], default=-1))
 
 
 def _reused(seen: Observed) -> set[int]:
@@ -80,24 +63,58 @@ def _reused(seen: Observed) -> set[int]:
 
 
 def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
-    """After a reconnection before the first receipt, new messages reuse ids. In a session, ids restart at most once."""
-    before, reused, known = _before_restart(seen), _reused(seen), set[int]()
-    for session in _sessions(seen):
-        new = session.keys() - known
-        for part in (new & before, new - before):
-            ids = [session[m] for m in sorted(part)]
-            if ids != sorted(set(ids)):
+    """Messages keep their ids. In the order of sending ids ascend, except that they restart and are reused.
+
+    Each restart has a reconnection of its own, at or before the session that first sends the message with the smaller
+    id. Such a reconnection is before the first receipt: its session sends all earlier messages again. A message that
+    was pending at the reconnection, but is not sent before, has an id from before the restart.
+    """
+    ids: dict[int, int] = {}
+    begun: dict[int, int] = {}  # message -> the first session that sends it
+    reconnections: list[int] = []
+    for number, session in enumerate(_sessions(seen)):
+        if number and ids.keys() <= session.keys():
+            reconnections.append(number)
+        for message, sequence in session.items():
+            if ids.setdefault(message, sequence) != sequence:
                 return False
-        known |= session.keys()
-    return bool(before and reused) and not before & reused
+            begun.setdefault(message, number)
+    for before, message in pairwise(sorted(ids)):
+        if ids[message] <= ids[before] and (not reconnections or reconnections.pop(0) > begun[message]):
+            return False
+    return bool(_reused(seen))
 
 
 def lost_messages_have_reused_ids(seen: Observed) -> bool:
     """Sequence ids restart as above, and each lost message, or the first message of its batch, has a reused id."""
-    firsts, reused, log = {m for session in _sessions(seen) for m in session}, _reused(seen), set(seen.log)
+    firsts, reused, log = _ids(seen), _reused(seen), set(seen.log)
     lost = [m for m in seen.acknowledged() if m not in log]
     first_of = [max([first for first in firsts if first <= m], default=-1) for m in lost]
     return sequence_ids_restart_before_first_receipt(seen) and reused.issuperset(first_of)
+
+
+def _failed_for_others(seen: Observed) -> set[int | None]:
+    """The sequence ids of the messages that failed with ChecksumError and were not refused."""
+    ids, refused = _ids(seen), set(seen.report.get("refused", ()))
+    failed = [int(message) for message, result, _ in seen.results if result == "ChecksumError"]
+    return {_id_of(ids, message) for message in failed if message not in refused}
+
+
+def failed_messages_have_ids_of_refused_ones(seen: Observed) -> bool:
+    """Sequence ids restart as above, and each message that failed and was not refused has the id of a refused one."""
+    ids, refused = _ids(seen), seen.report.get("refused", ())
+    is_checksum = all(result in ("Ok", "ChecksumError") for _, result, _ in seen.results)
+    is_shared = _failed_for_others(seen) <= {_id_of(ids, message) for message in refused}
+    return is_checksum and is_shared and sequence_ids_restart_before_first_receipt(seen)
+
+
+def pending_messages_were_refused_and_others_failed(seen: Observed) -> bool:
+    """Sequence ids restart as above, and each pending message was refused; another one failed that has its id."""
+    ids, refused, done = _ids(seen), seen.report.get("refused", ()), {int(payload) for payload, _, _ in seen.results}
+    pending = [message for message in range(seen.begun) if message not in done]
+    failed = _failed_for_others(seen)
+    is_refused = all(message in refused and _id_of(ids, message) in failed for message in pending)
+    return is_refused and sequence_ids_restart_before_first_receipt(seen)
 
 
 # ---- requests and connections -------------------------------------------------------------------------
