@@ -21,9 +21,8 @@ _ROOT = Path(__file__).parents[2]
 BROKER = (sys.executable, "-m", "fuzz.client.broker")
 DRIVER = (sys.executable, "-m", "fuzz.client.driver")
 RUST_DRIVER = (sys.executable, "-m", "fuzz.client.rust_driver")
-#: Seconds that a process may take to start.
-_START_SECONDS = 20.0
-#: Seconds that a request to the brokers may take beyond its argument `seconds`. A process may take as long to end.
+#: Seconds that a request to the brokers may take beyond its argument `seconds`, and that a process may take to start or
+#: to end. It is long because a busy machine is no finding.
 _GRACE_SECONDS = 60.0
 
 
@@ -112,7 +111,7 @@ class Harness:
         self._driver_command = driver
         self._broker = Process(broker)
         try:
-            self.urls: list[str] = self._broker.reply(_START_SECONDS)
+            self.urls: list[str] = self._broker.reply(_GRACE_SECONDS)
         except (TimeoutError, EOFError) as problem:
             self._broker.kill()
             raise BrokerFailed(f"brokers, start: {type(problem).__name__}") from None
@@ -171,7 +170,7 @@ class Harness:
         """Starts the client's process and returns it. Raises BrokerFailed."""
         self._driver = Process(self._driver_command)
         try:
-            self.version = self._driver.ask(_START_SECONDS, "hello")
+            self.version = self._driver.ask(_GRACE_SECONDS, "hello")
         except (TimeoutError, EOFError) as problem:
             self.stop_client()
             raise BrokerFailed(f"driver, hello: {type(problem).__name__}") from None
