@@ -39,10 +39,16 @@ def _list_changes(before: list[Any], after: list[Any], path: str) -> Iterator[Ch
             yield Change(path, "changed", before, after)
         return
     matcher = difflib.SequenceMatcher(None, [to_json(v) for v in before], [to_json(v) for v in after], autojunk=False)
-    for kind, a, b, c, d in matcher.get_opcodes():
+    codes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
+    changed = [i for i, (old, new) in enumerate(zip(before, after, strict=False)) if old != new]
+    if len(before) == len(after) and len(changed) < sum(max(b - a, d - c) for _, a, b, c, d in codes):
+        # Not a queue that moved: elements such as the brokers keep their places, and equal ones are not the same.
+        for i in changed:
+            yield from changes(before[i], after[i], f"{path}[{i}]")
+        return
+    for kind, a, b, c, d in codes:
         paired = min(b - a, d - c) if kind == "replace" else 0
         for i in range(paired):
             yield from changes(before[a + i], after[c + i], f"{path}[{c + i}]")
-        if kind != "equal":
-            yield from (Change(f"{path}[{i}]", "removed", before[i], None) for i in range(a + paired, b))
-            yield from (Change(f"{path}[{i}]", "added", None, after[i]) for i in range(c + paired, d))
+        yield from (Change(f"{path}[{i}]", "removed", before[i], None) for i in range(a + paired, b))
+        yield from (Change(f"{path}[{i}]", "added", None, after[i]) for i in range(c + paired, d))
