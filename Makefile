@@ -26,7 +26,7 @@ campaign: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -m "not nightly" -n 3 --dist loadfile --no-loadscope-reorder
 
-# What takes too long for every change: every test, then two minutes of fuzzing for each component, whatever the tests say.
+# What takes too long for every change: every test, then two core minutes of fuzzing for each component, whatever the tests say.
 nightly: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 20; tests=$$?; \
 	$(BIN)/brokerproof check --tier nightly --kind fuzz && exit $$tests

@@ -25,6 +25,7 @@ from fuzz.client.schedule import scenario_names
 from fuzz.commands import Record, Result, Seconds, client, evidence, explore, fuzz, mutants, prove, replay, tla
 from fuzz.defects.table import defects_of
 from fuzz.explore.counts import all_counts
+from fuzz.explore.shared import usable_cores
 from fuzz.platform.files import write_whole
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.platform.progress import showing
@@ -74,7 +75,7 @@ class Tier(StrEnum):
 
     @property
     def fuzz_seconds(self) -> float:
-        """Seconds of fuzzing for each component."""
+        """Seconds of fuzzing for each component, of all processes together."""
         return (2.0, 30.0, 120.0)[self.rank]
 
     @property
@@ -171,7 +172,9 @@ def _client_checks(tier: Tier) -> Iterator[Check]:
 
 def _fuzz_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
     def run(console: Console) -> Outcome:
-        result = fuzz.run(Request(Spec(subject.name), 0, seconds=tier.fuzz_seconds), None, console)
+        jobs = usable_cores() if tier is Tier.NIGHTLY else 1
+        request = Request(Spec(subject.name), 0, seconds=tier.fuzz_seconds / jobs, jobs=jobs)
+        result = fuzz.run(request, None, console)
         ran = f"{result.steps:,} steps of {result.traces:,} traces (seed {result.seed})"
         if subject.canary:
             return Outcome(f"found in {ran}", []) if result.findings else Outcome("", [], f"canary not found in {ran}")
