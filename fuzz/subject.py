@@ -1,14 +1,16 @@
-"""A subject: one component with the data by which the engines drive it.
+"""Subjects: a subject is a component, with the data that the engines need to drive it.
 
-    domains     the values of each argument; of a number that is compared, values below and above the limit
-    settings    the values that a trace may draw for a setting, if the profile has the default
-    weights     how often each action is chosen; `in_situation` has factors for situations of the state
-    swarms      by name, factors of the weights. Each trace uses one swarm or none: with fewer actions it gets deeper
+    domains     the values of each argument. If the model compares a number with a limit, they lie below and above it
+    settings    the values of which a trace draws one for a setting, if the setting has its default in the profile
+    weights     how often each action is chosen, relative to the others; `in_situation` has factors of the weights for
+                situations of the state
+    swarms      by name, factors of the weights. A trace uses one swarm or none. With fewer actions, a trace reaches
+                states that need many steps of the others
     largest     bounds of the wide values of arguments and settings (`fuzz/run/wide.py`)
     abstract    a state -> its abstract state, which is a coverage key
     scopes      bounds for the engines that visit every state
 
-Each module of `fuzz/subjects/` has one, named `subject`. It is data: no engine knows a component otherwise.
+Each module of `fuzz/subjects/` has one subject, named `subject`. No engine has other knowledge of a component.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from typing import Any, NamedTuple, Protocol
 from invariants.properties import Property, properties_of
 from model.machine import BadValue, Machine
 
-#: The values of one argument: fixed, or a function of config and state.
+#: The values of one argument: a tuple, or a function (config, state) -> tuple.
 Domain = tuple[Any, ...] | Callable[[Any, Any], tuple[Any, ...]]
 
 
 class Implementation(Protocol):
-    """What the engines need of an implementation, besides one method for each action."""
+    """The methods of an implementation, besides one for each action."""
 
     def check(self) -> list[str]:
         """Returns the violated structural invariants, one line each."""
@@ -43,7 +45,7 @@ class Implementation(Protocol):
 
 @dataclass(frozen=True)
 class Offset:
-    """A domain of values relative to a field of the state, such as times around now."""
+    """A domain of sums: a field of the state plus each number of `by`, such as times around the current time."""
 
     field: str
     by: tuple[int, ...]
@@ -56,7 +58,7 @@ class Offset:
 
 @dataclass(frozen=True)
 class Scope:
-    """Bounds that make a component's states finite, each with what it excludes.
+    """Bounds that make a component's states finite. For each, a scope says what it excludes.
 
     Only `actions` are taken. `settings` replace those of the profile, `domains` those of the subject. `bounds` limits
     measures of the subject: a step to a state beyond a bound is checked, but the state is not, and it is not expanded.
@@ -71,7 +73,10 @@ class Scope:
     reasons: Mapping[str, str]
 
     def changed(self, actions: tuple[str, ...] | None = None, **entries: Mapping[str, Any]) -> Scope:
-        """Returns this scope with other actions, and with entries added to its mappings, or replaced there."""
+        """Returns this scope with other actions, if any are given, and with entries added to its mappings or replaced.
+
+        The keys of `entries` are fields of the scope.
+        """
         merged = {name: {**getattr(self, name), **new} for name, new in entries.items()}
         return replace(self, actions=actions or self.actions, **merged)
 
@@ -83,10 +88,11 @@ class Scope:
 class Outline(NamedTuple):
     """Coarse models of a component, one for each key, such as a position. Each allows every history of the component.
 
-    `of` is the outline of a state for a key. `after` yields the outlines that are possible after an action with its
-    arguments and plain outcome: none if the action cannot have this outcome. `key_of` is the key of an action that has
-    one. `concerns` says whether an action with this outcome depends on the outline for a key or changes it. Outlines
-    let a concurrent history be refuted without all states of the model.
+    An outline is a state of a coarse model. `of` returns the outline of a state for a key. `after` yields the outlines
+    that are possible after an action with its arguments and plain outcome: none if the action cannot have this outcome.
+    `key_of` returns the key of an action, or None if it has none. `concerns` returns whether an action with this
+    outcome depends on the outline for a key or changes it. With outlines, the search for an order of a concurrent
+    history can refute the history without a visit to all states of the model.
     """
 
     of: Callable[[Any, Any, Any], Hashable]  # config, state, key
@@ -100,7 +106,7 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A component, and all that the engines need to drive it."""
+    """A component, and the data that the engines need to drive it."""
 
     machine: Machine[Any, Any]
     implementation: Any
@@ -108,7 +114,7 @@ class Subject:
     domains: Mapping[str, Domain]
     settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
-    situation: Callable[[Any, Any], str] = lambda cfg, s: ""
+    situation: Callable[[Any, Any], str] = lambda cfg, s: ""  # (config, state) -> the name of its situation
     in_situation: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     swarms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     #: the kinds of guidance that generation uses, each with the reason; `brokerproof bench guidance` measures them
@@ -121,24 +127,23 @@ class Subject:
     #: (config, action, plain outcome) -> whether the action with this outcome leaves every state unchanged
     unchanged: Callable[[Any, str, Any], bool] = lambda cfg, action, outcome: False
     outline: Outline | None = None
-    #: (config, actions with arguments that may follow) -> a function from a state to its representative. From states
-    #: with the same representative, these actions have the same outcomes, and lead to states with the same
-    #: representative.
+    #: (config, actions that may follow, with arguments) -> a function from a state to its representative. In states
+    #: with the same representative, each of these actions has the same outcome, and the next states have the same
+    #: representative
     reduction: Callable[[Any, Iterable[tuple[str, Mapping[str, Any]]]], Callable[[Any], Any]] | None = None
-    #: by name, (config, state) -> a corrupted state, or None: an implementation that is loaded with it must fail, or
-    #: report it in `check`
+    #: by name, (config, state) -> a corrupted state, or None if the state cannot be corrupted so. Loading a corrupted
+    #: state into an implementation must raise an exception, or `check` must report a violation
     corrupt: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
-    #: the largest wide value of an argument (`action.name`, or `name`) or setting whose size costs time or memory; a
-    #: function of the config, or a number
+    #: for an argument (`action.name`, or `name`) or a setting whose size costs time or memory: the largest wide value,
+    #: a number or a function of the config
     largest: Mapping[str, int | Callable[[Any], int]] = field(default_factory=dict)
-    names: tuple[str, ...] = ()  # arguments that are generated names
     steps: int = 256  # of one trace
-    #: the number of steps after which it is a failure that a coverage goal or an action was never reached
+    #: a run with at least as many steps fails if it did not reach a coverage goal, or if an action never succeeded
     min_steps_for_coverage: int = 400_000
     tla: str | None = None  # the twin's TLA+ module
     from_tla: Callable[[Any, Mapping[str, Any]], Any] | None = None  # config and the twin's variables -> a state
-    canary: bool = False
-    #: the module with a seeded bug, and its text (`fuzz/seeding.py`); None: the original modules
+    canary: bool = False  # whether the component is wrong on purpose
+    #: the name of the module with a seeded bug, and its changed source (`fuzz/seeding.py`); None: without a seeded bug
     changed: tuple[str, str] | None = None
 
     @property
@@ -148,7 +153,7 @@ class Subject:
 
     @property
     def properties(self) -> tuple[Property, ...]:
-        """The component's properties."""
+        """The component's safety properties, coverage goals and liveness properties."""
         return properties_of(self.invariants)
 
     def domain(self, action: str, param: str) -> Domain:
@@ -183,12 +188,15 @@ def find_profile(subject: Subject, name: str) -> Any:
 
 
 def profile_names(subject: Subject) -> list[str]:
-    """Returns the names that `find_profile` takes: the profiles, and each release for which one of them stands."""
+    """Returns the names that `find_profile` takes: of the profiles, and of each release that has a profile."""
     names = dict.fromkeys((*subject.machine.profiles, *(f"pulsar-{each}" for each in subject.machine.releases)))
     return list(names)
 
 
 def profile_name(subject: Subject, name: str) -> str | None:
-    """Returns the name of a profile, or of the one that stands for the release `pulsar-RELEASE`; None if unknown."""
+    """Returns the profile of a name: the name itself, or for `pulsar-RELEASE` the profile of the release.
+
+    None if there is no such profile.
+    """
     found = subject.machine.releases.get(name.removeprefix("pulsar-"), name)
     return found if found in subject.machine.profiles else None

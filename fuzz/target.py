@@ -1,4 +1,7 @@
-"""The target of a run: subject, config and second side. Engines receive a target, not names."""
+"""The target of a run: a subject, a config, and the second side, which the model is compared with.
+
+`resolve` makes a target of names. Engines receive a target, not names.
+"""
 
 from __future__ import annotations
 
@@ -12,33 +15,32 @@ from model.machine import BadValue
 
 
 class Second(StrEnum):
-    """What the model is compared with: the second side."""
+    """The kind of the second side."""
 
     IMPLEMENTATION = "implementation"
     PROFILE = "profile"  # the model under another profile
-    PROGRAM = "program"  # a foreign program
-    NONE = "none"  # nothing: properties and recordings are the oracle
+    PROGRAM = "program"  # a program of a user (`fuzz/sut/`)
+    NONE = "none"  # the model runs alone: properties and recordings are the oracle
 
 
 @dataclass(frozen=True)
 class Target:
-    """A subject under a config, and what the model is compared with.
+    """A subject under a config, and the second side.
 
-    `config` is a profile's config, or that of one trace. `against` is the config of the other profile, if the model is
-    compared with itself under another profile. An implementation has the reference's rules, so the model runs alone
-    under a config with other rules. With `model_only`, the model runs without the implementation under any config.
+    `config` is the config of a profile or of one trace. An implementation has the rules of the reference, so the model
+    runs alone under a config with other rules. With `model_only`, it also runs alone under a config with these rules.
     """
 
     subject: Subject
     config: Any
-    against: Any = None
+    other_config: Any = None  # the config of the other profile, if the model is compared with itself under one
     model_only: bool = False
-    program: Any = None  # a foreign program; its `side(subject, config)` is the second side
+    program: Any = None  # the program of a user, if there is one; its `side(subject, config)` is the second side
 
     @property
     def second(self) -> Second:
-        """Returns what the model is compared with under this config."""
-        if self.against is not None:
+        """Returns the kind of the second side."""
+        if self.other_config is not None:
             return Second.PROFILE
         if self.program is not None:
             return Second.PROGRAM
@@ -46,21 +48,24 @@ class Target:
             return Second.NONE
         return Second.IMPLEMENTATION
 
-    def drawn(self, config: Any) -> Target:
-        """Returns the target of one trace, whose config has drawn settings.
+    def with_config(self, config: Any) -> Target:
+        """Returns this target with the config of one trace, in which settings have drawn values.
 
-        The other profile gets the drawn value of each setting that has its default there.
+        In the config of the other profile, each setting that has its default gets the value that it has in `config`.
         """
-        against = self.against
-        if against is not None:
+        other = self.other_config
+        if other is not None:
             defaults = self.subject.machine.config._field_defaults
-            settings = [name for name in self.subject.settings if getattr(against, name) == defaults[name]]
-            against = against._replace(**{name: getattr(config, name) for name in settings})
-        return replace(self, config=config, against=against)
+            settings = [name for name in self.subject.settings if getattr(other, name) == defaults[name]]
+            other = other._replace(**{name: getattr(config, name) for name in settings})
+        return replace(self, config=config, other_config=other)
 
 
 def resolve(subject: str, profile: str = "reference", against: str | None = None, mutant: str | None = None) -> Target:
-    """Returns the target of these names. Raises BadValue for a name that does not exist, and as `check_mutant`."""
+    """Returns the target that names stand for. Raises BadValue for a name that does not exist, and as `check_mutant`.
+
+    `against` is the name of the other profile.
+    """
     found = subject_or_mutant(subject, mutant)
     other = find_profile(found, against) if against is not None else None
     target = Target(found, find_profile(found, profile), other)
@@ -69,7 +74,7 @@ def resolve(subject: str, profile: str = "reference", against: str | None = None
 
 
 def check_mutant(target: Target, mutant: str | None) -> None:
-    """Raises BadValue if a mutant is in the implementation, and the target does not run that."""
+    """Raises BadValue if a mutant is in the implementation, and the target does not run the implementation."""
     if mutant is None or target.second is Second.IMPLEMENTATION:
         return
     if not find_mutant(mutant, [target.subject.name]).module.startswith("model."):

@@ -390,8 +390,8 @@ def test_tasks_are_long_and_every_component_gets_its_share(
 
 def test_a_block_stops_at_the_finding_limit_and_counts_skipped_traces() -> None:
     result = run_task(Task(Spec("range_cache", mutant="replay-is-lost"), 0, 2 * BLOCK))
-    assert result.skipped > 0
-    assert result.traces + result.skipped == 2 * BLOCK
+    assert result.skipped_traces > 0
+    assert result.traces + result.skipped_traces == 2 * BLOCK
 
 
 def test_tasks_and_parts_are_sent_to_workers_unchanged() -> None:

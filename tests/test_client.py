@@ -20,7 +20,7 @@ from fuzz.client import wire
 from fuzz.client.contracts import PRODUCER, permits_are_conserved
 from fuzz.client.harness import RUST_DRIVER, BrokerFailed, Harness
 from fuzz.client.hunt import Sought, explanation, hunt
-from fuzz.client.known import CLIENT, REFERENCE, Known, known_deviations
+from fuzz.client.known import CLIENT_PROFILE, REFERENCE, Known, known_deviations
 from fuzz.client.run import SUBSCRIPTION, TOPIC, Observed, observe
 from fuzz.client.schedule import (
     Schedule,
@@ -521,7 +521,7 @@ class Cut(Inline):
         self.slots = slots
 
 
-def campaign(seed: int, traces: int, slots: int = 1, profile: str = CLIENT) -> tuple[MemoryStore, list[Found]]:
+def campaign(seed: int, traces: int, slots: int = 1, profile: str = CLIENT_PROFILE) -> tuple[MemoryStore, list[Found]]:
     store, plan = MemoryStore(), Plan((Spec("client.producer", profile),), seed)
     opened = open_campaign(store, plan)
     return store, run_campaign(store, plan, opened, Cut(slots), traces=traces, partitions=slots).merged_findings()

@@ -46,7 +46,7 @@ def live(s: State) -> list[Entry]:
 
 def test_of_two_rows_of_a_ledger_the_last_counts() -> None:
     cfg = BASE._replace(stored=(TEN, Stored(0, 1, (7,))))
-    target = Target(find_subject("entry_cache"), m.entry_cache.profiles["reference"]).drawn(cfg)
+    target = Target(find_subject("entry_cache"), m.entry_cache.profiles["reference"]).with_config(cfg)
     asked = [Call("read_one", (0, Position(1, 0))), Call("read", (0, 1, 0, 1, 1))]
     assert replay(target, [*asked, Call("complete_storage_read", (1, True))]) is None
     assert isinstance(after(cfg, ("read_one", 0, Position(1, 0)), ("read", 0, 1, 0, 1, 1))[1], Refused)

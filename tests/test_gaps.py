@@ -13,8 +13,8 @@ from fuzz.run.gaps import Agreement, GapSearch
 from fuzz.run.generate import generate, plan_trace
 from fuzz.target import resolve
 from fuzz.trace.agreement import replayer_of
-from fuzz.trace.file import ABSENT, Operation, Trace, write_traces
-from fuzz.trace.recording import OWN, recorded_traces
+from fuzz.trace.file import ABSENT, ENGINE_KEY, Operation, Trace, write_traces
+from fuzz.trace.recording import recorded_traces
 from model.machine import plain
 from tests.conftest import RECORDINGS
 from tests.test_cli import keeps_to_schema
@@ -92,7 +92,7 @@ def recorded(name: str, seed: int, steps: int = 60) -> Trace:
         seen = plain(machine.observe(cfg, state)) if i % 8 == 7 else ABSENT
         named = machine.actions[call.action].named(call.arguments)
         operations.append(Operation(call.action, named, plain(outcome), seen, i + 2))
-    return Trace(f"{name}/{seed}", name, plain(cfg), operations, {OWN: "0"})
+    return Trace(f"{name}/{seed}", name, plain(cfg), operations, {ENGINE_KEY: "0"})
 
 
 def with_gap(trace: Trace, at: int, size: int) -> Trace:

@@ -164,10 +164,13 @@ def corrupted(trace: Trace, seed: int) -> Trace:
 
 @pytest.mark.parametrize("name", [*COMPONENTS, "ack_set"])
 def test_threads_behind_a_lock_are_linearizable_and_a_lost_update_is_found(name: str) -> None:
-    locked = run_threads(resolve(name), threads=4, operations=100, seed=1)
+    locked = run_threads(resolve(name), threads=4, calls_per_thread=100, seed=1)
     assert {each.span.thread for each in locked.operations if each.span is not None} == {"0", "1", "2", "3"}
     assert verdict_of(locked) == "agrees"
-    races = [run_threads(resolve(name), threads=4, operations=60, seed=seed, guard=LostUpdate) for seed in range(4)]
+    races = [
+        run_threads(resolve(name), threads=4, calls_per_thread=60, seed=seed, make_guard=LostUpdate)
+        for seed in range(4)
+    ]
     assert {verdict_of(each) for each in races} & {"order", "final"}
 
 
@@ -182,7 +185,7 @@ def verdict_within(trace: Trace, seconds: float) -> str:
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_long_histories_are_decided_and_corrupted_ones_refuted(name: str) -> None:
     count = 200
-    recorded = [run_threads(resolve(name), threads=4, operations=1000, seed=seed) for seed in range(count)]
+    recorded = [run_threads(resolve(name), threads=4, calls_per_thread=1000, seed=seed) for seed in range(count)]
     verdicts = [verdict_within(each, 10.0) for each in recorded]
     assert set(verdicts) <= {"agrees", "undecided"}
     assert verdicts.count("agrees") >= 0.95 * count
@@ -351,7 +354,7 @@ def test_an_operation_that_changes_nothing_is_placed_at_once() -> None:
 
 
 def test_replay_recognises_a_history(brokerproof: Any) -> None:
-    trace = run_threads(resolve("active_cursors"), threads=3, operations=50, seed=2)
+    trace = run_threads(resolve("active_cursors"), threads=3, calls_per_thread=50, seed=2)
     write_traces(Path("right.jsonl.gz"), [trace])
     [read] = read_traces(Path("right.jsonl.gz"))
     assert [each.span for each in read.operations] == [each.span for each in trace.operations]

@@ -44,7 +44,7 @@ def found(body: type, *, seeds: int = 300) -> Finding:
     """What the fast loop finds in a wrong implementation."""
     target = Target(replace(SUBJECT, implementation=body), REFERENCE)
     finding = next(f for f in map(Lockstep(target).run, range(seeds)) if f is not None)
-    again = replay(target.drawn(finding.config), finding.calls)
+    again = replay(target.with_config(finding.config), finding.calls)
     assert again is not None
     assert again.cause == finding.cause
     return finding
@@ -206,7 +206,7 @@ def test_a_loaded_implementation_is_driven_on_beside_the_original(body: Any) -> 
     """The view of what was loaded, and its check, show nothing."""
     finding = found(body)
     assert finding.cause in (Cause(Kind.LOAD, "clear"), Cause(Kind.LOAD, "state"))
-    target = Target(replace(SUBJECT, implementation=body), REFERENCE).drawn(finding.config)
+    target = Target(replace(SUBJECT, implementation=body), REFERENCE).with_config(finding.config)
     pair = Pair(target)
     assert [pair.step(call) for call in finding.calls] == [None] * len(finding.calls)
     side = ImplementationSide(target.subject, target.config, pair.state)
@@ -418,7 +418,7 @@ def test_a_profile_against_itself_shows_nothing() -> None:
 def test_two_profiles_differ(other: str) -> None:
     target = resolve("range_cache", against=other)
     finding = next(f for f in map(Lockstep(target).run, range(100)) if f is not None)
-    again = replay(target.drawn(finding.config), finding.calls)
+    again = replay(target.with_config(finding.config), finding.calls)
     assert again is not None
     assert again.difference == finding.difference
     assert finding.cause.kind in (Kind.OUTCOME, Kind.VIEW), (

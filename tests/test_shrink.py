@@ -86,7 +86,7 @@ def test_a_result_is_the_same_finding_and_reproduces() -> None:
         short = shrink(target, finding)
         assert short.cause == finding.cause
         skipped = all_but(target.subject, short.broken_property)
-        again = replay(target.drawn(short.config), short.calls, skipped=skipped)
+        again = replay(target.with_config(short.config), short.calls, skipped=skipped)
         assert again is not None
         assert again.signature == short.signature
         assert len(again.calls) == len(short.calls)
@@ -152,7 +152,7 @@ def test_wide_values_become_small() -> None:
     far = Position(2**40, 2**31 - 1)
     calls = [Call("put", (0, far, 2**53 + 2**32, 2**16)), Call("get", (0, far, False)), Call("advance", (2**62,))]
     wide = target.config._replace(ttl_ns=2**63 - 1)
-    finding = replay(target.drawn(wide), calls)
+    finding = replay(target.with_config(wide), calls)
     assert finding is not None
     short = shrink(target, finding)
     assert short.calls == (("put", (0, (1, 0), 2**32, 1)),)

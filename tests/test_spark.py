@@ -23,7 +23,7 @@ from fuzz.campaign.driver import Inline, SparkWorkers, run_campaign
 from fuzz.campaign.folder import Plan, open_campaign, read_plan, read_state
 from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore
 from fuzz.campaign.worker import BLOCK, Spec
-from fuzz.client.known import CLIENT
+from fuzz.client.known import CLIENT_PROFILE
 from fuzz.explore.counts import counts_of
 from fuzz.explore.search import explore, find_space
 from fuzz.explore.spark import SpaceNames, explore_on_spark
@@ -85,7 +85,7 @@ def test_a_real_client_on_spark(spark: Any, partitions: int) -> None:
     workers, store, plan = (
         SparkWorkers(spark, 2, partitions),
         MemoryStore(),
-        Plan((Spec("client.producer", CLIENT),), 0),
+        Plan((Spec("client.producer", CLIENT_PROFILE),), 0),
     )
     assert workers.warm_up(plan.specs).keys() == {"client.producer"}
     state = run_campaign(store, plan, open_campaign(store, plan), workers, traces=16, partitions=partitions)

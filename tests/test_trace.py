@@ -12,9 +12,9 @@ import pytest
 
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.trace.agreement import Replayer, replayer_of
-from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace, read_traces, write_traces
+from fuzz.trace.file import ABSENT, ENGINE_KEY, BadTrace, Operation, Trace, read_traces, write_traces
 from fuzz.trace.parallel import replay_files
-from fuzz.trace.recording import OWN, recorded_traces, recordings
+from fuzz.trace.recording import recorded_traces, recordings
 from tests.conftest import RECORDINGS
 
 RECORDED = sorted({each.component for each in recordings()})
@@ -26,7 +26,7 @@ def test_what_is_absent_stays_absent_in_another_process(tmp_path: Path) -> None:
     assert copy.deepcopy(ABSENT) is ABSENT
     operations = [Operation("clear", {"cache": 0}, ABSENT, ABSENT, 0), Operation("clear", {"cache": 0}, -1, ABSENT, 0)]
     config = {"caches": 1}
-    write_traces(tmp_path / "t.jsonl", [Trace(x, "range_cache", config, operations, {OWN: ""}) for x in "ab"])
+    write_traces(tmp_path / "t.jsonl", [Trace(x, "range_cache", config, operations, {ENGINE_KEY: ""}) for x in "ab"])
     for replayed in replay_files([tmp_path / "t.jsonl"], None, jobs=2):
         assert [each.fields for each in replayed.mismatches] == [["result"]]
         assert replayed.trace is not None
@@ -180,7 +180,7 @@ def test_a_table_without_rows_is_no_trace(text: str, tmp_path: Path) -> None:
 def test_an_observation_of_another_type_is_named() -> None:
     observed = {"tokens": True, "taken": 0}
     operation = Operation("add", {"tokens": 1}, 1, observed, 2)
-    trace = Trace("t", "canary", {"capacity": 8}, [operation], {OWN: "test"})
+    trace = Trace("t", "canary", {"capacity": 8}, [operation], {ENGINE_KEY: "test"})
     [mismatch] = replayer_of(trace).replay(trace).mismatches
     assert (mismatch.fields, mismatch.expected, mismatch.actual) == (
         ["observe.tokens"],

@@ -76,7 +76,7 @@ def _in_single_steps(target: Target) -> float:
     while time.perf_counter() - started < _SECONDS:
         plan, _ = plan_trace(target.subject, target.config, seed)
         calls: list[Call] = list(generate(target.subject, target.config, seed))
-        pair = Pair(target.drawn(plan.config))
+        pair = Pair(target.with_config(plan.config))
         for call in calls[:-1]:
             assert pair.step(call, Depth.OUTCOME) is None
         assert pair.step(calls[-1], Depth.VIEW) is None

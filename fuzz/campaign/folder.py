@@ -233,7 +233,7 @@ def commit(store: Store, number: int, results: Sequence[TaskResult], round_secon
             "subject": p.task.spec.subject,
             "first_seed": p.task.first_seed,
             "traces": p.traces,
-            "skipped": p.skipped,
+            "skipped": p.skipped_traces,
             "steps": p.steps,
             "seconds": p.seconds,
             "shrinking_seconds": p.shrinking_seconds,

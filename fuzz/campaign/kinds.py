@@ -31,7 +31,7 @@ def _assumed_speed(spec: Spec) -> float:
 
 
 TRACES = Kind(worker.target_of, worker.run_task, worker.BLOCK, worker.BLOCK, _assumed_speed, "reference")
-SCHEDULES = Kind(schedules.scenario_of, schedules.run_task, schedules.BLOCK, 1, lambda _: 1.0, schedules.CLIENT)
+SCHEDULES = Kind(schedules.scenario_of, schedules.run_task, schedules.BLOCK, 1, lambda _: 1.0, schedules.CLIENT_PROFILE)
 
 
 def kind_of(subject: str) -> Kind:

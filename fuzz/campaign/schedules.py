@@ -16,7 +16,7 @@ from fuzz.campaign.worker import Found, Spec, Task, TaskResult
 from fuzz.client import hunt
 from fuzz.client.harness import BrokerFailed, Harness, is_installed
 from fuzz.client.hunt import Effort, Hunted
-from fuzz.client.known import CLIENT, known_of, profiles
+from fuzz.client.known import CLIENT_PROFILE, known_of, profiles
 from fuzz.client.schedule import Scenario, find_scenario, generate, schedule_text
 from fuzz.run.coverage import Row, pair_key
 from model.machine import BadValue
@@ -27,7 +27,7 @@ PREFIX = "client."
 BLOCK = 8
 _EFFORT = Effort(shrink_seconds=20.0, replay_seconds=10.0, of_known=False)
 
-__all__ = ["BLOCK", "CLIENT", "PREFIX", "run_task", "scenario_of"]
+__all__ = ["BLOCK", "CLIENT_PROFILE", "PREFIX", "run_task", "scenario_of"]
 
 
 def scenario_of(spec: Spec) -> Scenario:

@@ -1,8 +1,8 @@
 """Tasks: seeds that are run on one machine or on a cluster.
 
-Seeds are grouped in blocks of a fixed size. The findings of a block, their shrunk traces and its coverage depend on the
-code and the block alone. A task is any number of blocks, so neither the number of workers nor that of partitions
-changes a result.
+Seeds are grouped in blocks of a fixed size. The findings of a block, their shrunk traces and its coverage depend only
+on the code, the spec and the seeds of the block. A task consists of whole blocks. So the findings do not depend on the
+number of workers or of Spark's partitions.
 
 Within a block, the first finding of each cause is replayed twice, and shrunk if both replays show it. A property that
 was violated is skipped for the rest of the block, so that a common defect does not hide a rare one. After ENOUGH
@@ -25,27 +25,33 @@ from fuzz.run.replay import replay, skipped_for
 from fuzz.run.shrink import shrink
 from fuzz.run.watchdog import Hang, time_limit, watchdog
 from fuzz.target import Second, Target, resolve
-from fuzz.trace.file import ABSENT, Operation, Trace, content_name
+from fuzz.trace.file import ABSENT, ENGINE_KEY, Operation, Trace, content_name
 from model.machine import plain
 
-#: Traces in a block. A smaller block would have more overhead; a larger one would make tasks less equal.
+#: Traces in a block. A smaller block would have more overhead; a larger one would make the durations of
+#: tasks differ more.
 BLOCK = 64
 #: Findings after which the rest of a block is skipped.
 ENOUGH = 8
 
 
 class Spec(NamedTuple):
-    """The parameters of a task besides its seeds. The names are those of the command line."""
+    """The parameters of a task besides its seeds. `fuzz` has options of the same names."""
 
     subject: str
     profile: str = "reference"
-    against: str | None = None  # another profile, as the second side; None: no other profile
+    #: the model is compared with itself under this profile; None: with the implementation, if `profile` has the rules
+    #: of the reference
+    against: str | None = None
     mutant: str | None = None
     steps: int | None = None  # of one trace; None: the subject's default
 
 
 class Task(NamedTuple):
-    """Consecutive seeds of one spec: whole blocks, except at the end."""
+    """Consecutive seeds of one spec.
+
+    `first_seed` begins a block. Only the last block of a campaign may be incomplete.
+    """
 
     spec: Spec
     first_seed: int
@@ -53,7 +59,10 @@ class Task(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A finding as a table row, with its trace; `length` and `shrunk_length` are numbers of calls."""
+    """A finding as a table row, with its trace or schedule.
+
+    `length` and `shrunk_length` are numbers of calls, or of steps of a schedule.
+    """
 
     subject: str
     profile: str
@@ -65,7 +74,7 @@ class Found(NamedTuple):
     message: str
     shown: int  # the number of replays that showed the finding
     replays: int
-    trace: str  # in the trace file format; or a schedule
+    trace: str  # in the format of trace files; a schedule as a line of JSON
 
     @property
     def reproduced(self) -> bool:
@@ -78,17 +87,17 @@ class TaskResult(NamedTuple):
 
     task: Task
     traces: int  # traces that were run
-    skipped: int  # traces that were not run, because their block had ENOUGH findings
+    skipped_traces: int  # traces that were not run, because their block had ENOUGH findings
     steps: int
     seconds: float
     raw_findings: int  # before deduplication
     findings: tuple[Found, ...]
     coverage: tuple[Row, ...]
-    shrinking_seconds: float = 0.0  # of `seconds`: replaying and shrinking findings
+    shrinking_seconds: float = 0.0  # the part of `seconds` that was spent on replaying and shrinking findings
 
 
 def target_of(spec: Spec) -> Target:
-    """Returns the target of a spec's names. Raises BadValue for an unknown name."""
+    """Returns the target that a spec names. Raises BadValue for an unknown name."""
     return resolve(spec.subject, spec.profile, spec.against, spec.mutant)
 
 
@@ -108,13 +117,13 @@ def run_task(task: Task) -> TaskResult:
         done, findings = _run_block(lockstep, range(first, first + count))
         traces += done
         raw += len(findings)
-        fuzzed = time.perf_counter()
+        shrinking_started = time.perf_counter()
         found += [found_of(target, task.spec, f) for f in _first_of_each_cause(findings)]
-        shrinking += time.perf_counter() - fuzzed
+        shrinking += time.perf_counter() - shrinking_started
     coverage = lockstep.coverage
     seconds = time.perf_counter() - started
-    skipped, rows = task.traces - traces, tuple(total_of(coverage).rows())
-    return TaskResult(task, traces, skipped, coverage.steps, seconds, raw, tuple(found), rows, shrinking)
+    skipped_traces, rows = task.traces - traces, tuple(total_of(coverage).rows())
+    return TaskResult(task, traces, skipped_traces, coverage.steps, seconds, raw, tuple(found), rows, shrinking)
 
 
 def _run_block(lockstep: Lockstep, seeds: range) -> tuple[int, list[Finding]]:
@@ -133,6 +142,7 @@ def _run_block(lockstep: Lockstep, seeds: range) -> tuple[int, list[Finding]]:
 
 
 def _first_of_each_cause(findings: Iterable[Finding]) -> list[Finding]:
+    """Returns the first finding of each cause, in order."""
     first: dict[Cause, Finding] = {}
     for finding in findings:
         first.setdefault(finding.cause, finding)
@@ -148,10 +158,11 @@ def found_of(
 ) -> Found:
     """Replays a finding twice, and shrinks it if both replays show it. Returns the finding as a row.
 
-    `shrinker` is called with target, finding and `until`, the `time.monotonic()` at which shrinking ends, if any.
+    `shrinker` is called with the target, the finding and `until`: the value of `time.monotonic()` at which shrinking
+    ends, or None.
     """
     skipped = skipped_for(target, finding)
-    again = [replay(target.drawn(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
+    again = [replay(target.with_config(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
     shown = sum([f is not None and f.cause == finding.cause for f in again])
     short = shrinker(target, finding, until=until) if shown == len(again) else finding
     trace = trace_of(target, spec, short)
@@ -173,8 +184,8 @@ def found_of(
 
 
 def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
-    """Returns a finding as a trace: its calls with the model's outcomes, and in the header what is wrong at the end."""
-    target = target.drawn(finding.config)
+    """Returns a finding as a trace: its calls with the model's outcomes. The header says what is wrong at the end."""
+    target = target.with_config(finding.config)
     machine = target.subject.machine
     operations, state = list[Operation](), machine.start(finding.config)
     for name, arguments in finding.calls:
@@ -187,7 +198,7 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
             data["result"] = {"raised": repr(problem)}
         operations.append(Operation(data["op"], data["args"], data["result"], ABSENT, 0))
     header: dict[str, Any] = {
-        "brokerproof": code_version(),
+        ENGINE_KEY: code_version(),
         "profile": spec.profile,
         "seed": finding.seed,
         "cause": str(finding.cause),
@@ -201,7 +212,7 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
     if target.program is not None:
         header["program"] = list(target.program.command)
     if target.second is Second.PROFILE:
-        header["against"] = plain(target.against)
+        header["against"] = plain(target.other_config)  # the config of the other profile, not its name
     name = content_name(to_json([machine.name, finding.signature, [o[:2] for o in operations]]))
     return Trace(f"{machine.name}/{name}", machine.name, plain(finding.config), operations, header)
 
@@ -215,7 +226,7 @@ def task_text(task: Task) -> str:
 
 
 def task_from(text: str) -> Task:
-    """Returns the task of a JSON text. Raises BadValue when this worker runs other code than the driver."""
+    """Returns the task of a JSON text. Raises BadValue if the driver runs another version of the code."""
     data = from_json(text)
     check_version(data["version"])
     return Task(Spec(**data["spec"]), data["first_seed"], data["traces"])
@@ -244,7 +255,10 @@ def result_from(text: str) -> TaskResult:
 
 
 def merged(findings: Iterable[Found]) -> list[Found]:
-    """Returns one finding for each subject, profile and signature, that of the smallest seed, in a fixed order."""
+    """Returns one finding for each combination of subject, profile and signature: the one with the smallest seed.
+
+    The findings are sorted by subject, profile and signature.
+    """
     best: dict[tuple[str, str, str], Found] = {}
     for each in findings:
         key = each.subject, each.profile, each.signature

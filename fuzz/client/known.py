@@ -1,15 +1,15 @@
-"""Known deviations of the real client: how each shows on the wire. They are the rows of `fuzz/scenarios/known.toml`.
+"""Known deviations of the real client, and how each shows on the wire: the file `fuzz/scenarios/known.toml`.
 
-Symptom, mechanism and consequence of a deviation are in a row of a defect table. The key `component` of the file names
-the component of that table. Deviations that no model can show are in the file's own table `not_expressible`. A row of
-the file has
+Each `[[deviation]]` of the file names a description by its key `defect`. The description has symptom, mechanism and
+consequence. It is a row of the defect table of a component, which the file's key `component` names. If no model can
+show the deviation, the description is an entry of the file's table `not_expressible`. Keys of a `[[deviation]]`:
 
-    defect      the id of the row of the defect table, or of `not_expressible`
+    defect      the id of the description
+    component   the component whose defect table has the description, if it is not the file's `component`
     scenario    the scenario of the schedule
-    component   the component of the defect table, if not the file's
-    contract    the contract that the deviation violates
-    evidence    a function of `fuzz/scenarios/evidence.py`: whether the deviation explains all of a violation
-    settings, steps    the shrunk schedule
+    contract    the contract that the client violates by the deviation
+    evidence    the function of `fuzz/scenarios/evidence.py` that decides whether the deviation alone caused a violation
+    settings, steps    the smallest schedule that is known to show the deviation
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from model.machine import BadValue
 from model.values import Origin
 
 _PATH = "fuzz/scenarios/known.toml"
-#: The profile of the client that is tested, and the one without deviations.
-CLIENT = "cpp-4.2.0"
+#: The profile of the tested client.
+CLIENT_PROFILE = "cpp-4.2.0"
+#: The profile without deviations.
 REFERENCE = "reference"
-#: Columns of the defect table that are the same in every row of `not_expressible`.
-_NOT_EXPRESSIBLE = {"profile": CLIENT, "rules": (), "origin": Origin.OBSERVED}
+#: Fields of `Defect` that the entries of `not_expressible` omit.
+_NOT_EXPRESSIBLE_FIELDS = {"profile": CLIENT_PROFILE, "rules": (), "origin": Origin.OBSERVED}
 
 
 class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A known deviation. The module describes the fields."""
+    """A known deviation. The module describes the keys of the file; `defect` is the description itself."""
 
     defect: Defect
     scenario: str
@@ -50,11 +51,14 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return f"{self.scenario}-{self.defect.id}"
 
     def schedule(self) -> Schedule:
-        """The shrunk schedule."""
+        """Returns the smallest schedule that is known to show the deviation."""
         return Schedule(dict(self.settings), self.steps)
 
     def explains(self, scenario: str, contract: str, observed: Observed) -> bool:
-        """Whether this deviation explains all of a run's violation of a contract in a scenario, by its evidence."""
+        """Returns whether `evidence` attributes the violation of the contract to this deviation alone.
+
+        False for another scenario or contract.
+        """
         if (scenario, contract) != (self.scenario, self.contract):
             return False
         evidence = getattr(importlib.import_module("fuzz.scenarios.evidence"), self.evidence)
@@ -62,28 +66,29 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 def profiles() -> list[str]:
-    """The profiles: the reference, which has no deviation, and that of the tested client."""
-    return [REFERENCE, CLIENT]
+    """Returns the profiles: the reference, which has no deviation, and the profile of the tested client."""
+    return [REFERENCE, CLIENT_PROFILE]
 
 
 def known_of(profile: str) -> tuple[Known, ...]:
-    """The deviations that a profile, one of `profiles`, has."""
+    """Returns the known deviations of a profile, which is one of `profiles()`."""
     return () if profile == REFERENCE else known_deviations()
 
 
 @functools.cache
 def known_deviations() -> tuple[Known, ...]:
-    """All deviations, in the order of the file. Raises BadValue if the file has an invalid row."""
+    """Returns all known deviations, in the order of the file. Raises BadValue if the file is invalid."""
     try:
         tables = tomllib.loads((files("fuzz") / "scenarios" / "known.toml").read_text(encoding="utf-8"))
         component = tables.pop("component")
-        rows, others = tables["deviation"], tables["not_expressible"]
-        for row in rows:
-            name = row["defect"]
-            if name in others:
-                row["defect"] = {**_NOT_EXPRESSIBLE, "component": component, "id": name, **others[name]}
+        deviations, not_expressible = tables["deviation"], tables["not_expressible"]
+        for each in deviations:
+            defect_id = each["defect"]
+            if defect_id in not_expressible:
+                own = {"component": component, "id": defect_id, **not_expressible[defect_id]}
+                each["defect"] = {**_NOT_EXPRESSIBLE_FIELDS, **own}
             else:
-                row["defect"] = find_defect(row.pop("component", component), name)
-        return tuple(msgspec.convert(row, Known) for row in rows)
+                each["defect"] = find_defect(each.pop("component", component), defect_id)
+        return tuple(msgspec.convert(each, Known) for each in deviations)
     except (KeyError, tomllib.TOMLDecodeError, msgspec.ValidationError) as problem:
         raise BadValue(f"{_PATH}: {problem}") from None

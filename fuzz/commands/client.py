@@ -13,7 +13,7 @@ from rich.markup import escape
 from fuzz.campaign.store import check_writable
 from fuzz.client.harness import Harness, is_installed
 from fuzz.client.hunt import Found, hunt, replayed
-from fuzz.client.known import CLIENT, known_of, profiles
+from fuzz.client.known import CLIENT_PROFILE, known_of, profiles
 from fuzz.client.schedule import Scenario, find_scenario, read_schedule, scenario_names, write_schedule
 from fuzz.commands import Count, PerSecond, Record, Result, Seconds
 from fuzz.platform.processes import termination_interrupts
@@ -32,7 +32,7 @@ class Options(NamedTuple):
     """The options of the command."""
 
     scenario: str
-    profile: str = CLIENT
+    profile: str = CLIENT_PROFILE
     seed: int = 0
     traces: int | None = None
     seconds: float | None = None

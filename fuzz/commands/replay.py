@@ -23,9 +23,8 @@ from fuzz.report.terminal import show_explanation
 from fuzz.report.text import text_of
 from fuzz.run.finding import Cause
 from fuzz.trace.agreement import Mismatch, field_of
-from fuzz.trace.file import ABSENT, BadTrace, Trace, is_trace_file
+from fuzz.trace.file import ABSENT, ENGINE_KEY, BadTrace, Trace, is_trace_file
 from fuzz.trace.parallel import ReplayedTrace, processes_for, replay_files
-from fuzz.trace.recording import OWN
 from fuzz.trace.spark import SETTINGS, replay_on_spark
 from model.machine import BadValue
 
@@ -187,7 +186,7 @@ def _rows(each: ReplayedTrace, profile: str | None) -> list[DifferenceRow]:
 
 
 def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow:
-    is_own = OWN in trace.header and profile is None and mismatch.prefix is None
+    is_own = ENGINE_KEY in trace.header and profile is None and mismatch.prefix is None
     explanation = explain(trace) if is_own and mismatch.known_deviation is None else None
     up_to = [each for each in trace.operations if each.line <= mismatch.line]
     if mismatch.prefix is not None:

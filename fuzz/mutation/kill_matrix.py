@@ -242,7 +242,7 @@ def _is_slow_only(lockstep: Lockstep, finding: Finding) -> bool:
     """Returns whether a finding is a hang whose trace has no finding if it gets ten times as much processor time."""
     if finding.cause.kind is not Kind.HANG:
         return False
-    target, limit = lockstep.target.drawn(finding.config), 10 * HANG_SECONDS
+    target, limit = lockstep.target.with_config(finding.config), 10 * HANG_SECONDS
     return replay(target, finding.calls, hang_seconds=limit, skipped=lockstep.skipped) is None
 
 

@@ -168,7 +168,7 @@ class Lockstep:
     def _run(self, plan: TracePlan, rng: Rng) -> bool:  # noqa: PLR0912, PLR0915 (the fast loop calls as little as it can)
         """Runs a planned trace. Returns whether anything is wrong. Raises Hang, and what the code under test raises."""
         subject, coverage, seed, cfg = self.subject, self.coverage, plan.seed, plan.config
-        side = second_side(self.target.drawn(cfg))
+        side = second_side(self.target.with_config(cfg))
         is_thorough = is_checked_thoroughly(seed)
         second = None if side is None else _SecondSide(side, plan, is_thorough=is_thorough)
         methods = None if second is None else second.methods
@@ -259,7 +259,7 @@ class Lockstep:
     def checked(self, seed: int) -> Finding | None:
         """Replays a seed's calls with everything checked at every step. Returns the first finding, or None."""
         plan, calls = self._trace(seed)
-        return replay(self.target.drawn(plan.config), calls, seed=seed, skipped=self.skipped)
+        return replay(self.target.with_config(plan.config), calls, seed=seed, skipped=self.skipped)
 
     def finding_of(self, seed: int, difference: Difference) -> Finding:
         """Returns a finding with all calls of a seed, for a difference that no replay shows."""

@@ -111,16 +111,16 @@ class ProfileSide:
     Observations are compared in place of states, because the states of two profiles may have different forms.
     """
 
-    def __init__(self, subject: Subject, cfg: Any, against: Any, state: Any = None) -> None:
+    def __init__(self, subject: Subject, cfg: Any, other_config: Any, state: Any = None) -> None:
         self.machine = subject.machine
         self.agrees = same
         self.cfg = cfg
-        self.against = against
-        self.state = subject.machine.start(against) if state is None else state
+        self.other_config = other_config
+        self.state = subject.machine.start(other_config) if state is None else state
 
     def act(self, name: str, arguments: Arguments) -> Any:
         """Takes one action. Returns its outcome."""
-        self.state, outcome = self.machine.actions[name].run(self.against, self.state, *arguments)
+        self.state, outcome = self.machine.actions[name].run(self.other_config, self.state, *arguments)
         return outcome
 
     @property
@@ -134,7 +134,7 @@ class ProfileSide:
     def difference(self, state: Any, exactly: bool = False) -> Difference | None:  # noqa: ARG002
         """Returns how the observations of the two states differ, or None. `exactly` makes no difference."""
         machine = self.machine
-        return observation_difference(machine.observe(self.cfg, state), machine.observe(self.against, self.state))
+        return observation_difference(machine.observe(self.cfg, state), machine.observe(self.other_config, self.state))
 
     def broken_structure(self) -> Difference | None:
         """Returns None: a model has no representation invariant."""
@@ -172,7 +172,7 @@ def second_side(target: Target, state: Any = None, second: Second | None = None)
     if second is Second.IMPLEMENTATION:
         return ImplementationSide(target.subject, target.config, state)
     if second is Second.PROFILE:
-        return ProfileSide(target.subject, target.config, target.against, state)
+        return ProfileSide(target.subject, target.config, target.other_config, state)
     if second is Second.PROGRAM:
         if state is not None:
             raise ValueError("a program cannot be loaded with a state")

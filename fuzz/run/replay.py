@@ -51,7 +51,7 @@ def skipped_for(target: Target, finding: Finding) -> Skipped:
     skipped = all_but(target.subject, finding.broken_property)
     if finding.cause.kind is not Kind.CRASH:
         return skipped
-    again = replay(target.drawn(finding.config), finding.calls, skipped=skipped)
+    again = replay(target.with_config(finding.config), finding.calls, skipped=skipped)
     return skipped if again is not None and again.cause == finding.cause else NONE_SKIPPED
 
 

@@ -120,7 +120,7 @@ class Shrinker:
                 self._substitute()
         except _BudgetExhausted:
             pass
-        final = replay(self.target.drawn(self.best.config), self.best.calls, seed=self.seed, skipped=self.skipped)
+        final = replay(self.target.with_config(self.best.config), self.best.calls, seed=self.seed, skipped=self.skipped)
         return final if final is not None and final.cause == self.cause else self.original
 
     # ---- trying
@@ -153,7 +153,7 @@ class Shrinker:
         if self.until is not None and time.monotonic() >= self.until:
             raise _BudgetExhausted
         calls: list[Call] = []
-        target = self.target.drawn(candidate.config)
+        target = self.target.with_config(candidate.config)
         try:
             with watchdog(time_limit(len(candidate.steps), self.hang_seconds)):
                 pair = Pair(target, self.skipped)

@@ -198,7 +198,6 @@ subject = Subject(
     scopes={"smoke": SMOKE, "words": WORDS},
     measures={"open_batches": open_batches},
     corrupt={each.__name__: each for each in (bit_is_beyond_the_batch, bit_set_is_negative, next_number_is_in_use)},
-    names=("batch",),
     partition=lambda action, arguments: "batch" in arguments or action == "open_batch",  # or a function of ack sets
     steps=64,
 )

@@ -562,7 +562,6 @@ subject = Subject(
         "free_permits_are_too_many": free_permits_are_too_many,
     },
     largest={"max_requeue_times": 300, "set_max_requeue_times.value": 300},  # a pass visits an entry that many times
-    names=("copy", "storage_read"),
     tla="EntryCache",
     from_tla=from_tla,
 )

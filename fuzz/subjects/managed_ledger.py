@@ -490,7 +490,6 @@ subject = Subject(
         "active_cursor_is_counted_twice": active_cursor_is_counted_twice,
     },
     largest={"max_requeue_times": 300},  # a pass visits an entry that many times
-    names=("storage_read",),
     tla="ManagedLedger",
     from_tla=from_tla,
 )

@@ -514,7 +514,6 @@ subject = Subject(
         "copy_numbers_restart": copy_numbers_restart,
     },
     largest={"max_requeue_times": 300, "set_max_requeue_times.value": 300},  # a pass visits an entry that many times
-    names=("copy",),
     unchanged=changes_nothing,
     tla="RangeCache",
     from_tla=from_tla,

@@ -173,7 +173,7 @@ class Hunter:
         """Runs a trace again in single steps. Returns the finding; if it shows nothing, an unstable one with `seen`."""
         if _is_hello(seen.cause):
             return Finding(window.config, tuple(window.calls[:1]), seen, window.seed)
-        target = self.target.drawn(window.config)
+        target = self.target.with_config(window.config)
         with quick(self.program, seen.cause):
             finding = replay(target, window.calls, seed=window.seed, skipped=self.skipped)
         is_slow = finding is not None and finding.cause.kind is Kind.UNSTABLE

@@ -1,1 +1,1 @@
-"""Traces: file format, recordings, replay, histories of threads."""
+"""Traces: file format, recordings, replay, concurrent histories."""

@@ -1,19 +1,19 @@
 """Replay of one trace: whether it agrees with the model.
 
-    sequential trace     each operation runs on the model and, if there is one under the config, on the second side.
-                         Their outcomes and states must be equal, the outcome must equal the recorded result, and the
-                         model's observation the recorded one
+    sequential trace     each operation runs on the model and, if the config has one, on the second side
+                         (`fuzz/target.py`). Their outcomes and states must be equal, the outcome must equal the
+                         recorded result, and the model's observation must equal the recorded one
     gaps                 after a gap, the model runs alone, from every state that the recording allows
                          (`fuzz/run/gaps.py`)
     concurrent history   the model alone must be able to execute it in some order (`fuzz/run/linearize.py`)
 
-In a trace that an engine wrote, properties and structure are checked as well; in a finding also `load`, as in
-`fuzz/run/replay.py`.
+If an engine wrote the trace, the replay also checks the properties and calls the implementation's `check`. If the
+trace is a finding, the replay also checks `load`, as `fuzz/run/replay.py` does.
 
 A sequential trace of a recorded version may disagree with the rules of another profile in known ways: `Deviation`
 (`fuzz/trace/recording.py`). After a mismatch, the replay searches for the smallest set of deviations that explains it,
-and repeats the trace with the recorded version's values of these rules. So it finds mismatches after a known deviation,
-too, up to the first one that no deviation explains.
+and replays the trace again. For the rules of these deviations, this replay takes the values of the recorded version. So
+it finds mismatches after a known deviation, too. It ends at the first mismatch that no deviation explains.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from fuzz.run.pair import Depth, Pair, load_difference
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
-from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace
-from fuzz.trace.recording import OWN, Deviation, Recording, recording_of, said
+from fuzz.trace.file import ABSENT, ENGINE_KEY, BadTrace, Operation, Trace
+from fuzz.trace.recording import Deviation, Recording, message_of, recording_of
 from model.machine import BadValue, Refused
 
-#: In a gap, an action with more combinations of recorded arguments is taken with the recorded combinations only.
+#: If the recorded values of an action's arguments have more combinations, only the recorded calls are tried in a gap.
 _MOST_COMBINED = 200
-#: Processor time for the search for an order, or for the calls in gaps: more than their budgets of steps take.
+#: Limit of the processor time of a search for an order or for the calls in gaps. Its limit of steps is reached first.
 _SEARCH_SECONDS = 60.0
 
 
 class Mismatch(NamedTuple):
-    """An operation at which a replay does not agree with its trace, or the whole trace (`op` is empty).
+    """An operation at which a replay does not agree with its trace. If it is about the whole trace, `op` is empty.
 
                                   `expected`                       `actual`
     recording                     the recorded value               the model's value
@@ -63,12 +63,12 @@ class Mismatch(NamedTuple):
     op: str
     expected: Any
     actual: Any
-    #: what differs: result, observe or observe.FIELD; order or final (of a history); a cause (`field_of`); undecided,
-    #: hang
+    #: what differs: result, observe or observe.FIELD; order or final (of a history); a cause (`field_of`). Or why there
+    #: is no verdict: undecided, hang
     fields: list[str]
     known_deviation: str | None = None
     message: str | None = None
-    prefix: tuple[Operation, ...] | None = None  # the longest order of a concurrent history that was found
+    prefix: tuple[Operation, ...] | None = None  # of a concurrent history: the longest order that was found
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Replayer:
         """Returns the mismatches of a trace, each with the known deviation that explains it, if there is one.
 
         Raises BadTrace for a bad config, an unknown operation or bad arguments. Cost: O(operations), and after a
-        mismatch as much for each set of deviations that is tried; more for a trace with gaps and for a history.
+        mismatch the same for each set of deviations that is tried. A trace with gaps and a history cost more.
         """
         gaps, is_history = any(each.gap is not None for each in trace.operations), is_concurrent(trace)
         limit = _time_limit(trace)
@@ -128,7 +128,7 @@ class Replayer:
             known += deviations
             mismatch = self.first_mismatch(trace, self._with(base, trace, known))
         if self.recording.fold is not None:
-            with watchdog(_time_limit(trace)):  # `Recording.known` explains results; the first mismatch of each name
+            with watchdog(_time_limit(trace)):  # adds the first mismatch of each deviation of `Recording.known`
                 named = [m for m in self.mismatches(trace, base) if m.known_deviation is not None]
             replayed.mismatches += {m.known_deviation: m for m in reversed(named)}.values()
         return replayed
@@ -173,11 +173,10 @@ class Replayer:
         return replayed
 
     def _moves(self, trace: Trace, cfg: Any, before_gaps: Any) -> Callable[[Any], Iterator[Any]]:
-        """Returns a function from a state to the states after each call that a gap may stand for.
+        """Returns a function from a state to the states after each call that may have been made in a gap.
 
-        The calls are those that the subject's domains give in the state, and the recorded actions with all combinations
-        of their recorded arguments. A recorded argument that depends on the state has its value in the state
-        `before_gaps`.
+        The calls are those of `_recorded_calls`, and all with arguments from the subject's domains. If an argument
+        of a recorded call depends on the state, it has the value for the state `before_gaps`.
         """
         machine, recorded = self.subject.machine, self._recorded_calls(trace, cfg, before_gaps)
         every = possible_calls(self.subject, cfg).every
@@ -213,7 +212,7 @@ class Replayer:
     def _wrong_field(
         self, trace: Trace, cfg: Any, operation: Operation, state: Any, result: Any
     ) -> tuple[str, Any] | None:
-        """Returns the first field that is not as recorded (result, observe) and the model's value; None if both are."""
+        """Returns which of result and observe differs from the recording, and the model's value; None if neither."""
         if operation.result is not ABSENT and not same(result, operation.result):
             return "result", result
         if operation.observe is not ABSENT:
@@ -223,12 +222,12 @@ class Replayer:
         return None
 
     def _observed(self, trace: Trace, cfg: Any, state: Any, recorded: Any) -> Any:
-        """Returns the model's observation of a state in recorded form, to be compared with a recorded observation."""
+        """Returns the model's observation of a state in recorded form. `recorded` is the recorded observation."""
         seen = self.recording.observation(cfg, self.subject.machine.observe(cfg, state), trace.config)
         return self.recording.as_recorded(seen, recorded)
 
     def _check_order(self, trace: Trace) -> Replayed:
-        """Replays a concurrent history: the only mismatch says that it is not linearizable, or that it is undecided."""
+        """Replays a concurrent history. There is a mismatch if it is not linearizable, or if that is undecided."""
         cfg, replayed = self._config(trace, self.profile), Replayed(trace)
         replayed.operations, start = len(trace.operations), self._pair(trace, cfg).state
         step, refused = self._steps(trace, cfg), set[int]()
@@ -278,13 +277,13 @@ class Replayer:
         return replayed
 
     def _outlines(self, trace: Trace, cfg: Any, start: Any) -> list[Coarse]:
-        """Returns the subject's outlines for all keys of a trace, first those of many operations.
+        """Returns the subject's outlines for the keys of a trace, ordered by the number of operations of the key.
 
-        None of them if the subject has none, if a result was not recorded, or if results are not plain outcomes of the
-        model, which an outline takes.
+        Returns an empty list if the subject has no outlines, if a result was not recorded, or if no engine wrote the
+        trace: an outline takes plain outcomes of the model.
         """
         outline = self.subject.outline
-        if outline is None or OWN not in trace.header or any(each.result is ABSENT for each in trace.operations):
+        if outline is None or ENGINE_KEY not in trace.header or any(each.result is ABSENT for each in trace.operations):
             return []
         calls = {id(each): self.calls(trace, cfg, None, each)[0] for each in trace.operations}
         keys: list[Any] = [None]
@@ -302,19 +301,19 @@ class Replayer:
         return [coarse(key) for key in keys]
 
     def _reduction(self, trace: Trace, cfg: Any) -> Reduction | None:
-        """Returns the subject's reduction; None if it has none, or if operations are not actions of the model."""
+        """Returns the subject's reduction; None if it has none, or if no engine wrote the trace."""
         reduction = self.subject.reduction
-        if reduction is None or OWN not in trace.header:
+        if reduction is None or ENGINE_KEY not in trace.header:
             return None
         return lambda operations: reduction(cfg, [(each.op, each.args) for each in operations])
 
     def _steps(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], tuple[Any, Any, bool]]:
-        """Returns a function from operation and state to the model's step.
+        """Returns a function that executes an operation on a state of the model.
 
-        A step is the state after the operation, the outcome in recorded form, and whether the action was refused.
+        It returns the state after the operation, the outcome in recorded form, and whether the action was refused.
         """
         machine, form, config = self.subject.machine, self.recording.result, trace.config
-        own = trace.operations if OWN in trace.header else ()
+        own = trace.operations if ENGINE_KEY in trace.header else ()
         fixed = {id(each): self.calls(trace, cfg, None, each) for each in own if each.gap is None}
 
         def step(operation: Operation, state: Any) -> tuple[Any, Any, bool]:
@@ -329,8 +328,8 @@ class Replayer:
     def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> list[Deviation]:
         """Returns the smallest set of deviations with which the trace has no mismatch, or its first mismatch later.
 
-        The list is empty if there is no such set. A deviation that the config already has is not tried; under the
-        profile of the recorded version, the config has all.
+        The list is empty if there is no such set. A deviation that changes nothing in the config is not tried. Under
+        the profile of the recorded version, none changes anything.
         """
         cfg = self._with(base, trace, known)
         others = [each for each in self.recording.deviations if self._with(cfg, trace, [each]) != cfg]
@@ -342,25 +341,25 @@ class Replayer:
         return []
 
     def _with(self, base: Any, trace: Trace, deviations: list[Deviation]) -> Any:
-        """Returns the config `base` in which the fields of the given deviations have the recorded version's values."""
+        """Returns `base` with the values of the recorded version for the fields that the deviations change."""
         recorded = self._config(trace, None)
         return base._replace(**{name: getattr(recorded, name) for d in deviations for name in d.settings})
 
     def _config(self, trace: Trace, profile: str | None) -> Any:
         """Returns the config of a trace under a profile; None stands for the profile of the recorded version.
 
-        Of a trace that an engine wrote, only the settings that a trace may draw are kept under another profile. Raises
-        BadTrace.
+        If an engine wrote the trace and a profile is given, only the settings that a trace may draw are taken from the
+        trace. Raises BadTrace.
         """
         machine = self.subject.machine
         try:
             settings = dict(self.recording.settings(trace.config))
-            if profile is not None and OWN in trace.header:
+            if profile is not None and ENGINE_KEY in trace.header:
                 settings = {name: settings[name] for name in self.subject.settings if name in settings}
             base = find_profile(self.subject, profile or self.recording.profile)
             return machine.configure(settings, base)
         except (BadValue, KeyError, TypeError) as problem:
-            raise BadTrace(trace.path, trace.line, f"config of {trace.id}: {said(problem)}") from None
+            raise BadTrace(trace.path, trace.line, f"config of {trace.id}: {message_of(problem)}") from None
 
     def first_mismatch(self, trace: Trace, cfg: Any) -> Mismatch | None:
         """Returns the first mismatch of a trace without a known deviation, or None. Raises Hang and BadTrace."""
@@ -370,8 +369,9 @@ class Replayer:
     def mismatches(self, trace: Trace, cfg: Any) -> Iterator[Mismatch]:
         """Yields the mismatches of a sequential trace without gaps. Later ones may be consequences of the first.
 
-        Ends at a difference between model and second side, or at a violated property. In the replay of a
-        finding, only the property that its cause names is checked; if that shows no mismatch, all are. Raises BadTrace.
+        Ends at a difference between model and second side, or at a violated property. The replay of a finding checks
+        only the property that the finding violates. If it shows no mismatch, a second replay checks all properties.
+        Raises BadTrace.
         """
         agrees, skipped = True, skipped_of(self.subject, trace)
         for each in self._mismatches(trace, cfg, skipped):
@@ -382,10 +382,10 @@ class Replayer:
 
     def _mismatches(self, trace: Trace, cfg: Any, skipped: Skipped) -> Iterator[Mismatch]:
         """Yields the mismatches of a replay that does not check the skipped properties."""
-        recording, config, fold, view = self.recording, trace.config, self.recording.fold, None
-        pair, depth = self._pair(trace, cfg, skipped), Depth.ALL if OWN in trace.header else Depth.VIEW
+        recording, config, fold, folded = self.recording, trace.config, self.recording.fold, None
+        pair, depth = self._pair(trace, cfg, skipped), Depth.ALL if ENGINE_KEY in trace.header else Depth.VIEW
         for operation in trace.operations:
-            calls = self.calls(trace, cfg, pair.state if fold is None else view, operation)
+            calls = self.calls(trace, cfg, pair.state if fold is None else folded, operation)
             for call in calls:
                 difference = pair.step(call, depth if call is calls[-1] else Depth.OUTCOME)
                 if difference is not None:
@@ -393,7 +393,7 @@ class Replayer:
                     yield Mismatch(trace.id, operation.line, operation.op, expected, actual, [field_of(cause)])
                     return
             if fold is not None:
-                view, result = fold(cfg, view, operation, pair.outcome, config)
+                folded, result = fold(cfg, folded, operation, pair.outcome, config)
             elif operation.result is not ABSENT:
                 result = recording.result(cfg, operation.op, pair.outcome, config)
             if operation.result is not ABSENT and not same(result, operation.result):
@@ -404,7 +404,7 @@ class Replayer:
                 seen = self._observed(trace, cfg, pair.state, operation.observe)
                 if not same(seen, operation.observe):
                     yield self._observation_mismatch(trace, operation, seen)
-        if OWN in trace.header and "cause" in trace.header and trace.operations:
+        if ENGINE_KEY in trace.header and "cause" in trace.header and trace.operations:
             done = [call for each in trace.operations for call in self.calls(trace, cfg, None, each)]
             different = load_difference(pair.target, done)
             if different is not None:
@@ -414,19 +414,22 @@ class Replayer:
     def _pair(self, trace: Trace, cfg: Any, skipped: Skipped = NONE_SKIPPED) -> Pair:
         """Returns the model and the second side in the initial state of a trace.
 
-        The key `against` of the opening line has the config of the other profile. A recorded config may have the
-        time at which the trace began, `start_ns`.
+        If the trace is a finding of the comparison with another profile, the key `against` of its opening line is the
+        config of that profile. A recorded config may have the time at which the trace began, `start_ns`.
         """
         machine = self.subject.machine
-        against, started = trace.header.get("against"), trace.config.get("start_ns")
-        target = Target(self.subject, cfg, machine.configure(against) if against else None, self.model_only)
+        other, started = trace.header.get("against"), trace.config.get("start_ns")
+        target = Target(self.subject, cfg, machine.configure(other) if other else None, self.model_only)
         start = machine.start(cfg)
-        if OWN not in trace.header and isinstance(started, int) and hasattr(start, "now_ns"):
+        if ENGINE_KEY not in trace.header and isinstance(started, int) and hasattr(start, "now_ns"):
             return Pair(target, skipped, start=start._replace(now_ns=started))
         return Pair(target, skipped)
 
     def calls(self, trace: Trace, cfg: Any, state: Any, operation: Operation) -> list[Call]:
-        """Returns the calls of an operation in a state. Raises BadTrace for an unknown action or bad arguments."""
+        """Returns the calls of the actions that an operation maps to in a state.
+
+        Raises BadTrace for an unknown action or bad arguments.
+        """
         actions, calls = self.subject.machine.actions, list[Call]()
         try:
             for name, arguments in self.recording.actions(cfg, state, operation, trace.config):
@@ -434,7 +437,7 @@ class Replayer:
                     raise BadValue(f"{self.subject.name} has no operation {name}; it has {', '.join(actions)}")
                 calls.append(Call(name, actions[name].arguments(arguments, cfg)))
         except (BadValue, KeyError, TypeError, IndexError, ValueError) as problem:
-            raise BadTrace(trace.path, operation.line, f"operation {operation.op}: {said(problem)}") from None
+            raise BadTrace(trace.path, operation.line, f"operation {operation.op}: {message_of(problem)}") from None
         return calls
 
     def _observation_mismatch(self, trace: Trace, operation: Operation, seen: Any) -> Mismatch:
@@ -455,20 +458,20 @@ def _time_limit(trace: Trace) -> float:
 def skipped_of(subject: Subject, trace: Trace) -> Skipped:
     """Returns the properties that a replay of a finding does not check: all but the one that the finding violates.
 
-    Another property may fail at an earlier step. The replay of a trace that is no finding checks all.
+    Another property may fail at an earlier step. The replay of a trace that is no finding skips none.
     """
-    if OWN not in trace.header or "cause" not in trace.header:
+    if ENGINE_KEY not in trace.header or "cause" not in trace.header:
         return NONE_SKIPPED
     return all_but(subject, Cause.parse(trace.header["cause"]).broken_property)
 
 
 def field_of(cause: Cause) -> str:
-    """Returns the entry of `Mismatch.fields` for a cause: the kind alone for a different outcome, a crash, a hang."""
+    """Returns the entry of `Mismatch.fields` for a cause: for OUTCOME, CRASH and HANG the kind alone."""
     return str(cause.kind) if cause.kind in (Kind.OUTCOME, Kind.CRASH, Kind.HANG) else str(cause)
 
 
 def _past_gap(trace: Trace, verdict: GapVerdict) -> Mismatch:
-    """Returns the mismatch of a recording with gaps, at the furthest operation of the verdict."""
+    """Returns the mismatch of a recording with gaps. It is at the furthest operation that the search reached."""
     last, fields, message = verdict.operation, [verdict.field], f"none of {verdict.states:,} states after the gap fits"
     if verdict.result is Agreement.UNDECIDED:
         fields, message = ["undecided"], f"not decided within {verdict.steps:,} steps of the model"

@@ -5,10 +5,10 @@
     {"op": ..., "thread": name, "invoked": 3, "returned": 8}      an operation of a concurrent history
     {"gap": 2}                                                    at most two operations were not recorded here
 
-`result` and `observe` are optional; what is absent is not compared. The line that opens a trace may have further keys,
+`result` and `observe` are optional. An absent one is not compared. The line that opens a trace may have further keys,
 an operation may not. If the opening line has the key `operations`, its value is the number of operation and gap lines.
-`returned` is null if the operation did not return. Overlapping operations count as concurrent, also in one thread; an
-operation that did not return overlaps all that were invoked later.
+`returned` is null if the operation did not return. Overlapping operations are concurrent, also in one thread. An
+operation that did not return overlaps all operations that were invoked later.
 
 A file is plain or gzip'd UTF-8 text with one object on each line. A trace is data: reading it executes nothing.
 """
@@ -29,7 +29,7 @@ from fuzz.platform.files import write_whole
 from fuzz.platform.json import NotJSON, from_json, to_json
 from model.machine import BadValue
 
-#: The first bytes of packed files that are not read, and the name of the program that packed them.
+#: The first bytes of compressed files that are rejected, and the name of the program that compressed them.
 _PACKED = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"BZh": "bzip2",
@@ -38,12 +38,15 @@ _PACKED = {
     b"\x04\x22\x4d\x18": "lz4",
 }
 
+#: The key of the opening line that marks a trace that an engine wrote. Its value is the version of the code.
+ENGINE_KEY = "brokerproof"
+
 
 class Absent:
-    """The value of a missing field, as opposed to null. There is one instance in each process."""
+    """The class of `ABSENT`, the value of a missing field, as opposed to null. There is one instance in a process."""
 
     def __reduce__(self) -> str:
-        return "ABSENT"  # the name of the instance, for copies and other processes
+        return "ABSENT"  # copies, and pickles of other processes, are the instance of this name
 
     def __repr__(self) -> str:
         return "absent"
@@ -101,7 +104,7 @@ class Operation(NamedTuple):
     observe: Any
     line: int
     span: Span | None = None  # in a concurrent history
-    gap: int | None = None  # if the line is a gap: the maximum number of operations that were not recorded
+    gap: int | None = None  # of a gap line: the maximum number of operations that were not recorded
 
 
 @dataclass
@@ -113,8 +116,8 @@ class Trace:
     config: dict[str, Any]
     operations: list[Operation]
     header: dict[str, Any] = field(default_factory=dict)  # the other keys of the opening line
-    path: str = ""  # of the file from which the trace was read
-    line: int = 0  # number of the opening line in this file, from 1
+    path: str = ""  # the file from which the trace was read
+    line: int = 0  # the number of the opening line in this file, from 1
 
     def lines(self) -> Iterator[bytes]:
         """Yields the trace as lines of a file, each with its newline."""
@@ -145,10 +148,10 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
 
 
 def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
-    """Yields every trace i of a file, counted from 0, with i % parts == part.
+    """Yields the traces of a part of a file: every trace i, counted from 0, with i % parts == part.
 
     Raises BadTrace at the first line that does not fit the format, if the number of operations is not the one that the
-    opening line has, or if the file has no trace. Operations of other traces are not parsed. Cost: O(size of the file);
+    opening line has, or if the file has no trace. Operations of other parts are not parsed. Cost: O(size of the file);
     one trace is in memory at a time.
     """
     trace: Trace | None = None
@@ -178,7 +181,7 @@ def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator
 
 
 def objects(path: Path | Fetched, *, among_text: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the number and the object of each line that is not blank. Raises BadTrace at one that is no object.
+    """Yields the number and the object of each line that is not blank. Raises BadTrace at a line that is no object.
 
     With `among_text`, lines that do not begin with `{` are skipped.
     """
@@ -188,7 +191,7 @@ def objects(path: Path | Fetched, *, among_text: bool = False) -> Iterator[tuple
 
 
 def first_object(path: Path | Fetched) -> tuple[dict[str, Any], bool] | None:
-    """Returns the first object of a file, and whether other text stands in front of it; None if there is no object.
+    """Returns the first object of a file, and whether other text comes before it; None if there is no object.
 
     Raises BadTrace if the file cannot be read.
     """

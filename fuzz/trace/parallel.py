@@ -1,7 +1,7 @@
 """Replay of trace files on all cores.
 
-Process p of n replays part p of each file: every trace i, counted from 0, with i % n == p. The results are in the order
-of files and lines, and do not depend on the number of processes.
+Part p of n of a file is every trace i, counted from 0, with i % n == p. Process p of n replays part p of each file. The
+results are in the order of files and lines, and do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from fuzz.platform.progress import Update
 from fuzz.seeding import subject_or_mutant
 from fuzz.subject import find_profile, find_subject
 from fuzz.trace.agreement import Mismatch, Replayer
-from fuzz.trace.file import BadTrace, Fetched, Trace
-from fuzz.trace.recording import OWN, recorded_traces, recording_of, recordings
+from fuzz.trace.file import ENGINE_KEY, BadTrace, Fetched, Trace
+from fuzz.trace.recording import recorded_traces, recording_of, recordings
 from model.machine import BadValue
 
 #: Files are replayed on all cores if their total size is at least this many bytes.
 _WORTH_SHARING = 100_000
 
 
-#: The replayers of one process by recording (component, subject, profile), mutant, and whether an engine wrote the
-#: traces.
+#: The replayers that a process has made. The key is component, subject and profile of the mapping, the mutant, and
+#: whether an engine wrote the traces.
 Replayers = dict[tuple[str, str, str, str | None, bool], Replayer]
 
 
 class ReplayedTrace(NamedTuple):
-    """The mismatches of a trace, and the trace itself if it has any. `problem` says why it cannot be replayed."""
+    """The mismatches of a trace. If there is a `problem`, it says why the trace cannot be replayed."""
 
-    position: tuple[int, int]  # index of the file, and number of the trace's line; with a problem, of the bad line
+    position: tuple[int, int]  # index of the file, and line number of the trace; with a problem, of the bad line
     id: str
     component: str
     operations: int  # the number of operations; 0 with a problem
     mismatches: list[Mismatch]
-    trace: Trace | None = None
+    trace: Trace | None = None  # None if there is no mismatch
     problem: str = ""
 
 
@@ -82,7 +82,7 @@ def replay_files(
 def replay_part(
     paths: Sequence[Path], profile: str | None, part: int, parts: int, update: Update | None = None
 ) -> list[ReplayedTrace]:
-    """Replays a part of each file, one of `parts`. Returns the results.
+    """Replays part `part` of `parts` of each file. Returns the results.
 
     The first trace that cannot be read or replayed is the last result, with a `problem`.
     """
@@ -103,7 +103,7 @@ def replay_part(
 def replay_file(
     number: int, path: Path | Fetched, profile: str | None, part: int, parts: int, replayers: Replayers
 ) -> Iterator[ReplayedTrace]:
-    """Replays a part of a file, one of `parts`. Yields the results.
+    """Replays part `part` of `parts` of a file. Yields the results.
 
     `number` is the index of the file. Replayers are taken from `replayers` and added there. The first trace that cannot
     be read or replayed is the last result, with a `problem`.
@@ -119,14 +119,16 @@ def replay_file(
 
 
 def _replayer(made: Replayers, trace: Trace, profile: str | None) -> Replayer:
-    """Returns the replayer for a trace, from `made` or added there. A trace that an engine wrote may name a mutant.
+    """Returns the replayer for a trace. Takes it from `made`, or makes it and adds it there.
+
+    A trace that an engine wrote may name a mutant.
 
     Raises BadTrace if the component, the mutant or the profile is unknown.
     """
-    is_own = OWN in trace.header  # an engine wrote it
-    mutant = trace.header.get("mutant") if is_own else None
+    is_of_engine = ENGINE_KEY in trace.header
+    mutant = trace.header.get("mutant") if is_of_engine else None
     recording = recording_of(trace)
-    key = recording.component, recording.subject, recording.profile, mutant, is_own
+    key = recording.component, recording.subject, recording.profile, mutant, is_of_engine
     if key not in made:
         try:
             subject = subject_or_mutant(recording.subject, mutant)

@@ -1,14 +1,15 @@
-"""Recordings of a real system: how they map to a component.
+"""Recordings of a real system, and mappings of them to a component.
 
-A module in `fuzz/recordings/` maps a recorded component to a subject and a profile, each recorded operation to actions,
-and outcomes and observations to their recorded form. It lists the known deviations of the recorded version from the
-reference. A trace that the engines wrote needs no module: its operations are actions (`own_recording`).
+A module in `fuzz/recordings/` has mappings. A mapping (`Recording`) maps a recorded component to a subject and a
+profile, each recorded operation to actions, and outcomes and observations to their recorded form. It lists the known
+deviations of the recorded version from the reference. For traces that an engine wrote, `engine_recording` makes the
+mapping: their operations are actions.
 
 A recorded decision table is a CSV file, named after its component. Each row is an operation; `Recording.results` names
 the columns that are the operation's result.
 
-Data that an operator has without a recorder, such as a topic or a log, has lines in another form. A `Form` says how a
-line becomes an operation of a trace.
+The records that an operator of a cluster can collect, such as the messages of a topic or the lines of a log, have other
+keys than a trace file. A `Form` maps such a line to an operation.
 """
 
 from __future__ import annotations
@@ -23,11 +24,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz.defects.table import defects_of
-from fuzz.trace.file import ABSENT, BadTrace, Fetched, Operation, Trace, first_object, objects, read_table, read_traces
+from fuzz.trace.file import (
+    ABSENT,
+    ENGINE_KEY,
+    BadTrace,
+    Fetched,
+    Operation,
+    Trace,
+    first_object,
+    objects,
+    read_table,
+    read_traces,
+)
 from model.machine import BadValue, Failed, Refused, plain
-
-#: The key that marks the opening line of a trace that the engines wrote. Its value is the version of the code.
-OWN = "brokerproof"
 
 
 class Deviation(NamedTuple):
@@ -35,28 +44,29 @@ class Deviation(NamedTuple):
 
     name: str
     settings: tuple[str, ...]  # the config fields that the deviation changes
-    breaks: str  # the property that it violates; empty for a different design
+    breaks: str  # the property that it violates; empty if it violates none, because only the design differs
     smallest: str = ""  # the recorded trace that shows it after the fewest operations; empty if none does
 
 
 class Form(NamedTuple):
-    """A form in which an operator has records: JSON lines, each with a key. Lines with the same key are a trace."""
+    """A form of a file of records, with a JSON object in each line. Lines with the same key are a trace."""
 
     name: str
-    recognises: Callable[[Mapping[str, Any]], bool]  # whether a file with this first line is in this form
-    #: line -> its key and its operation; None to skip the line. Raises BadValue, KeyError, TypeError or ValueError
+    recognises: Callable[[Mapping[str, Any]], bool]  # first line -> whether the file is in this form
+    #: line -> the key of its trace, such as a bundle, and its operation; None: the line is no operation. Raises
+    #: BadValue, KeyError, TypeError or ValueError
     read: Callable[[Mapping[str, Any]], tuple[str, Operation] | None]
     config: Callable[[Sequence[Operation]], Mapping[str, Any]]  # the recorded config of a trace with these operations
     empty: str  # the message for a file without an operation
     among_text: bool = False  # whether lines that do not begin with `{`, such as those of a start script, are skipped
-    time: Callable[[Mapping[str, Any]], Any] = lambda line: None  # when a line was written; None if it does not say
+    time: Callable[[Mapping[str, Any]], Any] = lambda line: None  # line -> when it was written; None: unknown
 
 
 @dataclass(frozen=True)
 class Recording:
-    """How recordings of one component map to a subject."""
+    """The mapping of the recordings of one component to a subject."""
 
-    component: str  # its name in the recordings
+    component: str  # the name of the component in the recordings
     subject: str
     profile: str  # of the version that was recorded
     settings: Callable[[Mapping[str, Any]], Mapping[str, Any]]  # recorded config -> values of fields of the config
@@ -70,21 +80,21 @@ class Recording:
     applies: Callable[[Mapping[str, Any]], bool] = lambda config: True  # recorded config -> whether the mapping applies
     results: frozenset[str] = frozenset()  # the columns of a decision table that are results
     forms: tuple[Form, ...] = ()
-    #: for a mapping that keeps a view of its own in place of the model's state: (config, view, operation, outcome,
-    #: recorded config) -> the view after the operation, and the result in recorded form. It replaces `result`, and
-    #: `actions` receives the view in place of the state. The first view is None
+    #: for a mapping with a state of its own, because the model's state does not have what earlier operations recorded:
+    #: (config, this state, operation, outcome, recorded config) -> this state after the operation, and the result in
+    #: recorded form. It replaces `result`, and `actions` receives this state in place of the model's. It is None first
     fold: Callable[[Any, Any, Operation, Any, Mapping[str, Any]], tuple[Any, Any]] | None = None
     #: (the model's result, which differs from the recorded one; recorded config) -> the name of the known deviation
     #: that explains the difference, or None
     known: Callable[[Any, Mapping[str, Any]], str | None] = lambda result, config: None
     #: known deviations: id in the defect table -> `Deviation.smallest`, without the folder
     defects: Mapping[str, str] = field(default_factory=dict)
-    #: known deviations without a row in the defect table: a different design, or a part of a defect
+    #: known deviations without a row in the defect table: a different design, or one of several effects of a defect
     others: tuple[Deviation, ...] = ()
 
     @cached_property
     def deviations(self) -> tuple[Deviation, ...]:
-        """The known deviations of the recorded version from the reference."""
+        """Those of `defects` and `others`."""
         rows = {row.id: row for row in defects_of(self.subject)} if self.defects else {}
         known = [Deviation(name, rows[name].rules, rows[name].property, trace) for name, trace in self.defects.items()]
         of_component = f"{self.component}/dev/"
@@ -100,8 +110,8 @@ def recordings() -> list[Recording]:
 
 def recording_of(trace: Trace) -> Recording:
     """Returns the mapping of a trace. Raises BadTrace if no engine wrote it and no mapping applies to its component."""
-    if OWN in trace.header:
-        return own_recording(trace.component)
+    if ENGINE_KEY in trace.header:
+        return engine_recording(trace.component)
     for each in recordings():
         if each.component == trace.component and each.applies(trace.config):
             return each
@@ -134,8 +144,8 @@ def _table(path: Path | Fetched) -> Trace:
         if not results < row.keys():
             raise BadTrace(path, 1, f"a table of {name} needs the columns {', '.join(sorted(results))}")
         arguments = {column: text for column, text in row.items() if column not in results}
-        said = {column: row[column] for column in results}
-        trace.operations.append(Operation(name, arguments, said, ABSENT, line))
+        result = {column: row[column] for column in results}
+        trace.operations.append(Operation(name, arguments, result, ABSENT, line))
     if not trace.operations:
         raise BadTrace(path, 0, f"the table has no row; a row of {name} has the columns {', '.join(sorted(results))}")
     return trace
@@ -149,7 +159,7 @@ def _imported(path: Path | Fetched, recording: Recording, form: Form, part: int,
         try:
             read = form.read(data)
         except (BadValue, KeyError, TypeError, ValueError) as problem:
-            raise BadTrace(path, number, f"{form.name}: {said(problem)}") from None
+            raise BadTrace(path, number, f"{form.name}: {message_of(problem)}") from None
         if read is not None:
             traces.setdefault(read[0], []).append(read[1]._replace(line=number))
             times = [*times[:1], form.time(data)]
@@ -162,15 +172,15 @@ def _imported(path: Path | Fetched, recording: Recording, form: Form, part: int,
         yield Trace(key, recording.component, config, operations, {}, str(path), operations[0].line)
 
 
-def said(problem: Exception) -> str:
+def message_of(problem: Exception) -> str:
     """Returns the message of an exception. A KeyError means a missing field."""
     if isinstance(problem, KeyError):
         return f"lacks {problem.args[0]!r}"
     return str(problem)
 
 
-def own_recording(subject: str) -> Recording:
-    """Returns the mapping of traces that the engines wrote: operations are actions, results are outcomes."""
+def engine_recording(subject: str) -> Recording:
+    """Returns the mapping of traces that an engine wrote: operations are actions, results are outcomes."""
     return Recording(
         component=subject,
         subject=subject,

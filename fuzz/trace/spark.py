@@ -1,7 +1,7 @@
 """Replay of trace files as a Spark job, over any file system that Spark knows.
 
-Spark reads a whole file and passes it to Python. Several tasks read a large file; each of them replays a part of it, as
-in `fuzz/trace/parallel.py`. The verdicts do not depend on the number of tasks.
+Spark reads a whole file and passes it to Python. Several tasks read a large file, and each of them replays one part of
+it (`fuzz/trace/parallel.py`). The verdicts do not depend on the number of tasks. A partition is one of Spark's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from model.machine import BadValue
 
 #: Settings of the session: small files go to many tasks.
 SETTINGS = {"spark.files.openCostInBytes": "65536"}
-#: The maximum number of tasks that share a file. Each of them reads all of it.
+#: The maximum number of parts of a file. The task of a part reads the whole file.
 _MOST_PARTS = 64
 _TASKS_PER_SLOT = 2
 #: The maximum size of a file: Spark passes it as one array.
@@ -49,18 +49,18 @@ class Replays(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """What a task returns for a trace."""
+    """The result of a task for one trace."""
 
     position: tuple[int, int]  # index of the file, and line
     operations: int
-    rank: int | None  # of a disagreeing trace: 1 if known deviations explain every mismatch, else 0
+    rank: int | None  # 1 if known deviations explain every mismatch, 0 if not; None if there is no mismatch
     problem: str  # why the trace cannot be replayed; empty if it was
     row: tuple[Any, ...]
     report: bytes
 
 
 class _Sum(NamedTuple):
-    """The totals of one of Spark's partitions."""
+    """The totals of one partition."""
 
     traces: int
     operations: int
@@ -88,14 +88,14 @@ def replay_on_spark(
     total = sum(size for _, size in found) or 1
     parts = [min(_MOST_PARTS, max(1, math.ceil(tasks * size / total))) for _, size in found]
     context = spark.sparkContext
-    #: path -> for each time that it is in `found`: its index there, and its number of parts
+    #: path -> for each occurrence in `found`: the index there, and the number of parts
     indices: dict[str, list[tuple[int, int]]] = {}
     for number, ((path, _), of) in enumerate(zip(found, parts, strict=True)):
         indices.setdefault(path, []).append((number, of))
     numbers, version = context.broadcast(indices), code_version()
 
     def lines_of(part: int) -> Any:
-        """Returns the lines for this part of every file that has more than `part` parts."""
+        """Returns the results for this part of every file that has more than `part` parts."""
         names = [path for path, each in indices.items() if each[0][1] > part]
 
         def work(contents: Iterable[tuple[str, bytes]]) -> Iterator[_Line]:
@@ -130,7 +130,7 @@ def replay_on_spark(
 
 
 def _summed(lines: Iterable[_Line]) -> Iterator[_Sum]:
-    """Yields the totals of one of Spark's partitions."""
+    """Yields the totals of one partition."""
     traces = operations = agreed = 0
     problems, disagreeing = list[tuple[tuple[int, int], str]](), list[tuple[int, tuple[int, int], bytes]]()
     for line in lines:
@@ -148,7 +148,7 @@ def _summed(lines: Iterable[_Line]) -> Iterator[_Sum]:
 
 
 def _line(file: Fetched, each: ReplayedTrace, report: Report) -> _Line:
-    """Returns what a task returns for a replayed trace."""
+    """Returns the result of a task for a replayed trace."""
     if each.problem:
         return _Line(each.position, 0, None, each.problem, (), b"")
     row, text = report(str(file), each)

@@ -5,7 +5,7 @@
     recorder.history("id", target)
 
 Times are taken from a counter: no two are equal. `run_threads` drives the implementation of a subject. Our
-implementations are not thread-safe, so `run_threads` wraps them in a guard such as `Locked`.
+implementations are not thread-safe, so the threads call a `Guard`, which calls the implementation.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import random
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,8 +25,7 @@ from fuzz.run.compare import as_data
 from fuzz.run.generate import generate, plan_trace
 from fuzz.subject import Subject
 from fuzz.target import Target
-from fuzz.trace.file import ABSENT, Operation, Span, Trace
-from fuzz.trace.recording import OWN
+from fuzz.trace.file import ABSENT, ENGINE_KEY, Operation, Span, Trace
 from model.machine import plain
 
 #: The switch interval of the interpreter while threads run. A short one makes calls overlap.
@@ -35,27 +35,38 @@ _SWITCH_SECONDS = 2e-6
 Act = Callable[[str, Arguments], Any]
 
 
-class Locked:
-    """A guard of an implementation that holds a lock during each call."""
+class Guard(ABC):
+    """Executes the calls of several threads on one implementation."""
 
     def __init__(self, subject: Subject, cfg: Any) -> None:
         self._instance = subject.implementation(cfg)
-        self._lock = threading.Lock()
 
+    @abstractmethod
     def __call__(self, action: str, arguments: Arguments) -> Any:
-        """Takes an action. Returns its outcome."""
-        with self._lock:
-            return getattr(self._instance, action)(*arguments)
+        """Executes an action. Returns its outcome."""
 
     def view(self) -> Any:
-        """Returns the implementation's view. No thread may be running."""
+        """Returns the state of the implementation, as a state of the model. Call it only after all threads ended."""
         return self._instance.view()
 
 
-class LostUpdate(Locked):
-    """A guard with a seeded race: a call changes a copy, which replaces the original without compare-and-set.
+class Locked(Guard):
+    """Executes one call at a time: holds a lock during each call."""
 
-    So the effect of a concurrent call can be lost.
+    def __init__(self, subject: Subject, cfg: Any) -> None:
+        super().__init__(subject, cfg)
+        self._lock = threading.Lock()
+
+    def __call__(self, action: str, arguments: Arguments) -> Any:
+        """Executes an action. Returns its outcome."""
+        with self._lock:
+            return getattr(self._instance, action)(*arguments)
+
+
+class LostUpdate(Guard):
+    """Takes no lock, which is a seeded race: a call changes a copy, which then replaces the original.
+
+    There is no compare-and-set. So the effect of a concurrent call can be lost.
     """
 
     def __init__(self, subject: Subject, cfg: Any) -> None:
@@ -63,7 +74,7 @@ class LostUpdate(Locked):
         self._copy: Callable[[Any], Any] = lambda instance: subject.implementation.load(cfg, instance.view())
 
     def __call__(self, action: str, arguments: Arguments) -> Any:
-        """Takes an action. Returns its outcome."""
+        """Executes an action. Returns its outcome."""
         copy = self._copy(self._instance)
         outcome = getattr(copy, action)(*arguments)
         time.sleep(0)
@@ -74,13 +85,13 @@ class LostUpdate(Locked):
 class Recorder:
     """Records calls from any number of threads.
 
-    `act` executes a call. `pauses` is the probability that the thread yields before a call, and that it yields after
-    the call, so that more calls overlap.
+    `act` executes a call. With probability `pause_probability`, the thread yields between the time of invocation and
+    the call, and independently between the call and the time of return. So more calls overlap.
     """
 
-    def __init__(self, act: Act, pauses: float = 0.0) -> None:
+    def __init__(self, act: Act, pause_probability: float = 0.0) -> None:
         self._act = act
-        self._chance, self._pauses = random.Random(0), pauses  # noqa: S311
+        self._random, self._pause_probability = random.Random(0), pause_probability  # noqa: S311
         self._time = itertools.count()
         self._calls: list[tuple[Call, Any, Span]] = []
 
@@ -102,38 +113,40 @@ class Recorder:
         return outcome
 
     def _pause(self) -> None:
-        if self._chance.random() < self._pauses:
+        if self._random.random() < self._pause_probability:
             time.sleep(0)
 
     def history(self, name: str, target: Target, **header: Any) -> Trace:
-        """Returns the recorded calls as a concurrent history, with further keys for its opening line."""
+        """Returns the recorded calls as a concurrent history. Its opening line also has the keys of `header`."""
         actions = target.subject.machine.actions
         operations = [
             Operation(call.action, actions[call.action].named(call.arguments), as_data(outcome), ABSENT, 0, span)
             for call, outcome, span in sorted(self._calls, key=lambda each: each[2].invoked)
         ]
-        return Trace(name, target.subject.name, plain(target.config), operations, {OWN: code_version(), **header})
+        return Trace(
+            name, target.subject.name, plain(target.config), operations, {ENGINE_KEY: code_version(), **header}
+        )
 
 
 def run_threads(
     target: Target,
     *,
     threads: int,
-    operations: int,
+    calls_per_thread: int,
     seed: int,
-    guard: Callable[[Subject, Any], Locked] = Locked,
-    pauses: float = 0.0,
+    make_guard: Callable[[Subject, Any], Guard] = Locked,
+    pause_probability: float = 0.0,
 ) -> Trace:
     """Executes a seed's calls in threads. Returns their history, with the observation of the final state.
 
-    Each of the threads executes `operations` calls, and ends early if one raises an exception. `guard` makes an
-    object that executes calls, from a subject and a config. The seed determines the calls, but not how they overlap.
+    A thread ends early if one of its calls raises an exception. `make_guard(subject, config)` returns the guard that
+    executes the calls. The seed determines the calls, but not how they overlap.
     """
     subject = target.subject
     plan, _ = plan_trace(subject, target.config, seed)
-    calls = list(generate(subject, target.config, seed, threads * operations))
-    guarded = guard(subject, plan.config)
-    recorder, begin = Recorder(guarded, pauses), threading.Barrier(threads)
+    calls = list(generate(subject, target.config, seed, threads * calls_per_thread))
+    guard = make_guard(subject, plan.config)
+    recorder, begin = Recorder(guard, pause_probability), threading.Barrier(threads)
 
     def work(share: Sequence[Call]) -> None:
         begin.wait()
@@ -153,5 +166,5 @@ def run_threads(
             each.join()
     finally:
         sys.setswitchinterval(interval)
-    final = plain(subject.machine.observe(plan.config, guarded.view()))
-    return recorder.history(f"{subject.name}/{seed}", target.drawn(plan.config), seed=seed, final=final)
+    final = plain(subject.machine.observe(plan.config, guard.view()))
+    return recorder.history(f"{subject.name}/{seed}", target.with_config(plan.config), seed=seed, final=final)
