@@ -1,7 +1,7 @@
 """Corpora: sets of traces that together reach every coverage key (abstract state or coverage goal) of a run.
 
-A corpus is a folder of trace files named by their content, so two corpora are merged by copying one into the other.
-Each trace ends at the last of its steps that reached a new key, one that no earlier trace and no earlier step reached.
+A corpus is a folder of trace files named by their content, so two corpora are merged by copying one into the other. A
+key is new at a step if no earlier trace and no earlier step reached it. Each trace ends at its last new key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_DIFFERENCE = Difference(Cause(Kind.UNSTABLE, ""), "")
 
 
 def keys_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterator[tuple[int, CoverageKey]]:
-    """Runs a seed on the model alone. Yields each step's index with each key that the step reaches.
+    """Runs a seed on the model alone. Yields a pair for each key that a step reaches: the step's index, and the key.
 
     `steps` is the length of the trace; None means the subject's default.
     """
@@ -47,7 +47,7 @@ def keys_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterato
 
 
 def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
-    """Traces that together reach every key of the given seeds; each reaches a key that earlier ones do not.
+    """Returns traces that together reach every key of the given seeds. Each reaches a key that earlier ones do not.
 
     If the model raises an exception or hangs, only the steps before count. Raises BadValue for an unknown name in the
     spec. Cost: one run of the model for each seed.
@@ -69,13 +69,13 @@ def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
 
 
 def first_seeds(total: Total) -> list[int]:
-    """The seeds that first reached an abstract state or a coverage goal, ascending."""
+    """Returns the seeds that were the first to reach an abstract state or a coverage goal, ascending."""
     firsts = [*total.of("abstract").values(), *total.of("goal").values()]
     return sorted({first for _, first in firsts if first >= 0})
 
 
 def _cut(target: Target, spec: Spec, seed: int, length: int) -> Trace:
-    """The first `length` steps of a seed's trace."""
+    """Returns the first `length` steps of a seed's trace."""
     plan, _ = plan_trace(target.subject, target.config, seed, spec.steps)
     calls: list[Call] = []
     for call in generate(target.subject, target.config, seed, spec.steps):
@@ -100,6 +100,6 @@ def add(folder: Path, traces: Iterable[Trace]) -> int:
 
 
 def read(folder: Path) -> Iterator[Trace]:
-    """The traces of a corpus, ordered by file name. Raises BadTrace for a file that is no trace file."""
+    """Yields the traces of a corpus, ordered by file name. Raises BadTrace for a file that is no trace file."""
     for path in sorted(folder.glob("*.jsonl*")):
         yield from read_traces(path)

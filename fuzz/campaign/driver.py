@@ -1,12 +1,13 @@
 """The driver of a campaign: it cuts seeds into tasks and runs them in rounds, on Spark or in this process.
 
-A slot runs one task at a time: a core of Spark, or this process. On Spark two rounds are submitted at a time, so that
-no slot waits for the last task of a round. The driver may die at any moment: the same command resumes the campaign
-after the last committed round, loses no committed result and counts nothing twice. The seeds of a round that was not
-committed are run again.
+A slot is a core of Spark, or this process. It runs one task at a time. On Spark two rounds are submitted at a time: a
+slot that has no task of the first round left runs tasks of the second. The driver may die at any moment: the same
+command resumes the campaign after the last committed round. No committed result is lost or counted twice. The seeds of
+a round that was not committed are run again.
 
-A task runs seeds of one component, for about TASK_SECONDS. The next task is for the component that has the least
-expected time in the tasks planned so far. So all components get about equal time.
+A task runs seeds of one subject, which is a component or a scenario of a real client, for about TASK_SECONDS. The next
+task is for the subject whose planned tasks have the smallest sum of expected times. So all subjects get about equal
+time.
 
 A task returns a few hundred rows for any number of traces. The driver writes the tables itself, which costs less than a
 Spark job.
@@ -28,7 +29,7 @@ from fuzz.platform.spark import tasks_run
 
 #: Expected length of a task: the overhead of starting it is small, and so is the loss if its executor dies.
 TASK_SECONDS = 3.0
-#: Length of the shortest task, if there is too little time for a longer one of each component.
+#: Length of the shortest task, if there is too little time for a longer one of each subject.
 SHORTEST_TASK_SECONDS = 0.3
 #: Minimum and maximum length of a round.
 ROUND_SECONDS = (4.0, 30.0)
@@ -37,7 +38,10 @@ _SHORTEST_ROUND = 0.5
 
 
 class Live(NamedTuple):
-    """The sum of the tasks that ended in this run, committed or not. For display: a repeated task counts twice."""
+    """The sum of the tasks that ended since the command began, committed or not. A repeated task counts twice.
+
+    It is only displayed.
+    """
 
     traces: int
     steps: int
@@ -47,10 +51,8 @@ class Live(NamedTuple):
 class Workers(Protocol):
     """Runs tasks: on Spark, or in this process."""
 
-    #: tasks that run at the same time
-    slots: int
-    #: the largest number of rounds that are submitted and not committed
-    ahead: int
+    slots: int  # the number of tasks that run at the same time
+    ahead: int  # the largest number of rounds that are submitted and not committed
 
     def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
         """Submits a round. The future completes with the results of its tasks, in their order."""
@@ -81,9 +83,10 @@ def run_campaign(
     """Runs and commits rounds until each subject has the given number of traces, or the given seconds have passed.
 
     Returns the given state, to which the rounds are added. The traces include those of earlier runs; the seconds start
-    with this call. Without both limits the campaign does not end. With `partitions`, a round has about as many tasks;
-    without, as many as its length needs. A round that started is completed, so the seconds may be exceeded. At least
-    one round runs unless all traces are done. Raises BadValue if a task cannot run or the store cannot be written.
+    with this call. Without both limits the campaign does not end. With `partitions`, a round has about that number of
+    tasks; otherwise the expected length of the round decides. A round that started is completed, so the seconds may be
+    exceeded. At least one round runs unless all traces are done. Raises BadValue if a task cannot run or the store
+    cannot be written.
     """
     rounds = _Rounds(plan, state, workers.slots, traces=traces, seconds=seconds, partitions=partitions)
     pending: deque[Future[list[TaskResult]]] = deque()
@@ -118,7 +121,7 @@ class _Rounds:
         self.planned = {s.subject: state.next_seed.get(s.subject, plan.seed) for s in plan.specs}
         self.end = {s.subject: plan.seed + traces for s in plan.specs} if traces is not None else None
         self.deadline = time.perf_counter() + seconds if seconds is not None else None
-        # with little time, tasks are shorter, so that every component gets one
+        # with little time, tasks are shorter, so that every subject gets one
         share = TASK_SECONDS if seconds is None else seconds * slots / len(plan.specs)
         self.task_seconds = min(TASK_SECONDS, max(SHORTEST_TASK_SECONDS, share))
         self.planned_seconds = {s.subject: 0.0 for s in plan.specs}  # seconds of one slot planned so far
@@ -154,7 +157,7 @@ class _Rounds:
         self.in_flight.popleft()
 
     def _left(self, spec: Spec) -> float:
-        """Returns how many traces of a component are not planned yet; infinity without a limit."""
+        """Returns how many traces of a subject are not planned yet; infinity without a limit."""
         return float("inf") if self.end is None else self.end[spec.subject] - self.planned[spec.subject]
 
     def _speed(self, spec: Spec) -> float:
@@ -170,7 +173,10 @@ class _Rounds:
         return sum(self._seconds(task) for task in tasks) / self.slots
 
     def _next_task(self, spec: Spec, seconds: float) -> Task:
-        """Plans and returns the next task of a component, of about the given seconds and at least one block."""
+        """Plans and returns the next task of a spec, of about the given seconds and at least one block.
+
+        Only the last task of a campaign may be shorter than a block.
+        """
         first, block = self.planned[spec.subject], kind_of(spec.subject).block
         traces = max(block, round(self._speed(spec) * seconds / block) * block)
         task = Task(spec, first, int(min(traces, self._left(spec))))
@@ -189,11 +195,11 @@ class Inline:
     ahead = 1
 
     def __init__(self) -> None:
-        """Starts nothing."""
+        """Begins with no ended task."""
         self._ended = Live(0, 0, 0)
 
     def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
-        """Runs the round before it returns. In the main thread, the watchdog can stop a step that hangs."""
+        """Runs the round before it returns. The watchdog can stop a step that hangs only in the main thread."""
         future: Future[list[TaskResult]] = Future()
         results = []
         for task in tasks:
@@ -228,7 +234,7 @@ class SparkWorkers:
     def warm_up(self, specs: Sequence[Spec]) -> dict[str, float]:
         """Starts the Python workers with a short task of each spec in every slot.
 
-        Returns the traces per second of one slot by subject. These traces count nowhere. Raises BadValue when the
+        Returns the traces per second of one slot by subject. These traces are not counted. Raises BadValue if the
         workers cannot run this code.
         """
         texts = [task_text(Task(spec, 0, kind_of(spec.subject).warm_up)) for spec in specs] * self.slots

@@ -1,11 +1,11 @@
 """The folder of a campaign: its parameters, and the committed results in Parquet tables.
 
-    campaign.json     the parameters: version, seed, block length, specs. Other parameters need another folder
+    campaign.json     the manifest: version, seed, block length, specs. Other parameters need another folder
     commits/          one file for each round, which names its tables. The round is committed when this file is complete
     runs/             one table for each round, a row for each task: seeds, traces, steps, seconds, seconds of shrinking
     findings/         one table for each round: shrunk findings, each with its trace
     coverage/         one table for each round: its coverage keys (`fuzz/run/coverage.py`)
-    traces/           one file for each finding, named by its content
+    traces/           one file for each finding, with its trace or schedule, named by its content
     report.html       the report
 
 The tables of a round that was not committed are ignored (`fuzz/campaign/store.py`).
@@ -75,7 +75,7 @@ class Plan(NamedTuple):
 
     specs: tuple[Spec, ...]
     seed: int
-    version: str = ""  # of the code that runs the campaign; empty: this code's
+    version: str = ""  # the version of the code that runs the campaign; empty: of this code
 
     def manifest(self) -> dict[str, Any]:
         """Returns the content of campaign.json."""
@@ -94,7 +94,7 @@ class State:
     rounds: int = 0
     traces: int = 0
     steps: int = 0
-    seconds: float = 0.0  # of the rounds, by the clock
+    seconds: float = 0.0  # the elapsed time of the rounds
     next_seed: dict[str, int] = field(default_factory=dict)  # by subject
     speed: dict[str, float] = field(default_factory=dict)  # seeds per second of one slot, by subject
     findings: list[Found] = field(default_factory=list)
@@ -102,7 +102,7 @@ class State:
     runs: list[dict[str, Any]] = field(default_factory=list)  # the rows of the `runs` tables
 
     def add(self, results: Sequence[TaskResult], round_seconds: float) -> None:
-        """Adds the results of a committed round to everything but `runs`."""
+        """Adds the results of a committed round to all fields except `runs`."""
         self.rounds += 1
         self.seconds += round_seconds
         for result in results:
@@ -134,9 +134,9 @@ class State:
 
 
 def check_folder(store: Store, plan: Plan) -> bool:
-    """Returns True if the folder holds a campaign of this plan, False if it holds none. Writes nothing.
+    """Returns True if the folder holds a campaign of this plan, False if it holds no campaign. Writes nothing.
 
-    Raises BadValue when the folder holds a campaign of another plan or version, or committed tables without a manifest,
+    Raises BadValue if the folder holds a campaign of another plan or version, or committed tables without a manifest,
     and as `commits`.
     """
     text, wanted, has_tables = store.read(MANIFEST), plan.manifest(), bool(commits(store))
@@ -161,7 +161,7 @@ def check_folder(store: Store, plan: Plan) -> bool:
 
 
 def open_campaign(store: Store, plan: Plan) -> State:
-    """Returns the committed state of this plan's campaign; a new folder gets its manifest.
+    """Returns the committed state of this plan's campaign. Writes the manifest if the folder holds no campaign.
 
     Raises BadValue as check_folder.
     """
@@ -172,7 +172,7 @@ def open_campaign(store: Store, plan: Plan) -> State:
 
 
 def read_plan(store: Store) -> Plan:
-    """Returns the plan of the campaign in a folder, of any version. Raises BadValue when the folder holds none."""
+    """Returns the plan of the campaign in a folder, of any version. Raises BadValue if the folder holds none."""
     text = store.read(MANIFEST)
     if text is None:
         raise BadValue(f"{store.path('')} holds no campaign: there is no {MANIFEST}")
@@ -216,7 +216,7 @@ def read_state(store: Store, plan: Plan) -> State:
 
 
 def commit(store: Store, number: int, results: Sequence[TaskResult], round_seconds: float) -> list[dict[str, Any]]:
-    """Commits the results of a round that took `round_seconds` by the clock. Returns its rows of `runs`."""
+    """Commits the results of a round. `round_seconds` is its elapsed time. Returns its rows of `runs`."""
     findings = [{"round": number, **f._asdict()} for f in merged(f for p in results for f in p.findings)]
     totals: dict[str, Total] = {}
     for result in results:
@@ -248,7 +248,7 @@ def commit(store: Store, number: int, results: Sequence[TaskResult], round_secon
 
 
 def write_traces(store: Store, findings: Iterable[Found]) -> None:
-    """Writes each finding's trace to the file `trace_name`, unless the file is complete."""
+    """Writes each finding's trace or schedule to the file `trace_name`, unless the file is complete."""
     sizes = store.sizes("traces")
     for each in findings:
         name, data = trace_name(each), each.trace.encode()
@@ -257,6 +257,6 @@ def write_traces(store: Store, findings: Iterable[Found]) -> None:
 
 
 def trace_name(found: Found) -> str:
-    """Returns the file name of a finding's trace: the trace's id, which is made of its content."""
+    """Returns the file name of a finding's trace or schedule: its id, which is made of its content."""
     opening = from_json(found.trace.split("\n", 1)[0])
     return str(opening["trace"]).replace("/", "-") + ".jsonl"

@@ -3,7 +3,7 @@
 A cell is a workload, policy, size, seed and parameters. Its results are rows, which depend on the cell alone. With a
 store, rows are committed in rounds (`fuzz/campaign/store.py`), and cells with committed rows are not run again:
 
-    grid.json     version of the code, and names of the workloads; a folder with others is rejected
+    grid.json     version of the code, and names of the workloads. A folder of another grid is rejected
     commits/      one file for each round
     rows/         one table for each round: the rows, each with its cell
 """
@@ -37,7 +37,7 @@ Runner = Callable[[Sequence[Cell]], Iterable[Rows]]
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell as JSON."""
+    """Returns a cell as JSON."""
     return to_json({**cell._asdict(), "parameters": cell.parameters._asdict()}).decode()
 
 
@@ -54,7 +54,7 @@ def run_cell(cell: Cell) -> Rows:
 
 
 def run_here(cells: Sequence[Cell]) -> Iterator[Rows]:
-    """Runs cells in this process, each when its rows are asked for."""
+    """Runs cells in this process. Yields the rows of each; a cell runs only when its rows are requested."""
     return map(run_cell, cells)
 
 
@@ -80,7 +80,7 @@ def on_spark(spark: Any) -> Runner:
 
 
 def cells_per_round(spark: Any) -> int:
-    """The number of cells of a round on Spark, or on this machine if `spark` is None."""
+    """Returns the number of cells of a round: on Spark, or on this machine if `spark` is None."""
     return _CELLS_HERE if spark is None else _CELLS_PER_SLOT * slots(spark)
 
 
@@ -124,7 +124,7 @@ def run_grid(
 
 
 def _claim(store: Store, name: str) -> None:
-    """Writes grid.json, or raises BadValue if it has another version or other workloads.
+    """Writes grid.json if it is missing. Raises BadValue if it has another version or other workloads.
 
     If the driver died while it wrote grid.json, the file is incomplete and no round is committed: it is written again.
     """
@@ -136,7 +136,7 @@ def _claim(store: Store, name: str) -> None:
 
 
 def schema_of(row: type[msgspec.Struct]) -> pa.Schema:
-    """The columns of a table of rows: the cell, then a row's fields."""
+    """Returns the columns of a table of rows: the cell, then a row's fields."""
     fields = [("cell", pa.string())]
     for name, annotation in typing.get_type_hints(row).items():
         fields.append((name, _COLUMNS.get(_plain(annotation), pa.string())))
@@ -144,13 +144,13 @@ def schema_of(row: type[msgspec.Struct]) -> pa.Schema:
 
 
 def _plain(annotation: Any) -> Any:
-    """The type of an optional field without None; any other annotation as it is."""
+    """Returns the type of an optional field without None, and any other annotation unchanged."""
     of = [each for each in typing.get_args(annotation) if each is not type(None)]
     return of[0] if type(None) in typing.get_args(annotation) else annotation
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as a line of a table, with lists as JSON."""
+    """Returns a row as a line of a table, with lists as JSON."""
     return {key: to_json(value).decode() if isinstance(value, list) else value for key, value in row.items()}
 
 

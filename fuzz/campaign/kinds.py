@@ -16,13 +16,13 @@ _ASSUMED_STEPS = 10_000.0
 
 
 class Kind(NamedTuple):
-    """What a campaign does with a spec."""
+    """The functions and defaults by which a campaign runs specs of one kind."""
 
     check: Callable[[Spec], object]  # raises BadValue for an unknown name, or if the client is not installed here
     run: Callable[[Task], TaskResult]  # runs the seeds of a task
-    block: int  # seeds in a block; a task has whole blocks, except at the end
-    warm_up: int  # seeds that every worker runs before the first round, to measure its speed; their results are dropped
-    speed: Callable[[Spec], float]  # seeds per second of one worker, assumed before the first measurement
+    block: int  # seeds in a block; a task has whole blocks, except for the last block of a campaign
+    warm_up: int  # seeds that every slot runs before the first round, to measure its speed; their results are dropped
+    speed: Callable[[Spec], float]  # seeds per second of one slot, assumed before the first measurement
     default_profile: str
 
 
@@ -35,12 +35,12 @@ SCHEDULES = Kind(schedules.scenario_of, schedules.run_task, schedules.BLOCK, 1, 
 
 
 def kind_of(subject: str) -> Kind:
-    """The kind of the specs with this subject."""
+    """Returns the kind of the specs with this subject."""
     return SCHEDULES if is_scenario(subject) else TRACES
 
 
 def is_scenario(subject: str) -> bool:
-    """Whether a spec's subject is a scenario of a real client."""
+    """Returns whether a spec's subject is a scenario of a real client."""
     return subject.startswith(schedules.PREFIX)
 
 

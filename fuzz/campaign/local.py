@@ -1,9 +1,9 @@
 """Local fuzzing: runs consecutive seeds on this machine, up to a number of traces or seconds.
 
-The first phase runs seeds and records the first seed of each cause. If a seed breaks a property, its trace is replayed
-with every step checked and without that property, until a replay finds nothing or a cause that is no property. Broken
-properties are skipped for the seeds that follow, so that a frequent defect does not hide a rare one. The second phase
-shrinks, for each cause, its finding and findings of following seeds, and keeps the shortest.
+The first phase runs seeds and records the first seed of each cause. If a trace violates a property, it is replayed with
+every step checked and without that property, until a replay shows no finding, or one that is no violated property.
+Violated properties are skipped for the seeds that follow, so that a frequent defect does not hide a rare one. The
+second phase shrinks, for each cause, its finding and findings of following seeds, and keeps the shortest.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class Request(NamedTuple):
     spec: Spec
     seed: int  # the first
     traces: int | None = None
-    seconds: float | None = None  # with shrinking
+    seconds: float | None = None  # of both phases
     jobs: int = 1  # processes
-    property: str | None = None  # the only property to check, on the model alone; None: all, and the second side
+    #: the only property to check, on the model alone; None: all properties are checked, and the second side is compared
+    property: str | None = None
     stop_at_first: bool = False  # whether the first phase ends at the first finding
 
 
@@ -69,12 +70,15 @@ Progress = Callable[[Run, str], None]
 
 
 class _Chunk(NamedTuple):
-    """Consecutive seeds for one process: whole blocks, except at the end. `until` is a monotonic time."""
+    """Consecutive seeds for one process: whole blocks; only the last block of a run may be incomplete.
+
+    `until` is the `time.monotonic()` at which the first phase ends, or None.
+    """
 
     request: Request
     first: int
     traces: int
-    skipped: Skipped
+    skipped: Skipped  # the properties that earlier seeds violated
     until: float | None
 
 
@@ -89,10 +93,10 @@ class _ChunkResult(NamedTuple):
 
 
 def target_of_request(request: Request) -> Target:
-    """The target of a request: with a property, the model alone.
+    """Returns the target of a request. If the request has a property, the model runs alone.
 
-    Raises BadValue for an unknown name, for a property that no trace can violate, because it is no safety property or
-    does not apply to the profile, and as `check_mutant`.
+    Raises BadValue for an unknown name, and as `check_mutant`. Raises it also for a property that no trace can violate:
+    it is no safety property, or it does not apply to the profile.
     """
     target = target_of(request.spec)
     if request.property is None:
@@ -144,17 +148,17 @@ def run_request(request: Request, progress: Progress = lambda run, phase: None) 
 
 
 def _in_order(run: Run) -> list[tuple[Cause, int]]:
-    """The causes with their seeds, ordered by seed."""
+    """Returns the causes with their seeds, ordered by seed."""
     return sorted(run.causes.items(), key=lambda each: (each[1], each[0]))
 
 
 def _shrinking_deadline(end: float | None, turns: int) -> float | None:
-    """The end of the next of `turns` equal parts of the time until `end`."""
+    """Returns the end of the next of `turns` equal parts of the time until `end`; None if `end` is None."""
     return None if end is None else (now := time.monotonic()) + max(0.0, end - now) / turns
 
 
 def _fuzzing_deadline(request: Request, started: float, causes: int) -> float | None:
-    """The end of the first phase, given the number of causes found so far."""
+    """Returns the end of the first phase, given the number of causes found so far; None without a limit of time."""
     if request.seconds is None:
         return None
     kept = min(_SHRINK_FRACTION * request.seconds, _SHRINK_SECONDS * causes / request.jobs)
@@ -215,7 +219,7 @@ def _run_seeds_in(pool: Pool, request: Request, run: Run, started: float, progre
 
 
 def _run_chunk(chunk: _Chunk) -> _ChunkResult:
-    """In a process of the pool: runs a chunk's seeds until its time is over."""
+    """Runs a chunk's seeds in a process of the pool, until they are done or the first phase ends."""
     lockstep, started = _lockstep(chunk.request), time.monotonic()
     lockstep.skipped |= chunk.skipped
     traces, causes = 0, dict[Cause, int]()
@@ -242,9 +246,9 @@ def _lockstep(request: Request) -> Lockstep:
 def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple[int, dict[Cause, int]]]:
     """Runs seeds one by one. Yields the number of traces so far, and the causes of the last one.
 
-    Blocks are counted from the first seed. After ENOUGH findings in a block that are not broken properties, the rest of
-    the block is skipped; skipped seeds are not counted as traces. A campaign (`fuzz/campaign/worker.py`) counts broken
-    properties, too.
+    The first block begins at the first seed. After ENOUGH findings in a block that are not violated properties, the
+    rest of the block is skipped. Skipped seeds are not counted as traces. In a campaign (`fuzz/campaign/worker.py`),
+    violated properties count as findings, too.
     """
     done, seed, failed = 0, first, 0
     while traces is None or seed < first + traces:

@@ -1,4 +1,4 @@
-"""Tasks about a real client: each seed is a schedule of a scenario (`fuzz/client/`).
+"""Tasks about a real client: each seed stands for a schedule of a scenario (`fuzz/client/`).
 
 Brokers and client are processes of their own, with a time limit for each request. The first finding of each cause in
 a block is replayed. If a known deviation explains the finding, its signature names the deviation. Otherwise the finding
@@ -21,9 +21,9 @@ from fuzz.client.schedule import Scenario, find_scenario, generate, schedule_tex
 from fuzz.run.coverage import Row, pair_key
 from model.machine import BadValue
 
-#: The subject of a spec is this and the name of a scenario.
+#: The subject of a spec is this prefix and the name of a scenario.
 PREFIX = "client."
-#: Schedules in a block: one takes about a second.
+#: Schedules in a block. One takes about a second.
 BLOCK = 8
 _EFFORT = Effort(shrink_seconds=20.0, replay_seconds=10.0, of_known=False)
 
@@ -31,7 +31,10 @@ __all__ = ["BLOCK", "CLIENT_PROFILE", "PREFIX", "run_task", "scenario_of"]
 
 
 def scenario_of(spec: Spec) -> Scenario:
-    """The scenario of a spec. Raises BadValue for an unknown scenario or profile, or if the client is not installed."""
+    """Returns the scenario of a spec.
+
+    Raises BadValue for an unknown scenario or profile, or if the client is not installed.
+    """
     if not is_installed():
         raise BadValue("the package pulsar-client is missing: pip install 'brokerproof[client]'")
     if spec.profile not in profiles():
@@ -40,7 +43,7 @@ def scenario_of(spec: Spec) -> Scenario:
 
 
 def run_task(task: Task) -> TaskResult:
-    """Runs the schedules of a task, block by block. Cost: a second each, and up to a minute for each new finding.
+    """Runs the schedules of a task, block by block. Cost: a second for each, up to a minute for each new finding.
 
     Raises BadValue as `scenario_of`, and BrokerFailed if the brokers fail twice in a block.
     """
@@ -72,7 +75,7 @@ def _run_block(spec: Spec, scenario: Scenario, seeds: range) -> Hunted:
 
 
 def _found_of(spec: Spec, found: hunt.Found) -> Found:
-    """A finding as a row."""
+    """Returns a finding as a table row."""
     contract, row = found.violation.contract.name, found.known
     kinds = " ".join([name for name, *_ in found.shrunk.steps])
     shown, of = found.replays

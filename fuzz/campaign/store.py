@@ -7,10 +7,10 @@ guarantee. A table is valid only if a complete commit file names it:
                   the file's digest, so the file is never overwritten with other content when the round is written
                   again. The commit file has the path, length and digest of each table, and its own digest.
     commits       returns the rounds that have a complete commit file. Incomplete commit files, and tables that no
-                  commit file names, were written by a driver that died; they count as if they were not there.
+                  commit file names, were written by a driver that died, and are ignored.
     read_table    checks the digest of a committed table.
 
-The driver may die at any call. Either the commit file is complete, and with it every table that it names, or the round
+The driver may die at any call. If the commit file is complete, every table that it names is complete. If not, the round
 is run again.
 """
 
@@ -39,23 +39,23 @@ class Store(Protocol):
     """A folder of files, named by paths relative to it. `read`, `write` and `sizes` raise BadValue if access fails."""
 
     def read(self, name: str) -> bytes | None:
-        """The content of a file, or None if there is none."""
+        """Returns the content of a file, or None if there is none."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a file, replacing one of that name. If the writer dies, the file may be missing or incomplete."""
+        """Writes a file, or replaces it. If the writer dies, the file may be missing or incomplete."""
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The visible files of a folder by name, with their lengths in bytes. Empty if there is no such folder."""
+        """Returns the visible files of a folder by name, with their lengths in bytes; none if the folder is missing."""
 
     def path(self, name: str) -> str:
-        """The path or URI of a file; with an empty name, of the folder."""
+        """Returns the path or URI of a file; with an empty name, of the store's folder."""
 
 
 class LocalStore:
     """A folder on this machine. `write` is atomic here (`fuzz/platform/files.py`)."""
 
     def __init__(self, root: Path) -> None:
-        """Creates nothing; the first `write` creates the folder."""
+        """The first `write` creates the folder."""
         self.root = root
 
     def read(self, name: str) -> bytes | None:
@@ -169,17 +169,17 @@ class HadoopStore:
 
 
 def _is_visible(name: str) -> bool:
-    """Whether a file is neither unfinished nor hidden. Hidden files are, for example, Hadoop's `.crc` checksums."""
+    """Returns whether a file is neither unfinished nor hidden, as Hadoop's `.crc` checksums are."""
     return not name.endswith(UNFINISHED) and not name.startswith(".")
 
 
 def is_local(uri: str) -> bool:
-    """Whether a URI names a path on this machine: it has no scheme, or the scheme `file`."""
+    """Returns whether a URI names a path on this machine: it has no scheme, or the scheme `file`."""
     return urlsplit(uri).scheme in ("", "file")
 
 
 def local_path(uri: str) -> Path:
-    """The path of a local URI."""
+    """Returns the path of a local URI."""
     parts = urlsplit(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else Path(uri)
 
@@ -231,7 +231,7 @@ def commit(store: Store, number: int, tables: Mapping[str, pa.Table]) -> Commit:
 
 
 def commits(store: Store) -> list[Commit]:
-    """The committed rounds in order.
+    """Returns the committed rounds in order.
 
     Raises BadValue when a round below the last has no complete commit file, or a table that a commit names is missing
     or has another length: otherwise findings would be lost silently.
@@ -258,7 +258,10 @@ def commits(store: Store) -> list[Commit]:
 
 
 def _commit_body(data: bytes | None) -> dict[str, Any] | None:
-    """The content of a commit file without its digest. None if the digest does not match, or the file is incomplete."""
+    """Returns the content of a commit file without its digest.
+
+    None if the digest does not match, or if the file is incomplete.
+    """
     try:
         body = from_json(data or b"")
         digest = body.pop("sha256")
@@ -279,19 +282,19 @@ def _round_name(number: int) -> str:
 
 
 def as_parquet(table: pa.Table) -> bytes:
-    """A table as the content of a Parquet file."""
+    """Returns a table as the content of a Parquet file."""
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue()
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Rows as a table. Raises an Arrow error for a row that does not fit the schema."""
+    """Returns rows as a table. Raises an Arrow error for a row that does not fit the schema."""
     return pa.Table.from_pylist(list(rows), schema=schema)
 
 
 def read_table(store: Store, file: File, schema: pa.Schema) -> list[dict[str, Any]]:
-    """The rows of a committed table. Raises BadValue when its file is missing or damaged, or has another schema."""
+    """Returns the rows of a committed table. Raises BadValue if its file is missing, damaged or of another schema."""
     data = store.read(file.path)
     if data is None or hashlib.sha256(data).hexdigest() != file.sha256:
         raise BadValue(f"{store.path(file.path)} is missing or damaged: restore it, or use another --out")

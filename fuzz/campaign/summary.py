@@ -1,4 +1,4 @@
-"""What a run reached and missed, and the differences from an older campaign."""
+"""The coverage of a run and the goals that it missed, and the differences of two campaigns."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ _SEEDS = 256
 
 
 def coverage_of(spec: Spec, seed: int, total: Total) -> dict[str, Any]:
-    """The coverage of a component as one object (`Total.summary`). `seed` is the first of the run."""
+    """Returns the coverage of a component as one object (`Total.summary`). `seed` is the first of the run."""
     return total.summary(target_of(spec).subject, configs_of(spec, seed))
 
 
 def configs_of(spec: Spec, seed: int) -> list[Any]:
-    """The different configs of the `_SEEDS` seeds from `seed` on. Only goals that apply to one of them are expected."""
+    """Returns the different configs of the `_SEEDS` seeds from `seed` on.
+
+    A coverage goal is expected if it applies under one of them.
+    """
     target = target_of(spec)
     return list({plan_trace(target.subject, target.config, seed + i)[0].config for i in range(_SEEDS)})
 
 
 def failures(spec: Spec, seed: int, total: Total, steps: int) -> list[str]:
-    """A line for each coverage goal that a run of `steps` did not reach, and for each action that never succeeded.
+    """Returns a line for each coverage goal that a run did not reach, and for each action that never succeeded.
 
-    Empty if the run has fewer steps than the subject's `min_steps_for_coverage`, is against another profile or has a
-    seeded bug: such a run searches for a difference.
+    Returns none if the run has fewer `steps` than the subject's `min_steps_for_coverage`. Returns none for a comparison
+    with another profile and for a seeded bug: such a run searches for a difference.
     """
     subject = target_of(spec).subject
     if spec.mutant is not None or spec.against is not None or steps < subject.min_steps_for_coverage:
@@ -40,7 +43,7 @@ def failures(spec: Spec, seed: int, total: Total, steps: int) -> list[str]:
 
 
 def campaign_failures(plan: Plan, state: State) -> list[str]:
-    """The failures of all components of a campaign; a scenario has no coverage goals."""
+    """Returns the `failures` of all components of a campaign. A scenario has no coverage goals."""
     found = []
     for spec in plan.specs:
         if is_scenario(spec.subject):
@@ -66,9 +69,9 @@ class Compared(NamedTuple):
 
 
 def compared(newer: tuple[Plan, State], older: tuple[Plan, State], name: str) -> Compared:
-    """Compares two campaigns on the components that both ran with the same profile and second side.
+    """Compares two campaigns on the components that both ran under the same profile and the same other profile.
 
-    `name` is the older one's folder. Raises BadValue if there is no such component.
+    `name` is the folder of the older campaign. Raises BadValue if there is no such component.
     """
     before = {(s.subject, s.profile, s.against) for s in older[0].specs}
     common = {s.subject for s in newer[0].specs if (s.subject, s.profile, s.against) in before}
@@ -88,12 +91,12 @@ def compared(newer: tuple[Plan, State], older: tuple[Plan, State], name: str) ->
 
 
 def _signatures(state: State, subjects: set[str]) -> set[tuple[str, str]]:
-    """The signatures of the findings of some components, each with its component."""
+    """Returns the signatures of the findings of some components, each with its component."""
     return {(found.subject, found.signature) for found in state.merged_findings() if found.subject in subjects}
 
 
 def _gained(subject: str, newer: State, older: State) -> list[str]:
-    """A line for each coverage goal, refused action and pair of actions that only the newer campaign reached.
+    """Returns a line for each coverage goal, refused action and pair of actions that only the newer campaign reached.
 
     Abstract states get one line with their number, because their keys are long.
     """

@@ -1,8 +1,8 @@
 """Loopback brokers in a process of their own: `python -m fuzz.client.broker`.
 
-The process listens on 127.0.0.1, one port for each broker of a cluster. It first writes a line with the addresses. Then
-it reads requests from standard input, and writes one line of reply for each. A request is a line of JSON: an object
-whose key `do` names a method (`Server.answer`), and whose other keys are the method's arguments.
+The process listens on 127.0.0.1, on one port for each broker. It first writes a line with the addresses. Then it
+reads requests from standard input, and writes a line of reply for each. A request is a line of JSON: an object whose
+key `do` names a method (`Server.answer`), and whose other keys are the method's arguments.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fuzz.client.orders import Ordered
 from fuzz.client.wire import BadFrame, frame, frames
 from fuzz.platform.json import from_json, to_json
 
-#: Number of brokers of a process.
+#: Number of brokers in the process.
 BROKERS = 2
-#: The most connections to one cluster. Later ones are ended at once: a client may reconnect forever.
+#: The most connections between two resets. Later ones are ended at once: a client may reconnect forever.
 _MOST_CONNECTIONS = 2_000
 
 
@@ -36,7 +36,7 @@ class Link(asyncio.Protocol):
         self.out: list[bytes] = []
 
     def connection_made(self, transport: Any) -> None:
-        """A client has connected."""
+        """Registers the connection, and binds it to the cluster of the running schedule."""
         self.transport = transport
         self.cluster = self.server.cluster
         self.number = self.server.accepted(self)
@@ -57,7 +57,7 @@ class Link(asyncio.Protocol):
         self.server.flush()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """The connection has ended, by either side."""
+        """Ends the sessions of the connection. Client or broker may have ended it."""
         if self.cluster is self.server.cluster and self.cluster is not None:
             self.cluster.forget(self)
         self.server.links.pop(self.number, None)
@@ -70,7 +70,7 @@ class Link(asyncio.Protocol):
         self.out.append(frame(command, message))
 
     def flush(self) -> None:
-        """Writes what is to be sent."""
+        """Writes the commands that were given to `send`."""
         if self.out and self.transport is not None and not self.transport.is_closing():
             self.transport.write(b"".join(self.out))
         self.out.clear()
@@ -81,8 +81,8 @@ class Server:
 
     def __init__(self) -> None:
         self.cluster: Ordered | None = None  # None before the first reset
-        self.links: dict[int, Link] = {}  # by number
-        self.dirty: list[Link] = []  # with commands to be written
+        self.links: dict[int, Link] = {}  # by `Link.number`
+        self.dirty: list[Link] = []  # connections with commands to be written
         self.problems: list[str] = []  # how clients broke the protocol
         self.failures: list[str] = []  # exceptions in this process since the last report
         self.listeners: list[Any] = []
@@ -100,7 +100,7 @@ class Server:
 
     @property
     def urls(self) -> list[str]:
-        """The addresses, as clients write them."""
+        """The addresses as `pulsar://` URLs."""
         return [f"pulsar://127.0.0.1:{port}" for port in self.ports]
 
     def accepted(self, link: Link) -> int:
@@ -128,7 +128,7 @@ class Server:
     # ---- requests
 
     async def answer(self, request: dict[str, Any]) -> Any:
-        """Returns the result of a request: of the method `do_...` of this class, or else of that of the cluster."""
+        """Returns the result of a request: of this class's method `do_NAME`, or else of the cluster's method NAME."""
         name = request.pop("do")
         method = getattr(self, f"do_{name}", None) or getattr(self.cluster, name)
         result = method(**request)
@@ -200,9 +200,10 @@ class Server:
             self.listeners[broker] = await loop.create_server(lambda: Link(self, broker), "127.0.0.1", port)
 
     def do_report(self) -> dict[str, Any]:
-        """`Ordered.report` and two lists: how clients broke the protocol (`problems`), exceptions in here (`failures`).
+        """Returns `Ordered.report` with two more lists.
 
-        A failure is reported once.
+        problems    how clients broke the protocol
+        failures    exceptions in this process; each is reported once
         """
         assert self.cluster is not None, "reset comes first"
         failures, self.failures = self.failures, []

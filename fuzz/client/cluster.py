@@ -1,10 +1,10 @@
 """How the loopback brokers answer commands about connections, lookups and producers.
 
 The brokers share one log. One of them, the owner, serves all topics; the model behind `fuzz/answers/ownership.py`
-decides which. The session of a producer or consumer begins with its PRODUCER or SUBSCRIBE. It ends with its connection,
-or with CLOSE. After a broker has ignored a send, the session is fenced: its later sends are ignored, too.
+decides which broker. The session of a producer or consumer begins with its PRODUCER or SUBSCRIBE. It ends with its
+connection, or with CLOSE. After a broker has ignored a send, the session is fenced: its later sends are ignored, too.
 
-By orders, a schedule changes the answers (`orders.py`). Brokers without orders are faithful: they answer as the models
+An order of a schedule changes the answers (`orders.py`). Brokers without orders are faithful: they answer as the models
 do. There is no I/O here: `broker.py` has the sockets. A method `_kind` answers the command KIND.
 """
 
@@ -36,7 +36,7 @@ class Cluster:
         check: bool = True,
         max_message_sizes: tuple[int, ...] = (_MAX_MESSAGE, _MAX_MESSAGE),
     ) -> None:
-        """`check`: whether checksums of sends are checked. `max_message_sizes`: the limit in CONNECTED, by broker."""
+        """`check`: whether to check the checksums of sends. `max_message_sizes`: the limit in CONNECTED, by broker."""
         self.urls = urls
         self.deduplication = deduplication
         self.checks_checksums = check
@@ -86,7 +86,7 @@ class Cluster:
         self.commands.append(((time.monotonic() - self.started) * 1000, connection.number, kind, about))
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name, which is created if there is none."""
+        """Returns the topic of that name. Creates it if there is none."""
         if name not in self.topics:
             self.topics[name] = Topic(name, self.journal, deduplication=self.deduplication)
         return self.topics[name]
@@ -141,11 +141,11 @@ class Cluster:
         connection.send(reply)
 
     def _next_order(self, kind: str) -> str:
-        """The order for the next command of a kind, empty if there is none."""
+        """Returns the order for the next command of a kind, or an empty text."""
         return self.answers[kind][0] if self.answers[kind] else ""
 
     def _order(self, connection: Connection, kind: str) -> str:
-        """Takes the order for a command of a kind off the queue, and records it. Returns it, or an empty text."""
+        """Removes the order for the next command of a kind, and records it. Returns it, or an empty text."""
         if not self.answers[kind]:
             return ""
         order = self.answers[kind].popleft()
@@ -153,9 +153,9 @@ class Cluster:
         return order
 
     def _admitted(self, connection: Connection, kind: str, body: Any) -> bool:
-        """Whether a PRODUCER or SUBSCRIBE is to be answered with success.
+        """Returns whether the caller must answer a PRODUCER or SUBSCRIBE with success.
 
-        If not, it has been parked, answered with an error, or, by order, ignored.
+        If not, this method has parked it or answered it with an error, or an order says that it gets no answer.
         """
         served = self.ownership.admit(connection.broker)
         self.journal.append(("admit", connection.broker, served))
@@ -224,7 +224,10 @@ class Cluster:
         self._welcome(order, producer, reply)
 
     def _welcome(self, order: str, session: Producer | Consumer, reply: Any) -> None:
-        """Sends SUCCESS (`reply`) to a new session; by order twice, after CLOSE, or late."""
+        """Sends the success `reply` to a new session. An order can repeat it, send CLOSE before it, or delay it.
+
+        Also sends the replies to SEEK that an order has delayed until now.
+        """
         connection = session.connection
         if order == "twice":
             connection.send(reply)
@@ -265,9 +268,9 @@ class Cluster:
             self.refuse_send(producer, Send(first, highest, payloads, message))
 
     def take(self, topic: Topic, producer: Producer, send: Send) -> None:
-        """Stores a send and answers it. Ignores it if its session is fenced or its broker does not serve.
+        """Stores a send and answers it, or ignores it if its session is fenced or its broker does not serve.
 
-        By order, defers or ignores it.
+        An order can defer it, or have it ignored.
         """
         if producer.is_fenced or self.open_at != producer.connection.broker or self.sends == "ignore":
             ordered = not producer.is_fenced and self.sends == "ignore"
@@ -319,7 +322,7 @@ class Cluster:
 
 
 def close_command(session: Producer | Consumer, url: str = "") -> Any:
-    """Returns the CLOSE command for a session, with the address of the broker to go to, or without."""
+    """Returns the CLOSE command for a session. It tells the client to connect to the broker `url`, if that is given."""
     fields: dict[str, Any] = {"request_id": 0}  # the protocol requires one; nobody reads it
     if url:
         fields["broker_url"] = url

@@ -13,7 +13,7 @@ from fuzz.client.wire import ServerError, Type, command_of
 
 
 class Consumers(Cluster):
-    """Brokers that answer consumers, too."""
+    """Brokers that also answer the commands of consumers."""
 
     def _subscribe(self, connection: Connection, body: Any, _: bytes) -> None:
         self._note(connection, "SUBSCRIBE", [body.consumer_id, body.subscription, body.type])
@@ -47,7 +47,7 @@ class Consumers(Cluster):
         self._welcome(order, consumer, command_of(Type.SUCCESS, request_id=body.request_id))
 
     def _consumer(self, connection: Connection, number: int) -> tuple[Topic, Subscription, Consumer] | None:
-        """The consumer with this id on a connection, with its topic and subscription.
+        """Returns the consumer with this id on a connection, with its topic and subscription.
 
         None if it has no session, or if the connection's broker does not serve.
         """
@@ -109,7 +109,7 @@ class Consumers(Cluster):
                 subscription.dispatch(topic.log)
 
     def _seek(self, connection: Connection, body: Any, _: bytes) -> None:
-        """Resets the cursor. Sends CLOSE to the consumers of the subscription, and then SUCCESS; orders change this."""
+        """Resets the cursor. Sends CLOSE to the subscription's consumers, then SUCCESS. An order can change this."""
         self._note(connection, "SEEK", [body.consumer_id, body.message_id.ledger, body.message_id.entry])
         found, order = self._consumer(connection, body.consumer_id), self._order(connection, "SEEK")
         if found is None or order == "fail":
@@ -144,5 +144,5 @@ class Consumers(Cluster):
 
 
 def ids_of(ids: Any) -> list[tuple[int, int, tuple[int, ...] | None]]:
-    """Message ids as plain data: ledger, entry, ack set or None."""
+    """Returns message ids as plain data: ledger, entry, ack set or None."""
     return [(each.ledger, each.entry, tuple(each.ack_words) or None) for each in ids]

@@ -29,7 +29,7 @@ class Driver:
         self.producer: Any = None
         self.consumers: list[Any] = []
         self.received: list[list[Any]] = []  # the messages that each consumer has received
-        self.late = 0.0  # `lateness`
+        self.late = 0.0  # the result of `lateness`
         self._done = threading.Condition()
         #: payload, result and message id of each callback, in order
         self._results: list[tuple[str, str, str]] = []
@@ -70,13 +70,13 @@ class Driver:
         return lambda result, message_id: self.completed(payload, result.name, str(message_id))
 
     def completed(self, payload: str, result: str, message_id: str) -> None:
-        """Notes the callback of a message."""
+        """Records the callback of a message."""
         with self._done:
             self._results.append((payload, result, message_id))
             self._done.notify_all()
 
     def results(self, count: int, seconds: float) -> list[tuple[str, str, str]]:
-        """Waits until `count` callbacks have come in all, or for `seconds`. Returns all callbacks so far, in order."""
+        """Waits for `seconds` at most until there are `count` callbacks. Returns all callbacks so far, in order."""
         with self._done:
             self._done.wait_for(lambda: len(self._results) >= count, seconds)
             return list(self._results)
@@ -93,7 +93,7 @@ class Driver:
     ) -> str:
         """Subscribes. Returns an empty string, or the error.
 
-        listener       a listener takes the messages, and nacks each that is delivered for the first time
+        listener       messages go to a listener, which nacks each that is delivered for the first time
         dead_letter    the redelivery count from which messages go to the dead-letter topic; 0: never
         """
         heard: queue.Queue[Any] = queue.Queue()
@@ -115,7 +115,10 @@ class Driver:
         return ""
 
     def read(self, topic: str) -> str:
-        """Creates a reader from the first message on. It is received from like a consumer. Returns the error, or ""."""
+        """Creates a reader that starts at the first message. `receive` and `close_consumer` treat it as a consumer.
+
+        Returns an empty string, or the error.
+        """
         try:
             reader = self.client.create_reader(topic, self.pulsar.MessageId.earliest)
         except self.pulsar.PulsarException as problem:
@@ -150,7 +153,10 @@ class Driver:
         return found
 
     def produce(self, count: int, one_by_one: bool) -> float:
-        """Sends `count` messages and waits for all receipts, or for each before the next send. Returns the seconds."""
+        """Sends `count` messages and waits for their receipts. Returns the seconds that this took.
+
+        With `one_by_one`, it waits for each receipt before the next send.
+        """
         started, before, payload = time.perf_counter(), len(self._results), b"x" * 16
         if one_by_one:
             for _ in range(count):
@@ -163,7 +169,7 @@ class Driver:
         return time.perf_counter() - started
 
     def consume(self, count: int, consumer: int = 0) -> float:
-        """Receives and acknowledges that many messages. Returns the seconds."""
+        """Receives and acknowledges `count` messages. Returns the seconds that this took."""
         started, source = time.perf_counter(), self.consumers[consumer]
         for _ in range(count):
             source.acknowledge(source.receive(timeout_millis=10_000))
@@ -202,13 +208,13 @@ class Driver:
         return made
 
     def pause(self, seconds: float) -> None:
-        """Sleeps in short intervals, and notes the lateness of each."""
+        """Sleeps in short intervals, and measures how late each ends (`lateness`)."""
         until = time.monotonic() + seconds
         while (now := time.monotonic()) < until:
             self.late = max(self.late, _sleep_until(min(until, now + 0.005)))
 
     def lateness(self) -> float:
-        """The largest lateness since `forget`, in seconds: the excess of a sleep, or the duration of a call."""
+        """Returns the largest lateness since `forget`, in seconds: the excess of a sleep, or the duration of a call."""
         return self.late
 
     def redeliver(self, consumer: int = 0) -> None:
@@ -239,7 +245,7 @@ class Driver:
 
 
 class _Source(NamedTuple):
-    """A reader, or a consumer with a listener: the methods of a consumer that it has."""
+    """The methods of a consumer that also a reader, or a consumer with a listener, has."""
 
     receive: Callable[[int], Any]
     acknowledge: Callable[[Any], None]
@@ -247,14 +253,14 @@ class _Source(NamedTuple):
 
 
 def _hear(heard: queue.Queue[Any], source: Any, message: Any) -> None:
-    """Takes a message from a listener, and nacks it if it is delivered for the first time."""
+    """Is the listener: puts a message into `heard`, and nacks it if it is delivered for the first time."""
     if message.redelivery_count() == 0:
         source.negative_acknowledge(message)
     heard.put(message)
 
 
 def _sleep_until(moment: float) -> float:
-    """Sleeps until a monotonic time. Returns by how much the process wakes up too late."""
+    """Sleeps until a monotonic time. Returns how many seconds late the process wakes up."""
     left = moment - time.monotonic()
     if left <= 0:
         return 0.0

@@ -17,7 +17,7 @@ from typing import Any
 from fuzz.platform.json import from_json, to_json
 
 _ROOT = Path(__file__).parents[2]
-#: What the processes run.
+#: The commands of the processes.
 BROKER = (sys.executable, "-m", "fuzz.client.broker")
 DRIVER = (sys.executable, "-m", "fuzz.client.driver")
 RUST_DRIVER = (sys.executable, "-m", "fuzz.client.rust_driver")
@@ -27,7 +27,7 @@ _GRACE_SECONDS = 60.0
 
 
 def is_installed() -> bool:
-    """Whether the package of the C++ client is installed."""
+    """Returns whether the package of the C++ client is installed."""
     return importlib.util.find_spec("pulsar") is not None
 
 
@@ -59,7 +59,10 @@ class Process:
         self._selector.register(self._child.stdout, selectors.EVENT_READ)
 
     def ask(self, limit: float, do: str, **arguments: Any) -> Any:
-        """Sends a request. Returns the reply. Raises TimeoutError after `limit` seconds, EOFError if it has ended."""
+        """Sends a request. Returns the reply.
+
+        Raises TimeoutError after `limit` seconds, EOFError if the process ended.
+        """
         assert self._child.stdin is not None, "it is a pipe"
         try:
             self._child.stdin.write(to_json({"do": do, **arguments}) + b"\n")
@@ -69,7 +72,7 @@ class Process:
         return self.reply(limit)
 
     def reply(self, seconds: float) -> Any:
-        """The next reply. Raises as `ask`."""
+        """Waits for the next reply and returns it. Raises as `ask`."""
         assert self._child.stdout is not None, "it is a pipe"
         until = time.monotonic() + seconds
         while b"\n" not in self._buffer:
@@ -85,7 +88,7 @@ class Process:
         return from_json(line)
 
     def why_ended(self) -> str:
-        """How the process ended, for a message. Waits for the end."""
+        """Waits for the end of the process. Returns how it ended, for a message."""
         try:
             code = self._child.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:

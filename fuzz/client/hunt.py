@@ -1,6 +1,6 @@
-"""Runs the schedules of a scenario, and shrinks and replays what they find.
+"""Runs the schedules of a scenario, and shrinks and replays findings.
 
-A finding is a contract that a schedule violates, and the known deviation that explains the violation, if one does. The
+A finding is a contract that a schedule violates, and the known deviation that explains the violation, or none. The
 first schedule of each such pair is shrunk: steps are removed in chunks, then arguments and settings are simplified, as
 long as the same pair is found. Two runs of a schedule on a real client can differ, so a finding says how many of its
 replays showed it.
@@ -24,7 +24,7 @@ _SHRINK_PATIENCE = 1.2
 
 
 class Effort(NamedTuple):
-    """How long a finding is shrunk and replayed, and which are shrunk."""
+    """For how long a finding is shrunk and replayed, and which findings are shrunk."""
 
     shrink_seconds: float = 40.0
     replay_seconds: float = 15.0
@@ -35,15 +35,15 @@ _EFFORT = Effort()
 
 
 class Found(NamedTuple):
-    """A finding."""
+    """A finding: a schedule that violates a contract."""
 
     scenario: str
     violation: Violation
     seed: int
     schedule: Schedule  # as generated
     shrunk: Schedule
-    replays: tuple[int, int]  # how many showed the finding, and how many there were
-    known: Known | None  # the deviation that explains it
+    replays: tuple[int, int]  # the number of replays that showed the finding, and the number of replays
+    known: Known | None  # the known deviation that explains the violation
 
 
 class Hunted(NamedTuple):
@@ -78,7 +78,7 @@ def _id(row: Known | None) -> str:
 
 
 def explanation(known: Iterable[Known], scenario: str, contract: str, observed: Observed) -> Known | None:
-    """The first known deviation that explains how a run violates a contract; None if none does."""
+    """Returns the first known deviation that explains how a run violates a contract; None if none does."""
     return next((row for row in known if row.explains(scenario, contract, observed)), None)
 
 
@@ -165,10 +165,10 @@ def replays(
 
 
 def shrink(harness: Harness, sought: Sought, schedule: Schedule, seconds: float) -> Schedule:
-    """A smaller schedule that shows the same violation. If time was left, no step of it can be removed.
+    """Returns a smaller schedule that shows the same violation. If time was left, no step of it can be removed.
 
     Runs wait `_SHRINK_PATIENCE` for an effect at first. An effect that is only late can then look like a violation: if
-    the result does not show the violation with the usual patience, shrinking starts again with that.
+    the result does not show the violation with `PATIENCE`, shrinking starts again with `PATIENCE`.
     """
     found = _shrunk(harness, sought, schedule, _SHRINK_PATIENCE, seconds)
     if sought.violation(harness, found) is None:
@@ -198,14 +198,14 @@ def _shrunk(harness: Harness, sought: Sought, schedule: Schedule, patience: floa
 def _descend(
     best: Schedule, candidates: Callable[[Schedule], Iterator[Schedule]], shows: Callable[[Schedule], bool]
 ) -> Schedule:
-    """Replaces the schedule by its first candidate that shows the finding, until no candidate does."""
+    """Replaces the schedule by its first candidate that shows the finding, until none does. Returns the last."""
     while (found := next((each for each in candidates(best) if shows(each)), None)) is not None:
         best = found
     return best
 
 
 def _shorter(_: Scenario, schedule: Schedule) -> Iterator[Schedule]:
-    """The schedule without a chunk of its steps, the largest chunks first."""
+    """Yields the schedule without a chunk of its steps, the largest chunks first."""
     size = len(schedule.steps) // 2
     while size:
         for start in range(0, len(schedule.steps) - size + 1, size):
@@ -214,7 +214,7 @@ def _shorter(_: Scenario, schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _simpler(scenario: Scenario, schedule: Schedule) -> Iterator[Schedule]:
-    """The schedule with one argument or setting closer to the front of its domain."""
+    """Yields the schedule with one argument or setting closer to the front of its domain."""
     for name, values in scenario.settings.items():
         for value in values[: values.index(schedule.settings[name])]:
             yield schedule._replace(settings={**schedule.settings, name: value})

@@ -1,6 +1,7 @@
-"""Orders, by which a schedule changes what the brokers do, and what the harness sees of the brokers.
+"""Orders, by which a schedule changes what the brokers do; conditions and reports of the brokers for the harness.
 
-Orders of `Ordered.order`, each until it is changed or used up:
+Orders of `Ordered.order`. Those about sends, acks and receipts hold until they are changed, one about answers is used
+once:
 
     sends      store; defer: they are not processed until they are released; ignore: the session is fenced
     acks       store; ignore: as if they were lost
@@ -81,7 +82,7 @@ class Ordered(Consumers):
         producer.last_receipt = receipt
 
     def end_orders(self) -> None:
-        """Ends all orders: the brokers are faithful from now on. What was held back or deferred is released."""
+        """Ends all orders: the brokers are faithful from now on. Releases all that was held back or deferred."""
         self.answers.clear()
         self.acks = "store"
         self.corrupt_next(0)
@@ -104,7 +105,7 @@ class Ordered(Consumers):
     def release_messages(self, count: int | None = None) -> None:
         """Sends the `count` newest MESSAGE commands that each subscription holds back, or all, the newest first.
 
-        Others stay held back. Raises AssertionError if fewer are.
+        Others stay held back. Raises AssertionError if a subscription holds fewer back.
         """
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
@@ -163,7 +164,7 @@ class Ordered(Consumers):
             self._handlers[Type[type(body).__name__]](connection, body, b"")
 
     def _moved(self, owner: int, *, crashed: bool) -> None:
-        """Makes a broker the owner, which opens the cursors of all subscriptions."""
+        """Makes a broker the owner. It opens the cursors of all subscriptions."""
         self.open_at = owner
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
@@ -225,9 +226,9 @@ class Ordered(Consumers):
         return expected
 
     def crash(self) -> int | None:
-        """The owner stops: acks since the cursor's last write are lost, and the other broker becomes the owner.
+        """Stops the owner: acks since the cursor's last write are lost, and the other broker becomes the owner.
 
-        A transfer is finished first. If the other broker is down, nothing stops. Returns the stopped broker, or None.
+        Finishes a transfer first. If the other broker is down, nothing stops. Returns the stopped broker, or None.
         """
         self.finish_transfer()
         broker = self.open_at
@@ -247,10 +248,10 @@ class Ordered(Consumers):
             self.journal.append(("restart", broker))
         return down
 
-    # ---- what the harness sees
+    # ---- conditions and reports
 
     def holds(self, what: str, value: Any) -> bool:
-        """Whether the condition `what` holds; `value` is its parameter."""
+        """Returns whether the condition `what` holds; `value` is its parameter."""
         if what == "received":  # `value` is the newest message of a producer's session
             return any(p.last_payload == str(value).encode() for _, p in self.of_producer.values())
         if what == "producers":
@@ -280,19 +281,19 @@ class Ordered(Consumers):
         return self.counts[str(kind)] >= int(count)
 
     def has_answers(self) -> bool:
-        """Whether an order about answers is left that no command has used."""
+        """Returns whether there is an order about answers that no command has used."""
         return any(self.answers.values())
 
     def attached(self) -> list[int]:
-        """The number of producers with a session, and that of consumers."""
+        """Returns the number of producers with a session, and the number of consumers with one."""
         return [len(self.of_producer), sum(len(topic.consumers) for topic in self.topics.values())]
 
     def count(self, kind: str) -> int:
-        """How many commands of a kind have been received since the reset."""
+        """Returns how many commands of a kind have been received since the reset."""
         return self.counts[kind]
 
     def report(self) -> dict[str, Any]:
-        """What happened since the reset, as plain data.
+        """Returns what happened since the reset, as plain data.
 
         commands     as `Cluster.commands`; `counts`: their numbers by kind
         journal      the decisions, as `fuzz/answers/judge.py` reads them
@@ -300,7 +301,7 @@ class Ordered(Consumers):
         refused      messages whose sends were answered with SEND_ERROR
         corrupted    messages that were delivered with a wrong checksum
         attached     as `attached`
-        cursors      by subscription: what the cursor shows
+        cursors      by subscription: the observation of the cursor's model
         dispatchers  by subscription: session, permits and pending entries of each consumer
         permits      of each consumer: its name, and permits granted, charged and left
         started      the `time.monotonic()` of the reset; `milliseconds`: the time since then

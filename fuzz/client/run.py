@@ -1,7 +1,7 @@
-"""One run of a schedule on the real client: requests to brokers and client, and the observation.
+"""One run of a schedule on the real client: the requests to brokers and client, and the observation.
 
-A step waits until its effect is there, because a schedule with a command in flight between two steps does not replay.
-If an effect does not come in time, later steps do not wait; the contracts judge what is missing at the end.
+A step waits for its effect. If a command were in flight between two steps, a replay of the schedule could differ. If an
+effect does not come in time, later steps do not wait; the contracts judge what is missing at the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from fuzz.client.harness import ClientDied, ClientHangs, Harness
 
-#: What every schedule uses: one topic and one subscription.
+#: The topic and the subscription of every schedule.
 TOPIC = "persistent://public/default/topic"
 SUBSCRIPTION = "subscription"
 #: Seconds to wait for an effect that the client owes. The client's first retries come after 0.1, 0.2 and 0.4 s.
@@ -24,7 +24,7 @@ GROUPED = 0.12
 
 
 class Observed(msgspec.Struct):
-    """What a run observed. Messages are numbered from 0 in the order of sending; their payloads are their numbers."""
+    """The observation of a run. Messages are numbered from 0 in the order of sending; the payload is the number."""
 
     settings: dict[str, Any]
     begun: int = 0  # number of messages that the application has sent
@@ -50,7 +50,7 @@ class Observed(msgspec.Struct):
         return [int(payload) for entry in self.report.get("log", ()) for payload in entry[4]]
 
     def acknowledged(self) -> list[int]:
-        """The messages that were reported as stored, in the order of their callbacks."""
+        """Returns the messages that were reported as stored, in the order of their callbacks."""
         return [int(payload) for payload, result, _ in self.results if result == "Ok"]
 
 
@@ -124,9 +124,9 @@ class Run:
         self.sync()
 
     def wait(self, what: str, value: Any, patience: float | None = None) -> bool:
-        """Waits for a condition of the brokers (`Ordered.holds`). Returns whether it came.
+        """Waits for a condition of the brokers (`Ordered.holds`). Returns whether it held in time.
 
-        Once a condition has not come in time, later ones are not waited for, and the result is False.
+        After a condition that did not, the method returns False without waiting.
         """
         if not self.is_patient:
             return False
@@ -135,7 +135,7 @@ class Run:
         return self.is_patient
 
     def pending(self) -> int:
-        """The number of messages that have no callback yet."""
+        """Returns the number of messages that have no callback yet."""
         self.observed.results = self.client("results", count=0, seconds=0.0)
         return self.observed.begun - len(self.observed.refused) - len(self.observed.results)
 

@@ -1,8 +1,8 @@
 """A second real client in a process of its own, to cross-check the brokers: `python -m fuzz.client.rust_driver`.
 
 The Rust client `pulsar-rs` is in the package `mq-bridge-pulsar`, behind an interface that sends, receives and
-acknowledges. This client has one service address and Shared subscriptions only, waits for each receipt, and gives up a
-producer whose connection ends. No scenario uses it.
+acknowledges. It has one service address and Shared subscriptions only. It waits for each receipt. A producer ends with
+its connection. No scenario uses it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RustDriver:
         self._consumer: Any = None
 
     def hello(self) -> str:
-        """The client's name and version."""
+        """Loads the client. Returns its name and version."""
         self._bridge = importlib.import_module("mq_bridge")
         importlib.import_module("mq_bridge_pulsar").register()
         return f"mq-bridge-pulsar {importlib.metadata.version('mq-bridge-pulsar')}"

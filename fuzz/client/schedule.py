@@ -1,8 +1,8 @@
 """Schedules: generated from a seed, run on the real client, judged by contracts.
 
-A schedule is a list of steps that brokers and application take. A scenario says which steps its schedules may have, and
-which contracts the client must keep. It is the value `scenario` of a module of `fuzz/scenarios/`, and has that module's
-name.
+A schedule has settings, and a list of steps of brokers and application. A scenario says which settings and steps its
+schedules may have, and which contracts the client must keep. It is the value `scenario` of a module of
+`fuzz/scenarios/`, and has that module's name.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from model.machine import BadValue
 class StepKind(NamedTuple):
     """A kind of step that a schedule may have."""
 
-    run: Callable[..., None]  # takes the step: (run, *arguments)
+    run: Callable[..., None]  # (run, *arguments) -> None; executes the step
     domains: tuple[tuple[Any, ...], ...] = ()  # of each argument, the simplest value first
     weight: int = 1  # relative frequency
 
 
 class Scenario(NamedTuple):
-    """Settings, steps and contracts of schedules."""
+    """A kind of schedules: the settings and steps that they may have, and the contracts of the client."""
 
     name: str
     settings: Mapping[str, tuple[Any, ...]]  # the domain of each, the simplest value first
@@ -51,18 +51,18 @@ class Scenario(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """What a run does: settings, and steps with their arguments."""
+    """Settings, and steps with their arguments."""
 
     settings: dict[str, Any]
     steps: tuple[tuple[Any, ...], ...]  # each a name and arguments
 
     def text(self) -> list[str]:
-        """The steps as texts such as `send(3)`."""
+        """Returns the steps as texts such as `send(3)`."""
         return [f"{name}({', '.join(str(each) for each in arguments)})" for name, *arguments in self.steps]
 
 
 class File(msgspec.Struct, forbid_unknown_fields=True):
-    """A schedule as a file has it. The last three fields are those of a campaign's finding."""
+    """The content of a schedule's file. Only a finding of a campaign has the last three fields."""
 
     scenario: str
     settings: dict[str, Any]
@@ -73,19 +73,19 @@ class File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def write_schedule(path: Path, scenario: str, schedule: Schedule) -> None:
-    """Writes a schedule of a scenario as JSON, and the folders of the path."""
+    """Writes a schedule of a scenario as JSON. Creates the folders of the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(to_json({"scenario": scenario, **schedule._asdict()}, indent=True))
 
 
 def schedule_text(scenario: str, schedule: Schedule, contract: str, defect: str | None) -> str:
-    """A schedule that violates a contract as a line of JSON, for a campaign. The arguments are as in `File`."""
+    """Returns a schedule that violates a contract as a line of JSON, for a campaign. `File` describes the arguments."""
     about = {"scenario": scenario, **schedule._asdict(), "contract": contract, "defect": defect}
     return to_json({"trace": f"{scenario}/{content_name(to_json(about))}", **about}).decode() + "\n"
 
 
 def parse_schedule(text: bytes | str) -> File:
-    """The content of a schedule's file. Raises ValueError if it is no JSON object with these fields."""
+    """Returns the content of a schedule's file. Raises ValueError if it is no JSON object with these fields."""
     return msgspec.convert(from_json(text), File)
 
 
@@ -122,7 +122,7 @@ class Violation(NamedTuple):
 
 
 def scenario_names() -> list[str]:
-    """The names of the scenarios."""
+    """Returns the names of the scenarios."""
     names = [each.name for each in pkgutil.iter_modules(importlib.import_module("fuzz.scenarios").__path__)]
     return [name for name in names if hasattr(_module(name), "scenario")]
 
@@ -132,7 +132,7 @@ def _module(name: str) -> Any:
 
 
 def find_scenario(name: str) -> Scenario:
-    """The scenario of that name. Raises BadValue if there is none."""
+    """Returns the scenario of that name. Raises BadValue if there is none."""
     if name not in scenario_names():
         raise BadValue(f"there is no scenario {name}; there are {', '.join(scenario_names())} and all")
     scenario: Scenario = _module(name).scenario
@@ -140,7 +140,7 @@ def find_scenario(name: str) -> Scenario:
 
 
 def generate(scenario: Scenario, seed: int) -> Schedule:
-    """The schedule of a seed. It has only some kinds of steps, so that one defect does not hide all others."""
+    """Returns the schedule of a seed. It has only some kinds of steps, so that one defect does not hide all others."""
     random = Random(seed)  # noqa: S311
     settings = {name: random.choice(values) for name, values in scenario.settings.items()}
     first, *others = scenario.steps  # the first kind is in every schedule
@@ -154,7 +154,7 @@ def generate(scenario: Scenario, seed: int) -> Schedule:
 def execute(harness: Harness, scenario: Scenario, schedule: Schedule, patience: float = PATIENCE) -> Observed:
     """Runs a schedule. Returns what was observed. A setting that the schedule lacks has its simplest value.
 
-    `patience` is the number of seconds for which an effect is waited for. Raises BrokerFailed if a process of the
+    The run waits for an effect for `patience` seconds. Raises BrokerFailed if a process of the
     harness fails, or if the brokers decided otherwise than the models.
     """
     settings = {name: values[0] for name, values in scenario.settings.items()} | schedule.settings
@@ -171,7 +171,7 @@ def execute(harness: Harness, scenario: Scenario, schedule: Schedule, patience: 
 
 
 def violations(scenario: Scenario, observed: Observed) -> list[Violation]:
-    """The contracts that a run violates. If the client crashed or hung, only the first one."""
+    """Returns the violated contracts of a run. If the client crashed or hung, only the first of them."""
     found = []
     for contract in scenario.contracts:
         message = contract.check(observed)

@@ -33,10 +33,10 @@ class Entry(NamedTuple):
 
     ledger: int
     entry: int
-    broker: int  # that stored it
+    broker: int  # the broker that stored it
     producer: str
     sequence: int  # sequence id of the first message
-    session: int  # of the producer
+    session: int  # the producer's session
     payloads: tuple[bytes, ...]  # of the messages of the batch
     message: bytes  # metadata and payload as received
 
@@ -134,7 +134,10 @@ class Subscription:
             insort(self.replay, number)
 
     def move(self, *, crashed: bool) -> None:
-        """Another broker opens the subscription: it reads from the mark-delete position, without redelivery counts."""
+        """Opens the subscription at another broker, which reads from the mark-delete position.
+
+        Redelivery counts start again. After a crash, acks since the last write of the cursor are lost.
+        """
         self.cursor.move(crashed=crashed)
         self._restart()
 
@@ -179,7 +182,7 @@ class Subscription:
         return self.cursor.remaining(number) != ()
 
     def _receiver(self) -> Consumer | None:
-        """The consumer that gets the next entry; None if none may have it."""
+        """Returns the consumer that gets the next entry; None if there is no such consumer with a permit."""
         if self.kind != SHARED:
             return self.consumers[0] if self.consumers and self.consumers[0].permits > 0 else None
         turn = self._turn % max(1, len(self.consumers))
@@ -244,7 +247,7 @@ class Topic:
         self.subscriptions: dict[str, Subscription] = {}  # by name
 
     def roll_ledger(self) -> None:
-        """A broker opens the topic: the next entry goes to a new ledger."""
+        """Opens the topic at a broker: the next entry goes to a new ledger."""
         self.ledgers.append(0)
         self._journal.append(("load", self.name))
         for each in self.subscriptions.values():
@@ -277,7 +280,7 @@ class Topic:
             each.dispatch(self.log)
 
     def subscription(self, name: str, kind: int, first: int, *, is_durable: bool = True) -> Subscription:
-        """The subscription of that name; if there is none, a new one, which reads from the entry `first` on."""
+        """Returns the subscription of that name. If there is none, creates one that reads from the entry `first` on."""
         found = self.subscriptions.get(name)
         if found is None:
             key = f"{self.name}/{name}"
@@ -288,7 +291,7 @@ class Topic:
         return found
 
     def number_of(self, position: Any, *, after: bool = False) -> int:
-        """The number of the first entry that is not before a message id; with `after`, that is after it."""
+        """Returns the number of the first entry that is not before a message id; with `after`, that is after it."""
         if position.ledger == _NO_LEDGER:  # the earliest
             return 0
         return (bisect_right if after else bisect_left)(

@@ -171,12 +171,12 @@ class BadFrame(ValueError):
 
 
 def command_of(kind: Type, **fields: Any) -> Any:
-    """A command. A field that is a message takes a mapping of its fields."""
+    """Returns a command. A field that is a message takes a mapping of its fields."""
     return BaseCommand(type=kind, **{kind.name: fields})
 
 
 def frame(command: Any, message: bytes = b"") -> bytes:
-    """The bytes of a frame: a command, and the message behind it, if there is one."""
+    """Returns the bytes of a frame: a command, and the message behind it, if there is one."""
     body = command.SerializeToString()
     return b"".join((_TWO.pack(4 + len(body) + len(message), len(body)), body, message))
 
@@ -187,16 +187,16 @@ def frames(received: bytearray) -> Iterator[tuple[Any, bytes]]:
     Raises BadFrame.
     """
     at, end = 0, len(received)
-    view = bytes(received)
+    data = bytes(received)
     try:
         while end - at >= 8:
-            total, size = _TWO.unpack_from(view, at)
+            total, size = _TWO.unpack_from(data, at)
             if total > _LONGEST or size + 4 > total:
                 raise BadFrame(f"a frame of {total} bytes has a command of {size}")
             if end - at < 4 + total:
                 break
             body, at = at + 8, at + 4 + total
-            yield BaseCommand.FromString(view[body : body + size]), view[body + size : at]
+            yield BaseCommand.FromString(data[body : body + size]), data[body + size : at]
     except DecodeError as problem:
         raise BadFrame(f"a command that cannot be read: {problem}") from None
     finally:
@@ -215,7 +215,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(message: bytes, *, check: bool = True) -> Parts:
-    """The parts of a message. Raises BadFrame. Without `check`, every message counts as intact."""
+    """Returns the parts of a message. Raises BadFrame. Without `check`, every message counts as intact."""
     at, intact = 0, True
     try:
         magic, checksum = _CHECKED.unpack_from(message)
@@ -232,7 +232,7 @@ def parts_of(message: bytes, *, check: bool = True) -> Parts:
 
 
 def payloads_of(parts: Parts) -> tuple[bytes, ...]:
-    """The payloads of the messages of a batch, or of the only one. Raises BadFrame."""
+    """Returns the payloads of the messages of a batch, or of a single message. Raises BadFrame."""
     if not parts.metadata.HasField("num_messages_in_batch"):
         return (parts.payload,)
     found, at = [], 0
@@ -265,7 +265,7 @@ _CRC = _table()
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC32C (Castagnoli) of some bytes. Cost: O(bytes), about 20 MB/s."""
+    """Returns the CRC32C (Castagnoli) of bytes. Cost: O(bytes), about 20 MB/s."""
     crc, table = 0xFFFFFFFF, _CRC
     for byte in data:
         crc = table[(crc ^ byte) & 255] ^ crc >> 8
