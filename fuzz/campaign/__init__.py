@@ -7,5 +7,5 @@
 
 `local` fuzzes without Spark and without tables, for `brokerproof fuzz`. `grid` runs the measurements of `brokerproof
 compare`, and stores their rows as a campaign stores its tables. `corpus` collects traces that together reach every
-coverage key of a run.
+abstract state and coverage goal of a run.
 """

@@ -1,4 +1,4 @@
-"""Corpora: sets of traces that together reach every coverage key (abstract state or coverage goal) of a run.
+"""Corpora: sets of traces that together reach every abstract state and coverage goal of a run. Both are called keys.
 
 A corpus is a folder of trace files named by their content, so two corpora are merged by copying one into the other. A
 key is new at a step if no earlier trace and no earlier step reached it. Each trace ends at its last new key.
