@@ -102,7 +102,7 @@ def can_trigger(cfg: Config, task: Task, flush: Flush) -> bool:
 # ---- callbacks ------------------------------------------------------------------------------------------
 
 
-@always(txn_writer, given=lambda cfg: batches(cfg) or cfg.unserialisable_alone == "callback")
+@always(txn_writer, given=lambda cfg: batches(cfg) or cfg.unserialisable_unbatched == "callback")
 def record_without_callback_is_pending(cfg: Config, s: State) -> bool:
     """A record's callback is pending if and only if the record is in the executor's queue, buffered or in flight.
 
@@ -126,14 +126,14 @@ def callback_completes_exactly_once(cfg: Config, before: State, event: Event, af
 
 @always(txn_writer)
 def successful_callback_names_stored_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Exactly the records of acknowledged entries succeed, each with the position, batch index and batch size at which
-    it is stored.
+    """Exactly the callbacks of succeeded entries succeed, each with the position, batch index and batch size at which
+    its record is stored.
     """
     expected: list[tuple[int, Position, int | None, int | None]] = []
-    for position, batched, records, acknowledged in after.log[len(before.log) :]:
-        if acknowledged and batched:
+    for position, batched, records, succeeded in after.log[len(before.log) :]:
+        if succeeded and batched:
             expected += [(number, position, i, len(records)) for i, number in enumerate(records)]
-        elif acknowledged:
+        elif succeeded:
             expected += [(number, position, None, None) for number in records]
     callbacks = [a for a in effects_of(event).callbacks if a.outcome == "ok"]
     return [(a.record, a.position, a.batch_index, a.batch_size) for a in callbacks] == expected
@@ -489,8 +489,8 @@ def failed_record_is_durable(cfg: Config, before: State, event: Event, after: St
 
 @sometimes(txn_writer, on=("complete_write",))
 def write_succeeds_after_failed_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A write succeeds after an earlier durable write failed: the acknowledged entries are not a prefix of the log."""
-    return bool(before.log) and not before.log[-1].acknowledged and len(after.log) > len(before.log)
+    """A write succeeds after an earlier durable write failed: the succeeded entries are not a prefix of the log."""
+    return bool(before.log) and not before.log[-1].succeeded and len(after.log) > len(before.log)
 
 
 @sometimes(txn_writer, on=TASKS)

@@ -188,7 +188,7 @@ def test_override_ends_every_transfer_with_a_dead_side(steps: Any, crashed: int,
 def test_owner_survives_the_crash_of_the_source() -> None:
     steps = (*CLOSED, ("publish", 0), ("deliver", 1), ("deliver", 1), ("publish", 1), ("crash", 0))
     assert isinstance(ran(ONE, *steps, ("override", 2))[1][-1], Refused)
-    assert ran(ONE._replace(dead_source_is_orphan=True), *steps, ("override", 2))[1][-1] is None
+    assert ran(ONE._replace(unregistered_source_makes_orphan=True), *steps, ("override", 2))[1][-1] is None
 
 
 def test_first_record_wins_when_override_and_destination_race() -> None:
@@ -243,7 +243,7 @@ def test_failed_close_is_retried_and_not_forgotten() -> None:
 def test_timeout_of_the_close_does_not_release_an_open_ledger() -> None:
     early = (("transfer", 1), ("deliver", 0), ("close_timeout", 0))
     assert ran(ONE, *early)[0].records[-1].state == "releasing"
-    assert broken(ONE._replace(close_timeout_releases=True), *early) == {"source_releases_after_ledgers_are_closed"}
+    assert broken(ONE._replace(close_timeout_publishes=True), *early) == {"source_releases_after_ledgers_are_closed"}
 
 
 def test_destination_without_registration_does_not_load_early() -> None:

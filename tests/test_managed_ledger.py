@@ -165,9 +165,25 @@ def test_old_replay_read_is_sent_twice_in_shipped_versions() -> None:
         ("dispatch", 0, "replay"),
         *reading(0),
     )
-    s = run(SHARED._replace(discards_old_replay_read=False), *calls)
+    s = run(SHARED._replace(discards_cancelled_replay_read=False), *calls)
     assert [each.position for each in s.subscriptions[0].sent] == [Position(0, 0)] * 3
     assert len(run(SHARED, *calls).subscriptions[0].sent) == 2
+
+
+def test_cancelled_replay_read_is_not_overtaken() -> None:
+    """No entry joins the replay queue before the read is dispatched, so the cursor is rewound (`is_overtaken`)."""
+    cfg = SHIPPED._replace(subscriptions=1, types=("key_shared",))
+    calls = (*joining(0), *[("add_entry",)] * 2, *reading(0), ("redeliver", 0, 0))
+    s = run(cfg, *calls, ("read_more_entries", 0), ("disconnect", 0, 0))
+    s = run(cfg, *joining(0), ("connect", 0, 1), ("flow", 0, 1, 5), ("add_entry",), s=s)
+    assert isinstance(outcome_of(cfg, s, "read_more_entries", 0), Refused), "so no consumer gets an entry"
+    s = run(cfg, ("redeliver", 0, 0), ("disconnect", 0, 1), s=s)
+    assert s.subscriptions[0].replay == ()
+    read = s.subscriptions[0].replay_read
+    assert read is not None
+    assert (read.cancelled, read.min_replayed_position) == (True, (0, 0))
+    s = run(cfg, ("dispatch", 0, "replay"), s=s)
+    assert s.subscriptions[0].read_position == (0, 0)
 
 
 def test_shadow_topic_caches_what_its_cursors_read_from_storage_only() -> None:

@@ -397,7 +397,7 @@ def test_each_rule_differs_in_some_version() -> None:
         cfg, names = find_profile(SUBJECT, profile), m.txn_writer.rules
         return [name for name in names if getattr(cfg, name) != getattr(m.reference.config, name)]
 
-    shipped = ["unserialisable_batch", "unserialisable_alone", "second_close", "closed_buffer"]
+    shipped = ["unserialisable_batch", "unserialisable_unbatched", "second_close", "closed_buffer"]
     assert [changed(name) for name in ("pulsar-2026-07", "pip-160", "size-is-a-cap", "flush-on-close")] == [
         shipped,
         ["delay_from"],

@@ -32,8 +32,8 @@ CONSTANTS
   \* Settings, the variant, and rules on which versions differ.  Config in model/bundle_transfer/state.py explains them,
   \* and below it the fields and phases.
   brokers, topics, producers, consumers, window, deduplication, variant, stale_topics_closed_on,
-  close_timeout_releases, failed_close_evicts, unregistered_uses_view, session_loss, sends_ignored_while,
-  failed_write_disconnects, failed_write_completes, address_is_used_once, dead_source_is_orphan,
+  close_timeout_publishes, failed_close_evicts, unregistered_uses_view, session_loss, sends_ignored_while,
+  failed_write_disconnects, failed_write_completes, address_is_used_once, unregistered_source_makes_orphan,
   restart_acts_on_record, removal_compares_instance, drained_topic_reopens, source_parks,
   cursor_close_checks_ownership, closing_topic_answers, load_checks_ownership_again, recovery_seals_ledger,
   \* The values of the actions' arguments.
@@ -44,12 +44,12 @@ VARIABLES
   members,  \* by broker:
             \*   alive, registered, view
             \*   duty: "prepare", "release" or "own" if it has to append a record, else ""
-            \*   named_source: whether it applied an Owned record that names it as source
+            \*   named_source: whether the last Owned record that it applied names it as source
             \*   leaked: number of failed writes that still count as pending on its connections
   bundle    \* by topic:
             \*   log: entries of closed ledgers, and confirmed ones of the open ledger
             \*   abandoned: unconfirmed entries of a ledger whose writer is gone
-            \*   cursor: persisted mark-delete position, as a number of entries
+            \*   cursor: number of acknowledged entries, as persisted
             \*   objects: by broker, its topic object (PersistentTopic) or None: phase, writable, adds in flight,
             \*     cursor, older (number of pending clean-ups of older objects)
             \*   clients: phase, peer, paused, begun and done messages, commands in flight up and down
@@ -223,7 +223,7 @@ Publish ==
 \* The append fails; BrokerService.unloadServiceUnit times out, and the source appends all the same.
 FailPublish == \E b \in broker : members[b].duty # "" /\ Become([S EXCEPT !.members[b].duty = ""])
 CloseTimeout ==
-  \E b \in broker : members[b].duty = "release" /\ close_timeout_releases /\ Become(Published(S, b))
+  \E b \in broker : members[b].duty = "release" /\ close_timeout_publishes /\ Become(Published(S, b))
 
 -----------------------------------------------------------------------------
 (* Overrides, crashes and lost sessions. *)
@@ -237,7 +237,7 @@ Overridden(s, d) ==
 Override ==
   \E d \in owner :
     LET r == Newest(S)
-        sides == {r.dst} \cup IF r.state = "owned" /\ ~dead_source_is_orphan THEN {} ELSE {r.source}
+        sides == {r.dst} \cup IF r.state = "owned" /\ ~unregistered_source_makes_orphan THEN {} ELSE {r.source}
     IN /\ ~(\A b \in sides \ {None} : members[b].registered)
        /\ members[d].registered
        /\ Become(Overridden(S, d))

@@ -36,7 +36,7 @@ CONSTANTS
   grace_ms, ttl_ms, max_requeue_times, extend_ttl_of_recently_accessed, max_bytes, watermark, backlogged_threshold,
   min_backlog_cursors, min_backlog_entries, max_backlog_between, read_batch, look_ahead,
   \* Rules on which versions differ.
-  discarded_read_marks_read, replay_raises_count, replay_order, discards_old_replay_read, limits_look_ahead,
+  discarded_read_marks_read, replay_raises_count, replay_order, discards_cancelled_replay_read, limits_look_ahead,
   backlog_check_activates_without_consumers,
   \* The values of the actions' arguments.
   subscription, consumer, permits, success, kind, position, millis
@@ -49,7 +49,7 @@ VARIABLES
                    \*   read_position, mark_delete; acked: individuallyDeletedMessages; caches_reads: isCacheReadEntry
                    \*   active: whether the cursor is active
                    \*   consumers: of each connected consumer its permits and pending (pendingAcks)
-                   \*   replay: redeliveryMessages; normal, replayed: the read of each kind, or None
+                   \*   replay: redeliveryMessages; normal_read, replay_read: the read of each kind, or None
                    \*   sent: positions whose write to the connection is not complete, oldest first
 
 vars == <<ledgers, entry_cache, last_removal_ms, subs>>
@@ -134,7 +134,7 @@ Become(s) ==
                  /\ subs' = n.subs
 
 Idle == [read_position |-> <<0, 0>>, mark_delete |-> <<0, -1>>, acked |-> {}, caches_reads |-> FALSE,
-         consumers |-> <<>>, replay |-> {}, normal |-> None, replayed |-> None, sent |-> <<>>, active |-> FALSE]
+         consumers |-> <<>>, replay |-> {}, normal_read |-> None, replay_read |-> None, sent |-> <<>>, active |-> FALSE]
 
 Init ==
   /\ ledgers = <<[ledger |-> 0, entries |-> 0]>>
@@ -223,8 +223,8 @@ Discarded(c, owner, positions) ==
 -----------------------------------------------------------------------------
 (* Reads. *)
 
-ReadOf(sub, k) == IF k = "normal" THEN sub.normal ELSE sub.replayed
-WithRead(sub, k, read) == IF k = "normal" THEN [sub EXCEPT !.normal = read] ELSE [sub EXCEPT !.replayed = read]
+ReadOf(sub, k) == IF k = "normal" THEN sub.normal_read ELSE sub.replay_read
+WithRead(sub, k, read) == IF k = "normal" THEN [sub EXCEPT !.normal_read = read] ELSE [sub EXCEPT !.replay_read = read]
 
 \* The copies of request n, which EC lists with its grants, get names <<owner, number of the position>>.  `low` is the
 \* first position of the request.
@@ -283,14 +283,15 @@ RequestedEach(s, i, positions) ==
            Rest(t) == RequestedEach(t, i, positions \ {p})
        IN With(Requested(s, i, "replay", p, p), Rest)
 
-\* A read of these positions starts.  floor: minReplayedPosition.
+\* A read of these positions starts.  first_replay: minReplayedPosition.
 Started(s, i, k, positions) ==
   LET sub == s.subs[i]
       low == First(positions)
       high == CHOOSE p \in positions : \A q \in positions : Upto(q, p)
-      floor == IF replay_order = "new_first" /\ sub.replay # {} THEN First(sub.replay) ELSE None
+      first_replay == IF replay_order = "any_of_key" /\ sub.replay # {} THEN First(sub.replay) ELSE None
       numbers == IF k = "normal" THEN {Request(i, k, low)} ELSE {Request(i, k, p) : p \in positions}
-      read == [requests |-> numbers, entries |-> {}, cancelled |-> FALSE, failed |-> FALSE, floor |-> floor]
+      read == [requests |-> numbers, entries |-> {}, cancelled |-> FALSE, failed |-> FALSE,
+               min_replayed_position |-> first_replay]
       at == IF k = "normal" THEN [sub EXCEPT !.read_position = low] ELSE sub
       Rest(t) == IF k = "normal" THEN Requested(t, i, k, low, high) ELSE RequestedEach(t, i, positions)
   IN With(Moved(s, i, WithRead(at, k, read)), Rest)
@@ -342,14 +343,14 @@ ReplayNow(sub, i, n) ==
 
 \* shouldRewindBeforeReadingOrReplaying: outstanding reads are discarded when they are complete.
 Cancelled(sub) ==
-  [sub EXCEPT !.normal = IF @ = None THEN None ELSE [@ EXCEPT !.cancelled = TRUE],
-              !.replayed = IF @ = None THEN None ELSE [@ EXCEPT !.cancelled = TRUE]]
+  [sub EXCEPT !.normal_read = IF @ = None THEN None ELSE [@ EXCEPT !.cancelled = TRUE],
+              !.replay_read = IF @ = None THEN None ELSE [@ EXCEPT !.cancelled = TRUE]]
 
 \* The cursor is rewound to the mark-delete position: now, or when the outstanding reads are complete.
 Restarted(s, i) ==
   LET sub == Cancelled([s.subs[i] EXCEPT !.consumers = [k \in DOMAIN @ |-> [@[k] EXCEPT !.pending = {}]]])
       t == WithSubscription(s, i, sub)
-  IN IF sub.normal # None \/ sub.replayed # None THEN t ELSE Rewound(t, i)
+  IN IF sub.normal_read # None \/ sub.replay_read # None THEN t ELSE Rewound(t, i)
 
 IntoReplay(sub, set) == [sub EXCEPT !.replay = @ \cup {p \in set : ~IsAcked(sub, p)}]
 
@@ -445,11 +446,11 @@ AfterReadMore(i) ==
       end == IF first[2] + n < EntriesOf(ledgers, first[1]) THEN first[2] + n ELSE EntriesOf(ledgers, first[1])
       normal == {<<first[1], m>> : m \in first[2]..end - 1}
   IN CASE replay # {} -> Started(s, i, "replay", replay)
-       [] replay = {} /\ sub.normal = None /\ normal # {} -> Started(s, i, "normal", normal)
+       [] replay = {} /\ sub.normal_read = None /\ normal # {} -> Started(s, i, "normal", normal)
        [] OTHER -> s
 
 ReadMoreEntries ==
-  \E i \in subscription : PermitsOf(subs[i], i) > 0 /\ subs[i].replayed = None /\ Become(AfterReadMore(i))
+  \E i \in subscription : PermitsOf(subs[i], i) > 0 /\ subs[i].replay_read = None /\ Become(AfterReadMore(i))
 
 \* The expected read count of the entries of a read, when storage answers: the number of active cursors at the
 \* position of the reading cursor or before it; 0 for a replay read.
@@ -502,15 +503,16 @@ RECURSIVE PutBackEach(_, _, _, _)
 PutBackEach(s, i, k, order) ==
   IF order = <<>> THEN s ELSE PutBackEach(PutBack(s, i, k, Head(order)), i, k, Tail(order))
 
-\* sendMessagesToConsumers, for a complete read.  overtaken: the replay queue has an entry before the read's floor.
+\* sendMessagesToConsumers, for a complete read.  overtaken: the first position of the
+\* replay queue is before the read's min_replayed_position.
 AfterDispatch(i, k) ==
   LET read == ReadOf(subs[i], k)
       s == WithSubscription(Contents, i, WithRead(subs[i], k, None))
       discarded == [s EXCEPT !.c = Discarded(@, Owner(i, k), read.entries)]
-      overtaken == /\ TypeOf(i) = "key_shared" /\ read.floor # None /\ subs[i].replay # {}
-                   /\ Before(First(subs[i].replay), read.floor)
+      overtaken == /\ TypeOf(i) = "key_shared" /\ read.min_replayed_position # None /\ subs[i].replay # {}
+                   /\ Before(First(subs[i].replay), read.min_replayed_position)
       Rest(t) == IF read.cancelled THEN Rewound(t, i) ELSE t
-  IN CASE Connected(subs[i]) = {} \/ (read.cancelled /\ (k = "normal" \/ discards_old_replay_read)) ->
+  IN CASE Connected(subs[i]) = {} \/ (read.cancelled /\ (k = "normal" \/ discards_cancelled_replay_read)) ->
             Rewound(discarded, i)
        [] OTHER -> IF overtaken THEN (IF k = "replay" THEN discarded ELSE PutBackEach(s, i, k, InOrder(read.entries)))
                    ELSE With(DispatchEach(s, i, k, InOrder(read.entries)), Rest)
@@ -615,7 +617,7 @@ SlotsAtMost(n) == Len(entry_cache.queue) <= n
 Held(read) == IF read = None THEN 0 ELSE Cardinality(read.entries)
 RECURSIVE CopiesOf(_)
 CopiesOf(i) == IF i \notin DOMAIN subs THEN 0
-               ELSE Held(subs[i].normal) + Held(subs[i].replayed) + Len(subs[i].sent) + CopiesOf(i + 1)
+               ELSE Held(subs[i].normal_read) + Held(subs[i].replay_read) + Len(subs[i].sent) + CopiesOf(i + 1)
 CopiesAtMost(n) == CopiesOf(0) <= n
 
 \* The largest negated read count; milliseconds since the oldest entry was cached or requeued.

@@ -6,7 +6,7 @@
 (****************************************************************************)
 EXTENDS ManagedLedger
 
-Reads(sub) == {sub.normal, sub.replayed} \ {None}
+Reads(sub) == {sub.normal_read, sub.replay_read} \ {None}
 
 \* An entry that a consumer holds unacknowledged is before the read position, so no normal read reads it again.
 HeldEntryIsNotReadAgain == \A i \in DOMAIN subs : \A p \in Pending(subs[i]) : Before(p, subs[i].read_position)

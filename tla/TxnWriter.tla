@@ -28,7 +28,7 @@ CONSTANTS
   \* Settings, the environment of the writer, and rules on which versions differ.  Config in model/txn_writer/state.py
   \* explains them.
   batching, max_records, max_bytes, max_delay_ms, header_bytes, thread, writes, unserialisable_batch,
-  unserialisable_alone, second_close, closed_buffer, size_limit, delay_from, close_buffered,
+  unserialisable_unbatched, second_close, closed_buffer, size_limit, delay_from, close_buffered,
   \* The values of the actions' arguments.
   add_size, fails_on, count, by, durable
 
@@ -44,7 +44,7 @@ VARIABLES
   fenced,      \* whether the ledger rejects further writes
   ledger,      \* ledger id of the next entry
   next_entry,  \* entry id of the next entry
-  log          \* durable entries [position, batched, records, acknowledged]; not acknowledged: its callbacks failed
+  log          \* durable entries [position, batched, records, succeeded]; not succeeded: its callbacks failed
 
 vars == <<status, tasks, buffer, size, timer, in_flight, pending_callbacks, closers, fenced, ledger, next_entry, log>>
 
@@ -103,9 +103,9 @@ WithoutCompletedCallbacks(s) == With(s, CallbacksRemoved)
 (* Writes. *)
 
 \* The ledger stores an entry at the next position.
-Stored(s, write, is_acknowledged) ==
+Stored(s, write, succeeded) ==
   LET entry == [position |-> <<s.ledger, s.next_entry>>, batched |-> write.batched, records |-> write.records,
-                acknowledged |-> is_acknowledged]
+                succeeded |-> succeeded]
   IN [s EXCEPT !.log = Append(@, entry), !.next_entry = @ + 1]
 
 \* Stores an entry and completes its callbacks.
@@ -193,7 +193,7 @@ AfterAdd(s, bytes, fails) ==
       added == [s EXCEPT !.pending_callbacks = Append(@, number)]
   IN WithoutCompletedCallbacks(IF IsBatching THEN WithTask(added, TaskOf(record))
           ELSE IF s.status # "open" THEN WithCallbacks(added, <<number>>)
-          ELSE IF fails = "single" /\ unserialisable_alone = "exception" THEN [added EXCEPT !.thrown = TRUE]
+          ELSE IF fails = "single" /\ unserialisable_unbatched = "exception" THEN [added EXCEPT !.thrown = TRUE]
           ELSE WrittenAlone(added, record))
 
 AfterClose(s) ==

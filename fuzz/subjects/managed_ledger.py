@@ -55,7 +55,7 @@ def positions(cfg: Config, s: State) -> tuple[Position, ...]:
 
 def situation(cfg: Config, s: State) -> str:
     """Whether a replay read is not dispatched, or a rewound cursor has acknowledged entries ahead of it."""
-    if any(sub.replayed is not None for sub in s.subscriptions):
+    if any(sub.replay_read is not None for sub in s.subscriptions):
         return "replaying"
     is_rewound = not cfg.counts_reads and any(
         sub.acked and sub.acked[-1] >= sub.read_position for sub in s.subscriptions
@@ -69,8 +69,8 @@ def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
         (
             cfg.types[i % len(cfg.types)],
             len(sub.consumers),
-            sub.normal and (bool(sub.normal.requests), sub.normal.cancelled),
-            sub.replayed and (bool(sub.replayed.requests), sub.replayed.cancelled),
+            sub.normal_read and (bool(sub.normal_read.requests), sub.normal_read.cancelled),
+            sub.replay_read and (bool(sub.replay_read.requests), sub.replay_read.cancelled),
             min(len(sub.replay), 2),
             any(c.pending for c in sub.consumers),
             bool(sub.acked),
@@ -318,13 +318,16 @@ def _code(position: Position) -> int:
 
 
 def _reads(sub: Any) -> list[Any]:
-    return [read for read in (sub.normal, sub.replayed) if read is not None]
+    return [read for read in (sub.normal_read, sub.replay_read) if read is not None]
 
 
 def _copies(i: int, sub: Any) -> list[CopyName]:
     """Returns the names of the copies that a subscription of the twin holds."""
     read = [
-        (_owner(i, k), _code(p)) for k, r in ((1, sub.normal), (2, sub.replayed)) if r is not None for p in r.entries
+        (_owner(i, k), _code(p))
+        for k, r in ((1, sub.normal_read), (2, sub.replay_read))
+        if r is not None
+        for p in r.entries
     ]
     return [*read, *[(_owner(i, 3), index) for index in range(1, len(sub.sent) + 1)]]
 
@@ -338,7 +341,8 @@ def _subscription(i: int, sub: Any, numbers: Mapping[int, int], copies: Mapping[
             return None
         entries = [ReadEntry(p, copies[_owner(i, kind), _code(p)]) for p in ordered(r.entries)]
         requests = tuple(sorted([numbers[n] for n in r.requests]))
-        return Read(requests, tuple(entries), r.cancelled, r.failed, r.floor and Position(*r.floor))
+        first_replay = r.min_replayed_position and Position(*r.min_replayed_position)
+        return Read(requests, tuple(entries), r.cancelled, r.failed, first_replay)
 
     consumers = sub.consumers if isinstance(sub.consumers, dict) else dict(enumerate(sub.consumers, 1))
     return Subscription(
@@ -348,8 +352,8 @@ def _subscription(i: int, sub: Any, numbers: Mapping[int, int], copies: Mapping[
         sub.caches_reads,
         tuple([Consumer(c, consumers[c].permits, ordered(consumers[c].pending)) for c in sorted(consumers)]),
         ordered(sub.replay),
-        read(sub.normal, 1),
-        read(sub.replayed, 2),
+        read(sub.normal_read, 1),
+        read(sub.replay_read, 2),
         tuple([ReadEntry(Position(*p), copies[_owner(i, 3), k]) for k, p in enumerate(sub.sent, 1)]),
     )
 
@@ -359,8 +363,8 @@ def _subscription(i: int, sub: Any, numbers: Mapping[int, int], copies: Mapping[
 
 def request_has_no_reader(_cfg: Config, s: State) -> State | None:
     """A request is pending at the cache, and no read of a subscription has it."""
-    reading = [sub for sub in s.subscriptions if sub.normal is not None and sub.normal.requests]
-    lost: list[Subscription] = [sub._replace(normal=None) if sub in reading else sub for sub in s.subscriptions]
+    reading = [sub for sub in s.subscriptions if sub.normal_read is not None and sub.normal_read.requests]
+    lost: list[Subscription] = [sub._replace(normal_read=None) if sub in reading else sub for sub in s.subscriptions]
     return s._replace(subscriptions=tuple(lost)) if reading else None
 
 

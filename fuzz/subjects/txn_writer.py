@@ -59,7 +59,7 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
         "close" in s.tasks,
         min(len(s.in_flight), 4),
         s.timer is None,
-        bool(s.log) and (s.log[-1].batched, s.log[-1].acknowledged, min(len(s.log[-1].records), 3)),
+        bool(s.log) and (s.log[-1].batched, s.log[-1].succeeded, min(len(s.log[-1].records), 3)),
         s.fenced,
         "batch" in [each.fails_on for each in s.buffer],
         min(s.closers, 2),

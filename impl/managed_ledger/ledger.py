@@ -494,6 +494,6 @@ class ManagedLedger:
         self._active = ActiveCursors.load(self._active.cfg, state.active)
         for name, (topic, sub) in enumerate(zip(self._topics, state.subscriptions, strict=True)):
             topic.load(sub)
-            self._readers |= dict.fromkeys(sub.normal.requests if sub.normal else (), (name, "normal"))
-            self._readers |= dict.fromkeys(sub.replayed.requests if sub.replayed else (), (name, "replay"))
+            self._readers |= dict.fromkeys(sub.normal_read.requests if sub.normal_read else (), (name, "normal"))
+            self._readers |= dict.fromkeys(sub.replay_read.requests if sub.replay_read else (), (name, "replay"))
         return self

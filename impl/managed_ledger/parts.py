@@ -222,5 +222,7 @@ class Topic:
             for position in c.pending:
                 self.hold(client, position)
         self.reads = {
-            kind: Reading(read) for kind, read in (("normal", sub.normal), ("replay", sub.replayed)) if read is not None
+            kind: Reading(read)
+            for kind, read in (("normal", sub.normal_read), ("replay", sub.replay_read))
+            if read is not None
         }

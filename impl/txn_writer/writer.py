@@ -173,10 +173,10 @@ class TxnWriter:
         if batch is not None:
             self._pool.recycle(batch)
 
-    def _store(self, write: Write, acknowledged: bool) -> Position:
+    def _store(self, write: Write, succeeded: bool) -> Position:
         position = Position(self._ledger, self._next_entry)
         self._next_entry += 1
-        self._log.append(Entry(position, write.batched, write.records, acknowledged))
+        self._log.append(Entry(position, write.batched, write.records, succeeded))
         return position
 
     def _complete(self, write: Write, batch: Batch | None) -> None:

@@ -46,12 +46,12 @@ def asked_for(s: State, requests: tuple[int, ...]) -> set[Position]:
 
 def is_asked_for(s: State, sub: Subscription, position: Position) -> bool:
     """Whether an outstanding normal read of a subscription includes an entry."""
-    return sub.normal is not None and position in asked_for(s, sub.normal.requests)
+    return sub.normal_read is not None and position in asked_for(s, sub.normal_read.requests)
 
 
 def awaits(s: State, sub: Subscription, storage_read: int, position: Position) -> bool:
     """Whether the normal read of a subscription awaits an entry from a storage read."""
-    requests = sub.normal.requests if sub.normal is not None else ()
+    requests = sub.normal_read.requests if sub.normal_read is not None else ()
     return any(
         part.kind == "awaited" and part.first <= position.entry <= part.last and part.read == storage_read
         for q in s.caches.requests
@@ -64,7 +64,7 @@ def awaits_replay(s: State, sub: Subscription, position: Position) -> bool:
     """Whether an entry waits in the replay queue, and no outstanding replay read has or asks for it."""
     if position not in sub.replay or is_acked(sub, position):
         return False
-    read = sub.replayed
+    read = sub.replay_read
     return read is None or not (
         position in asked_for(s, read.requests) or any(each.position == position for each in read.entries)
     )
@@ -102,9 +102,9 @@ def positions_of_answer(before: State, event: Event) -> set[Position]:
 def reader(s: State, request: int) -> tuple[int, bool]:
     """Returns the subscription that made a request, and whether it is a normal read."""
     for name, sub in enumerate(s.subscriptions):
-        if sub.normal is not None and request in sub.normal.requests:
+        if sub.normal_read is not None and request in sub.normal_read.requests:
             return name, True
-        if sub.replayed is not None and request in sub.replayed.requests:
+        if sub.replay_read is not None and request in sub.replay_read.requests:
             return name, False
     return -1, False
 
@@ -164,11 +164,11 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
         if (
             position < own
             or position in sub.replay
-            or (sub.replayed is not None and set(sub.replayed.requests) & set(read.waiting))
+            or (sub.replay_read is not None and set(sub.replay_read.requests) & set(read.waiting))
         ):
             return False
         if number not in active(before):
-            return sub.normal is None
+            return sub.normal_read is None
         if own < sub.read_position <= position:
             return False
         return not is_asked_for(before, sub, position) or awaits(before, sub, read.number, position)
@@ -192,7 +192,7 @@ def is_answered(s: State, event: Event) -> bool:
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return False
     return all(
-        answer.ok and not (is_normal and (read := s.subscriptions[name].normal) is not None and read.cancelled)
+        answer.ok and not (is_normal and (read := s.subscriptions[name].normal_read) is not None and read.cancelled)
         for answer in event.outcome.answered
         for name, is_normal in [reader(s, answer.request)]
     )
@@ -209,7 +209,7 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
         return True
     name = event.arguments["subscription"]
     sub, now = before.subscriptions[name], after.subscriptions[name]
-    read = sub.normal if event.arguments["kind"] == "normal" else sub.replayed
+    read = sub.normal_read if event.arguments["kind"] == "normal" else sub.replay_read
     copies = {each.position: each.copy for each in read.entries} if read else {}
     shares = copies.get(e.position) in e.copies
     if e.position in event.outcome.replayed:

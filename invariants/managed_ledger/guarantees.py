@@ -32,7 +32,7 @@ def entries_to_read(s: State, sub: Subscription) -> int:
 
 def reads(sub: Subscription) -> list[Read]:
     """Returns the outstanding reads of a subscription."""
-    return [read for read in (sub.normal, sub.replayed) if read is not None]
+    return [read for read in (sub.normal_read, sub.replay_read) if read is not None]
 
 
 # ---- delivery -----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from model.managed_ledger.machine import managed_ledger
 from model.managed_ledger.state import Config, Dispatched, Ledger, Read, ReadEntry, Started, State, Subscription
 from model.positions import Position
 
-KIND = {"normal": "normal", "replay": "replayed"}
+KIND = {"normal": "normal_read", "replay": "replay_read"}
 
 
 def is_type(cfg: Config, name: int, kind: str) -> bool:
@@ -61,7 +61,7 @@ POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], b
     "connect": lambda cfg, s, asked, sub: not is_connected(cfg, s, asked, sub),
     **dict.fromkeys(("disconnect", "flow", "redeliver"), is_connected),
     "read_more_entries": lambda cfg, s, asked, sub: (
-        permits(cfg, asked["subscription"], sub) > 0 and sub.replayed is None
+        permits(cfg, asked["subscription"], sub) > 0 and sub.replay_read is None
     ),
     "complete_storage_read": lambda cfg, s, asked, sub: any(r.number == asked["storage_read"] for r in s.caches.reads),
     "dispatch": lambda cfg, s, asked, sub: any(
@@ -160,7 +160,7 @@ def read_takes_entries_to_replay_then_the_next_ones(cfg: Config, before: State, 
         wanted = sorted(wanted)[:most]
     if not wanted:
         kind = "normal"
-        ahead = [p for p in log(before) if p >= sub.read_position] if sub.normal is None else []
+        ahead = [p for p in log(before) if p >= sub.read_position] if sub.normal_read is None else []
         if is_type(cfg, name, "key_shared") and cfg.limits_look_ahead:
             most = max(0, min(most, cfg.look_ahead - len(replay)))
         wanted = [p for p in ahead if p.ledger == ahead[0].ledger][:most]
@@ -237,9 +237,10 @@ def dispatch_sends_what_consumers_can_take(cfg: Config, before: State, event: Ev
     sub, now = before.subscriptions[name], after.subscriptions[name]
     read: Read = getattr(sub, KIND[kind])
     positions = tuple(e.position for e in read.entries)
-    if not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_old_replay_read)):
+    if not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_cancelled_replay_read)):
         return event.outcome == Dispatched((), (), (), positions) and now.sent == sub.sent
-    if read.floor is not None and is_type(cfg, name, "key_shared") and sub.replay and sub.replay[0] < read.floor:
+    earliest = read.min_replayed_position
+    if earliest is not None and is_type(cfg, name, "key_shared") and sub.replay and sub.replay[0] < earliest:
         back = Dispatched((), (), (), positions) if kind == "replay" else Dispatched((), positions, (), ())
         return event.outcome == back and now.sent == sub.sent
     left = {c.consumer: c.permits for c in sub.consumers}
@@ -359,7 +360,7 @@ def read_position_moves_by_reads_rewinds_and_seeks(cfg: Config, before: State, e
             continue
         first = _next(after, _following(now.mark_delete))
         wanted = sub.read_position
-        reads = [read for read in (sub.normal, sub.replayed) if read is not None]
+        reads = [read for read in (sub.normal_read, sub.replay_read) if read is not None]
         if own and event.name == "seek":
             wanted = asked["position"]
         elif own and event.name in ("acknowledge", "mark_delete"):
@@ -372,7 +373,7 @@ def read_position_moves_by_reads_rewinds_and_seeks(cfg: Config, before: State, e
             wanted = first if read.cancelled or not sub.consumers else wanted
         elif own and event.name == "read_more_entries" and event.outcome.kind == "normal" and event.outcome.positions:
             wanted = event.outcome.positions[0]
-            if now.normal is not None and not now.normal.requests:
+            if now.normal_read is not None and not now.normal_read.requests:
                 wanted = max(first, _following(event.outcome.positions[-1]))
         elif event.name == "complete_storage_read" and not refused:
             wanted = _after_answers(sub, event, wanted, first)
@@ -392,9 +393,9 @@ def _following(position: Position) -> Position:
 
 def _after_answers(sub: Subscription, event: Event, position: Position, first: Position) -> Position:
     """Returns the read position of a cursor after storage answered its reads."""
-    for read in (sub.normal, sub.replayed):
+    for read in (sub.normal_read, sub.replay_read):
         answers = [a for a in event.outcome.answered if read is not None and a.request in read.requests]
-        if read is sub.normal and answers and answers[0].entries:
+        if read is sub.normal_read and answers and answers[0].entries:
             last = _following(answers[0].entries[-1].position)
             position = last if last > sub.mark_delete else position
         if read is not None and answers and _answered(read, event) is None and read.cancelled:

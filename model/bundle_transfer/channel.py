@@ -2,7 +2,7 @@
 
 Every reader skips a record that was computed from a stale view, so transfers and overrides are steps only of a broker
 that has applied the newest record. A duty is a record that a broker still has to append. If the broker's view is stale
-by then, readers skip the record, and the duty ends.
+when it appends the record, readers skip the record, and the duty ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def appended(s: State, r: Record) -> State:
 
 @bundle_transfer.action
 def transfer(cfg: Config, s: State, dst: BrokerName) -> Step[State, None]:
-    """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: the bundle is to move to a registered broker.
+    """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: starts the transfer of the bundle to a registered broker.
 
     The leader, or a broker that an operator calls, appends Releasing; in V1b and V2 it appends Acquiring.
     """
@@ -104,7 +104,10 @@ def applied(cfg: Config, s: State, broker: int, view: int) -> State:
 
 
 def fenced(cfg: Config, t: Topic, broker: int) -> Topic:
-    """Returns the topic after its broker fenced it for a transfer, and gave up a load in progress."""
+    """Returns the topic after its broker fenced it for a transfer.
+
+    With `load_checks_ownership_again` the broker gives up a load in progress.
+    """
     o = t.objects[broker]
     if o is None or o.phase not in ("open", "failed", "loading"):
         return t
@@ -125,19 +128,19 @@ def publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
 
     Returns whether readers accept the record; the broker is not informed.
 
-    prepare   the destination appends Releasing, once it has prepared every topic (V1b, V2)
+    prepare   the destination appends Releasing, once it has begun to load every topic (V1b, V2)
     release   the source appends Assigning (V4: Owned), once it has closed the ledger of every topic
-    own       the destination of Assigning appends Owned. It loads no topic before
+    own       the destination of Assigning appends Owned
     """
     b = s.brokers[broker]
     if not b.duty:
         return refused(s, "not_enabled", "the broker has nothing to append")
     if b.duty == "prepare" and not is_prepared(s, broker):
-        return refused(s, "not_enabled", "a topic is not prepared")
+        return refused(s, "not_enabled", "the load of a topic has not begun")
     if b.duty == "release" and is_closing(s, broker):
         return refused(s, "not_enabled", "a ledger is open")
     if b.duty == "release" and cfg.source_parks and waits_at(s, broker):
-        return refused(s, "not_enabled", "the close waits for a request that waits for the transfer")
+        return refused(s, "not_enabled", "a request that waits for the transfer is parked")
     return published(cfg, s, broker)
 
 
@@ -185,18 +188,18 @@ def fail_publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]
 def close_timeout(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
     """`BrokerService.unloadServiceUnit`: closing the topics exceeds `namespaceBundleUnloadingTimeoutMs`.
 
-    The source keeps waiting for them. With `close_timeout_releases` it appends the record of its duty.
+    With `close_timeout_publishes` the source appends the record of its duty; else it keeps waiting for them.
     """
     if s.brokers[broker].duty != "release":
         return refused(s, "not_enabled", "the broker closes no ledgers")
-    return published(cfg, s, broker) if cfg.close_timeout_releases else (s, False)
+    return published(cfg, s, broker) if cfg.close_timeout_publishes else (s, False)
 
 
 # ---- overrides -----------------------------------------------------------------------------------------
 
 
 def overridden(s: State, dst: int) -> State:
-    """Returns the state after the leader assigned the bundle to a broker, whatever its state."""
+    """Returns the state after the leader assigned the bundle to a broker, whatever the newest record is."""
     r = s.records[-1]
     source = r.dst if r.state == "owned" else r.source
     return appended(s, Record("owned", dst, None if source == dst else source, True))
@@ -204,12 +207,12 @@ def overridden(s: State, dst: int) -> State:
 
 @bundle_transfer.action
 def override(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
-    """`ServiceUnitStateChannelImpl.doCleanup`: the leader replaces a broker of the record that is not registered.
+    """`ServiceUnitStateChannelImpl.doCleanup`: the leader assigns the bundle if its owner is not registered.
 
-    This is the owner, or either broker of a transfer.
+    It does so, too, if the source or the destination of a transfer is not registered.
     """
     r = s.records[-1]
-    sides = [r.dst] if r.state == "owned" and not cfg.dead_source_is_orphan else [r.dst, r.source]
+    sides = [r.dst] if r.state == "owned" and not cfg.unregistered_source_makes_orphan else [r.dst, r.source]
     if all(side is None or s.brokers[side].registered for side in sides):
         return refused(s, "not_enabled", "the brokers of the record are registered")
     if not s.brokers[owner].registered:
@@ -221,7 +224,7 @@ def override(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
 def override_stuck(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.monitorOwnerships`: assigns a bundle whose transfer takes longer than 30 s.
 
-    Both brokers are registered, and may be chosen, too.
+    The source and the destination are registered; each of them may be the new owner, too.
     """
     r = s.records[-1]
     if r.state not in IN_FLIGHT or r.source is None:

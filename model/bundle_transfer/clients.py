@@ -49,8 +49,8 @@ def answer_of(cfg: Config, s: State, broker: int) -> int | None:
     """Returns the address with which a broker answers a lookup from its view; None: it parks the request.
 
     It answers with the owner if the owner is registered, and otherwise parks the request. During a transfer the
-    destination parks the request, and every other broker answers with the destination. A broker without registration
-    parks nothing.
+    destination parks the request (with `source_parks` also the source), and every other broker answers with the
+    destination. A broker without registration parks nothing.
     """
     r, is_registered = view_of(s, broker), s.brokers[broker].registered
     owner = owner_in(r)
@@ -102,7 +102,7 @@ def answer(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[
 def connect(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, None]:
     """`ConnectionHandler.grabCnx`: a client connects to its address and sends `PRODUCER` or `SUBSCRIBE`.
 
-    An address is used once.
+    If the broker is down, the client looks the topic up again (`address_is_used_once`).
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "directed" or c.peer is None:
@@ -222,11 +222,11 @@ def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
     """`ClientCnx`: a client handles the next command of its broker. Returns how many commands to the broker are lost.
 
     success   a producer sends all pending messages again, oldest first
-    receipt   of the oldest pending message, completes it; of an older one, is ignored; of a younger one, ends the
-              connection
-    message   the consumer processes it and acknowledges
-    close     the client connects to the address, or looks up without one; a prepared client is connected already
-    prepare   the client stops sending and connects to the destination in advance
+    receipt   the oldest pending message is complete. A receipt of an earlier message is ignored; after one of a later
+              message the client ends the connection
+    message   the consumer processes the entry and acknowledges it
+    close     the client connects to the address; without an address it looks the topic up. A paused client is connected
+    prepare   the client is paused: it stops sending, and connects to the destination
     """
     _, c = found(s, topic, client)
     if c is None or not c.down:

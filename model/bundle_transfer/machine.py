@@ -11,7 +11,8 @@ one command sent, processed or received, one add confirmed, one ledger closed or
     phase 2      S applies Owned and closes each client's session with D's address; the topic object is removed later
     reconnect    the client connects to D without lookup. D loads the topic lazily, answers, and the producer sends all
                  pending messages again
-    override     the leader appends a forced Owned for a broker that is gone, or for a transfer that takes too long
+    override     the leader appends a forced Owned, because a broker of the newest record is not registered, or a
+                 transfer takes too long
 
 Loading a topic fences its last ledger: no other broker can write to it any more, whatever its view.
 
@@ -44,7 +45,7 @@ reference = bundle_transfer.profile("reference", "PIP-307 with the repairs of th
 #: Rules on which master of September 2026 differs from the reference.
 _MERGED: dict[str, Any] = {
     "stale_topics_closed_on": "owner_names_source",
-    "close_timeout_releases": True,
+    "close_timeout_publishes": True,
     "failed_close_evicts": True,
     "unregistered_uses_view": True,
     "load_checks_ownership_again": False,
@@ -69,7 +70,7 @@ bundle_transfer.profile(
         sends_ignored_while="fenced",
         failed_write_disconnects=True,
         source_parks=True,
-        dead_source_is_orphan=True,
+        unregistered_source_makes_orphan=True,
         cursor_close_checks_ownership=True,
     ),
 )

@@ -1,9 +1,9 @@
 """State of a bundle transfer, settings, rules, and the machine; the other modules of this package add its actions.
 
-    records   the channel (PIP-192): the ownership records of the bundle, in one order. A record of a writer with a
-              stale view is left out: its append succeeds, but every reader skips it
-    brokers   alive, registered with the metadata store, how far each has read the channel, what it still has to append
-              (its duty)
+    records   the channel (PIP-192): the ownership records of the bundle, in one order. The append of a writer with a
+              stale view succeeds, but every reader skips its record; `records` does not contain it
+    brokers   of each: whether it is alive, whether it is registered with the metadata store, its view (the last record
+              that it applied), and its duty (the record that it still has to append)
     topics    what the bookies store; a topic object in the cache of each broker; the clients
 
 A client is a producer or the consumer of the topic's subscription, with one connection at a time: a FIFO queue of
@@ -20,10 +20,11 @@ from model.values import AtLeast, Between, Origin, Rule, record
 Variant = Literal["V0", "V1a", "V1b", "V2", "V3", "V4"]
 
 RecordState = Literal["owned", "acquiring", "releasing", "assigning"]
-#: What a broker still has to append, as `publish` describes it; empty if nothing.
+#: The record that a broker still has to append (`channel.publish`); empty if none. prepare: Releasing; release:
+#: Assigning, in V4 Owned; own: Owned.
 Duty = Literal["", "prepare", "release", "own"]
 
-#: Variants in which the destination prepares its topics before the source fences them.
+#: Variants with Acquiring: the destination begins to load topics before the source fences them.
 PREPARING = ("V1b", "V2")
 #: Variants in which the source disconnects a client as soon as the topic's ledger is closed.
 EARLY = ("V1a", "V1b", "V2", "V3")
@@ -46,23 +47,28 @@ class Config(NamedTuple):
     window: Annotated[int, AtLeast(1), Setting("maxPendingMessages", "0 (unbounded)")] = 2
     deduplication: Annotated[bool, Setting("brokerDeduplicationEnabled", False)] = False
 
-    #: V0 PIP-307 as merged; V1a the source redirects clients as soon as the ledger is closed; V1b the destination
-    #: prepares first; V2 as V1b, and clients pause and pre-connect; V3 sends no address; V4 has no Assigning
+    #: V0: PIP-307 as merged. V1a: the source sends the close command as soon as the ledger is closed; also in V1b, V2
+    #: and V3. V1b: the destination begins to load every topic before the source fences it. V2: as V1b, and clients
+    #: pause and connect to the destination in advance. V3: the close command has no address; the client looks the topic
+    #: up. V4: there is no Assigning
     variant: Annotated[
         Variant, Rule(Origin.INFERRED, "V1a, V1b, V2, V3: review of apache/pulsar#20748; V4: apache/pulsar#19683")
     ] = "V0"
-    #: which Owned record lets a broker close its stale topics: any, or the one that names it as source
+    #: which Owned record lets a broker disconnect the clients of its stale topics (fenced, or of a bundle that it does
+    #: not own): any, or only one that names the broker as source
     stale_topics_closed_on: Annotated[
         Literal["any_owner", "owner_names_source"],
         Rule(Origin.READ, "owner_names_source: ServiceUnitStateChannelImpl.handleOwnEvent"),
     ] = "any_owner"
-    #: whether the source appends Assigning when closing the topics has timed out
-    close_timeout_releases: Annotated[bool, Rule(Origin.READ, "true: BrokerService.unloadServiceUnit")] = False
-    #: whether a topic is removed from the cache if its first close failed, although its clients stay attached
+    #: whether the source appends the record of its duty (Assigning, in V4 Owned) when closing the topics has timed out
+    close_timeout_publishes: Annotated[bool, Rule(Origin.READ, "true: BrokerService.unloadServiceUnit")] = False
+    #: whether a topic is removed from the cache if phase 1 of its close fails before the ledger is closed, although its
+    #: clients stay attached
     failed_close_evicts: Annotated[
         bool, Rule(Origin.READ, "true: PersistentTopic.close, BrokerService.cleanUnloadedTopicFromCache")
     ] = False
-    #: whether a broker without registration relies on its view and parks no request
+    #: whether a broker without registration answers from its view, and parks no request. A broker that parks a request
+    #: (`deferGetOwnerRequest`) answers when its view has an owner
     unregistered_uses_view: Annotated[
         bool, Rule(Origin.READ, "true: ServiceUnitStateChannelImpl.getActiveOwnerAsync")
     ] = False
@@ -74,25 +80,27 @@ class Config(NamedTuple):
             "stale: MetadataStoreTableViewImpl before apache/pulsar#24478; shutdown: zookeeperSessionExpiredPolicy",
         ),
     ] = "refresh"
-    #: which topics ignore sends: those in transfer, or all fenced ones, also after a failed write
+    #: which topics ignore sends. transferring: those in transfer; fenced: all fenced ones, also after a failed write
     sends_ignored_while: Annotated[
         Literal["transferring", "fenced"], Rule(Origin.READ, "fenced: apache/pulsar#21408, before #21668")
     ] = "transferring"
     #: whether a write that fails during the transfer disconnects the topic's clients
     failed_write_disconnects: Annotated[bool, Rule(Origin.READ, "true: apache/pulsar#21408, before #21668")] = False
-    #: whether a write that fails during the transfer completes, which lets the connection's pending counter drop
+    #: whether the callback of a write that fails during the transfer is invoked; it lowers the number of writes that
+    #: are pending on the connection
     failed_write_completes: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#25554")] = True
     #: whether a client that cannot connect to its address looks the topic up again
     address_is_used_once: Annotated[bool, Rule(Origin.READ, "false: apache/pulsar#25929, before #26009")] = True
-    #: whether the leader also replaces the owner of a bundle whose previous owner is gone
-    dead_source_is_orphan: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#23064")] = False
-    #: whether a restarted broker acts on the record that it finds
+    #: whether the leader also reassigns an Owned bundle whose source (previous owner) is not registered
+    unregistered_source_makes_orphan: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#23064")] = False
+    #: whether a restarted broker handles the newest record (`handleExisting`) as if it had just been delivered
     restart_acts_on_record: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#25379")] = True
     #: whether the clean-up of a closed topic compares the topic object, and not only the name
     removal_compares_instance: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#26145")] = True
     #: whether a topic that is closing opens again when its last pending write completes
     drained_topic_reopens: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#7735")] = False
-    #: whether the source parks requests during the transfer; its close waits for them
+    #: whether the source, too, parks requests during the transfer, and appends the record of its duty only when no
+    #: client waits at it (a deadlock)
     source_parks: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#22112")] = False
     #: whether closing a cursor waits until the bundle has an owner
     cursor_close_checks_ownership: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#21332")] = False
@@ -109,7 +117,7 @@ class Config(NamedTuple):
 
 @record
 class Record(NamedTuple):
-    """An ownership record (`ServiceUnitStateData`). V1b and V2 add acquiring: the source still owns."""
+    """An ownership record (`ServiceUnitStateData`). In acquiring (V1b, V2) the source still owns the bundle."""
 
     state: RecordState
     dst: int  # the owner, or the broker that shall own the bundle
@@ -119,13 +127,14 @@ class Record(NamedTuple):
 
 @record
 class Broker(NamedTuple):
-    """A broker: its view of the channel, and what it has to append."""
+    """A broker: its view of the channel, and its duty."""
 
     alive: bool
     registered: bool
     view: int  # the index of the last record that it applied; 0 if it is down
     duty: Duty
-    named_source: bool  # it applied an Owned record that names it as source; only under `owner_names_source`
+    #: the last Owned record that it applied names it as source; always false without `owner_names_source`
+    named_source: bool
     leaked: int  # failed writes that still count as pending on its connections
 
 
@@ -151,12 +160,13 @@ class Add(NamedTuple):
 class TopicObject(NamedTuple):
     """A topic object in a broker's cache (`PersistentTopic`)."""
 
-    #: closing and closed: fenced and `transferring`, before and after the ledger is closed; failed: fenced by a failed
-    #: write; disconnected: phase 2 is over, and only its clean-up is pending
+    #: closing: fenced and `transferring`, its ledger is still open; closed: the same, its ledger is closed (the end of
+    #: phase 1, see `machine.py`); failed: fenced by a failed write; disconnected: its clients got the close command
+    #: (phase 2), and only its clean-up is pending
     phase: Literal["loading", "open", "closing", "closed", "failed", "disconnected"]
     writable: bool  # its ledger is open and no other broker has fenced it
     adds: tuple[Add, ...]  # in the order in which they were sent
-    cursor: int  # mark-delete position: number of acknowledged entries
+    cursor: int  # number of acknowledged entries: the mark-delete position plus 1
     older: int  # number of older topic objects whose clean-up is pending
 
 
@@ -171,14 +181,16 @@ class Command(NamedTuple):
 class Client(NamedTuple):
     """A producer or consumer handler and its connection."""
 
-    #: lookup: without address; parked: its lookup waits at the peer; directed: it has the peer's address; waiting: it
-    #: sent `PRODUCER` or `SUBSCRIBE`; ready: the peer answered
+    #: lookup: without address; parked: the peer parks its lookup; directed: it has the peer's address; waiting: it sent
+    #: `PRODUCER` or `SUBSCRIBE`; ready: it has received success
     phase: Literal["lookup", "parked", "directed", "waiting", "ready"]
     peer: int | None
-    paused: bool  # V2: it sends nothing, and is connected to the destination
-    begun: int  # messages that the application sent; entries dispatched to the consumer in this session
-    done: int  # messages with a receipt; entries that the consumer processed
-    up: tuple[int, ...]  # sequence ids or acknowledged positions in flight to the peer
+    paused: bool  # V2: it has received prepare and sends nothing; its connection to the destination is not modelled
+    #: producer: number of messages that the application sent; consumer: position of the next entry to dispatch
+    begun: int
+    #: producer: number of messages with a receipt; consumer: position after the last entry that it processed
+    done: int
+    up: tuple[int, ...]  # in flight to the peer. producer: sequence ids; consumer: numbers of acknowledged entries
     down: tuple[Command, ...]  # commands in flight from the peer
 
 
@@ -188,7 +200,7 @@ class Topic(NamedTuple):
 
     log: tuple[Entry, ...]  # entries of closed ledgers and confirmed ones of the open ledger
     abandoned: tuple[Entry, ...]  # unconfirmed entries of a ledger whose writer is gone
-    cursor: int  # persisted mark-delete position
+    cursor: int  # number of acknowledged entries, as persisted
     objects: tuple[TopicObject | None, ...]
     clients: tuple[Client, ...]
 

@@ -144,9 +144,11 @@ def fail_add(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Ste
 
 
 def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[State, Failed]:
-    """Returns the state after an add failed. During a transfer the client gets no answer; else the topic is closed.
+    """Returns the state after all adds in flight failed.
 
-    A topic that is closed after a failed add sends its clients a close command without address.
+    An open topic sends its clients a close command without address and is removed from the cache; with
+    `sends_ignored_while` "fenced" it is fenced instead. During a transfer the clients get no answer; with
+    `failed_write_disconnects` they get a close command.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -260,7 +262,7 @@ def clean_up(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Ste
 
 
 def added(cfg: Config, t: Topic, broker: int, client: int, sequence: int) -> tuple[Topic, str]:
-    """`MessageDeduplication.isDuplicate`: the topic after a send, and whether it is added, a duplicate, or in doubt.
+    """`MessageDeduplication.isDuplicate`: returns the topic after a send, and "added", "duplicate" or "in_doubt".
 
     A send is a duplicate if its sequence id is at most the highest persisted one. Otherwise it is in doubt
     (`MessageDupStatus.Unknown`) if its sequence id is at most the highest received one.

@@ -53,12 +53,12 @@ def invalidate_up_to_slowest(cfg: Config, s: State) -> State:
 
     Without an active cursor it removes all.
     """
-    known = cache_config(cfg, s.ledgers)
+    cache_cfg = cache_config(cfg, s.ledgers)
     slowest = active_cursors.slowest_of(s.active)
     if slowest is None:
-        caches, _ = entry_cache.clear_cache(known, s.caches, 0)
+        caches, _ = entry_cache.clear_cache(cache_cfg, s.caches, 0)
     else:
-        caches, _ = entry_cache.invalidate_entries_before(known, s.caches, 0, slowest)
+        caches, _ = entry_cache.invalidate_entries_before(cache_cfg, s.caches, 0, slowest)
     return s._replace(caches=caches)
 
 

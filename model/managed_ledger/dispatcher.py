@@ -37,22 +37,23 @@ from model.positions import Position
 
 def with_read(sub: Subscription, kind: Kind, read: Read | None) -> Subscription:
     """Returns the subscription with another value of its normal or replay read."""
-    return sub._replace(normal=read) if kind == "normal" else sub._replace(replayed=read)
+    return sub._replace(normal_read=read) if kind == "normal" else sub._replace(replay_read=read)
 
 
 def read_of(sub: Subscription, kind: Kind) -> Read | None:
     """Returns the normal or the replay read of a subscription."""
-    return sub.normal if kind == "normal" else sub.replayed
+    return sub.normal_read if kind == "normal" else sub.replay_read
 
 
 def cancelled(sub: Subscription) -> Subscription:
     """Returns the subscription with its outstanding reads cancelled (`shouldRewindBeforeReadingOrReplaying`).
 
-    A cancelled read still completes. Then the cursor is rewound; `is_discarded` decides on its entries.
+    A cancelled read still completes; then the cursor is rewound. `is_discarded` decides whether the entries of the read
+    are discarded.
     """
     return sub._replace(
-        normal=sub.normal and sub.normal._replace(cancelled=True),
-        replayed=sub.replayed and sub.replayed._replace(cancelled=True),
+        normal_read=sub.normal_read and sub.normal_read._replace(cancelled=True),
+        replay_read=sub.replay_read and sub.replay_read._replace(cancelled=True),
     )
 
 
@@ -94,7 +95,10 @@ def is_draining(cfg: Config, sub: Subscription, consumer: Consumer, position: Po
 
 
 def is_blocked(cfg: Config, sub: Subscription, kind: Kind, position: Position) -> bool:
-    """Whether the replay queue has an entry with the same key that must be sent before this one."""
+    """Whether the replay queue has an entry with the same key that must be sent before this one (`replay_order`).
+
+    earlier_of_key: any earlier entry with the key. any_of_key: any entry with the key, if this one is of a normal read.
+    """
     key = key_of(cfg, position)
     if cfg.replay_order == "earlier_of_key":
         return any(p < position and key_of(cfg, p) == key for p in sub.replay)
@@ -130,7 +134,8 @@ def replay_now(cfg: Config, sub: Subscription, subscription: int, most: int) -> 
 def entries_to_read(cfg: Config, s: State, subscription: int, most: int) -> tuple[Position, ...]:
     """Returns the entries of the next normal read, which are in one ledger.
 
-    Key_Shared (`getMaxEntriesReadLimit`): read and replay queue together have at most `look_ahead` entries.
+    Key_Shared (`getMaxEntriesReadLimit`): with `limits_look_ahead`, the entries of this read plus those of the replay
+    queue are at most `look_ahead`.
     """
     sub = s.subscriptions[subscription]
     if type_of(cfg, subscription) == "key_shared" and cfg.limits_look_ahead:
@@ -145,20 +150,21 @@ def start_read(
 ) -> tuple[State, tuple[Issued, ...]]:
     """Starts a read of these entries; returns the storage reads that it issued.
 
-    A normal read first moves the read position to its first entry, which may be in a later ledger.
+    A normal read first moves the read position to its first entry, which may be in a later ledger. The expected read
+    count of entries from storage is set when storage answers (`machine.expected_read_count`).
     """
-    known, sub = cache_config(cfg, s.ledgers), s.subscriptions[subscription]
-    floor = sub.replay[0] if cfg.replay_order == "new_first" and sub.replay else None
+    cache_cfg, sub = cache_config(cfg, s.ledgers), s.subscriptions[subscription]
+    min_replayed_position = sub.replay[0] if cfg.replay_order == "any_of_key" and sub.replay else None
     ranges_to_read = [(p, p) for p in positions]
     if kind == "normal":
         ranges_to_read = [(positions[0], positions[-1])]
         sub = sub._replace(read_position=positions[0])
     first = s.caches.next_request
     numbers = tuple(range(first, first + len(ranges_to_read)))
-    s = moved(cfg, s, subscription, with_read(sub, kind, Read(numbers, (), False, False, floor)))
+    s = moved(cfg, s, subscription, with_read(sub, kind, Read(numbers, (), False, False, min_replayed_position)))
     issued: list[Issued] = []
     for low, high in ranges_to_read:
-        caches, reading = entry_cache.read(known, s.caches, 0, low.ledger, low.entry, high.entry, 0)
+        caches, reading = entry_cache.read(cache_cfg, s.caches, 0, low.ledger, low.entry, high.entry, expected_reads=0)
         assert isinstance(reading, Reading)
         s = all_answered(cfg, s._replace(caches=caches), reading.answered)
         issued.extend(reading.issued)
@@ -171,9 +177,9 @@ def start_read(
 def reader_of(s: State, request: int) -> tuple[int, Kind]:
     """Returns the subscription that made a request to the entry cache, and the kind of its read."""
     for number, sub in enumerate(s.subscriptions):
-        if sub.normal is not None and request in sub.normal.requests:
+        if sub.normal_read is not None and request in sub.normal_read.requests:
             return number, "normal"
-        if sub.replayed is not None and request in sub.replayed.requests:
+        if sub.replay_read is not None and request in sub.replay_read.requests:
             return number, "replay"
     raise AssertionError(f"no read made the request {request}")
 
@@ -233,7 +239,7 @@ def released(cfg: Config, s: State, entry: ReadEntry) -> State:
 def put_back(cfg: Config, s: State, subscription: int, entry: ReadEntry) -> State:
     """`PersistentDispatcherMultipleConsumers.addEntryToReplay`: an entry joins the replay queue.
 
-    Its count rises by 1 before it is released.
+    With `replay_raises_count` its count rises by 1 before it is released.
     """
     if cfg.replay_raises_count:
         caches, _ = entry_cache.replay(cache_config(cfg, s.ledgers), s.caches, entry.copy)
@@ -252,21 +258,23 @@ def send(s: State, subscription: int, consumer: Consumer, entry: ReadEntry) -> S
 
 
 def is_discarded(cfg: Config, sub: Subscription, kind: Kind, read: Read) -> bool:
-    """Whether the entries of a complete read are discarded: no consumer is connected, or the read was cancelled.
+    """Whether the entries of a complete read are discarded.
 
-    Those of a cancelled replay read are discarded only with `discards_old_replay_read`.
+    They are if no consumer is connected. Otherwise those of a cancelled normal read are, and with
+    `discards_cancelled_replay_read` those of a cancelled replay read.
     """
-    return not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_old_replay_read))
+    return not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_cancelled_replay_read))
 
 
 def is_overtaken(cfg: Config, sub: Subscription, subscription: int, read: Read) -> bool:
-    """Whether the first entry of the replay queue is before the first one when the read began (`Read.floor`).
+    """Whether the first position of the replay queue is now before that at the start of the read.
 
-    Only a Key_Shared read with `replay_order` "new_first" can be overtaken.
+    The latter is `Read.min_replayed_position`. False if the queue was empty then, or unless `replay_order` is
+    "any_of_key". It is also false for a cancelled replay read: the replay queue is empty until that read is dispatched.
     """
-    if type_of(cfg, subscription) != "key_shared" or read.floor is None or not sub.replay:
+    if type_of(cfg, subscription) != "key_shared" or read.min_replayed_position is None or not sub.replay:
         return False
-    return sub.replay[0] < read.floor
+    return sub.replay[0] < read.min_replayed_position
 
 
 def dispatch_entries(cfg: Config, s: State, subscription: int, kind: Kind, read: Read) -> tuple[State, Dispatched]:
@@ -275,7 +283,7 @@ def dispatch_entries(cfg: Config, s: State, subscription: int, kind: Kind, read:
     An acknowledged entry is skipped. An entry without a consumer that can take it is put back for replay.
     """
     sent: list[tuple[Position, int]] = []
-    replayed: list[Position] = []
+    put_back_positions: list[Position] = []
     skipped: list[Position] = []
     for entry in read.entries:
         sub = s.subscriptions[subscription]
@@ -287,9 +295,9 @@ def dispatch_entries(cfg: Config, s: State, subscription: int, kind: Kind, read:
             sent.append((entry.position, consumer.consumer))
             s = send(s, subscription, consumer, entry)
         else:
-            replayed.append(entry.position)
+            put_back_positions.append(entry.position)
             s = put_back(cfg, s, subscription, entry)
-    return s, Dispatched(tuple(sent), tuple(replayed), tuple(skipped), ())
+    return s, Dispatched(tuple(sent), tuple(put_back_positions), tuple(skipped), ())
 
 
 def can_take(
@@ -309,11 +317,7 @@ def can_take(
     return not is_blocked(cfg, sub, kind, position) and not is_draining(cfg, sub, consumer, position)
 
 
-def backlog(s: State, subscription: int) -> int:
-    """`ManagedCursorImpl.getNumberOfEntries`: the entries from the read position on that are not acknowledged.
-
-    It is not the backlog of the subscription's metrics (`getNumberOfEntriesInBacklog`), which counts from the
-    mark-delete position.
-    """
+def unread_entries(s: State, subscription: int) -> int:
+    """`ManagedCursorImpl.getNumberOfEntries`: returns the number of unacknowledged entries from the read position."""
     sub = s.subscriptions[subscription]
     return entries_from(s, sub.read_position) - sum([p >= sub.read_position for p in sub.acked])

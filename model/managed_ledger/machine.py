@@ -61,7 +61,6 @@ from model.managed_ledger.cursors import (
 from model.managed_ledger.dispatcher import (
     added_to_replay,
     all_answered,
-    backlog,
     cancelled,
     discard,
     dispatch_entries,
@@ -75,6 +74,7 @@ from model.managed_ledger.dispatcher import (
     released,
     replay_now,
     start_read,
+    unread_entries,
     with_consumer,
     with_read,
 )
@@ -144,9 +144,9 @@ def add_entry(cfg: Config, s: State) -> Step[State, Added]:
     if cfg.shadow_topic or not caches_it:
         return s, Added(position, False)
     expected = len(s.active.cursors) if cfg.counts_reads else 0
-    known = cache_config(cfg, s.ledgers)
+    cache_cfg = cache_config(cfg, s.ledgers)
     size = cfg.entry_bytes[position.entry % len(cfg.entry_bytes)]
-    caches, inserted = entry_cache.insert(known, s.caches, 0, position, size, expected)
+    caches, inserted = entry_cache.insert(cache_cfg, s.caches, 0, position, size, expected)
     return s._replace(caches=caches), Added(position, inserted is True)
 
 
@@ -166,10 +166,10 @@ def trim_consumed_ledgers(cfg: Config, s: State) -> Step[State, int]:
     Their entries leave the cache (`invalidateAllEntries`). Returns the number of ledgers.
     """
     slowest = min([sub.mark_delete for sub in s.subscriptions])
-    known = cache_config(cfg, s.ledgers)
+    cache_cfg = cache_config(cfg, s.ledgers)
     deleted = [each for each in s.ledgers[:-1] if Position(each.ledger, each.entries - 1) <= slowest]
     for each in deleted:
-        caches, _ = entry_cache.invalidate_ledger(known, s.caches, 0, each.ledger)
+        caches, _ = entry_cache.invalidate_ledger(cache_cfg, s.caches, 0, each.ledger)
         s = s._replace(caches=caches)
     return s._replace(ledgers=s.ledgers[len(deleted) :]), len(deleted)
 
@@ -195,17 +195,20 @@ def connect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -
 
 
 def has_new_active(cfg: Config, subscription: int, before: Subscription, after: Subscription) -> bool:
-    """Whether a failover subscription that had and has consumers has another active consumer than before."""
+    """Whether the active consumer of a failover subscription, which had and has consumers, changed."""
     return type_of(cfg, subscription) == "failover" and before.consumers[0].consumer != after.consumers[0].consumer
 
 
 def restart(cfg: Config, s: State, subscription: int) -> State:
-    """Delivers again from the mark-delete position: now, or when the outstanding reads are complete."""
+    """Returns the state in which the cursor is rewound: now, or when the outstanding reads are complete.
+
+    The consumers keep no pending acks.
+    """
     sub = s.subscriptions[subscription]
     consumers = tuple([c._replace(pending=()) for c in sub.consumers])
     sub = cancelled(sub._replace(consumers=consumers))
     s = with_subscription(s, subscription, sub)
-    return s if sub.normal or sub.replayed else rewind(cfg, s, subscription)
+    return s if sub.normal_read or sub.replay_read else rewind(cfg, s, subscription)
 
 
 @managed_ledger.action
@@ -271,14 +274,14 @@ def read_more_entries(cfg: Config, s: State, subscription: Name) -> Step[State, 
     """
     sub = s.subscriptions[subscription]
     most = min(permits_of(cfg, sub, subscription), cfg.read_batch)
-    if not sub.consumers or most <= 0 or sub.replayed is not None:
+    if not sub.consumers or most <= 0 or sub.replay_read is not None:
         return refused(s, "not_enabled", "no permits, or a replay read is outstanding")
     replay = tuple([p for p in sub.replay if not is_acknowledged(sub, p)])
     s = with_subscription(s, subscription, sub._replace(replay=replay))
     kind: Kind = "replay"
     positions = replay_now(cfg, s.subscriptions[subscription], subscription, most)
     if not positions:
-        if sub.normal is not None:
+        if sub.normal_read is not None:
             return s, Started("normal", (), ())
         kind, positions = "normal", entries_to_read(cfg, s, subscription, most)
     if not positions:
@@ -299,8 +302,10 @@ def complete_storage_read(cfg: Config, s: State, storage_read: int, success: boo
     success = success and any(each.ledger == read.ledger for each in s.ledgers)
     expected = expected_read_count(cfg, s, *reader_of(s, read.waiting[0]))
     reads = tuple([r._replace(expected_reads=expected) if r is read else r for r in s.caches.reads])
-    known = cache_config(cfg, s.ledgers)
-    caches, reading = entry_cache.complete_storage_read(known, s.caches._replace(reads=reads), storage_read, success)
+    cache_cfg = cache_config(cfg, s.ledgers)
+    caches, reading = entry_cache.complete_storage_read(
+        cache_cfg, s.caches._replace(reads=reads), storage_read, success
+    )
     assert isinstance(reading, Reading)
     return all_answered(cfg, s._replace(caches=caches), reading.answered), reading
 
@@ -323,9 +328,8 @@ def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[Stat
     """`PersistentDispatcherMultipleConsumers.sendMessagesToConsumers`: dispatches the entries of a complete read.
 
     If the read was cancelled or no consumer is connected, the entries are discarded (see `is_discarded`) and the cursor
-    is rewound. With `replay_order` "new_first", a Key_Shared read is not sent if the first entry of the replay queue is
-    an earlier one than when the read began: entries of a normal read are put back for replay, those of a replay read
-    are discarded and stay in the replay queue.
+    is rewound. With `replay_order` "any_of_key", a Key_Shared read is not sent if `is_overtaken`: entries of a normal
+    read are put back for replay, those of a replay read are discarded and stay in the replay queue.
     """
     sub = s.subscriptions[subscription]
     read = read_of(sub, kind)
@@ -405,7 +409,7 @@ def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
         return refused(s, "unsupported", "a cursor is active while it has consumers")
     for subscription, sub in enumerate(s.subscriptions):
         may_be = bool(sub.consumers) or cfg.backlog_check_activates_without_consumers
-        if may_be and backlog(s, subscription) < cfg.backlogged_threshold:
+        if may_be and unread_entries(s, subscription) < cfg.backlogged_threshold:
             s = activate(cfg, s, subscription)
         else:
             s = deactivate(cfg, s, subscription)
@@ -422,7 +426,7 @@ def check_cursors_to_cache_entries(cfg: Config, s: State) -> Step[State, None]:
         return refused(s, "unsupported", "reads are cached by their expected read counts")
     if cfg.min_backlog_cursors < 1:
         return s, None
-    backlogs = [backlog(s, subscription) for subscription in range(cfg.subscriptions)]
+    backlogs = [unread_entries(s, subscription) for subscription in range(cfg.subscriptions)]
     for subscription, own in enumerate(backlogs):
         group = [other for other in backlogs if abs(own - other) <= cfg.max_backlog_between]
         caches = own > cfg.min_backlog_entries and len(group) >= cfg.min_backlog_cursors
@@ -460,7 +464,7 @@ def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
 def canonical(cfg: Config, s: State) -> State:
     """Makes times relative to now; numbers requests and copies in the order of the subscriptions that made them."""
     caches = names.renumber_stores(names.from_now(s.caches._replace(counters=Counters())))
-    reads = [r for sub in s.subscriptions for r in (sub.normal, sub.replayed) if r is not None]
+    reads = [r for sub in s.subscriptions for r in (sub.normal_read, sub.replay_read) if r is not None]
     request = {old: new for new, old in enumerate([n for r in reads for n in r.requests], 1)}
     caches = names.with_requests(caches, request)
     owned = [e.copy for sub in s.subscriptions for e in entries_of(sub)]
@@ -473,7 +477,7 @@ def canonical(cfg: Config, s: State) -> State:
         return r and r._replace(requests=tuple([request[n] for n in r.requests]), entries=renamed(r.entries))
 
     subs = [
-        sub._replace(normal=read(sub.normal), replayed=read(sub.replayed), sent=renamed(sub.sent))
+        sub._replace(normal_read=read(sub.normal_read), replay_read=read(sub.replay_read), sent=renamed(sub.sent))
         for sub in s.subscriptions
     ]
     active = active_cursors.canonical(active_config(cfg), s.active)
@@ -482,7 +486,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 def entries_of(sub: Subscription) -> tuple[ReadEntry, ...]:
     """Returns the entries whose copies a subscription holds."""
-    read = [e for r in (sub.normal, sub.replayed) if r is not None for e in r.entries]
+    read = [e for r in (sub.normal_read, sub.replay_read) if r is not None for e in r.entries]
     return (*read, *sub.sent)
 
 
@@ -494,7 +498,7 @@ without_counts = managed_ledger.profile(
     Config(counts_reads=False),
 )
 
-SHIPPED = Config(discarded_read_marks_read=True, replay_order="new_first", discards_old_replay_read=False)
+SHIPPED = Config(discarded_read_marks_read=True, replay_order="any_of_key", discards_cancelled_replay_read=False)
 
 pulsar_4_1 = managed_ledger.release("4.1", "4.2", rules=SHIPPED, about="the dispatchers as read in 3.0 to 4.1")
 pulsar_5_0 = managed_ledger.release("5.0", rules=SHIPPED, about="the dispatchers of pulsar-4.1; other defaults")

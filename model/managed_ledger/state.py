@@ -66,12 +66,12 @@ class Config(NamedTuple):
     ] = 134_217_728
     #: fraction of the maximum size at which a size pass (`doEvictToWatermarkWhenOverThreshold`) stops
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
-    #: without counts: a cursor with at least this many unacknowledged entries to read is inactive
+    #: without counts: a cursor with at least this backlog (`dispatcher.unread_entries`) is inactive
     backlogged_threshold: Annotated[int, AtLeast(0), Setting("managedLedgerCursorBackloggedThreshold", 1000)] = 1000
     #: without counts: entries that a cursor reads from storage are cached if at least this many cursors, itself
     #: included, have a backlog similar to its own (`max_backlog_between`); 0: never
     min_backlog_cursors: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogCursorsForCaching", 0)] = 0
-    #: without counts: and only if the cursor's own backlog is larger than this
+    #: without counts: entries that a cursor reads from storage are cached only if its backlog is larger than this
     min_backlog_entries: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogEntriesForCaching", 1000)] = (
         1000
     )
@@ -102,18 +102,18 @@ class Config(NamedTuple):
         bool, Rule(Origin.INFERRED, "false: no release; a dispatcher that adds positions without addEntryToReplay")
     ] = True
     #: Key_Shared: how the replay queue holds back entries. earlier_of_key: an entry waits for an earlier entry with its
-    #: key. new_first: an entry of a normal read waits for any entry with its key; and no entry of a read, normal or
+    #: key. any_of_key: an entry of a normal read waits for any entry with its key; and no entry of a read, normal or
     #: replay, is sent if the replay queue has an entry before `minReplayedPosition`, its first position when the read
     #: began (apache/pulsar#12885)
     replay_order: Annotated[
-        Literal["earlier_of_key", "new_first"],
+        Literal["earlier_of_key", "any_of_key"],
         Rule(
             Origin.READ,
-            "new_first: PersistentStickyKeyDispatcherMultipleConsumers.trySendMessagesToConsumers, as read in 4.0",
+            "any_of_key: PersistentStickyKeyDispatcherMultipleConsumers.trySendMessagesToConsumers, as read in 4.0",
         ),
     ] = "earlier_of_key"
-    #: whether a replay read that began before all consumers left is discarded
-    discards_old_replay_read: Annotated[
+    #: whether a cancelled replay read, which began before all consumers left, is discarded
+    discards_cancelled_replay_read: Annotated[
         bool,
         Rule(
             Origin.READ,
@@ -121,7 +121,7 @@ class Config(NamedTuple):
             "as read in 3.0",
         ),
     ] = True
-    #: Key_Shared: whether `look_ahead` limits the replay queue
+    #: Key_Shared: whether `look_ahead` limits normal reads
     limits_look_ahead: Annotated[
         bool, Rule(Origin.READ, "false: PersistentStickyKeyDispatcherMultipleConsumersClassic, apache/pulsar#26677")
     ] = True
@@ -158,13 +158,13 @@ class Read(NamedTuple):
 
     requests: tuple[int, ...]  # incomplete requests to the entry cache: one, or one for each entry of a replay read
     entries: tuple[ReadEntry, ...]  # of complete requests, by position
-    #: shouldRewindBeforeReadingOrReplaying: the cursor will be rewound when the read is complete; its entries are
-    #: discarded, those of a replay read only with `discards_old_replay_read`
+    #: shouldRewindBeforeReadingOrReplaying: the cursor will be rewound when the read is dispatched or has failed;
+    #: `dispatcher.is_discarded` decides whether the entries of the read are discarded
     cancelled: bool
     failed: bool  # a request failed
     #: minReplayedPosition: first position in the replay queue when the read began; None if the queue was empty, or
-    #: unless `replay_order` is new_first
-    floor: Position | None
+    #: unless `replay_order` is any_of_key
+    min_replayed_position: Position | None
 
 
 class Consumer(NamedTuple):
@@ -185,8 +185,8 @@ class Subscription(NamedTuple):
     caches_reads: bool  # isCacheReadEntry
     consumers: tuple[Consumer, ...]  # by number
     replay: tuple[Position, ...]  # redeliveryMessages, by position
-    normal: Read | None  # havePendingRead
-    replayed: Read | None  # havePendingReplayRead
+    normal_read: Read | None  # havePendingRead
+    replay_read: Read | None  # havePendingReplayRead
     sent: tuple[ReadEntry, ...]  # sent, not released: the write to the connection is not complete; oldest first
 
 
@@ -224,7 +224,7 @@ class Started(NamedTuple):
 
 
 class Dispatched(NamedTuple):
-    """The entries of a read by their fate."""
+    """What `dispatch` did with the entries of a read."""
 
     sent: tuple[tuple[Position, int], ...]  # with the consumer
     replayed: tuple[Position, ...]  # put back for replay

@@ -3,8 +3,8 @@
 Models `TxnLogBufferedWriter` on one managed ledger. One step is one call, one completion of a ledger write, a run of
 some queued tasks of the writer's executor, or an advance of the clock.
 
-    add       appends a record to the buffer; flushes the buffer at max records, else at max size. A record of max size
-              or more flushes the buffer and is then written alone, as a plain entry
+    add       appends a record to the buffer; flushes the buffer at max records, else at max size. A large record,
+              of max size or more, flushes the buffer and is then written alone, as a plain entry
     tick      the free-running timer flushes the buffer and is re-armed, even if the flush fails
     write     an entry is one batch or one plain record; several may be in flight
     complete  the callbacks of an entry complete in order, with position, batch size and batch index, or all fail
@@ -116,9 +116,9 @@ def submitted(cfg: Config, s: State, batched: bool, records: tuple[int, ...], si
     return s._replace(in_flight=(*s.in_flight, write))
 
 
-def stored(s: State, write: Write, acknowledged: bool) -> State:
-    """Stores an entry at the next position."""
-    entry = Entry(Position(s.ledger, s.next_entry), write.batched, write.records, acknowledged)
+def stored(s: State, write: Write, succeeded: bool) -> State:
+    """Returns the state after the ledger stored an entry at the next position."""
+    entry = Entry(Position(s.ledger, s.next_entry), write.batched, write.records, succeeded)
     return s._replace(log=(*s.log, entry), next_entry=s.next_entry + 1)
 
 
@@ -150,8 +150,8 @@ def flushed(cfg: Config, s: State, reason: Reason, out: EffectCollector) -> tupl
     return s._replace(buffer=(), size=0, timer=s.timer if cfg.delay_from == "tick" else None), True
 
 
-def alone(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
-    """Writes one record as a plain entry."""
+def written_plain(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
+    """Returns the state after a record was written as a plain entry, or could not be serialised."""
     if record.fails_on == "single":
         out.fail((record.number,), "serialization")
         return s
@@ -179,7 +179,7 @@ def run_add(cfg: Config, s: State, record: Record, out: EffectCollector) -> Stat
         s, ok = flushed(cfg, s, "size", out)
     if not ok:
         return s
-    return alone(cfg, s, record, out) if is_large else buffered(cfg, s, record, out)
+    return written_plain(cfg, s, record, out) if is_large else buffered(cfg, s, record, out)
 
 
 def buffered(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
@@ -203,7 +203,10 @@ def run_tick(cfg: Config, s: State, out: EffectCollector) -> State:
 
 
 def run_close(cfg: Config, s: State, out: EffectCollector) -> State:
-    """The task of `close`: fails (or flushes) buffered records, cancels the timer, completes the close futures."""
+    """The task of `close`: fails buffered records, cancels the timer, completes the close futures.
+
+    With `close_buffered` "flushes" it flushes them instead.
+    """
     if s.buffer and cfg.close_buffered == "flushes":
         s, _ = flushed(cfg, s, "close", out)
     out.fail(tuple([each.number for each in s.buffer]), "closed")
@@ -244,9 +247,9 @@ def add(cfg: Config, s: State, size: Size, fails_on: FailsOn) -> Step[State, Eff
     if s.status != "open":
         out.fail((number,), "closed")
         return out.step(s, number)
-    if fails_on == "single" and cfg.unserialisable_alone == "exception":
+    if fails_on == "single" and cfg.unserialisable_unbatched == "exception":
         return out.step(s, number, thrown=True)
-    return out.step(alone(cfg, s, record, out), number)
+    return out.step(written_plain(cfg, s, record, out), number)
 
 
 @txn_writer.action
@@ -389,7 +392,7 @@ shipped = txn_writer.profile(
     "Apache Pulsar master, 2026-07-23, as recorded",
     Config(
         unserialisable_batch="escapes",
-        unserialisable_alone="exception",
+        unserialisable_unbatched="exception",
         second_close="returns",
         closed_buffer="stale",
     ),

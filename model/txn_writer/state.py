@@ -26,7 +26,7 @@ class Config(NamedTuple):
     batching: Annotated[bool, Setting("transactionLogBatchedWriteEnabled", False)] = True
     #: a batch is flushed when it has this many records
     max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", 512)] = 512
-    #: a batch is flushed when its records have this many bytes; a record of this size or more is written alone
+    #: a batch is flushed when its records have this many bytes; a large record, of this size or more, is written alone
     max_bytes: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxSize", 4_194_304)] = 4194304
     #: the period of the delay trigger in milliseconds
     max_delay_ms: Annotated[int, AtLeast(1), Setting("transactionLogBatchedWriteMaxDelayInMillis", 1)] = 1
@@ -45,8 +45,8 @@ class Config(NamedTuple):
     unserialisable_batch: Annotated[
         Literal["fails", "escapes"], Rule(Origin.RECORDED, "escapes: TxnLogBufferedWriter.doFlush, master 2026-07")
     ] = "fails"
-    #: without batching: whether a record that cannot be serialised fails its callback, or the call throws
-    unserialisable_alone: Annotated[
+    #: the effect of a record that cannot be serialised, without batching: its `callback` fails, or the call throws
+    unserialisable_unbatched: Annotated[
         Literal["callback", "exception"],
         Rule(Origin.RECORDED, "exception: TxnLogBufferedWriter.asyncAddData, master 2026-07"),
     ] = "callback"
@@ -65,7 +65,7 @@ class Config(NamedTuple):
         Literal["trigger", "cap"],
         Rule(Origin.INFERRED, "cap: an alternative, because PIP-160 says that a batch never exceeds the size"),
     ] = "trigger"
-    #: whether the delay trigger is a free-running timer, or counts from the first record of the batch
+    #: the delay trigger. `tick`: a free-running timer. `first_record`: the delay counts from the batch's first record
     delay_from: Annotated[Literal["tick", "first_record"], Rule(Origin.READ, "first_record: PIP-160, Approach")] = (
         "tick"
     )
@@ -82,12 +82,13 @@ def is_batching(cfg: Config) -> bool:
 
 # ---- state --------------------------------------------------------------------------------------------
 
-#: Where serialisation of a record fails: `getSerializedSize`, a plain entry, or a batch.
+#: Where serialisation of a record fails. nothing: it does not; size: in `getSerializedSize`; single: as a plain entry;
+#: batch: in a batch.
 FailsOn = Literal["nothing", "size", "single", "batch"]
-#: The trigger of a flush: max records, max size, a large record, max delay, or close.
+#: The trigger of a flush. records: max records; size: max size; large: a large record; delay: max delay; close: close.
 Reason = Literal["records", "size", "large", "delay", "close"]
-#: The result of a callback: success, writer closed, ledger fenced (both are `ManagedLedgerFencedException`), write
-#: failed, or serialisation failed (`ManagedLedgerInterceptException`).
+#: The result of a callback. ok: success; closed: the writer is closed; fenced: the ledger is fenced (both are
+#: `ManagedLedgerFencedException`); write_failed: the write failed; serialization: `ManagedLedgerInterceptException`.
 Outcome = Literal["ok", "closed", "fenced", "write_failed", "serialization"]
 
 
@@ -118,12 +119,12 @@ class Write(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A durable entry. If it is not acknowledged, its callbacks failed."""
+    """A durable entry. If `succeeded` is false, its write was reported as failed: the callbacks failed."""
 
     position: Position
     batched: bool
     records: tuple[int, ...]
-    acknowledged: bool
+    succeeded: bool
 
 
 class Flush(NamedTuple):
