@@ -19,7 +19,7 @@ class Second(StrEnum):
 
     IMPLEMENTATION = "implementation"
     PROFILE = "profile"  # the model under another profile
-    PROGRAM = "program"  # a program of a user (`fuzz/sut/`)
+    PROGRAM = "program"  # a foreign program: one of a user (`fuzz/sut/`)
     NONE = "none"  # the model runs alone: properties and recordings are the oracle
 
 
@@ -35,7 +35,7 @@ class Target:
     config: Any
     other_config: Any = None  # the config of the other profile, if the model is compared with itself under one
     model_only: bool = False
-    program: Any = None  # the program of a user, if there is one; its `side(subject, config)` is the second side
+    program: Any = None  # the foreign program, if there is one; its `side(subject, config)` is the second side
 
     @property
     def second(self) -> Second:

@@ -256,7 +256,8 @@ class SparkWorkers:
             time.sleep(0.01)  # Spark runs jobs in the order of submission: a round must not overtake the previous one
         return future
 
-    def _collect(self, texts: list[str], pieces: int) -> list[TaskResult]:
+    def _collect(self, texts: list[str], partitions: int) -> list[TaskResult]:
+        """Runs tasks as one Spark job with as many partitions. Returns their results, in order."""
         traces, steps, findings = self._counts
 
         def work(each: Iterator[str]) -> Iterator[str]:
@@ -268,7 +269,7 @@ class SparkWorkers:
                 yield result_text(result)
 
         with tasks_run():
-            lines = self.context.parallelize(texts, pieces).mapPartitions(work).collect()
+            lines = self.context.parallelize(texts, partitions).mapPartitions(work).collect()
         return [result_from(text) for text in lines]
 
     def live(self) -> Live:

@@ -145,8 +145,8 @@ def schema_of(row: type[msgspec.Struct]) -> pa.Schema:
 
 def _plain(annotation: Any) -> Any:
     """Returns the type of an optional field without None, and any other annotation unchanged."""
-    of = [each for each in typing.get_args(annotation) if each is not type(None)]
-    return of[0] if type(None) in typing.get_args(annotation) else annotation
+    types = [each for each in typing.get_args(annotation) if each is not type(None)]
+    return types[0] if type(None) in typing.get_args(annotation) else annotation
 
 
 def _line(row: dict[str, Any]) -> dict[str, Any]:

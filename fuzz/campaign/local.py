@@ -169,6 +169,7 @@ def _fuzzing_deadline(request: Request, started: float, causes: int) -> float | 
 
 
 def _run_seeds_here(request: Request, run: Run, started: float, progress: Progress) -> None:
+    """Executes the first phase in this process. Adds its results to `run`."""
     lockstep = _lockstep(request)
     reported = 0.0
     for done, causes in _seeds(lockstep, request.seed, request.traces):
@@ -191,6 +192,7 @@ def _pool(jobs: int) -> Pool:
 
 
 def _run_seeds_in(pool: Pool, request: Request, run: Run, started: float, progress: Progress) -> None:
+    """Executes the first phase in the processes of the pool. Adds its results to `run`."""
     last = None if request.traces is None else request.seed + request.traces
     next_seed, blocks = request.seed, 1
     pending: list[AsyncResult[_ChunkResult]] = []

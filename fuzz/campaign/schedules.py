@@ -76,19 +76,19 @@ def _run_block(spec: Spec, scenario: Scenario, seeds: range) -> Hunted:
 
 def _found_of(spec: Spec, found: hunt.Found) -> Found:
     """Returns a finding as a table row."""
-    contract, row = found.violation.contract.name, found.known
+    contract, deviation = found.violation.contract.name, found.known
     kinds = " ".join([name for name, *_ in found.shrunk.steps])
-    shown, of = found.replays
+    shown, total = found.replays
     return Found(
         spec.subject,
         spec.profile,
-        f"{contract}: {row.defect.id}" if row else f"{contract} after {kinds}",
-        f"contract:{contract}" + (f", {row.defect.id}" if row else ""),
+        f"{contract}: {deviation.defect.id}" if deviation else f"{contract} after {kinds}",
+        f"contract:{contract}" + (f", {deviation.defect.id}" if deviation else ""),
         found.seed,
         len(found.schedule.steps),
         len(found.shrunk.steps),
         found.violation.message,
         shown,
-        of,
-        schedule_text(found.scenario, found.shrunk, contract, row.defect.id if row else None),
+        total,
+        schedule_text(found.scenario, found.shrunk, contract, deviation.defect.id if deviation else None),
     )

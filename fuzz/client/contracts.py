@@ -27,7 +27,7 @@ def contract(check: Callable[[Observed], str]) -> Contract:
 
 
 def _some(numbers: list[int]) -> str:
-    """The first five of some messages, and the number of the others, as text."""
+    """Returns the first five of some messages, and the number of the others, as text."""
     shown = ", ".join(str(each) for each in numbers[:5])
     return f"{shown} and {len(numbers) - 5} more" if len(numbers) > 5 else shown
 

@@ -147,8 +147,8 @@ class Driver:
             except (self.pulsar.Timeout, queue.Empty):
                 break
             self.received[consumer].append(message)
-            of = message.message_id()
-            numbers = [of.ledger_id(), of.entry_id(), of.batch_index(), message.redelivery_count()]
+            id_ = message.message_id()
+            numbers = [id_.ledger_id(), id_.entry_id(), id_.batch_index(), message.redelivery_count()]
             found.append([message.data().decode("latin1").strip(), *numbers])
         return found
 
@@ -197,13 +197,13 @@ class Driver:
         for number, index in enumerate(indexes):
             self.late = max(self.late, _sleep_until(start + number * gap))
             message = self.received[consumer][index]
-            of, before, said = message.message_id(), time.monotonic(), ""
+            id_, before, error = message.message_id(), time.monotonic(), ""
             try:
-                method(self.pulsar.MessageId.deserialize(of.serialize()) if kind.endswith("_id") else message)
+                method(self.pulsar.MessageId.deserialize(id_.serialize()) if kind.endswith("_id") else message)
             except self.pulsar.PulsarException as problem:
-                said = type(problem).__name__
-            numbers = [of.ledger_id(), of.entry_id(), of.batch_index()]
-            made.append([kind, before, time.monotonic(), *numbers, said])
+                error = type(problem).__name__
+            numbers = [id_.ledger_id(), id_.entry_id(), id_.batch_index()]
+            made.append([kind, before, time.monotonic(), *numbers, error])
             self.late = max(self.late, made[-1][2] - before)
         return made
 

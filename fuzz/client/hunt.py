@@ -61,7 +61,7 @@ class Sought(NamedTuple):
     scenario: Scenario
     contract: str
     known: tuple[Known, ...]  # all known deviations
-    row: Known | None  # the explanation
+    deviation: Known | None  # the known deviation that must explain the violation; None: there must be none
 
     def violation(self, harness: Harness, schedule: Schedule, patience: float = PATIENCE) -> Violation | None:
         """Runs a schedule. Returns the violation, or None if the run does not show it."""
@@ -69,17 +69,17 @@ class Sought(NamedTuple):
         found = [each for each in violations(self.scenario, observed) if each.contract.name == self.contract]
         if not found:
             return None
-        row = explanation(self.known, self.scenario.name, self.contract, observed)
-        return found[0] if _id(row) == _id(self.row) else None
+        deviation = explanation(self.known, self.scenario.name, self.contract, observed)
+        return found[0] if _id(deviation) == _id(self.deviation) else None
 
 
-def _id(row: Known | None) -> str:
-    return row.defect.id if row else ""
+def _id(deviation: Known | None) -> str:
+    return deviation.defect.id if deviation else ""
 
 
 def explanation(known: Iterable[Known], scenario: str, contract: str, observed: Observed) -> Known | None:
     """Returns the first known deviation that explains how a run violates a contract; None if none does."""
-    return next((row for row in known if row.explains(scenario, contract, observed)), None)
+    return next((deviation for deviation in known if deviation.explains(scenario, contract, observed)), None)
 
 
 def hunt(
@@ -105,19 +105,19 @@ def hunt(
         messages += len(observed.results) + len(observed.received)
         for violation in violations(scenario, observed):
             name = violation.contract.name
-            row = explanation(known, scenario.name, name, observed)
-            firsts.setdefault((name, _id(row)), (seed, schedule, violation, row))
+            deviation = explanation(known, scenario.name, name, observed)
+            firsts.setdefault((name, _id(deviation)), (seed, schedule, violation, deviation))
         progress(schedules, len(firsts))
         if until is not None and time.monotonic() >= until:
             break
     seconds = time.monotonic() - started
     findings = []
-    for seed, schedule, violation, row in firsts.values():
-        sought = Sought(scenario, violation.contract.name, known, row)
-        is_shrunk = row is None or effort.of_known
+    for seed, schedule, violation, deviation in firsts.values():
+        sought = Sought(scenario, violation.contract.name, known, deviation)
+        is_shrunk = deviation is None or effort.of_known
         shrunk = shrink(harness, sought, schedule, effort.shrink_seconds) if is_shrunk else schedule
-        shown, of, last = replays(harness, sought, shrunk, REPLAYS, effort.replay_seconds if is_shrunk else 0.0)
-        findings.append(Found(scenario.name, last or violation, seed, schedule, shrunk, (shown, of), row))
+        shown, total, last = replays(harness, sought, shrunk, REPLAYS, effort.replay_seconds if is_shrunk else 0.0)
+        findings.append(Found(scenario.name, last or violation, seed, schedule, shrunk, (shown, total), deviation))
     return Hunted(schedules, messages, seconds, findings)
 
 
@@ -135,11 +135,11 @@ def replayed(
     findings = []
     limit = _EFFORT.replay_seconds if seconds is None else seconds
     for each in violations(scenario, observed):
-        row = explanation(known, scenario.name, each.contract.name, observed)
-        sought = Sought(scenario, each.contract.name, known, row)
-        shown, of, last = replays(harness, sought, schedule, REPLAYS, limit)
-        findings.append(Found(scenario.name, last or each, 0, schedule, schedule, (shown, of), row))
-        runs += of
+        deviation = explanation(known, scenario.name, each.contract.name, observed)
+        sought = Sought(scenario, each.contract.name, known, deviation)
+        shown, total, last = replays(harness, sought, schedule, REPLAYS, limit)
+        findings.append(Found(scenario.name, last or each, 0, schedule, schedule, (shown, total), deviation))
+        runs += total
     messages = len(observed.results) + len(observed.received)
     return Hunted(runs, messages, time.monotonic() - started, findings)
 

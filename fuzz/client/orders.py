@@ -134,7 +134,7 @@ class Ordered(Consumers):
                 self.refuse_send(producer, producer.deferred.pop(min(rank, len(producer.deferred) - 1)))
 
     def begin_transfer(self) -> bool:
-        """Phase 1 of a transfer to the other broker: sends and acks are ignored, and clients stay attached.
+        """Starts a transfer to the other broker: sends and acks are ignored, and clients stay attached.
 
         Returns whether it began: the owner serves, and the other broker is up.
         """
@@ -145,7 +145,7 @@ class Ordered(Consumers):
         return True
 
     def finish_transfer(self, *, url: bool = True) -> None:
-        """Phase 2: the destination owns the topics, and clients get CLOSE with its address; without `url` no address.
+        """Makes the destination the owner, and sends CLOSE to all clients at the source: with its address, if `url`.
 
         Nothing happens if no transfer has begun.
         """

@@ -161,7 +161,7 @@ class Run:
         self.is_patient = self.is_patient and len(self.observed.results) >= count
 
     def receive(self, count: int, seconds: float = 0.2) -> None:
-        """Every consumer receives up to `count` messages, each within `seconds`, and acknowledges them one by one."""
+        """Lets each consumer receive up to `count` messages, each within `seconds`, and acknowledge them one by one."""
         for consumer in range(self.consumers):
             known = self.taken.get(consumer, 0)
             found = self.client("receive", count=count, seconds=seconds, consumer=consumer, limit=seconds * count + 5.0)
@@ -171,7 +171,7 @@ class Run:
             self.observed.received += found
 
     def take(self, count: int, seconds: float = 0.5) -> list[int]:
-        """The newest consumer receives up to `count` messages, each within `seconds`.
+        """Lets the newest consumer receive up to `count` messages, each within `seconds`.
 
         Returns their indexes among the messages that this consumer has received.
         """

@@ -70,7 +70,7 @@ def _explain(trace: Trace) -> Explanation:
     subject = subject_or_mutant(trace.component, trace.header.get("mutant"))
     machine = subject.machine
     cfg = machine.configure(trace.config)
-    against = machine.configure(trace.header["against"]) if "against" in trace.header else None
+    other_config = machine.configure(trace.header["against"]) if "against" in trace.header else None
     cause = Cause.parse(trace.header["cause"]) if "cause" in trace.header else None
     chart = chart_of(trace.component)
     is_foreign = "program" in trace.header  # not run: its results are in the header
@@ -79,7 +79,7 @@ def _explain(trace: Trace) -> Explanation:
     limit = time_limit(len(calls), HANG_SECONDS if is_hang else _HANG_SECONDS)
 
     def replayed(skipped: Skipped) -> tuple[Pair, list[Step], Difference | None, list[Condition]]:
-        pair, steps = Pair(Target(subject, cfg, against, model_only=is_foreign), skipped), list[Step]()
+        pair, steps = Pair(Target(subject, cfg, other_config, model_only=is_foreign), skipped), list[Step]()
         before = pair.state
         try:
             with watchdog(limit):
@@ -108,14 +108,14 @@ def _explain(trace: Trace) -> Explanation:
             steps[-1] = msgspec.structs.replace(steps[-1], other_outcome=difference.actual, differs=True)
     return Explanation(
         kind=cause.kind if cause is not None else None,
-        guarantee=guarantee_of(subject, cause, against is not None) if cause is not None else "",
+        guarantee=guarantee_of(subject, cause, other_config is not None) if cause is not None else "",
         steps=steps,
         conditions=conditions,
         expected=difference.expected if difference is not None else trace.header.get("expected"),
         actual=difference.actual if difference is not None else trace.header.get("actual"),
-        field=_field_of(pair, cause) if against is None and not is_foreign else "",
+        field=_field_of(pair, cause) if other_config is None and not is_foreign else "",
         state=plain(pair.state),
-        other="implementation" if against is None else "other profile",
+        other="implementation" if other_config is None else "other profile",
         actors=dict(chart.actors(cfg, [(each.op, each.args) for each in trace.operations])) if chart else {},
         classes=list(machine.java),
         source=source_of(broken) if broken is not None else "",

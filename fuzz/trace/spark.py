@@ -90,8 +90,8 @@ def replay_on_spark(
     context = spark.sparkContext
     #: path -> for each occurrence in `found`: the index there, and the number of parts
     indices: dict[str, list[tuple[int, int]]] = {}
-    for number, ((path, _), of) in enumerate(zip(found, parts, strict=True)):
-        indices.setdefault(path, []).append((number, of))
+    for number, ((path, _), count) in enumerate(zip(found, parts, strict=True)):
+        indices.setdefault(path, []).append((number, count))
     numbers, version = context.broadcast(indices), code_version()
 
     def lines_of(part: int) -> Any:
@@ -105,8 +105,8 @@ def replay_on_spark(
             replayers: Replayers = {}
             for path, data in contents:
                 file = Fetched(path.removeprefix("file:"), data)
-                for number, of in numbers.value[path]:
-                    for each in replay_file(number, file, profile, part, of, replayers):
+                for number, count in numbers.value[path]:
+                    for each in replay_file(number, file, profile, part, count, replayers):
                         yield _line(file, each, report)
 
         return context.binaryFiles(",".join(map(_as_pattern, names)), tasks).mapPartitions(work)
