@@ -234,11 +234,14 @@ def test_added_entry_is_not_cached_for_backlogged_cursor_without_counts() -> Non
 
 
 def test_entry_from_storage_is_not_cached_for_unmarked_cursor_without_counts() -> None:
-    """A cursor is marked by the check, once its backlog is above the minimum."""
-    cfg = SHARED._replace(counts_reads=False, min_backlog_cursors=1, min_backlog_entries=0)
+    """A cursor is marked by the check, once its backlog reaches the minimum."""
+    cfg = SHARED._replace(counts_reads=False, min_backlog_cursors=2, min_backlog_entries=1)
     steps = (("add_entry",), *joining(0), ("read_more_entries", 0), ("complete_storage_read", 1, True))
     assert counts(run(cfg, *steps)) == {}
-    assert counts(run(cfg, steps[0], ("check_cursors_to_cache_entries",), *steps[1:])) == {(0, 0): 1}
+    checked = (steps[0], ("check_cursors_to_cache_entries",), *steps[1:])
+    assert counts(run(cfg, *checked)) == {(0, 0): 1}
+    assert counts(run(cfg._replace(min_backlog_cursors=3), *checked)) == {}, "a cursor is not similar to itself"
+    assert counts(run(cfg._replace(min_backlog_entries=2), *checked)) == {}
 
 
 #: For each broker setting a value, another one, and whether counts are on.

@@ -579,12 +579,12 @@ Checked(s, i) ==
 
 CheckBackloggedCursors == ~counts_reads /\ Become(Checked(Contents, 0))
 
-\* checkCursorsToCacheEntries: entries from storage are cached for a cursor if enough cursors have a similar backlog.
+\* checkCursorsToCacheEntries: entries from storage are cached for a cursor if enough others have a similar backlog.
 Near(a, b) == a - b <= max_backlog_between /\ b - a <= max_backlog_between
 CheckCursorsToCacheEntries ==
   LET left == [i \in DOMAIN subs |-> Backlog(ledgers, subs[i])]
-      IsMarked(i) == /\ left[i] > min_backlog_entries
-                     /\ Cardinality({j \in DOMAIN subs : Near(left[i], left[j])}) >= min_backlog_cursors
+      IsMarked(i) == /\ left[i] >= min_backlog_entries
+                     /\ Cardinality({j \in DOMAIN subs \ {i} : Near(left[i], left[j])}) >= min_backlog_cursors
   IN /\ ~counts_reads /\ min_backlog_cursors >= 1
      /\ Become([Contents EXCEPT !.subs = [i \in DOMAIN @ |-> [@[i] EXCEPT !.caches_reads = IsMarked(i)]]])
 

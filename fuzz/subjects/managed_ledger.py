@@ -267,7 +267,7 @@ WITHOUT_COUNTS = SMOKE.changed(
         "counts_reads": False,
         "backlogged_threshold": 1,
         "min_backlog_cursors": 1,
-        "min_backlog_entries": 0,
+        "min_backlog_entries": 1,
     },
     domains={"permits": (1,)},
     bounds={"entries": 1, "permits": 1, "copies": 1, "slots": 1},
@@ -275,8 +275,8 @@ WITHOUT_COUNTS = SMOKE.changed(
         "actions": "cursors become active and inactive by the checks; excludes acks, time and changes of the log",
         "counts_reads": "off: the scope is about the settings that then apply",
         "backlogged_threshold": "one: a cursor with an entry to read is inactive",
-        "min_backlog_cursors": "one: a cursor is a group",
-        "min_backlog_entries": "none: a cursor with an entry to read is backlogged",
+        "min_backlog_cursors": "one: the other cursor, whose backlog is always similar",
+        "min_backlog_entries": "one: a cursor with an entry to read is backlogged",
     },
 )
 

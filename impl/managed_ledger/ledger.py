@@ -437,7 +437,8 @@ class ManagedLedger:
             backlogs = [self._backlog(topic) for topic in self._topics]
             for topic, own in zip(self._topics, backlogs, strict=True):
                 near = [n for n in backlogs if -self.cfg.max_backlog_between <= n - own <= self.cfg.max_backlog_between]
-                topic.caches_reads = own > self.cfg.min_backlog_entries and len(near) >= self.cfg.min_backlog_cursors
+                # `near` has the own backlog, which does not count
+                topic.caches_reads = own >= self.cfg.min_backlog_entries and len(near) > self.cfg.min_backlog_cursors
         return None
 
     def do_cache_eviction(self) -> int:

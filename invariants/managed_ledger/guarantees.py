@@ -157,7 +157,7 @@ def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, even
 
 @always(managed_ledger, on=("check_cursors_to_cache_entries",), given=no_counts)
 def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The check marks a cursor exactly if its backlog exceeds the minimum, and enough cursors have a similar backlog.
+    """The check marks a cursor exactly if its backlog reaches the minimum, and enough others have a similar backlog.
 
     If the minimum number of cursors is 0, the check changes nothing.
     """
@@ -167,8 +167,8 @@ def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, 
     return all(
         sub.caches_reads
         == (
-            own > cfg.min_backlog_entries
-            and sum(own - cfg.max_backlog_between <= n <= own + cfg.max_backlog_between for n in left)
+            own >= cfg.min_backlog_entries
+            and sum(own - cfg.max_backlog_between <= n <= own + cfg.max_backlog_between for n in left) - 1
             >= cfg.min_backlog_cursors
         )
         for sub, own in zip(after.subscriptions, left, strict=True)

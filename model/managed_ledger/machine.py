@@ -35,8 +35,7 @@ hash ring; `keySharedLookAheadMsgInReplayThresholdPerConsumer`; a normal read in
 subscription that is ignored, because a read is outstanding (`internalRedeliverUnacknowledgedMessages`; here the read is
 discarded); reads that wait at the end of the topic (here a read starts when there are entries); byte limits of reads,
 and the limiter (`model/entry_cache`); retention (a closed ledger is deleted once all cursors have passed it); that a
-cursor is active when it is opened; that `checkCursorsToCacheEntries` does not count the cursor itself, and accepts a
-backlog of exactly the minimum; data structures of the container (`model/active_cursors`); other topics; threads.
+cursor is active when it is opened; data structures of the container (`model/active_cursors`); other topics; threads.
 """
 
 from __future__ import annotations
@@ -418,7 +417,7 @@ def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
 
 @managed_ledger.action
 def check_cursors_to_cache_entries(cfg: Config, s: State) -> Step[State, None]:
-    """`ManagedLedgerImpl.checkCursorsToCacheEntries`: marks cursors with a large backlog and enough similar ones.
+    """`ManagedLedgerImpl.checkCursorsToCacheEntries`: marks cursors with a large backlog, similar to others'.
 
     With counts it is not run.
     """
@@ -428,8 +427,9 @@ def check_cursors_to_cache_entries(cfg: Config, s: State) -> Step[State, None]:
         return s, None
     backlogs = [unread_entries(s, subscription) for subscription in range(cfg.subscriptions)]
     for subscription, own in enumerate(backlogs):
-        group = [other for other in backlogs if abs(own - other) <= cfg.max_backlog_between]
-        caches = own > cfg.min_backlog_entries and len(group) >= cfg.min_backlog_cursors
+        others = backlogs[:subscription] + backlogs[subscription + 1 :]
+        similar = [other for other in others if abs(own - other) <= cfg.max_backlog_between]
+        caches = own >= cfg.min_backlog_entries and len(similar) >= cfg.min_backlog_cursors
         s = with_subscription(s, subscription, s.subscriptions[subscription]._replace(caches_reads=caches))
     return s, None
 

@@ -68,10 +68,10 @@ class Config(NamedTuple):
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
     #: without counts: a cursor with at least this backlog (`dispatcher.unread_entries`) is inactive
     backlogged_threshold: Annotated[int, AtLeast(0), Setting("managedLedgerCursorBackloggedThreshold", 1000)] = 1000
-    #: without counts: entries that a cursor reads from storage are cached if at least this many cursors, itself
-    #: included, have a backlog similar to its own (`max_backlog_between`); 0: never
+    #: without counts: entries that a cursor reads from storage are cached if at least this many other cursors have a
+    #: backlog similar to its own (`max_backlog_between`); 0: never
     min_backlog_cursors: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogCursorsForCaching", 0)] = 0
-    #: without counts: entries that a cursor reads from storage are cached only if its backlog is larger than this
+    #: without counts: entries that a cursor reads from storage are cached only if its backlog is at least this
     min_backlog_entries: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogEntriesForCaching", 1000)] = (
         1000
     )
