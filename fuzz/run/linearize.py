@@ -114,9 +114,10 @@ def linearize(
     `accepts` says whether a final state is right; without it, every final state is. `is_read` says whether an operation
     leaves every state unchanged in which it has the recorded outcome; it is called after a step of the operation.
     `part_of` assigns operations to independent parts of the state, which are decided one by one. If the order of all
-    parts does not end in an accepted state, the history is decided as a whole. If only an outline refutes the history,
-    the states of the verdict are those in which the search in the model tried the operation, or none. If a reduction
-    refutes the history, the states are representatives. Cost: at most `budget` steps of the model, and for each part as
+    parts does not end in an accepted state, the history is decided as a whole. Outlines are searched only if all
+    operations are of one part, because an outline may depend on every operation. If only an outline refutes the
+    history, the states of the verdict are those in which the search in the model tried the operation, or none. If a
+    reduction refutes the history, the states are representatives. Cost: at most `budget` steps of the model, and as
     many of the outlines together.
     """
     parts: dict[Hashable, list[Timed]] = {}
@@ -126,7 +127,7 @@ def linearize(
     taken, undecided = 0, False
     for part in parts.values():
         search = _Search(part, successors, accepts if len(parts) == 1 else None, is_read, budget - taken)
-        verdict = search.run(start, outlines, reduction)
+        verdict = search.run(start, outlines if len(parts) == 1 else (), reduction)
         taken += verdict.steps
         if verdict.result is Result.NOT_LINEARIZABLE:
             return verdict._replace(steps=taken)

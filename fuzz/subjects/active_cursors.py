@@ -219,6 +219,14 @@ def last_removal_is_in_the_future(_cfg: Config, s: State) -> State:
     return s._replace(last_removal_ms=s.now_ms + 1)
 
 
+def without_times(s: State) -> State:
+    """Returns a representative without number of changes, and without clock but for the time since the last removal.
+
+    Only the observation has the number of changes.
+    """
+    return s._replace(now_ms=0, last_removal_ms=s.last_removal_ms - s.now_ms, version=0)
+
+
 #: Actions that change nothing, and those that change nothing in the containers without lazy updates.
 QUERIES = frozenset({"should_cache_added_entries", "get_cursor", "size"})
 EAGER_QUERIES = QUERIES | {"slowest_position", "number_at_same_position_or_before"}
@@ -282,7 +290,7 @@ subject = Subject(
         "next_object_is_in_use": next_object_is_in_use,
         "last_removal_is_in_the_future": last_removal_is_in_the_future,
     },
-    reduction=lambda cfg, later: lambda s: s._replace(version=0),  # only the observation has the number of changes
+    reduction=lambda cfg, later: without_times,
     unchanged=lambda cfg, action, outcome: action in (EAGER_QUERIES if cfg.container == "definition" else QUERIES),
     steps=128,
     tla="ActiveCursors",

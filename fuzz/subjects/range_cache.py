@@ -327,8 +327,11 @@ def key_of(action: str, arguments: tuple[Any, ...]) -> tuple[int, Position] | No
     return arguments[:2] if is_of_one else None
 
 
+PASSES = ("time_pass", "size_pass", "evict_to_watermark")
+
+
 def concerns(cfg: Config, key: tuple[int, Position], action: str, arguments: tuple[Any, ...], outcome: Any) -> bool:
-    """Whether an action depends on the entry at a position, or may change it."""
+    """Returns whether an action depends on the entry at a position, or may change it."""
     if action in PASSES:
         return cfg.released_value_stays_counted or outcome != {"entries": 0, "bytes": 0}
     if action not in ("get_range", "remove_range", "invalidate_ledger", "clear"):
@@ -336,9 +339,6 @@ def concerns(cfg: Config, key: tuple[int, Position], action: str, arguments: tup
     (cache, *within), (of_cache, position) = arguments, key
     is_outside = len(within) > 1 and not within[0] <= position <= within[1]
     return cache == of_cache and not is_outside
-
-
-PASSES = ("time_pass", "size_pass", "evict_to_watermark")
 
 
 def after_call(

@@ -169,8 +169,8 @@ def with_end(known: tuple[Confirmed, ...], txn: int, end: Target) -> tuple[Confi
 def may_end(status: Status, end: Target) -> bool:
     """Whether a transaction with this confirmed status can end with that status.
 
-    The confirmed status may lag behind the log: the COMMITTING record of an OPEN transaction can be durable and not
-    confirmed.
+    The confirmed status may lag behind the log: the COMMITTING record of an OPEN transaction can be persisted and
+    not confirmed.
     """
     return status in ("OPEN", EXPECTED[end], end)
 
