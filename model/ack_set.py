@@ -135,8 +135,8 @@ ack_set = Machine(
     start,
     source="PIP-54",
     java={
-        "BitSetRecyclable": "create recycle set clear flip and get nextSetBit nextClearBit",
-        "PositionAckSetUtil": "andAckSet isAckSetEmpty isAckSetOverlap compareToWithAckSet",
+        "BitSetRecyclable": ("create", "recycle", "set", "clear", "flip", "and", "get", "nextSetBit", "nextClearBit"),
+        "PositionAckSetUtil": ("andAckSet", "isAckSetEmpty", "isAckSetOverlap", "compareToWithAckSet"),
     },
 )
 

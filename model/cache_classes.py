@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-RANGE_CACHE = {
-    "RangeCache": "put get getRange exists removeRange clear",
+RANGE_CACHE: dict[str, tuple[str, ...]] = {
+    "RangeCache": ("put", "get", "getRange", "exists", "removeRange", "clear"),
     "RangeCacheRemovalQueue": (
-        "evictLEntriesBeforeTimestamp evictLeastAccessedEntries getNonEvictableSize "
-        "setMaxRequeueCountWhenHasExpectedReads setExtendTTLOfRecentlyAccessed"
+        "evictLEntriesBeforeTimestamp",
+        "evictLeastAccessedEntries",
+        "getNonEvictableSize",
+        "setMaxRequeueCountWhenHasExpectedReads",
+        "setExtendTTLOfRecentlyAccessed",
     ),
-    "RangeCacheEntryWrapper": "",
-    "EntryReadCountHandlerImpl": "markRead incrementExpectedReadCount",
-    "RangeEntryCacheManagerImpl": "doEvictToWatermarkWhenOverThreshold",
-    "RangeEntryCacheImpl": "invalidateAllEntries",
-    "EntryImpl": "release",
+    "RangeCacheEntryWrapper": (),
+    "EntryReadCountHandlerImpl": ("markRead", "incrementExpectedReadCount"),
+    "RangeEntryCacheManagerImpl": ("doEvictToWatermarkWhenOverThreshold",),
+    "RangeEntryCacheImpl": ("invalidateAllEntries",),
+    "EntryImpl": ("release",),
 }

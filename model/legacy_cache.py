@@ -91,9 +91,9 @@ legacy_cache = Machine(
     start,
     source="before PIP-430",
     java={
-        "RangeCache": "put get getRange exists removeRange clear",
-        "RangeEntryCacheImpl": "invalidateAllEntries invalidateEntriesBeforeTimestamp evictEntries",
-        "EntryCacheDefaultEvictionPolicy": "doEviction",
+        "RangeCache": ("put", "get", "getRange", "exists", "removeRange", "clear"),
+        "RangeEntryCacheImpl": ("invalidateAllEntries", "invalidateEntriesBeforeTimestamp", "evictEntries"),
+        "EntryCacheDefaultEvictionPolicy": ("doEviction",),
     },
 )
 

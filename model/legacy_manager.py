@@ -131,11 +131,20 @@ legacy_manager = Machine(
     start,
     source="before PIP-430",
     java={
-        "RangeEntryCacheManagerImpl": "removeEntryCache updateCacheSizeAndThreshold updateCacheEvictionWatermark",
-        "RangeEntryCacheImpl": (
-            "insert asyncReadEntry invalidateEntries invalidateAllEntries invalidateEntriesBeforeTimestamp evictEntries"
+        "RangeEntryCacheManagerImpl": (
+            "removeEntryCache",
+            "updateCacheSizeAndThreshold",
+            "updateCacheEvictionWatermark",
         ),
-        "EntryCacheDefaultEvictionPolicy": "doEviction",
+        "RangeEntryCacheImpl": (
+            "insert",
+            "asyncReadEntry",
+            "invalidateEntries",
+            "invalidateAllEntries",
+            "invalidateEntriesBeforeTimestamp",
+            "evictEntries",
+        ),
+        "EntryCacheDefaultEvictionPolicy": ("doEviction",),
     },
 )
 

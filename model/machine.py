@@ -149,8 +149,8 @@ class Machine(Generic[C, S]):
 
     `name` is the component's name, `config` its class of configs. `start` returns the initial state under a config.
     `source` names the proposal that the machine specifies. `java` maps each class of Pulsar that the machine models,
-    the main one first, to a text: names of methods, separated by blanks, that docstrings of actions mention. `history`
-    names the fields of the state that are history variables; no implementation has these fields.
+    the main one first, to the names of its methods that docstrings of actions mention. `history` names the fields of
+    the state that are history variables; no implementation has these fields.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Machine(Generic[C, S]):
         start: Callable[[C], S],
         *,
         source: str,
-        java: Mapping[str, str] | None = None,
+        java: Mapping[str, tuple[str, ...]] | None = None,
         history: tuple[str, ...] = (),
     ) -> None:
         self.name = name
@@ -174,7 +174,7 @@ class Machine(Generic[C, S]):
         self.start = start
         self.source = source
         #: class of Pulsar -> the methods that docstrings of actions mention
-        self.java = {name: tuple(methods.split()) for name, methods in (java or {}).items()}
+        self.java = dict(java or {})
         self.actions: dict[str, Action] = {}
         #: the settings to which the annotation of an argument refers (`Below`)
         self.bounds: set[str] = set()

@@ -180,12 +180,18 @@ active_cursors = Machine(
     source="PIP-430",
     java={
         "ActiveManagedCursorContainer": (
-            "add updateCursor cursorUpdated removeCursor get "
-            "getNumberOfCursorsAtSamePositionOrBefore "
-            "getSlowestCursorPosition size shouldCacheAddedEntry"
+            "add",
+            "updateCursor",
+            "cursorUpdated",
+            "removeCursor",
+            "get",
+            "getNumberOfCursorsAtSamePositionOrBefore",
+            "getSlowestCursorPosition",
+            "size",
+            "shouldCacheAddedEntry",
         ),
-        "ActiveManagedCursorContainerImpl": "",
-        "ManagedCursorContainerImpl": "",
+        "ActiveManagedCursorContainerImpl": (),
+        "ManagedCursorContainerImpl": (),
     },
 )
 

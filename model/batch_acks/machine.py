@@ -83,10 +83,17 @@ batch_acks = Machine(
     source="PIP-54",
     java={
         "ManagedCursorImpl": (
-            "asyncDelete asyncMarkDelete asyncReadEntries flush persistPositionToLedger persistPositionToMetaStore "
-            "isCursorDataFullyPersistable asyncResetCursor asyncClose"
+            "asyncDelete",
+            "asyncMarkDelete",
+            "asyncReadEntries",
+            "flush",
+            "persistPositionToLedger",
+            "persistPositionToMetaStore",
+            "isCursorDataFullyPersistable",
+            "asyncResetCursor",
+            "asyncClose",
         ),
-        "OpAddEntry": "",
+        "OpAddEntry": (),
     },
 )
 

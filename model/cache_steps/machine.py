@@ -76,13 +76,22 @@ cache_steps = Machine(
     start,
     source="PIP-430",
     java={
-        "RangeCache": "put removeRange removeEntry get",
-        "RangeCacheRemovalQueue": "addEntry evictEntries evictLeastAccessedEntries evictLEntriesBeforeTimestamp",
-        "RangeCacheEntryWrapper": "withWriteLock markRemoved getValue recycle",
-        "RangeEntryCacheManagerImpl": (
-            "entryAdded triggerEvictionWhenNeeded entriesRemoved doCacheEviction doEvictToWatermarkWhenOverThreshold"
+        "RangeCache": ("put", "removeRange", "removeEntry", "get"),
+        "RangeCacheRemovalQueue": (
+            "addEntry",
+            "evictEntries",
+            "evictLeastAccessedEntries",
+            "evictLEntriesBeforeTimestamp",
         ),
-        "EntryImpl": "release",
+        "RangeCacheEntryWrapper": ("withWriteLock", "markRemoved", "getValue", "recycle"),
+        "RangeEntryCacheManagerImpl": (
+            "entryAdded",
+            "triggerEvictionWhenNeeded",
+            "entriesRemoved",
+            "doCacheEviction",
+            "doEvictToWatermarkWhenOverThreshold",
+        ),
+        "EntryImpl": ("release",),
     },
 )
 

@@ -194,14 +194,14 @@ client_session = Machine(
     start,
     source="Pulsar's binary protocol, PIP-54 and PIP-307",
     java={
-        "ProducerImpl": "sendAsync",
-        "ConsumerImpl": "acknowledgeAsync acknowledgeCumulativeAsync negativeAcknowledge",
-        "ConnectionHandler": "grabCnx",
-        "PersistentAcknowledgmentsGroupingTracker": "",
-        "ServerCnx": "handleSend handleProducer handleSubscribe",
-        "Producer": "",
-        "Consumer": "",
-        "ClientCnx": "handleSendReceipt handleSendError",
+        "ProducerImpl": ("sendAsync",),
+        "ConsumerImpl": ("acknowledgeAsync", "acknowledgeCumulativeAsync", "negativeAcknowledge"),
+        "ConnectionHandler": ("grabCnx",),
+        "PersistentAcknowledgmentsGroupingTracker": (),
+        "ServerCnx": ("handleSend", "handleProducer", "handleSubscribe"),
+        "Producer": (),
+        "Consumer": (),
+        "ClientCnx": ("handleSendReceipt", "handleSendError"),
     },
 )
 #: Without `crashed`, which the reference does not reach.

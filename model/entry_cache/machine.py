@@ -65,17 +65,22 @@ entry_cache = Machine(
     source="PIP-430",
     java={
         "RangeEntryCacheManagerImpl": (
-            "doEvictToWatermarkWhenOverThreshold doCacheEviction removeEntryCache updateCacheSizeAndThreshold "
-            "updateCacheEvictionWatermark"
+            "doEvictToWatermarkWhenOverThreshold",
+            "doCacheEviction",
+            "removeEntryCache",
+            "updateCacheSizeAndThreshold",
+            "updateCacheEvictionWatermark",
         ),
-        "RangeEntryCacheImpl": "asyncReadEntry invalidateEntries invalidateAllEntries",
+        "RangeEntryCacheImpl": ("asyncReadEntry", "invalidateEntries", "invalidateAllEntries"),
         "RangeCacheRemovalQueue": (
-            "getNonEvictableSize setMaxRequeueCountWhenHasExpectedReads setExtendTTLOfRecentlyAccessed"
+            "getNonEvictableSize",
+            "setMaxRequeueCountWhenHasExpectedReads",
+            "setExtendTTLOfRecentlyAccessed",
         ),
-        "PendingReadsManager": "invalidateLedger",
-        "InflightReadsLimiter": "acquire timeoutCheck",
-        "EntryReadCountHandlerImpl": "",
-        "EntryImpl": "release",
+        "PendingReadsManager": ("invalidateLedger",),
+        "InflightReadsLimiter": ("acquire", "timeoutCheck"),
+        "EntryReadCountHandlerImpl": (),
+        "EntryImpl": ("release",),
     },
 )
 

@@ -105,21 +105,27 @@ managed_ledger = Machine(
     source="PIP-430, PIP-379",
     java={
         "ManagedLedgerImpl": (
-            "ledgerClosed createNewOpAddEntryForNewLedger trimConsumedLedgersInBackground checkCursorsToCacheEntries"
+            "ledgerClosed",
+            "createNewOpAddEntryForNewLedger",
+            "trimConsumedLedgersInBackground",
+            "checkCursorsToCacheEntries",
         ),
-        "OpAddEntry": "",
-        "OpReadEntry": "",
-        "ManagedCursorImpl": "asyncDelete asyncMarkDelete",
+        "OpAddEntry": (),
+        "OpReadEntry": (),
+        "ManagedCursorImpl": ("asyncDelete", "asyncMarkDelete"),
         "PersistentDispatcherMultipleConsumers": (
-            "addConsumer removeConsumer consumerFlow "
-            "redeliverUnacknowledgedMessages readMoreEntries "
-            "sendMessagesToConsumers"
+            "addConsumer",
+            "removeConsumer",
+            "consumerFlow",
+            "redeliverUnacknowledgedMessages",
+            "readMoreEntries",
+            "sendMessagesToConsumers",
         ),
-        "PersistentTopic": "checkBackloggedCursors",
-        "PersistentSubscription": "resetCursor",
-        "RangeEntryCacheImpl": "readFromStorage invalidateAllEntries",
-        "RangeEntryCacheManagerImpl": "doCacheEviction doEvictToWatermarkWhenOverThreshold",
-        "EntryImpl": "release",
+        "PersistentTopic": ("checkBackloggedCursors",),
+        "PersistentSubscription": ("resetCursor",),
+        "RangeEntryCacheImpl": ("readFromStorage", "invalidateAllEntries"),
+        "RangeEntryCacheManagerImpl": ("doCacheEviction", "doEvictToWatermarkWhenOverThreshold"),
+        "EntryImpl": ("release",),
     },
 )
 

@@ -227,7 +227,10 @@ negative_acks = Machine(
     Config,
     start,
     source="PIP-393",
-    java={"NegativeAcksTracker": "add triggerRedelivery close", "ConsumerImpl": "unAckedChunkedMessageIdSequenceMap"},
+    java={
+        "NegativeAcksTracker": ("add", "triggerRedelivery", "close"),
+        "ConsumerImpl": ("unAckedChunkedMessageIdSequenceMap",),
+    },
 )
 
 Duration = Annotated[int, AtLeast(0), InUnit("clock_unit")]

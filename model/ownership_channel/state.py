@@ -104,20 +104,28 @@ ownership_channel = Machine(
     source="PIP-192",
     java={
         "ServiceUnitStateChannelImpl": (
-            "getOwnerAsync publishUnloadEventAsync publishSplitEventAsync "
-            "handleAssignEvent handleReleaseEvent handleFreeEvent handleDeleteEvent handleSplitEvent "
-            "handleExisting handleMetadataSessionEvent monitorOwnerships "
-            "overrideOwnership"
+            "getOwnerAsync",
+            "publishUnloadEventAsync",
+            "publishSplitEventAsync",
+            "handleAssignEvent",
+            "handleReleaseEvent",
+            "handleFreeEvent",
+            "handleDeleteEvent",
+            "handleSplitEvent",
+            "handleExisting",
+            "handleMetadataSessionEvent",
+            "monitorOwnerships",
+            "overrideOwnership",
         ),
-        "ServiceUnitState": "isValidTransition",
-        "ServiceUnitStateDataConflictResolver": "shouldKeepLeft",
-        "TableViewImpl": "",
-        "MetadataStoreTableViewImpl": "handleNotification consumeAsyncReload",
-        "ExtensibleLoadManagerImpl": "",
-        "UnloadManager": "",
-        "BrokerRegistryImpl": "",
-        "LeaderElectionImpl": "",
-        "PersistentSubscription": "",
+        "ServiceUnitState": ("isValidTransition",),
+        "ServiceUnitStateDataConflictResolver": ("shouldKeepLeft",),
+        "TableViewImpl": (),
+        "MetadataStoreTableViewImpl": ("handleNotification", "consumeAsyncReload"),
+        "ExtensibleLoadManagerImpl": (),
+        "UnloadManager": (),
+        "BrokerRegistryImpl": (),
+        "LeaderElectionImpl": (),
+        "PersistentSubscription": (),
     },
 )
 

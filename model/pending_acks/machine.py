@@ -101,17 +101,21 @@ pending_acks = Machine(
     source="PIP-160, PIP-153",
     java={
         "PendingAckHandleImpl": (
-            "individualAcknowledgeMessage cumulativeAcknowledgeMessage "
-            "commitTxn abortTxn initPendingAckStore completeHandleFuture "
-            "closeAsync"
+            "individualAcknowledgeMessage",
+            "cumulativeAcknowledgeMessage",
+            "commitTxn",
+            "abortTxn",
+            "initPendingAckStore",
+            "completeHandleFuture",
+            "closeAsync",
         ),
-        "MLPendingAckStore": "appendCommon",
-        "PendingAckReplay": "",
-        "FillEntryQueueCallback": "",
-        "PersistentSubscription": "acknowledgeMessage",
-        "LogIndexLagBackoff": "",
-        "TxnLogBufferedWriter": "",
-        "ManagedCursorImpl": "persistPositionToLedger",
+        "MLPendingAckStore": ("appendCommon",),
+        "PendingAckReplay": (),
+        "FillEntryQueueCallback": (),
+        "PersistentSubscription": ("acknowledgeMessage",),
+        "LogIndexLagBackoff": (),
+        "TxnLogBufferedWriter": (),
+        "ManagedCursorImpl": ("persistPositionToLedger",),
     },
 )
 

@@ -83,17 +83,20 @@ txn_log = Machine(
     history=("confirmed", "confirmed_id", "reported_watermark"),
     java={
         "MLTransactionMetadataStore": (
-            "newTransaction addProducedPartitionToTxn "
-            "addAckedPartitionToTxn updateTxnStatus getLowWaterMark "
-            "replayComplete"
+            "newTransaction",
+            "addProducedPartitionToTxn",
+            "addAckedPartitionToTxn",
+            "updateTxnStatus",
+            "getLowWaterMark",
+            "replayComplete",
         ),
-        "MLTransactionLogImpl": "append initialize closeAsync",
-        "TxnLogBufferedWriter": "",
-        "ManagedLedgerImpl": "createComplete ledgerClosed trimConsumedLedgersInBackground",
-        "ManagedLedgerFencedException": "",
-        "ManagedCursorImpl": "asyncDelete persistPositionToLedger",
-        "TransactionTimeoutTrackerImpl": "",
-        "TransactionRecoverTracker": "",
+        "MLTransactionLogImpl": ("append", "initialize", "closeAsync"),
+        "TxnLogBufferedWriter": (),
+        "ManagedLedgerImpl": ("createComplete", "ledgerClosed", "trimConsumedLedgersInBackground"),
+        "ManagedLedgerFencedException": (),
+        "ManagedCursorImpl": ("asyncDelete", "persistPositionToLedger"),
+        "TransactionTimeoutTrackerImpl": (),
+        "TransactionRecoverTracker": (),
     },
 )
 

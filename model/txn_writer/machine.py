@@ -61,10 +61,10 @@ txn_writer = Machine(
     start,
     source="PIP-160",
     java={
-        "TxnLogBufferedWriter": "asyncAddData close internalAsyncAddData trigFlushByTimingTask",
-        "BookKeeperBatchedWriteCallback": "addComplete addFailed",
-        "ManagedLedgerImpl": "ledgerClosed",
-        "ManagedLedgerFencedException": "",
+        "TxnLogBufferedWriter": ("asyncAddData", "close", "internalAsyncAddData", "trigFlushByTimingTask"),
+        "BookKeeperBatchedWriteCallback": ("addComplete", "addFailed"),
+        "ManagedLedgerImpl": ("ledgerClosed",),
+        "ManagedLedgerFencedException": (),
     },
 )
 
