@@ -131,6 +131,8 @@ class Subject:
     #: with the same representative, each of these actions has the same outcome, and the next states have the same
     #: representative
     reduction: Callable[[Any, Iterable[tuple[str, Mapping[str, Any]]]], Callable[[Any], Any]] | None = None
+    #: a field of the state: a number that no outcome shows, and to which an action adds what does not depend on it
+    tally: str | None = None
     #: by name, (config, state) -> a corrupted state, or None if the state cannot be corrupted so. Loading a corrupted
     #: state into an implementation must raise an exception, or `check` must report a violation
     corrupt: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)

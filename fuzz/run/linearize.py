@@ -18,6 +18,10 @@ refute the history. The next pass keeps more points, the last pass all.
 A reduction merges states from which all remaining operations have the same outcomes. A search with a reduction has
 fewer points. It decides whether an order with the recorded outcomes exists, but not in which state the order ends.
 
+A tally is a number in the state that no outcome shows, such as a version. The search leaves it out of the states, and
+finds an order. If the final state with the tally of this order is wrong, a second search computes for each point the
+tallies of all orders that lead to it.
+
 An outline is a coarse model that allows every history that the model allows. It has fewer states than the model, so its
 search is cheaper. It refutes a history whose contradiction does not depend on the details that the outline leaves out.
 Operations that an outline does not concern are left out of its search.
@@ -97,6 +101,13 @@ class Coarse(NamedTuple):
 Reduction = Callable[[Iterable[Any]], Callable[[Any], Any]]
 
 
+class Tally(NamedTuple):
+    """A number in the state. No outcome depends on it, and neither does what an operation adds to it."""
+
+    of: Callable[[Any], int]
+    replaced: Callable[[Any, int], Any]  # (state, number) -> the state with this number
+
+
 def linearize(
     history: Sequence[Timed],
     start: Any,
@@ -107,6 +118,7 @@ def linearize(
     is_read: Callable[[Any], bool] = lambda operation: False,
     outlines: Sequence[Coarse] = (),
     reduction: Reduction | None = None,
+    tally: Tally | None = None,
     budget: int = BUDGET_STEPS,
 ) -> Verdict:
     """Decides whether a history is linearizable, from the state `start`.
@@ -126,7 +138,7 @@ def linearize(
     order: list[Timed] = []
     taken, undecided = 0, False
     for part in parts.values():
-        search = _Search(part, successors, accepts if len(parts) == 1 else None, is_read, budget - taken)
+        search = _Search(part, successors, accepts if len(parts) == 1 else None, is_read, budget - taken, tally)
         verdict = search.run(start, outlines if len(parts) == 1 else (), reduction)
         taken += verdict.steps
         if verdict.result is Result.NOT_LINEARIZABLE:
@@ -139,13 +151,13 @@ def linearize(
         and not undecided
         and not _ends_accepted(order, start, successors, accepts)
     ):
-        search = _Search(list(history), successors, accepts, is_read, budget - taken)
+        search = _Search(list(history), successors, accepts, is_read, budget - taken, tally)
         verdict = search.run(start, (), reduction)
         return verdict._replace(steps=taken + verdict.steps)
     return Verdict(Result.UNDECIDED if undecided else Result.LINEARIZABLE, tuple(order), steps=taken)
 
 
-def _ends_accepted(order: list[Timed], start: Any, successors: Successors, accepts: Callable[[Any], bool]) -> bool:
+def _ends_accepted(order: Iterable[Timed], start: Any, successors: Successors, accepts: Callable[[Any], bool]) -> bool:
     """Returns whether the operations in an order lead to an accepted state."""
     states = {start: None}
     for each in order:
@@ -156,12 +168,14 @@ def _ends_accepted(order: list[Timed], start: Any, successors: Successors, accep
 class _Node:
     """A state of the model, and the operations that were tried in it. Equal states are one node."""
 
-    __slots__ = ("moves", "state")
+    __slots__ = ("added", "moves", "state")
 
     def __init__(self, state: Any) -> None:
         self.state = state
         #: operation, by lane and index -> whether it is a read, and the nodes after it
         self.moves: dict[tuple[int, int], tuple[bool, list[_Node]]] = {}
+        #: operation, by lane and index -> what it adds to the tally on the way to each of these nodes
+        self.added: dict[tuple[int, int], list[int]] = {}
 
 
 #: The number of operations that are placed in each lane, and the model's state after them.
@@ -198,6 +212,7 @@ class _Search:
         accepts: Callable[[Any], bool] | None,
         is_read: Callable[[Any], bool],
         budget: int,
+        tally: Tally | None = None,
     ) -> None:
         of_threads: dict[Hashable, list[list[Timed]]] = {}
         for each in sorted(history, key=lambda each: (each.invoked, each.returned)):
@@ -213,7 +228,10 @@ class _Search:
             (each.returned, n, i) for n, t in enumerate(self.lanes) for i, each in enumerate(t) if each.returned < inf
         )
         self.successors = successors
-        self.accepts = accepts
+        self.tally = tally
+        #: which final states are right; with a tally, the passes accept all
+        self.accepts = accepts if tally is None else None
+        self.accepts_with_tally = None if tally is None else accepts
         self.is_read = is_read
         self.budget = budget
         self.steps = 0
@@ -236,9 +254,56 @@ class _Search:
                     verdict, reduction = self._reduced(verdict, begin, reduction), None
                 if verdict.result is not Result.UNDECIDED:
                     break
+            accepts, is_found = self.accepts_with_tally, verdict.result is Result.LINEARIZABLE
+            if accepts is not None and is_found and not _ends_accepted(verdict.order, start, self.successors, accepts):
+                verdict = Verdict(Result.UNDECIDED, verdict.order)  # if the budget is used up
+                verdict = self._tallied(start, accepts)
         except _OutOfBudget:
             pass
         return verdict._replace(steps=self.steps)
+
+    def _tallied(self, start: Any, accepts: Callable[[Any], bool]) -> Verdict:
+        """Decides whether an order ends in an accepted state, by the tallies of all orders. Raises _OutOfBudget.
+
+        The points are those of a search from return to return. A point is extended after all points that lead to it,
+        which are those with one operation fewer.
+        """
+        assert self.tally is not None
+        first, offset = ((0,) * len(self.lanes), self._node(start)), self.tally.of(start)
+        tallies = {first: 1}  # point -> the tallies there, less the offset, as a set of bits
+        before: dict[_Point, list[tuple[_Point, int, Timed]]] = {first: []}
+        points = [first]
+        for returned, n, i in [*self.returns, (inf, 0, inf)]:
+            todo: dict[int, dict[_Point, None]] = {}
+            for point in points:
+                todo.setdefault(sum(point[0]), {})[point] = None
+            points = []
+            while todo:
+                for point in todo.pop(min(todo)):
+                    is_placed = point[0][n] > i
+                    if is_placed or i == inf:
+                        points.append(point)
+                    if is_placed:
+                        continue
+                    for operation, following in self._following(point, returned):
+                        for after, added in zip(following, self._added(point, following), strict=True):
+                            tallies[after] = tallies.get(after, 0) | tallies[point] << added
+                            before.setdefault(after, []).append((point, added, operation))
+                            todo.setdefault(sum(after[0]), {})[after] = None
+        ends = [(end, tally) for end in points for tally in _bits(tallies[end])]
+        for end, tally in ends:
+            if accepts(self.tally.replaced(end[1].state, offset + tally)):
+                return Verdict(Result.LINEARIZABLE, _order_with_tally(end, tally, tallies, before))
+        states = [self.tally.replaced(end[1].state, offset + tally) for end, tally in ends[:_MOST_STATES]]
+        return Verdict(
+            Result.NOT_LINEARIZABLE, _order_with_tally(*ends[0], tallies, before), None, tuple(dict.fromkeys(states))
+        )
+
+    def _added(self, point: _Point, following: list[_Point]) -> list[int]:
+        """Returns what the operation between a point and the points after it adds to the tally."""
+        placed, node = point
+        n = next(n for n, count in enumerate(following[0][0]) if count != placed[n])
+        return node.added[n, placed[n]]
 
     def _outlined(self, found: Verdict, outlines: Iterable[Coarse]) -> Verdict:
         """Returns the verdict that a pass found, or that the history is not linearizable if an outline refutes it."""
@@ -350,13 +415,17 @@ class _Search:
     def _move(self, node: _Node, n: int, i: int) -> tuple[bool, list[_Node]]:
         """Executes operation `i` of lane `n` in a node. Returns whether it is a read, and the nodes after it."""
         operation = self.lanes[n][i]
-        states = self.successors(operation.operation, node.state)
+        states = list(self.successors(operation.operation, node.state))
         after = [node if each is node.state else self._node(each) for each in states]
         is_read = bool(after) and operation.returned < inf and self.is_read(operation.operation)
+        if self.tally is not None:
+            node.added[n, i] = [0] if is_read else [self.tally.of(each) for each in states]
         move = node.moves[n, i] = (is_read, [node] if is_read else after)
         return move
 
     def _node(self, state: Any) -> _Node:
+        if self.tally is not None:
+            state = self.tally.replaced(state, 0)
         state = self.representative(state)
         node = self.nodes.get(state)
         if node is None:
@@ -384,6 +453,28 @@ def _order(points: _Points) -> tuple[Timed, ...]:
     while path is not None and path.operation is not None:
         order.append(path.operation)
         path = path.before
+    return tuple(reversed(order))
+
+
+def _bits(numbers: int) -> Iterable[int]:
+    """Yields the indices of the bits that are set, in increasing order."""
+    while numbers:
+        lowest = numbers & -numbers
+        yield lowest.bit_length() - 1
+        numbers ^= lowest
+
+
+def _order_with_tally(
+    point: _Point, tally: int, tallies: dict[_Point, int], before: dict[_Point, list[tuple[_Point, int, Timed]]]
+) -> tuple[Timed, ...]:
+    """Returns the operations in an order that leads to a point with a tally."""
+    order = list[Timed]()
+    while before[point]:
+        point, added, operation = next(
+            each for each in before[point] if tally >= each[1] and tallies[each[0]] >> tally - each[1] & 1
+        )
+        tally -= added
+        order.append(operation)
     return tuple(reversed(order))
 
 

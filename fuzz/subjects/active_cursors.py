@@ -220,11 +220,8 @@ def last_removal_is_in_the_future(_cfg: Config, s: State) -> State:
 
 
 def without_times(s: State) -> State:
-    """Returns a representative without number of changes, and without clock but for the time since the last removal.
-
-    Only the observation has the number of changes.
-    """
-    return s._replace(now_ms=0, last_removal_ms=s.last_removal_ms - s.now_ms, version=0)
+    """Returns a representative that has the time since the last removal, but not the clock."""
+    return s._replace(now_ms=0, last_removal_ms=s.last_removal_ms - s.now_ms)
 
 
 #: Actions that change nothing, and those that change nothing in the containers without lazy updates.
@@ -291,6 +288,7 @@ subject = Subject(
         "last_removal_is_in_the_future": last_removal_is_in_the_future,
     },
     reduction=lambda cfg, later: without_times,
+    tally="version",
     unchanged=lambda cfg, action, outcome: action in (EAGER_QUERIES if cfg.container == "definition" else QUERIES),
     steps=128,
     tla="ActiveCursors",

@@ -33,7 +33,7 @@ from fuzz.run.compare import same
 from fuzz.run.finding import Cause, Kind
 from fuzz.run.gaps import Agreement, GapSearch, GapVerdict
 from fuzz.run.generate import possible_calls
-from fuzz.run.linearize import Coarse, Reduction, Result, Timed, linearize
+from fuzz.run.linearize import Coarse, Reduction, Result, Tally, Timed, linearize
 from fuzz.run.pair import Depth, Pair, load_difference
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
@@ -254,6 +254,7 @@ class Replayer:
             is_read=lambda operation: reads[id(operation)] or id(operation) in refused,
             outlines=self._outlines(trace, cfg, start),
             reduction=self._reduction(trace, cfg),
+            tally=self._tally(trace),
         )
         prefix = tuple([each.operation for each in verdict.order])
         if verdict.result is Result.UNDECIDED:
@@ -299,6 +300,13 @@ class Replayer:
             )
 
         return [coarse(key) for key in keys]
+
+    def _tally(self, trace: Trace) -> Tally | None:
+        """Returns the subject's tally; None if it has none, or if no engine wrote the trace."""
+        name = self.subject.tally
+        if name is None or ENGINE_KEY not in trace.header:
+            return None
+        return Tally(lambda state: getattr(state, name), lambda state, number: state._replace(**{name: number}))
 
     def _reduction(self, trace: Trace, cfg: Any) -> Reduction | None:
         """Returns the subject's reduction; None if it has none, or if no engine wrote the trace."""
