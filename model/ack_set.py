@@ -90,7 +90,7 @@ class Config(NamedTuple):
     #: the bits in which an overlap is determined: those of the batch, or the words that both sets have after trimming
     overlap: Annotated[
         Literal["within_batch", "words_of_both"],
-        Rule(Origin.RECORDED, "words_of_both: PositionAckSetUtil.isAckSetOverlap, master 2026-07"),
+        Rule(Origin.RECORDED, {"words_of_both": "PositionAckSetUtil.isAckSetOverlap, master 2026-07"}),
     ] = "within_batch"
 
 

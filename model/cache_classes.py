@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: The versions with most of the rules in which shipped versions differ from the reference.
+SHIPPED = "4.1 to master 2026-07"
+
 RANGE_CACHE: dict[str, tuple[str, ...]] = {
     "RangeCache": ("put", "get", "getRange", "exists", "removeRange", "clear"),
     "RangeCacheRemovalQueue": (

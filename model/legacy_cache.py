@@ -41,11 +41,12 @@ class Config(NamedTuple):
     #: outcome for a range whose first position is after its last
     inverted_range: Annotated[
         Literal["empty", "illegal_argument"],
-        Rule(Origin.RECORDED, "illegal_argument: RangeCache.getRange and removeRange, 4.0"),
+        Rule(Origin.RECORDED, {"illegal_argument": "RangeCache.getRange and removeRange, 4.0"}),
     ] = "empty"
     #: how the share of a cache is computed: in integers, or by a quotient of doubles that can be a byte too small
     share_arithmetic: Annotated[
-        Literal["integers", "double"], Rule(Origin.RECORDED, "double: EntryCacheDefaultEvictionPolicy.doEviction, 4.0")
+        Literal["integers", "double"],
+        Rule(Origin.RECORDED, {"double": "EntryCacheDefaultEvictionPolicy.doEviction, 4.0"}),
     ] = "integers"
 
 

@@ -65,7 +65,8 @@ class Config(NamedTuple):
     eviction_task: Literal["immediate", "queued"] = "queued"
     #: how the share of a cache is computed: in integers, or by a quotient of doubles that can be a byte too small
     share_arithmetic: Annotated[
-        Literal["integers", "double"], Rule(Origin.RECORDED, "double: EntryCacheDefaultEvictionPolicy.doEviction, 4.0")
+        Literal["integers", "double"],
+        Rule(Origin.RECORDED, {"double": "EntryCacheDefaultEvictionPolicy.doEviction, 4.0"}),
     ] = "integers"
     #: sizes of the entries in storage: by cache, by ledger (from 1), by entry
     storage: tuple[tuple[tuple[Bytes, ...], ...], ...] = (((10,) * 8, (7,) * 8),) * 2

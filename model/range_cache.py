@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Literal, NamedTuple
 
 from model import watermark
-from model.cache_classes import RANGE_CACHE
+from model.cache_classes import RANGE_CACHE, SHIPPED
 from model.machine import Machine, Setting, Step, refused
 from model.positions import Position
 from model.values import AtLeast, Below, Between, Origin, Rule, record
@@ -76,37 +76,37 @@ class Config(NamedTuple):
     #: handler of a cached entry after a duplicate put: its own ("keep"), or that of the entry that was not added
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
-        Rule(Origin.RECORDED, "keep: RangeEntryCacheImpl.insert, 4.1 to master 2026-07; latest_handler: 2026-09"),
+        Rule(Origin.RECORDED, {"keep": f"RangeEntryCacheImpl.insert, {SHIPPED}", "latest_handler": "2026-09"}),
     ] = "latest_handler"
     #: outcome for a range whose first position is after its last
     inverted_range: Annotated[
         Literal["empty", "illegal_argument"],
-        Rule(Origin.RECORDED, "illegal_argument: RangeCache.getRange, 4.1 to master 2026-07; empty: master 2026-09"),
+        Rule(Origin.RECORDED, {"illegal_argument": f"RangeCache.getRange, {SHIPPED}", "empty": "master 2026-09"}),
     ] = "empty"
     #: whether removal from the cache decrements the read count that copies share
     removal_marks_read: Annotated[
-        bool, Rule(Origin.RECORDED, "true: EntryImpl.deallocate of the cached entry, 4.1 to master 2026-07")
+        bool, Rule(Origin.RECORDED, {True: f"EntryImpl.deallocate of the cached entry, {SHIPPED}"})
     ] = False
     #: whether the release of an undelivered copy decrements the read count
     undelivered_release_marks_read: Annotated[
-        bool, Rule(Origin.READ, "true: RangeEntryCacheImpl.doAsyncReadEntriesByPosition, 4.1 to master 2026-07")
+        bool, Rule(Origin.READ, {True: f"RangeEntryCacheImpl.doAsyncReadEntriesByPosition, {SHIPPED}"})
     ] = False
     #: whether a requeue for recent access increments `requeue_count`
     access_requeue_counts: Annotated[
-        bool, Rule(Origin.INFERRED, 'false: PIP-430, "Requeuing Mechanism": the maximum is for expected reads')
+        bool, Rule(Origin.INFERRED, {False: 'PIP-430, "Requeuing Mechanism": the maximum is for expected reads'})
     ] = True
     #: whether a size pass requeues an entry that is due for requeue and expired, or removes it
     size_pass_requeues_expired: Annotated[
-        bool, Rule(Origin.READ, "false: evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430")
+        bool, Rule(Origin.READ, {False: "evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430"})
     ] = True
     #: whether removing an entry whose value is already deallocated leaves its bytes in the size
     released_value_stays_counted: Annotated[
-        bool, Rule(Origin.READ, "true: RangeCache.removeEntry, 4.1 to master 2026-09")
+        bool, Rule(Origin.READ, {True: "RangeCache.removeEntry, 4.1 to master 2026-09"})
     ] = False
     #: how an entry with expected reads survives a size pass: it is requeued, or moved to `State.stash`
     retention: Annotated[
         Literal["requeue", "stash"],
-        Rule(Origin.READ, "stash: RangeCacheRemovalQueueStash, first draft of apache/pulsar#24623"),
+        Rule(Origin.READ, {"stash": "RangeCacheRemovalQueueStash, first draft of apache/pulsar#24623"}),
     ] = "requeue"
 
 

@@ -48,20 +48,20 @@ class Config(NamedTuple):
     ] = False
 
     #: whether operators enable flags and downgrade brokers only when PIP-160's steps allow it
-    operators_follow_steps: Annotated[bool, Rule(Origin.INFERRED, "false: PIP-160, Upgrade and Downgrade")] = True
+    operators_follow_steps: Annotated[bool, Rule(Origin.INFERRED, {False: "PIP-160, Upgrade and Downgrade"})] = True
     #: when operators record the last ledger that may have batches: after every store was reopened, or as soon as all
     #: flags are off
     last_ledgers_recorded: Annotated[
         Literal["after_stores_reopened", "after_flags_off"],
-        Rule(Origin.READ, "after_flags_off: PIP-160, Downgrade, note 2"),
+        Rule(Origin.READ, {"after_flags_off": "PIP-160, Downgrade, note 2"}),
     ] = "after_stores_reopened"
     #: whether a store reads the flag only when it is opened; otherwise an open store follows the flag
     flag_is_read_at_open: Annotated[
-        bool, Rule(Origin.INFERRED, "false: transactionLogBatchedWriteEnabled is marked dynamic")
+        bool, Rule(Origin.INFERRED, {False: "transactionLogBatchedWriteEnabled is marked dynamic"})
     ] = True
     #: whether records of a batch can be deleted only while the store batches, or with `batch_index_acks`
     batch_index_deletion_needs_batching: Annotated[
-        bool, Rule(Origin.READ, "true: constructor of MLTransactionLogImpl (managed ledger config), master 2026-07")
+        bool, Rule(Origin.READ, {True: "constructor of MLTransactionLogImpl (managed ledger config), master 2026-07"})
     ] = False
 
 

@@ -22,7 +22,8 @@ from __future__ import annotations
 import functools
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -99,15 +100,42 @@ class Origin(StrEnum):
     INFERRED = "inferred"  # follows from other rules
 
 
-class Rule(NamedTuple):
+@dataclass(frozen=True, eq=False)  # an annotation must be hashable
+class Rule:
     """Marks a config field as a rule: a behaviour in which versions or proposals differ, and no setting of Pulsar.
 
-    The field's default is the value of the reference. `source` has the form "value: class, version or proposal" for
-    each value that a version or proposal has instead; `origin` says how these values are known.
+    The field's default is the value of the reference. `sources` maps each value that a version or proposal has instead
+    to the class, version or proposal; `origin` says how these values are known. `others` has the sources that are known
+    in another way, by their origin.
     """
 
     origin: Origin
-    source: str
+    sources: Mapping[Any, str]
+    others: Mapping[Origin, Mapping[Any, str]] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The sources as text: `VALUE: SOURCE; ...; ORIGIN, not ORIGIN: VALUE, SOURCE`."""
+        values: dict[str, list[str]] = {}  # source -> values
+        for value, source in self.sources.items():
+            values.setdefault(source, []).append(_value_text(value))
+        found = [f"{', '.join(each)}: {source}" for source, each in values.items()]
+        for origin, sources in self.others.items():
+            found += [
+                f"{origin}, not {self.origin}: {_value_text(value)}, {source}" for value, source in sources.items()
+            ]
+        return "; ".join(found)
+
+    def source_of(self, value: Any) -> tuple[Origin, str]:
+        """Returns the origin and the source of a value; for a value without source, `origin` and `text`."""
+        for origin, sources in ((self.origin, self.sources), *self.others.items()):
+            if value in sources:
+                return origin, sources[value]
+        return self.origin, self.text
+
+
+def _value_text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value).lower()
 
 
 def record(cls: N) -> N:

@@ -131,7 +131,7 @@ def _rule(subject: Subject, name: str) -> RuleRow:
     rule = rule_of(kind)
     assert rule is not None
     reference = _default(subject, name)
-    return RuleRow(name=name, kind=describe(kind), reference=reference, origin=rule.origin, source=rule.source)
+    return RuleRow(name=name, kind=describe(kind), reference=reference, origin=rule.origin, source=rule.text)
 
 
 def _setting(subject: Subject, name: str) -> SettingRow:

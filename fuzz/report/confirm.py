@@ -24,7 +24,7 @@ _NAME = re.compile(r"`(\w+)(?:\.(\w+))?`")
 class NeededRule(msgspec.Struct, frozen=True):
     """A rule of the profile that a trace needs: with the reference's value of this rule, the trace does not fail.
 
-    `origin` says how the rule is known, `source` names the class, version or proposal.
+    `origin` says how the rule's value is known, `source` names the class, version or proposal that has the value.
     """
 
     name: str
@@ -58,7 +58,7 @@ def needed_rules(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause
     machine = subject.machine
     defaults = machine.config._field_defaults
     return [
-        NeededRule(name, as_data(getattr(cfg, name)), rule.origin, rule.source)
+        NeededRule(name, as_data(getattr(cfg, name)), *rule.source_of(getattr(cfg, name)))
         for name in machine.rules
         if (rule := rule_of(machine.fields[name])) is not None
         and getattr(cfg, name) != defaults[name]

@@ -34,13 +34,7 @@ def outcome_text(outcome: Any) -> str:
 def rule_text(rule: NeededRule) -> str:
     """Returns a rule as one line of text: its value, how it is known, and the class or proposal that it is from."""
     value = rule.value if isinstance(rule.value, str) else text_of(rule.value)
-    return f"{rule.name} = {value} ({rule.origin}: {_clause_of(value, rule.source)})"
-
-
-def _clause_of(value: str, source: str) -> str:
-    """Returns the part of a rule's source that is about one value; the whole source if no part names the value."""
-    clauses = [clause.partition(": ") for clause in source.split("; ")]
-    return next((text for name, colon, text in clauses if colon and name == value), source)
+    return f"{rule.name} = {value} ({rule.origin}: {rule.source})"
 
 
 def change_text(change: Change) -> str:

@@ -65,64 +65,69 @@ class Config(NamedTuple):
     #: position to `updateCursor`
     calls: Annotated[
         Literal["any", "of_the_broker"],
-        Rule(Origin.READ, "of_the_broker: callers in ManagedLedgerImpl, master 2026-07"),
+        Rule(Origin.READ, {"of_the_broker": "callers in ManagedLedgerImpl, master 2026-07"}),
     ] = "any"
     #: the data structure
     container: Annotated[
         Literal["definition", "linked_list", "heap", "sorted_set"],
         Rule(
             Origin.RECORDED,
-            "linked_list, heap, sorted_set: the implementations of ActiveManagedCursorContainer, master 2026-07",
+            dict.fromkeys(
+                ("linked_list", "heap", "sorted_set"),
+                "the implementations of ActiveManagedCursorContainer, master 2026-07",
+            ),
         ),
     ] = "definition"
     #: whether the container answers `number_at_same_position_or_before`
-    counts_cursors: Annotated[bool, Rule(Origin.RECORDED, "false: ManagedCursorContainerImpl")] = True
+    counts_cursors: Annotated[bool, Rule(Origin.RECORDED, {False: "ManagedCursorContainerImpl"})] = True
     #: whether the container has the call `cursor_updated`, which returns the slowest position before and after
     update_returns_slowest: Annotated[
-        bool, Rule(Origin.RECORDED, "false: ActiveManagedCursorContainerImpl.cursorUpdated throws")
+        bool, Rule(Origin.RECORDED, {False: "ActiveManagedCursorContainerImpl.cursorUpdated throws"})
     ] = True
     #: whether an update starts to track a cursor without position
     update_starts_tracking: Annotated[
-        bool, Rule(Origin.RECORDED, "false: ManagedCursorContainerImpl.updateCursor ignores such a cursor")
+        bool, Rule(Origin.RECORDED, {False: "ManagedCursorContainerImpl.updateCursor ignores such a cursor"})
     ] = True
     #: whether added entries are cached for a grace period after a cursor was removed
     has_grace_period: Annotated[
-        bool, Rule(Origin.RECORDED, "false: shouldCacheAddedEntry of the heap and the set is !isEmpty()")
+        bool, Rule(Origin.RECORDED, {False: "shouldCacheAddedEntry of the heap and the set is !isEmpty()"})
     ] = True
 
     #: the list: a tail that moves in place changes no counter
     tail_keeps_counts: Annotated[
-        bool, Rule(Origin.RECORDED, "true: ActiveManagedCursorContainerImpl.moveNodeToNewPosition, node == tail")
+        bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.moveNodeToNewPosition, node == tail"})
     ] = False
     #: the list: an untracked cursor keeps its position and counter
     untracked_keeps_position: Annotated[
-        bool, Rule(Origin.RECORDED, "true: ActiveManagedCursorContainerImpl.updateCursor(null), before #26629")
+        bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.updateCursor(null), before #26629"})
     ] = False
     #: the list: adding a present cursor does not cancel its pending removal
-    add_keeps_pending_removal: Annotated[bool, Rule(Origin.RECORDED, "true: ActiveManagedCursorContainerImpl.add")] = (
-        False
-    )
+    add_keeps_pending_removal: Annotated[
+        bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.add"})
+    ] = False
     #: the list: whether `add` keeps the cursor object that the name had before: never; only if the name is present; or
     #: also if the name was removed since the last flush
     readd_keeps_object: Annotated[
         Literal["never", "while_present", "until_flushed"],
         Rule(
             Origin.RECORDED,
-            "until_flushed: ActiveManagedCursorContainerImpl.add before #26511; while_present: since #26511",
+            {"until_flushed": "ActiveManagedCursorContainerImpl.add before #26511", "while_present": "since #26511"},
         ),
     ] = "never"
     #: the list: whether nodes of removed cursors are dropped without a query
     drops_removed_nodes: Annotated[
-        bool, Rule(Origin.RECORDED, "false: ActiveManagedCursorContainerImpl before #26511 (compactRemovedNodes)")
+        bool, Rule(Origin.RECORDED, {False: "ActiveManagedCursorContainerImpl before #26511 (compactRemovedNodes)"})
     ] = True
     #: the heap: the item that takes the index of a removed one can sift down, but not up
-    removal_only_sifts_down: Annotated[bool, Rule(Origin.RECORDED, "true: ManagedCursorContainerImpl.removeCursor")] = (
-        False
-    )
+    removal_only_sifts_down: Annotated[
+        bool, Rule(Origin.RECORDED, {True: "ManagedCursorContainerImpl.removeCursor"})
+    ] = False
     #: the heap and the set: adding a present cursor leaves the item of the old one, and still counts it as durable
     add_keeps_old_item: Annotated[
         bool,
-        Rule(Origin.RECORDED, "true: ManagedCursorContainerImpl.add, ActiveManagedCursorContainerNavigableSetImpl.add"),
+        Rule(
+            Origin.RECORDED, {True: "ManagedCursorContainerImpl.add, ActiveManagedCursorContainerNavigableSetImpl.add"}
+        ),
     ] = False
 
 

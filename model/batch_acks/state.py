@@ -54,32 +54,34 @@ class Config(NamedTuple):
     #: given one. `replace_if_further`: the given one if its first unacknowledged index is larger, else the stored one
     cumulative_sets: Annotated[
         Literal["and", "replace_if_further"],
-        Rule(Origin.READ, "replace_if_further: ManagedCursorImpl.asyncMarkDelete, master 2026-07"),
+        Rule(Origin.READ, {"replace_if_further": "ManagedCursorImpl.asyncMarkDelete, master 2026-07"}),
     ] = "and"
     #: whether a cumulative ack is validated before its ack set is stored
     cumulative_ack_is_validated_first: Annotated[
-        bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncMarkDelete, master 2026-07")
+        bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncMarkDelete, master 2026-07"})
     ] = True
     #: whether `asyncDelete` of several positions, one of them after the last entry, has no effect; otherwise the
     #: positions before it in the list take effect
-    lists_are_atomic: Annotated[bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")] = True
+    lists_are_atomic: Annotated[bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})] = (
+        True
+    )
     #: whether an ack set whose words are all 0 is treated like one without words: it acknowledges the whole entry, even
     #: if batch-index acks are disabled
     zero_words_mean_whole: Annotated[
-        bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
+        bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
     #: whether batch-index acks alone make the cursor dirty
     partial_acks_are_dirty: Annotated[
-        bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
+        bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
     #: whether the cursor knows batch sizes, and so rejects ack sets with bits beyond the batch
     batch_sizes_are_known: Annotated[
-        bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
+        bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
     #: whether the record written for a reset has the acknowledgements after the reset; otherwise the new position with
     #: the acknowledgements from before the reset
     reset_record_has_new_acks: Annotated[
-        bool, Rule(Origin.READ, "false: ManagedCursorImpl.internalResetCursor, master 2026-07")
+        bool, Rule(Origin.READ, {False: "ManagedCursorImpl.internalResetCursor, master 2026-07"})
     ] = True
     #: which queued operations (`pendingMarkDeleteOps`) take effect: all, or only the last one. With `last`, a reset
     #: that is queued before another operation is lost (apache/pulsar#26304)
@@ -87,20 +89,20 @@ class Config(NamedTuple):
         Literal["all", "last"],
         Rule(
             Origin.READ,
-            "last: ManagedCursorImpl.internalFlushPendingMarkDeletes, since apache/pulsar#25047 for resets, too",
+            {"last": "ManagedCursorImpl.internalFlushPendingMarkDeletes, since apache/pulsar#25047 for resets, too"},
         ),
     ] = "all"
     #: whether a record holds at most the configured number of ranges; otherwise one more
     range_cap_is_exact: Annotated[
-        bool, Rule(Origin.READ, "false: ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07")
+        bool, Rule(Origin.READ, {False: "ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07"})
     ] = True
     #: whether `isCursorDataFullyPersistable` also compares the number of ack sets with its limit
     persistable_compares_ack_sets: Annotated[
-        bool, Rule(Origin.READ, "false: ManagedCursorImpl.isCursorDataFullyPersistable, master 2026-07")
+        bool, Rule(Origin.READ, {False: "ManagedCursorImpl.isCursorDataFullyPersistable, master 2026-07"})
     ] = True
     #: whether a recovery from the metadata store reads the ack sets, which are stored there
     metadata_sets_are_recovered: Annotated[
-        bool, Rule(Origin.READ, "false: ManagedCursorImpl.recover before apache/pulsar#26474")
+        bool, Rule(Origin.READ, {False: "ManagedCursorImpl.recover before apache/pulsar#26474"})
     ] = True
 
 

@@ -52,64 +52,73 @@ class Config(NamedTuple):
     #: pause and connect to the destination in advance. V3: the close command has no address; the client looks the topic
     #: up. V4: there is no Assigning
     variant: Annotated[
-        Variant, Rule(Origin.INFERRED, "V1a, V1b, V2, V3: review of apache/pulsar#20748; V4: apache/pulsar#19683")
+        Variant,
+        Rule(
+            Origin.INFERRED,
+            dict.fromkeys(("V1a", "V1b", "V2", "V3"), "review of apache/pulsar#20748") | {"V4": "apache/pulsar#19683"},
+        ),
     ] = "V0"
     #: which Owned record lets a broker disconnect the clients of its stale topics (fenced, or of a bundle that it does
     #: not own): any, or only one that names the broker as source
     stale_topics_closed_on: Annotated[
         Literal["any_owner", "owner_names_source"],
-        Rule(Origin.READ, "owner_names_source: ServiceUnitStateChannelImpl.handleOwnEvent"),
+        Rule(Origin.READ, {"owner_names_source": "ServiceUnitStateChannelImpl.handleOwnEvent"}),
     ] = "any_owner"
     #: whether the source appends the record of its duty (Assigning, in V4 Owned) when closing the topics has timed out
-    close_timeout_publishes: Annotated[bool, Rule(Origin.READ, "true: BrokerService.unloadServiceUnit")] = False
+    close_timeout_publishes: Annotated[bool, Rule(Origin.READ, {True: "BrokerService.unloadServiceUnit"})] = False
     #: whether a topic is removed from the cache if phase 1 of its close fails before the ledger is closed, although its
     #: clients stay attached
     failed_close_evicts: Annotated[
-        bool, Rule(Origin.READ, "true: PersistentTopic.close, BrokerService.cleanUnloadedTopicFromCache")
+        bool, Rule(Origin.READ, {True: "PersistentTopic.close, BrokerService.cleanUnloadedTopicFromCache"})
     ] = False
     #: whether a broker without registration answers from its view, and parks no request. A broker that parks a request
     #: (`deferGetOwnerRequest`) answers when its view has an owner
     unregistered_uses_view: Annotated[
-        bool, Rule(Origin.READ, "true: ServiceUnitStateChannelImpl.getActiveOwnerAsync")
+        bool, Rule(Origin.READ, {True: "ServiceUnitStateChannelImpl.getActiveOwnerAsync"})
     ] = False
     #: after a metadata session loss: the view is refreshed, stays stale, or the broker shuts down
     session_loss: Annotated[
         Literal["refresh", "stale", "shutdown"],
         Rule(
             Origin.READ,
-            "stale: MetadataStoreTableViewImpl before apache/pulsar#24478; shutdown: zookeeperSessionExpiredPolicy",
+            {
+                "stale": "MetadataStoreTableViewImpl before apache/pulsar#24478",
+                "shutdown": "zookeeperSessionExpiredPolicy",
+            },
         ),
     ] = "refresh"
     #: which topics ignore sends. transferring: those in transfer; fenced: all fenced ones, also after a failed write
     sends_ignored_while: Annotated[
-        Literal["transferring", "fenced"], Rule(Origin.READ, "fenced: apache/pulsar#21408, before #21668")
+        Literal["transferring", "fenced"], Rule(Origin.READ, {"fenced": "apache/pulsar#21408, before #21668"})
     ] = "transferring"
     #: whether a write that fails during the transfer disconnects the topic's clients
-    failed_write_disconnects: Annotated[bool, Rule(Origin.READ, "true: apache/pulsar#21408, before #21668")] = False
+    failed_write_disconnects: Annotated[bool, Rule(Origin.READ, {True: "apache/pulsar#21408, before #21668"})] = False
     #: whether the callback of a write that fails during the transfer is invoked; it lowers the number of writes that
     #: are pending on the connection
-    failed_write_completes: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#25554")] = True
+    failed_write_completes: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#25554"})] = True
     #: whether a client that cannot connect to its address looks the topic up again
-    address_is_used_once: Annotated[bool, Rule(Origin.READ, "false: apache/pulsar#25929, before #26009")] = True
+    address_is_used_once: Annotated[bool, Rule(Origin.READ, {False: "apache/pulsar#25929, before #26009"})] = True
     #: whether the leader also reassigns an Owned bundle whose source (previous owner) is not registered
-    unregistered_source_makes_orphan: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#23064")] = False
+    unregistered_source_makes_orphan: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
     #: whether a restarted broker handles the newest record (`handleExisting`) as if it had just been delivered
-    restart_acts_on_record: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#25379")] = True
+    restart_acts_on_record: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#25379"})] = True
     #: whether the clean-up of a closed topic compares the topic object, and not only the name
-    removal_compares_instance: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#26145")] = True
+    removal_compares_instance: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#26145"})] = True
     #: whether a topic that is closing opens again when its last pending write completes
-    drained_topic_reopens: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#7735")] = False
+    drained_topic_reopens: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#7735"})] = False
     #: whether the source, too, parks requests during the transfer, and appends the record of its duty only when no
     #: client waits at it (a deadlock)
-    source_parks: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#22112")] = False
+    source_parks: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#22112"})] = False
     #: whether closing a cursor waits until the bundle has an owner
-    cursor_close_checks_ownership: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#21332")] = False
+    cursor_close_checks_ownership: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#21332"})] = False
     #: whether a broker answers a client that connects while the topic is closing
-    closing_topic_answers: Annotated[bool, Rule(Origin.INFERRED, "false: reported in apache/pulsar#6872, #9792")] = True
+    closing_topic_answers: Annotated[bool, Rule(Origin.INFERRED, {False: "reported in apache/pulsar#6872, #9792"})] = (
+        True
+    )
     #: whether a broker gives up a load if it no longer owns the bundle
-    load_checks_ownership_again: Annotated[bool, Rule(Origin.READ, "false: reported in apache/pulsar#20540")] = True
+    load_checks_ownership_again: Annotated[bool, Rule(Origin.READ, {False: "reported in apache/pulsar#20540"})] = True
     #: whether an entry that ledger recovery did not find cannot be confirmed later
-    recovery_seals_ledger: Annotated[bool, Rule(Origin.INFERRED, "false: before apache/pulsar#24722")] = True
+    recovery_seals_ledger: Annotated[bool, Rule(Origin.INFERRED, {False: "before apache/pulsar#24722"})] = True
 
 
 # ---- the channel and the brokers -----------------------------------------------------------------------

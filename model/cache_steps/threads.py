@@ -41,40 +41,48 @@ class Config(NamedTuple):
 
     #: where an insert adds its wrapper first; with "queue", the wrapper of a duplicate stays in the queue
     published_first: Annotated[
-        Literal["map", "queue"], Rule(Origin.READ, "queue: RangeCache.put in apache/pulsar#24363, revision 9534b612")
+        Literal["map", "queue"],
+        Rule(Origin.READ, {"queue": "RangeCache.put in apache/pulsar#24363, revision 9534b612"}),
     ] = "map"
     #: whether a put tests and writes the map in one step; otherwise a put that lost a race for its position continues
     put_is_atomic: Annotated[
-        bool, Rule(Origin.READ, "false: RangeCache.put (computeIfAbsent) before apache/pulsar#21302")
+        bool, Rule(Origin.READ, {False: "RangeCache.put (computeIfAbsent) before apache/pulsar#21302"})
     ] = True
     #: whether a removal also clears the map of its range when it subtracts
     clears_in_bulk: Annotated[
-        bool, Rule(Origin.READ, "true: RangeCache.clear (entries.clear) before apache/pulsar#21302")
+        bool, Rule(Origin.READ, {True: "RangeCache.clear (entries.clear) before apache/pulsar#21302"})
     ] = False
     #: what a removal subtracts from the total: the bytes it removed, or the size of the cache when the removal began
     removal_reports: Annotated[
-        Literal["removed", "present"], Rule(Origin.READ, "present: EntryCacheImpl.clear before apache/pulsar#10225")
+        Literal["removed", "present"], Rule(Origin.READ, {"present": "EntryCacheImpl.clear before apache/pulsar#10225"})
     ] = "removed"
     #: whether a removal checks, under the lock, that the wrapper still has its key
     removal_rechecks_key: Annotated[
-        bool, Rule(Origin.READ, "false: RangeCache.removeRange before apache/pulsar#22789 (issue #10433)")
+        bool, Rule(Origin.READ, {False: "RangeCache.removeRange before apache/pulsar#22789 (issue #10433)"})
     ] = True
     #: what an eviction unmaps: the wrapper that it checked, or whichever is mapped at its position by then
     eviction_unmaps: Annotated[
         Literal["checked", "mapped"],
-        Rule(Origin.INFERRED, "mapped: RangeCache, removal by key, as the description of apache/pulsar#18076 proposes"),
+        Rule(
+            Origin.INFERRED,
+            {"mapped": "RangeCache, removal by key, as the description of apache/pulsar#18076 proposes"},
+        ),
     ] = "checked"
     #: whether a lookup checks that the retained value has the requested position
     retaining_checks_position: Annotated[
-        bool, Rule(Origin.READ, "false: RangeCache.get before apache/pulsar#22789")
+        bool, Rule(Origin.READ, {False: "RangeCache.get before apache/pulsar#22789"})
     ] = True
     #: whether recycling a wrapper clears `accessed`
     recycling_clears_accessed: Annotated[
         bool,
         Rule(
             Origin.INFERRED,
-            "false: no known version, but RangeCacheEntryWrapper.recycle left messageMetadataInitialized set "
-            "before apache/pulsar#25987",
+            {
+                False: (
+                    "no known version, but RangeCacheEntryWrapper.recycle left messageMetadataInitialized "
+                    "set before apache/pulsar#25987"
+                )
+            },
         ),
     ] = True
     #: what a thread that triggers an eviction does with an `evictionInProgress` that another thread has set meanwhile
@@ -82,20 +90,20 @@ class Config(NamedTuple):
         Literal["keeps", "erases"],
         Rule(
             Origin.READ,
-            "erases: RangeEntryCacheManagerImpl.triggerEvictionWhenNeeded, 4.1, before apache/pulsar#25988",
+            {"erases": "RangeEntryCacheManagerImpl.triggerEvictionWhenNeeded, 4.1, before apache/pulsar#25988"},
         ),
     ] = "keeps"
     #: whether the periodic task overwrites `evictionInProgress` with its own future, and sets it to null at its end
     periodic_task_overwrites_future: Annotated[
-        bool, Rule(Origin.READ, "true: RangeEntryCacheManagerImpl.doCacheEviction, 4.1 to master 2026-07")
+        bool, Rule(Origin.READ, {True: "RangeEntryCacheManagerImpl.doCacheEviction, 4.1 to master 2026-07"})
     ] = False
     #: whether removing an entry whose value was deallocated leaves its bytes in the size
     released_value_stays_counted: Annotated[
-        bool, Rule(Origin.READ, "true: RangeCache.removeEntry, 4.1 to master 2026-09")
+        bool, Rule(Origin.READ, {True: "RangeCache.removeEntry, 4.1 to master 2026-09"})
     ] = False
     #: whether a removal continues after a deallocated value; otherwise it finds that value again
     removal_passes_released_values: Annotated[
-        bool, Rule(Origin.READ, "false: RangeCache.clear before apache/pulsar#22814")
+        bool, Rule(Origin.READ, {False: "RangeCache.clear before apache/pulsar#22814"})
     ] = True
 
 

@@ -56,53 +56,55 @@ class Config(NamedTuple):
 
     #: whether a reconnection before the first receipt takes the sequence ids from the broker's last sequence id again
     reconnection_restarts_sequence_ids: Annotated[
-        bool, Rule(_OBSERVED, f"true: {_CPP}, ProducerImpl::handleCreateProducer")
+        bool, Rule(_OBSERVED, {True: f"{_CPP}, ProducerImpl::handleCreateProducer"})
     ] = False
     #: whether a ChecksumError that does not name the oldest pending message removes that message from the queue
     checksum_error_takes_oldest: Annotated[
-        bool, Rule(_OBSERVED, f"true: {_CPP}, ProducerImpl::removeCorruptMessage")
+        bool, Rule(_OBSERVED, {True: f"{_CPP}, ProducerImpl::removeCorruptMessage"})
     ] = False
     #: whether a send with a wrong checksum ends the session, at the broker and at the client. The reference decides so:
     #: no later message is stored before the rejected one is sent again
     checksum_error_ends_session: Annotated[
-        bool, Rule(Origin.READ, "false: Producer.publishMessage; Pulsar-CPP 4.2.0")
+        bool, Rule(Origin.READ, {False: "Producer.publishMessage; Pulsar-CPP 4.2.0"})
     ] = True
     #: whether a command that the client does not know, such as REACHED_END_OF_TOPIC, closes the connection
     unknown_command_disconnects: Annotated[
-        bool, Rule(_OBSERVED, f"true: {_CPP}, ClientConnection::handleIncomingCommand")
+        bool, Rule(_OBSERVED, {True: f"{_CPP}, ClientConnection::handleIncomingCommand"})
     ] = False
     #: whether the consumer filters messages up to its last cumulative ack for ever, also after a redelivery
     cumulative_ack_hides_for_ever: Annotated[
-        bool, Rule(_OBSERVED, f"true: {_CPP}, AckGroupingTrackerEnabled::isDuplicate")
+        bool, Rule(_OBSERVED, {True: f"{_CPP}, AckGroupingTrackerEnabled::isDuplicate"})
     ] = False
     #: whether the tracker of a redelivered batch has the messages that the ack set of MESSAGE excludes as acknowledged
     tracker_uses_ack_set: Annotated[
-        bool, Rule(_OBSERVED, f"false: {_CPP}, ConsumerImpl::receiveIndividualMessagesFromBatch")
+        bool, Rule(_OBSERVED, {False: f"{_CPP}, ConsumerImpl::receiveIndividualMessagesFromBatch"})
     ] = True
     #: whether the client returns a permit for each message that the ack set excludes, although the broker charged none
     filtered_messages_return_permits: Annotated[
         bool,
         Rule(
             _OBSERVED,
-            f"true: {_CPP}, ConsumerImpl::receiveIndividualMessagesFromBatch; charge: Consumer.sendMessages",
+            {True: f"{_CPP}, ConsumerImpl::receiveIndividualMessagesFromBatch; charge: Consumer.sendMessages"},
         ),
     ] = False
     #: whether a flush waits until the consumer is ready. Otherwise its acks are lost: without a connection the client
     #: drops them, and a broker that has not answered the SUBSCRIBE ignores them
-    flush_waits_for_session: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}, AckGroupingTrackerEnabled::flush")] = True
+    flush_waits_for_session: Annotated[bool, Rule(_OBSERVED, {False: f"{_CPP}, AckGroupingTrackerEnabled::flush"})] = (
+        True
+    )
     #: whether a CLOSE from the broker cancels the unanswered PRODUCER or SUBSCRIBE of a reconnection
-    close_cancels_request: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}, HandlerBase::grabCnx")] = True
+    close_cancels_request: Annotated[bool, Rule(_OBSERVED, {False: f"{_CPP}, HandlerBase::grabCnx"})] = True
     #: whether the client returns a permit for each message of a batch with a wrong checksum; otherwise one permit
     corrupt_batch_returns_all_permits: Annotated[
-        bool, Rule(_OBSERVED, f"false: {_CPP}, ConsumerImpl::discardCorruptedMessage")
+        bool, Rule(_OBSERVED, {False: f"{_CPP}, ConsumerImpl::discardCorruptedMessage"})
     ] = True
     #: whether the first SUBSCRIBE is sent again after a retryable refusal
     first_subscribe_is_retried: Annotated[
-        bool, Rule(_OBSERVED, f"false: {_CPP}, ConsumerImpl::handleCreateConsumer, HandlerBase::grabCnx")
+        bool, Rule(_OBSERVED, {False: f"{_CPP}, ConsumerImpl::handleCreateConsumer, HandlerBase::grabCnx"})
     ] = True
     #: whether a request to redeliver all messages empties the receiver queue
     redelivery_of_all_clears_queue: Annotated[
-        bool, Rule(_OBSERVED, f"false: {_CPP}, ConsumerImpl::redeliverUnacknowledgedMessages")
+        bool, Rule(_OBSERVED, {False: f"{_CPP}, ConsumerImpl::redeliverUnacknowledgedMessages"})
     ] = True
 
 

@@ -83,34 +83,36 @@ class Config(NamedTuple):
         Literal["keep", "latest_handler"],
         Rule(
             Origin.RECORDED,
-            "keep: RangeEntryCacheImpl.insert, 4.1 to master 2026-07; "
-            "latest_handler: EntryImpl.updateExpectedReadCount, master 2026-09",
+            {
+                "keep": "RangeEntryCacheImpl.insert, 4.1 to master 2026-07",
+                "latest_handler": "EntryImpl.updateExpectedReadCount, master 2026-09",
+            },
         ),
     ] = "latest_handler"
     #: whether removal from the cache decrements the read count that open copies share
     removal_marks_read: Annotated[
-        bool, Rule(Origin.RECORDED, "true: EntryImpl.deallocate of the cached entry, 4.1 to master 2026-07")
+        bool, Rule(Origin.RECORDED, {True: "EntryImpl.deallocate of the cached entry, 4.1 to master 2026-07"})
     ] = False
     #: whether the release of held copies that were not delivered decrements their read counts
     undelivered_release_marks_read: Annotated[
         bool,
-        Rule(Origin.RECORDED, "true: RangeEntryCacheImpl.doAsyncReadEntriesByPosition, 4.1 to master 2026-07"),
+        Rule(Origin.RECORDED, {True: "RangeEntryCacheImpl.doAsyncReadEntriesByPosition, 4.1 to master 2026-07"}),
     ] = False
     #: whether a size pass requeues an entry that is due for requeue and expired, or removes it
     size_pass_requeues_expired: Annotated[
-        bool, Rule(Origin.READ, "false: evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430")
+        bool, Rule(Origin.READ, {False: "evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430"})
     ] = True
     #: whether the rejection of an entry from storage decrements the read count that the reader shares
     rejection_marks_read: Annotated[
-        bool, Rule(Origin.RECORDED, "true: RangeEntryCacheImpl.insert, 4.1 to master 2026-07")
+        bool, Rule(Origin.RECORDED, {True: "RangeEntryCacheImpl.insert, 4.1 to master 2026-07"})
     ] = False
     #: whether the periodic eviction clears `evictionInProgress` although a task is scheduled
     periodic_eviction_erases_mark: Annotated[
-        bool, Rule(Origin.RECORDED, "true: RangeEntryCacheManagerImpl.doCacheEviction, 4.1 to master 2026-07")
+        bool, Rule(Origin.RECORDED, {True: "RangeEntryCacheManagerImpl.doCacheEviction, 4.1 to master 2026-07"})
     ] = False
     #: whether the limiter's timer grants permits to requests behind those that it fails
     timer_grants_next: Annotated[
-        bool, Rule(Origin.READ, "false: InflightReadsLimiter.timeoutCheck, 4.1 to master 2026-07")
+        bool, Rule(Origin.READ, {False: "InflightReadsLimiter.timeoutCheck, 4.1 to master 2026-07"})
     ] = True
     #: a partial cache hit of which storage returns too few entries. read_again: the whole range is read again, as after
     #: a failed read of a gap. fails: the request fails. never_answered: its list has null slots, on which `OpReadEntry`
@@ -119,15 +121,17 @@ class Config(NamedTuple):
         Literal["read_again", "fails", "never_answered"],
         Rule(
             Origin.READ,
-            "never_answered: RangeEntryCacheImpl.doAsyncReadEntriesByPosition, 4.1 to master 2026-07; "
-            "fails: since OpReadEntryNullSlotTest, master 2026-09",
+            {
+                "never_answered": "RangeEntryCacheImpl.doAsyncReadEntriesByPosition, 4.1 to master 2026-07",
+                "fails": "since OpReadEntryNullSlotTest, master 2026-09",
+            },
         ),
     ] = "read_again"
     #: whether an unexpected entry from storage is cached at its own position. The reference ignores it: storage that
     #: returns unexpected entries cannot be trusted with their positions
     caches_unexpected_entries: Annotated[
         bool,
-        Rule(Origin.READ, "true: RangeEntryCacheImpl.readFromStorage, 4.1 to master 2026-09"),
+        Rule(Origin.READ, {True: "RangeEntryCacheImpl.readFromStorage, 4.1 to master 2026-09"}),
     ] = False
 
 

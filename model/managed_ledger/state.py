@@ -93,13 +93,17 @@ class Config(NamedTuple):
         bool,
         Rule(
             Origin.READ,
-            "true: Entry.release lowers it by default (readEntriesComplete, trySendMessagesToConsumers), "
-            "as read in 4.1",
+            {
+                True: (
+                    "Entry.release lowers it by default (readEntriesComplete, "
+                    "trySendMessagesToConsumers), as read in 4.1"
+                )
+            },
         ),
     ] = False
     #: whether an entry that is put back for replay gets one more expected read
     replay_raises_count: Annotated[
-        bool, Rule(Origin.INFERRED, "false: no release; a dispatcher that adds positions without addEntryToReplay")
+        bool, Rule(Origin.INFERRED, {False: "no release; a dispatcher that adds positions without addEntryToReplay"})
     ] = True
     #: Key_Shared: how the replay queue holds back entries. earlier_of_key: an entry waits for an earlier entry with its
     #: key. any_of_key: an entry of a normal read waits for any entry with its key; and no entry of a read, normal or
@@ -109,7 +113,11 @@ class Config(NamedTuple):
         Literal["earlier_of_key", "any_of_key"],
         Rule(
             Origin.READ,
-            "any_of_key: PersistentStickyKeyDispatcherMultipleConsumers.trySendMessagesToConsumers, as read in 4.0",
+            {
+                "any_of_key": (
+                    "PersistentStickyKeyDispatcherMultipleConsumers.trySendMessagesToConsumers, as read in 4.0"
+                )
+            },
         ),
     ] = "earlier_of_key"
     #: whether a cancelled replay read, which began before all consumers left, is discarded
@@ -117,20 +125,24 @@ class Config(NamedTuple):
         bool,
         Rule(
             Origin.READ,
-            "false: PersistentDispatcherMultipleConsumers.readEntriesComplete discards normal reads only, "
-            "as read in 3.0",
+            {
+                False: (
+                    "PersistentDispatcherMultipleConsumers.readEntriesComplete discards normal reads "
+                    "only, as read in 3.0"
+                )
+            },
         ),
     ] = True
     #: Key_Shared: whether `look_ahead` limits normal reads
     limits_look_ahead: Annotated[
-        bool, Rule(Origin.READ, "false: PersistentStickyKeyDispatcherMultipleConsumersClassic, apache/pulsar#26677")
+        bool, Rule(Origin.READ, {False: "PersistentStickyKeyDispatcherMultipleConsumersClassic, apache/pulsar#26677"})
     ] = True
     #: whether the check of backlogged cursors activates cursors without consumers
     backlog_check_activates_without_consumers: Annotated[
         bool,
         Rule(
             Origin.READ,
-            "true: ManagedLedgerImpl.checkBackloggedCursors, before apache/pulsar#6766 moved it to PersistentTopic",
+            {True: "ManagedLedgerImpl.checkBackloggedCursors, before apache/pulsar#6766 moved it to PersistentTopic"},
         ),
     ] = False
 

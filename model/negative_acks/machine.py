@@ -69,32 +69,33 @@ class Config(NamedTuple):
 
     #: the unit of both clocks
     clock_unit: Annotated[
-        Unit, Rule(Origin.RECORDED, f"ns: System.nanoTime in {JAVA_OLD}; time.Time in {GO}; steady_clock in {CPP}")
+        Unit, Rule(Origin.RECORDED, {"ns": f"System.nanoTime in {JAVA_OLD}; time.Time in {GO}; steady_clock in {CPP}"})
     ] = "ms"
     #: the clock of due times; timers always follow the monotonic clock
     due_clock: Annotated[
-        Literal["monotonic", "wall"], Rule(Origin.READ, f"wall: System.currentTimeMillis in {JAVA}; UnixMilli in {GO}")
+        Literal["monotonic", "wall"],
+        Rule(Origin.READ, {"wall": f"System.currentTimeMillis in {JAVA}; UnixMilli in {GO}"}),
     ] = "monotonic"
     #: which delays the minimum delay applies to
     min_delay_applies_to: Annotated[
-        Literal["all", "fixed", "none"], Rule(Origin.RECORDED, f"fixed: add in {JAVA} and before; none: {GO}")
+        Literal["all", "fixed", "none"], Rule(Origin.RECORDED, {"fixed": f"add in {JAVA} and before", "none": GO})
     ] = "all"
     #: whether a nack with a negative delay, computed by a backoff that overflowed, is rejected
     negative_delay: Annotated[
-        Literal["rejected", "accepted"], Rule(Origin.RECORDED, f"accepted: defaultNackBackoffPolicy.Next in {GO}")
+        Literal["rejected", "accepted"], Rule(Origin.RECORDED, {"accepted": f"defaultNackBackoffPolicy.Next in {GO}"})
     ] = "rejected"
     #: the delay of a nack by message (which has a redelivery count) if no backoff is configured
     message_without_backoff: Annotated[
-        Literal["fixed_delay", "null_pointer"], Rule(Origin.RECORDED, f"null_pointer: AddMessage in {GO}")
+        Literal["fixed_delay", "null_pointer"], Rule(Origin.RECORDED, {"null_pointer": f"AddMessage in {GO}"})
     ] = "fixed_delay"
     #: a nack by message id has no redelivery count; the backoff is called with this one
     redelivery_count_of_id: Annotated[
-        int, Between(0, 1), Rule(Origin.RECORDED, f"1: newNegativeAcksTracker in {GO}")
+        int, Between(0, 1), Rule(Origin.RECORDED, {1: f"newNegativeAcksTracker in {GO}"})
     ] = 0
     #: the unit of the time whose lowest `precision_bits` bits are cleared
     precision_unit: Annotated[
         Literal["milliseconds", "clock_units"],
-        Rule(Origin.READ, "clock_units: trimLowerBit on nanoseconds in C++ since apache/pulsar-client-cpp#497"),
+        Rule(Origin.READ, {"clock_units": "trimLowerBit on nanoseconds in C++ since apache/pulsar-client-cpp#497"}),
     ] = "milliseconds"
     #: when the timer fires. `first_bucket`: at the first bucket time. `delay_when_idle`, `interval_when_idle`: a nack
     #: arms an unarmed timer with the nack's delay, or with an interval. `interval_on_each_nack`: every nack re-arms the
@@ -105,28 +106,32 @@ class Config(NamedTuple):
         Literal["first_bucket", "delay_when_idle", "interval_when_idle", "interval_on_each_nack", "ticker"],
         Rule(
             Origin.RECORDED,
-            f"delay_when_idle: {JAVA}; interval_when_idle: {JAVA_OLD}; ticker: {GO}; observed, not recorded: "
-            f"interval_on_each_nack, scheduleTimer in {CPP}",
+            {"delay_when_idle": JAVA, "interval_when_idle": JAVA_OLD, "ticker": GO},
+            {Origin.OBSERVED: {"interval_on_each_nack": f"scheduleTimer in {CPP}"}},
         ),
     ] = "first_bucket"
     #: the unit to which the timer's interval is rounded down
     interval_unit: Annotated[
-        Literal["clock_units", "milliseconds"], Rule(Origin.OBSERVED, f"milliseconds: timerInterval_ in {CPP}")
+        Literal["clock_units", "milliseconds"], Rule(Origin.OBSERVED, {"milliseconds": f"timerInterval_ in {CPP}"})
     ] = "clock_units"
     #: which nack stays pending when a pending entry is nacked again: both, the one that is due first (`earliest_due`),
     #: that of the later call (`latest`), or that of the first call (`first`)
     repeated_nack: Annotated[
         Literal["both", "earliest_due", "latest", "first"],
-        Rule(Origin.RECORDED, f"latest: {JAVA_OLD}; read: first, Go before #1410; earliest_due is an option of ours"),
+        Rule(
+            Origin.RECORDED,
+            {"latest": JAVA_OLD},
+            {Origin.READ: {"first": "Go before #1410"}, Origin.INFERRED: {"earliest_due": "an option of ours"}},
+        ),
     ] = "both"
     #: whether a bucket is due at its bucket time, or one clock unit later
-    due_at_bucket_time: Annotated[bool, Rule(Origin.RECORDED, f"false: triggerRedelivery in {JAVA_OLD}")] = True
+    due_at_bucket_time: Annotated[bool, Rule(Origin.RECORDED, {False: f"triggerRedelivery in {JAVA_OLD}"})] = True
     #: which due buckets a run removes: all, or those that an iteration over the AVL tree visits while it removes keys
-    due_buckets: Annotated[Literal["all", "avl_walk"], Rule(Origin.RECORDED, f"avl_walk: track in {GO}")] = "all"
+    due_buckets: Annotated[Literal["all", "avl_walk"], Rule(Origin.RECORDED, {"avl_walk": f"track in {GO}"})] = "all"
     #: what a redelivery command contains only once
     unique_in_command: Annotated[
         Literal["entry", "message_id", "nothing"],
-        Rule(Origin.RECORDED, f"message_id: triggerRedelivery in {JAVA}; nothing: track in {GO}"),
+        Rule(Origin.RECORDED, {"message_id": f"triggerRedelivery in {JAVA}", "nothing": f"track in {GO}"}),
     ] = "entry"
     #: what a nack after close does. `final`: it is rejected. `reopens`: it reopens the tracker. `stores_nacks`: it is
     #: accepted and never redelivered. `keeps_buckets`: as `stores_nacks`, and close does not remove pending nacks
@@ -134,32 +139,36 @@ class Config(NamedTuple):
         Literal["final", "reopens", "stores_nacks", "keeps_buckets"],
         Rule(
             Origin.RECORDED,
-            f"reopens: add in {JAVA} and before; keeps_buckets: Close in {GO}; observed, not recorded: stores_nacks, "
-            f"{CPP}",
+            {"reopens": f"add in {JAVA} and before", "keeps_buckets": f"Close in {GO}"},
+            {Origin.OBSERVED: {"stores_nacks": CPP}},
         ),
     ] = "final"
     #: what a run of the timer task does before the first nack and after close
     task_without_buckets: Annotated[
         Literal["no_op", "null_pointer"],
-        Rule(Origin.RECORDED, f"null_pointer: triggerRedelivery after close in {JAVA} and before"),
+        Rule(Origin.RECORDED, {"null_pointer": f"triggerRedelivery after close in {JAVA} and before"}),
     ] = "no_op"
     #: what a nack with a negative ledger or entry id does; no stored message has such an id. `ledger_fails`: it fails
     #: if the ledger id is negative
     negative_ids: Annotated[
         Literal["rejected", "ledger_fails", "accepted"],
-        Rule(Origin.RECORDED, f"ledger_fails: {JAVA_OLD}; accepted: {JAVA} and {GO}; observed, not recorded: {CPP}"),
+        Rule(
+            Origin.RECORDED,
+            {"ledger_fails": JAVA_OLD, "accepted": f"{JAVA} and {GO}"},
+            {Origin.OBSERVED: {"accepted": CPP}},
+        ),
     ] = "rejected"
     #: which message ids are retained, to be redelivered in place of a plain id, which has ledger and entry id only.
     #: `traced`: ids that have a span (`TraceableMessageId`), and ids of chunked messages. `with_partition`: every
     #: entry's id, with its partition
     retained_ids: Annotated[
         Literal["traced", "with_partition", "none"],
-        Rule(Origin.RECORDED, f"with_partition: {JAVA_OLD}; none: {GO}; observed, not recorded: none, {CPP}"),
+        Rule(Origin.RECORDED, {"with_partition": JAVA_OLD, "none": GO}, {Origin.OBSERVED: {"none": CPP}}),
     ] = "traced"
     #: how the chunks of a redelivered chunked message are found
     chunks_found_by: Annotated[
         Literal["entry", "message_id"],
-        Rule(Origin.RECORDED, f"message_id: addChunkedMessageIdsAndRemoveFromSequenceMap in {JAVA} and before"),
+        Rule(Origin.RECORDED, {"message_id": f"addChunkedMessageIdsAndRemoveFromSequenceMap in {JAVA} and before"}),
     ] = "entry"
 
 

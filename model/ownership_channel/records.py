@@ -63,39 +63,44 @@ class Config(NamedTuple):
     #: the states of a transfer: Releasing, Assigning, Owned; or Assigning, Releasing, Owned
     transfer_order: Annotated[
         Literal["releasing_first", "assigning_first"],
-        Rule(Origin.READ, "assigning_first: PIP-192, until apache/pulsar#19683"),
+        Rule(Origin.READ, {"assigning_first": "PIP-192, until apache/pulsar#19683"}),
     ] = "releasing_first"
     #: whether the version of a record is compared with that of the existing record
     versions: Annotated[
-        Literal["checked", "unchecked"], Rule(Origin.READ, "unchecked: PIP-192, until apache/pulsar#19620")
+        Literal["checked", "unchecked"], Rule(Origin.READ, {"unchecked": "PIP-192, until apache/pulsar#19620"})
     ] = "checked"
     #: whether a reader of the topic accepts a record whose predecessor it has not seen
     version_gap: Annotated[
-        Literal["accepted", "rejected"], Rule(Origin.READ, "rejected: before apache/pulsar#20110")
+        Literal["accepted", "rejected"], Rule(Origin.READ, {"rejected": "before apache/pulsar#20110"})
     ] = "accepted"
     #: whether a transition from an Owned record without destination is rejected, or throws
     owned_without_destination: Annotated[
-        Literal["rejected", "null_pointer"], Rule(Origin.RECORDED, "null_pointer: ServiceUnitStateDataConflictResolver")
+        Literal["rejected", "null_pointer"],
+        Rule(Origin.RECORDED, {"null_pointer": "ServiceUnitStateDataConflictResolver"}),
     ] = "rejected"
     #: how a record is removed: by a forced Init record with the next version, or by deleting the key unconditionally
     removal: Annotated[
-        Literal["init_record", "tombstone"], Rule(Origin.READ, "tombstone: ServiceUnitStateChannelImpl.tombstoneAsync")
+        Literal["init_record", "tombstone"],
+        Rule(Origin.READ, {"tombstone": "ServiceUnitStateChannelImpl.tombstoneAsync"}),
     ] = "init_record"
     #: whether the record of a bundle that was split is Deleted, or removed at once
-    split_bundle: Annotated[Literal["deleted", "removed"], Rule(Origin.READ, "removed: before apache/pulsar#19546")] = (
-        "deleted"
-    )
+    split_bundle: Annotated[
+        Literal["deleted", "removed"], Rule(Origin.READ, {"removed": "before apache/pulsar#19546"})
+    ] = "deleted"
     #: compare_and_set: a write to the metadata store is checked against the stored record. blind_retry: it is checked
     #: against the writer's view, and is repeated without a check after BadVersion
     metadata_put: Annotated[
-        Literal["compare_and_set", "blind_retry"], Rule(Origin.READ, "blind_retry: before apache/pulsar#24186")
+        Literal["compare_and_set", "blind_retry"], Rule(Origin.READ, {"blind_retry": "before apache/pulsar#24186"})
     ] = "compare_and_set"
     #: for which in-flight records a starting broker begins a handler
     restart_resumes: Annotated[
         Literal["in_flight", "assigning", "nothing"],
         Rule(
             Origin.READ,
-            "nothing: ServiceUnitStateChannelImpl.handleExisting before apache/pulsar#25379; assigning: since #25379",
+            {
+                "nothing": "ServiceUnitStateChannelImpl.handleExisting before apache/pulsar#25379",
+                "assigning": "since #25379",
+            },
         ),
     ] = "in_flight"
     #: which bundles a clean-up retries until their records no longer name its target. ordinary: those outside the
@@ -104,34 +109,38 @@ class Config(NamedTuple):
         Literal["all", "ordinary", "none"],
         Rule(
             Origin.READ,
-            "none: before apache/pulsar#26520; ordinary: since #26520; all: proposed in apache/pulsar#26634",
+            {
+                "none": "before apache/pulsar#26520",
+                "ordinary": "since #26520",
+                "all": "proposed in apache/pulsar#26634",
+            },
         ),
     ] = "all"
     #: whether a lookup in a disabled channel assigns the bundle. In Pulsar it began before the channel was disabled
-    disabled_channel_assigns: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#26520")] = False
+    disabled_channel_assigns: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#26520"})] = False
     #: which old records the monitor removes
     monitor_removes: Annotated[
-        Literal["semi_terminal", "any"], Rule(Origin.READ, "any: apache/pulsar#21213, until apache/pulsar#21721")
+        Literal["semi_terminal", "any"], Rule(Origin.READ, {"any": "apache/pulsar#21213, until apache/pulsar#21721"})
     ] = "semi_terminal"
     #: whether a clean-up treats an Owned record as an orphan of its source, too
-    source_of_owned_is_orphan: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#23064")] = False
+    source_of_owned_is_orphan: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
     #: answered: the source of a transfer answers a lookup at once, with the destination. parked: the lookup waits
     lookup_at_source: Annotated[
-        Literal["answered", "parked"], Rule(Origin.READ, "parked: before apache/pulsar#22112")
+        Literal["answered", "parked"], Rule(Origin.READ, {"parked": "before apache/pulsar#22112"})
     ] = "answered"
     #: whether a broker that is not registered parks lookups. Otherwise it answers with the owner or the destination in
     #: its view
     unregistered_broker_parks: Annotated[
-        bool, Rule(Origin.READ, "false: ServiceUnitStateChannelImpl.getActiveOwnerAsync")
+        bool, Rule(Origin.READ, {False: "ServiceUnitStateChannelImpl.getActiveOwnerAsync"})
     ] = True
     #: whether a lookup that timed out is answered from a record that was read before the session was lost
     stale_view_answers: Annotated[
-        bool, Rule(Origin.READ, "true: MetadataStoreTableViewImpl before apache/pulsar#24478 (4.0.6)")
+        bool, Rule(Origin.READ, {True: "MetadataStoreTableViewImpl before apache/pulsar#24478 (4.0.6)"})
     ] = False
     #: whether a broker that reconnects learns that it was elected
-    election_is_rechecked: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#23138")] = True
+    election_is_rechecked: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#23138"})] = True
     #: whether a late acknowledgement of the topic's reader moves its cursor
-    late_ack_moves_reader: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#25998")] = False
+    late_ack_moves_reader: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#25998"})] = False
 
 
 @record

@@ -51,14 +51,17 @@ class Config(NamedTuple):
     cross_type_conflicts: Annotated[
         bool,
         Rule(
-            Origin.READ, "false: PendingAckHandleImpl.internal{Individual,Cumulative}AcknowledgeMessage, master 2026-07"
+            Origin.READ,
+            {False: "PendingAckHandleImpl.internal{Individual,Cumulative}AcknowledgeMessage, master 2026-07"},
         ),
     ] = True
     #: When conflicts are detected. The reference checks before the append: replay cannot tell a rejected record from an
     #: accepted one, so a rejected ack becomes pending when the cursor has lost the ack that it conflicted with.
     conflict_check: Annotated[
         Literal["before_append", "after_append"],
-        Rule(Origin.READ, "after_append: PendingAckHandleImpl.internalIndividualAcknowledgeMessage, master 2026-07"),
+        Rule(
+            Origin.READ, {"after_append": "PendingAckHandleImpl.internalIndividualAcknowledgeMessage, master 2026-07"}
+        ),
     ] = "before_append"
     #: What a failed append does. The record may be durable: BookKeeper can recover an entry whose write was reported as
     #: failed, also after a fence. `close_store`: the status is error until a replay has read the outcome. `apply`: the
@@ -66,7 +69,8 @@ class Config(NamedTuple):
     failed_append: Annotated[
         Literal["close_store", "apply"],
         Rule(
-            Origin.READ, "apply: PendingAckHandleImpl.internal{Individual,Cumulative}AcknowledgeMessage, master 2026-07"
+            Origin.READ,
+            {"apply": "PendingAckHandleImpl.internal{Individual,Cumulative}AcknowledgeMessage, master 2026-07"},
         ),
     ] = "close_store"
     #: What a commit does whose acks the cursor rejects. `close_store`: it fails, and the status is error; the commit
@@ -77,18 +81,21 @@ class Config(NamedTuple):
         Literal["close_store", "keep_pending", "drop"],
         Rule(
             Origin.READ,
-            "drop: PendingAckHandleImpl.internalCommitTxn before apache/pulsar#25528; keep_pending: since #25528",
+            {
+                "drop": "PendingAckHandleImpl.internalCommitTxn before apache/pulsar#25528",
+                "keep_pending": "since #25528",
+            },
         ),
     ] = "close_store"
     #: Whether a commit or abort ends all acks of its transaction, of both types, that are pending when its record
     #: becomes durable. Otherwise it ends acks of one type, which is fixed when the request arrives, and depends on
     #: cumulative acks of other transactions.
     ends_cover_both_types: Annotated[
-        bool, Rule(Origin.READ, "false: PendingAckHandleImpl.internal{CommitTxn,AbortTxn}, master 2026-07")
+        bool, Rule(Origin.READ, {False: "PendingAckHandleImpl.internal{CommitTxn,AbortTxn}, master 2026-07"})
     ] = True
     #: Whether a batch-index ack of an entry that is pending as a whole conflicts; otherwise its future never completes.
     batch_index_of_pending_entry_conflicts: Annotated[
-        bool, Rule(Origin.READ, "false: PositionAckSetUtil.isAckSetOverlap with a null ack set, master 2026-07")
+        bool, Rule(Origin.READ, {False: "PositionAckSetUtil.isAckSetOverlap with a null ack set, master 2026-07"})
     ] = True
     #: What a batch-index ack is compared with. `every_batch_index`: every pending batch index of the entry.
     #: `trimmed_words`: the ack set of the entry's pending acks together, in 64-bit words without trailing zero words. A
@@ -96,56 +103,58 @@ class Config(NamedTuple):
     overlap_check: Annotated[
         Literal["every_batch_index", "trimmed_words"],
         Rule(
-            Origin.READ, "trimmed_words: PositionAckSetUtil.isAckSetOverlap on individualAckPositions, master 2026-07"
+            Origin.READ,
+            {"trimmed_words": "PositionAckSetUtil.isAckSetOverlap on individualAckPositions, master 2026-07"},
         ),
     ] = "every_batch_index"
     #: Whether an ack with an empty ack set acks the whole entry also where the cursor stores no ack sets (#24406, June
     #: 2025).
     empty_ack_set_acks_entry: Annotated[
-        bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete before apache/pulsar#24406")
+        bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete before apache/pulsar#24406"})
     ] = True
     #: Which pending transactions a low watermark aborts, and when. `all`: all at or below it, after any commit or
     #: abort. `from_first`: only the transaction that was first to ack, if it is at or below it, after a commit or abort
     #: of individual acks; this abort continues with the next transaction.
     low_watermark_aborts: Annotated[
         Literal["all", "from_first"],
-        Rule(Origin.READ, "from_first: PendingAckHandleImpl.handleLowWaterMark, master 2026-07"),
+        Rule(Origin.READ, {"from_first": "PendingAckHandleImpl.handleLowWaterMark, master 2026-07"}),
     ] = "all"
     #: Whether replay starts after the log's mark-delete position. Otherwise it starts at the read position of the log's
     #: cursor. If the broker has kept the cursor of an earlier replay, this position is after the last entry, and the
     #: replay waits forever for entries (#16240; #26368 after a ledger was trimmed). We assume that a broker keeps the
     #: cursor at every reopen without a crash. #26369 ends the wait; we assume that the replay then reads every entry.
     replay_rewinds: Annotated[
-        bool, Rule(Origin.READ, "false: MLPendingAckStore.PendingAckReplay before apache/pulsar#26369")
+        bool, Rule(Origin.READ, {False: "MLPendingAckStore.PendingAckReplay before apache/pulsar#26369"})
     ] = True
     #: Whether a replay whose reads stopped early fails; otherwise it completes with the records that it has read.
     stopped_replay_fails: Annotated[
-        bool, Rule(Origin.READ, "false: MLPendingAckStore.PendingAckReplay and FillEntryQueueCallback, master 2026-07")
+        bool,
+        Rule(Origin.READ, {False: "MLPendingAckStore.PendingAckReplay and FillEntryQueueCallback, master 2026-07"}),
     ] = True
     #: Whether `max_failed_reads` bounds the failed reads of a replay; otherwise a read is retried forever (#26374).
     failed_reads_are_bounded: Annotated[
-        bool, Rule(Origin.READ, "false: MLPendingAckStore.FillEntryQueueCallback.readEntriesFailed, master 2026-07")
+        bool, Rule(Origin.READ, {False: "MLPendingAckStore.FillEntryQueueCallback.readEntriesFailed, master 2026-07"})
     ] = True
     #: What replay drops of an individual ack. `acked_positions`: the positions of which every message is acked in the
     #: persisted cursor. `record`: the whole record, if any of its positions conflicts with the cursor in memory.
     replay_drops: Annotated[
         Literal["acked_positions", "record"],
-        Rule(Origin.READ, "record: PendingAckHandleImpl.handleIndividualAckRecover, master 2026-07"),
+        Rule(Origin.READ, {"record": "PendingAckHandleImpl.handleIndividualAckRecover, master 2026-07"}),
     ] = "acked_positions"
     #: Whether replay keeps the ack set of a cumulative ack; otherwise it acks the whole entry.
     replay_keeps_cumulative_ack_set: Annotated[
-        bool, Rule(Origin.READ, "false: MLPendingAckReplyCallBack.handleMetadataEntry, since 2021")
+        bool, Rule(Origin.READ, {False: "MLPendingAckReplyCallBack.handleMetadataEntry, since 2021"})
     ] = True
     #: Whether a replayed commit or abort applies only to the cumulative ack of its own transaction.
     replay_checks_cumulative_owner: Annotated[
-        bool, Rule(Origin.READ, "false: PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07")
+        bool, Rule(Origin.READ, {False: "PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07"})
     ] = True
     #: Which records of the log are deleted. `acked_prefix` (PIP-153): the prefix that the log index finds acked; a
     #: commit is durable in the log only, so its records are needed until the cursor is persisted. `ended_transactions`
     #: (PIP-160's text): the records of each transaction when it ends.
     log_deletion: Annotated[
         Literal["acked_prefix", "ended_transactions"],
-        Rule(Origin.READ, "ended_transactions: PIP-160, Aggregate multiple records and write to Bookies"),
+        Rule(Origin.READ, {"ended_transactions": "PIP-160, Aggregate multiple records and write to Bookies"}),
     ] = "acked_prefix"
 
 

@@ -64,19 +64,22 @@ class Config(NamedTuple):
     #: `batch_index_acks` is on. If they cannot, such a deletion is ignored, and stored ack sets are not recovered
     batch_index_deletion: Annotated[
         Literal["always", "as_configured"],
-        Rule(Origin.READ, "as_configured: constructor of MLTransactionLogImpl (managed ledger config), master 2026-07"),
+        Rule(
+            Origin.READ,
+            {"as_configured": "constructor of MLTransactionLogImpl (managed ledger config), master 2026-07"},
+        ),
     ] = "always"
     #: whether a deletion that leaves only ack sets, and no range, marks the cursor dirty
     partial_deletes_are_dirty: Annotated[
-        bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07; apache/pulsar#26498")
+        bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07; apache/pulsar#26498"})
     ] = True
     #: whether a recovery from the metadata store reads the ack sets, which are stored there
     metadata_ack_sets_are_recovered: Annotated[
-        bool, Rule(Origin.READ, "false: ManagedCursorImpl.recover before apache/pulsar#26474")
+        bool, Rule(Origin.READ, {False: "ManagedCursorImpl.recover before apache/pulsar#26474"})
     ] = True
     #: whether a persisted `PositionInfo` holds at most `max_ranges` ranges; otherwise one more
     range_cap_is_exact: Annotated[
-        bool, Rule(Origin.READ, "false: ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07")
+        bool, Rule(Origin.READ, {False: "ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07"})
     ] = True
     #: what a `PositionInfo` keeps if the deletions exceed a limit. `prefix`: all deletions below some entry, and no
     #: other. `independent`: the lowest ranges and the lowest ack sets, each up to its own limit
@@ -84,31 +87,37 @@ class Config(NamedTuple):
         Literal["prefix", "independent"],
         Rule(
             Origin.READ,
-            "independent: ManagedCursorImpl.buildIndividualDeletedMessageRanges, "
-            "buildBatchEntryDeletionIndexInfoList; apache/pulsar#26499, #26553",
+            {
+                "independent": (
+                    "ManagedCursorImpl.buildIndividualDeletedMessageRanges, "
+                    "buildBatchEntryDeletionIndexInfoList; apache/pulsar#26499, #26553"
+                )
+            },
         ),
     ] = "prefix"
     #: what the store does after an append with unknown outcome: it serves nothing until reopened, or it continues
     ambiguous_append: Annotated[
-        Literal["stops_store", "continues"], Rule(Origin.READ, "continues: MLTransactionLogImpl.append, master 2026-07")
+        Literal["stops_store", "continues"],
+        Rule(Origin.READ, {"continues": "MLTransactionLogImpl.append, master 2026-07"}),
     ] = "stops_store"
     #: whether a transaction that ends during replay is removed from `txnMetaMap` at once; otherwise after its records
     #: are deleted
     replay_removes_ended_first: Annotated[
         bool,
         Rule(
-            Origin.READ, "false: TransactionLogReplayCallback.handleMetadataEntry, master 2026-07; apache/pulsar#15472"
+            Origin.READ,
+            {False: "TransactionLogReplayCallback.handleMetadataEntry, master 2026-07; apache/pulsar#15472"},
         ),
     ] = True
     #: how a replay ends whose reads stopped early: the store fails to open, or becomes ready with partial state
     incomplete_replay: Annotated[
         Literal["fails", "reports_complete"],
-        Rule(Origin.READ, "reports_complete: MLTransactionLogImpl.TransactionLogReplayer, master 2026-07"),
+        Rule(Origin.READ, {"reports_complete": "MLTransactionLogImpl.TransactionLogReplayer, master 2026-07"}),
     ] = "fails"
     #: the low watermark without ongoing transactions: the last assigned id that a restart recovers, or 0
     empty_low_watermark: Annotated[
         Literal["last_durable_id", "zero"],
-        Rule(Origin.READ, "zero: MLTransactionMetadataStore.getLowWaterMark, master 2026-07"),
+        Rule(Origin.READ, {"zero": "MLTransactionMetadataStore.getLowWaterMark, master 2026-07"}),
     ] = "last_durable_id"
 
 

@@ -43,35 +43,35 @@ class Config(NamedTuple):
     #: the effect of a batch that cannot be serialised. `fails`: all its records fail. `escapes`: the exception reaches
     #: the executor, the batch stays in the buffer, and a large record that triggered the flush is lost
     unserialisable_batch: Annotated[
-        Literal["fails", "escapes"], Rule(Origin.RECORDED, "escapes: TxnLogBufferedWriter.doFlush, master 2026-07")
+        Literal["fails", "escapes"], Rule(Origin.RECORDED, {"escapes": "TxnLogBufferedWriter.doFlush, master 2026-07"})
     ] = "fails"
     #: the effect of a record that cannot be serialised, without batching: its `callback` fails, or the call throws
     unserialisable_unbatched: Annotated[
         Literal["callback", "exception"],
-        Rule(Origin.RECORDED, "exception: TxnLogBufferedWriter.asyncAddData, master 2026-07"),
+        Rule(Origin.RECORDED, {"exception": "TxnLogBufferedWriter.asyncAddData, master 2026-07"}),
     ] = "callback"
     #: when the future of a second close completes: with the first close (`waits`), or at once (`returns`)
     second_close: Annotated[
-        Literal["waits", "returns"], Rule(Origin.RECORDED, "returns: TxnLogBufferedWriter.close, master 2026-07")
+        Literal["waits", "returns"], Rule(Origin.RECORDED, {"returns": "TxnLogBufferedWriter.close, master 2026-07"})
     ] = "waits"
     #: whether the buffer of a closed writer is empty, or still refers to the recycled `FlushContext`
     closed_buffer: Annotated[
         Literal["empty", "stale"],
-        Rule(Origin.RECORDED, "stale: TxnLogBufferedWriter.close, master 2026-07; apache/pulsar#17399"),
+        Rule(Origin.RECORDED, {"stale": "TxnLogBufferedWriter.close, master 2026-07; apache/pulsar#17399"}),
     ] = "empty"
     #: `trigger`: a batch that reaches `max_bytes` is flushed; its size is below twice `max_bytes`. `cap`: a batch is
     #: flushed before a record is added that would make it exceed `max_bytes`
     size_limit: Annotated[
         Literal["trigger", "cap"],
-        Rule(Origin.INFERRED, "cap: an alternative, because PIP-160 says that a batch never exceeds the size"),
+        Rule(Origin.INFERRED, {"cap": "an alternative, because PIP-160 says that a batch never exceeds the size"}),
     ] = "trigger"
     #: the delay trigger. `tick`: a free-running timer. `first_record`: the delay counts from the batch's first record
-    delay_from: Annotated[Literal["tick", "first_record"], Rule(Origin.READ, "first_record: PIP-160, Approach")] = (
+    delay_from: Annotated[Literal["tick", "first_record"], Rule(Origin.READ, {"first_record": "PIP-160, Approach"})] = (
         "tick"
     )
     #: whether close fails buffered records, or flushes them
     close_buffered: Annotated[
-        Literal["fails", "flushes"], Rule(Origin.INFERRED, "flushes: an alternative; PIP-160 does not define close")
+        Literal["fails", "flushes"], Rule(Origin.INFERRED, {"flushes": "an alternative; PIP-160 does not define close"})
     ] = "fails"
 
 

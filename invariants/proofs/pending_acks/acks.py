@@ -328,8 +328,8 @@ def _run_of_acks(proof: Proof, draw: random.Random) -> None:
     Control(
         "a replayed end applies to the cumulative ack of any transaction",
         STATE,
-        'Rule(Origin.READ, "false: PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07")\n    ] = True',
-        'Rule(Origin.READ, "false: PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07")\n    ] = False',
+        'Rule(Origin.READ, {False: "PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07"})\n    ] = True',
+        'Rule(Origin.READ, {False: "PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07"})\n    ] = False',
         refutes="the end applies to its own cumulative ack",
     ),
 )

@@ -285,8 +285,8 @@ class After(NamedTuple):
     Control(
         "an ended transaction whose records cannot be deleted stays in the map at replay, as shipped",
         STATE,
-        '#15472"\n        ),\n    ] = True',
-        '#15472"\n        ),\n    ] = False',
+        '#15472"},\n        ),\n    ] = True',
+        '#15472"},\n        ),\n    ] = False',
         refutes="one more record",
     ),
 )
