@@ -1,1 +1,1 @@
-"""The engines that try to tell model and implementation apart, and the command line."""
+"""The engines, which compare models with implementations and check properties, and the command line."""

@@ -5,7 +5,8 @@ import sys
 
 def _start() -> None:
     if not __package__ and not sys.flags.safe_path:
-        # Run as a file: the file's folder comes first on the path, where fuzz/trace hides the standard library's trace.
+        # Python was given the path of this file, so sys.path begins with fuzz/. There, fuzz/trace hides the standard
+        # library's module trace.
         del sys.path[0]
     from fuzz.cli import main
 

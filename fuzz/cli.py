@@ -1,6 +1,7 @@
-"""The command line: one command, `brokerproof`. Options only; what a command does is in `fuzz/commands/`.
+"""The command line `brokerproof`. This module defines the options; the commands are in `fuzz/commands/`.
 
-Commands are imported when they run: some load a solver or a plotting library, and `--help` must answer at once.
+The module of a command is imported when the command runs. Some modules load a solver or a plotting library, and
+`--help` must answer at once.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
-#: Limits that catch typing errors before a run: a machine cannot start more processes or tasks, a longer trace does not
-#: end, and a table cannot store larger numbers.
-_MOST_PROCESSES, _MOST_TASKS, _MOST_STEPS, _MOST = 1024, 100_000, 1_000_000, 10**18
+#: Limits that catch typing errors before a run: a machine cannot start more processes or tasks, a longer trace takes
+#: too long, and a table cannot store larger numbers.
+_MOST_PROCESSES, _MOST_TASKS, _MOST_STEPS, _LARGEST_NUMBER = 1024, 100_000, 1_000_000, 10**18
 
 Seed = Annotated[
-    int, typer.Option(min=0, max=_MOST, help="Seed of the first trace; each further trace has the next seed.")
+    int,
+    typer.Option(min=0, max=_LARGEST_NUMBER, help="Seed of the first trace; each further trace has the next seed."),
 ]
 Steps = Annotated[
     int | None,
@@ -54,7 +56,8 @@ Profile = Annotated[
 Component = Annotated[str, typer.Argument(help="Component; `brokerproof subjects` lists them.")]
 Traces = Annotated[int | None, typer.Option(min=1, help="Stop after this number of traces.")]
 FuzzingSeconds = Annotated[
-    float | None, typer.Option(min=0.01, help="Time limit, without shrinking (default: 10 without --traces).")
+    float | None,
+    typer.Option(min=0.01, help="Seconds of fuzzing, not counting shrinking (default: 10 without --traces)."),
 ]
 MutantId = Annotated[
     str | None,
@@ -101,7 +104,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _hint(problem: TyperException, arguments: Sequence[str]) -> str:
-    """Says where to read on; for an option that lacks a profile, lists the profiles of the component."""
+    """Returns the profiles of the component if an option lacks a profile, otherwise the command that prints help."""
     if getattr(problem, "option_name", "") in ("--profile", "--against"):
         for name in arguments:
             if name in subject_names():
@@ -200,7 +203,7 @@ def fuzz(
         float | None,
         typer.Option(
             min=0.01,
-            help="Time limit, which includes shrinking (default without --traces: 10, or 60 with --stop-at-first).",
+            help="Seconds of fuzzing and shrinking (default without --traces: 10, or 60 with --stop-at-first).",
         ),
     ] = None,
     stop_at_first: Annotated[bool, typer.Option("--stop-at-first", help="Stop at the first finding.")] = False,
@@ -248,7 +251,7 @@ def campaign(
         float | None,
         typer.Option(
             min=0.01,
-            help="Time limit of this run, without start-up; the last round is completed "
+            help="Time limit of this run, not counting start-up; the last round is completed "
             "(default: 60 without --traces).",
         ),
     ] = None,
@@ -533,12 +536,12 @@ def compare(
             "--cache-bytes",
             "--size",
             min=1,
-            max=_MOST,
+            max=_LARGEST_NUMBER,
             help="Size of a broker's cache in bytes; for `transfer`, --size is the number of topics; may be repeated.",
         ),
     ] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(min=0, max=_MOST, help="Seed; may be repeated (default: 0).")
+        list[int] | None, typer.Option(min=0, max=_LARGEST_NUMBER, help="Seed; may be repeated (default: 0).")
     ] = None,
     settings: Annotated[
         list[str] | None,

@@ -3,8 +3,8 @@
 proved      a claim implies the property (`Claim.proves`) and holds, and the claim's control is refuted
 exhausted   the explorer checked the property on every state and step of a scope that is recorded in
             `fuzz/explore/counts.toml`; tests and `brokerproof explore` search these scopes again
-sampled     only random traces checked the property: no recorded scope has its actions, it takes a history variable, or
-            it does not apply under the config of a recorded scope
+sampled     only random traces checked the property: no recorded scope has the property's actions, the property takes a
+            history variable, or the property does not apply under the config of any recorded scope
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def scopes_of(subject: Subject, judged: Property) -> dict[str, int]:
     found = {}
     for name, scope in subject.scopes.items():
         counts = counts_of(subject.name, name)
-        is_driven = not judged.on or not set(judged.on).isdisjoint(scope.actions)
-        if counts is not None and is_driven and not judged.histories and judged.given(find_space(subject, name).cfg):
+        has_action = not judged.on or not set(judged.on).isdisjoint(scope.actions)
+        if counts is not None and has_action and not judged.histories and judged.given(find_space(subject, name).cfg):
             found[name] = counts.distinct_states
     return found
 

@@ -134,11 +134,11 @@ def changed(claim: str, change: Control) -> str:
     return replaced_source(f"the control of {claim}", change.module, change.find, change.replace)
 
 
-def _ask(subject: str, claim: str, over: tuple[str, str] | None, limit: float) -> Answer:
-    """Runs a check as `ask`. `over` is a module with its changed source, or None."""
+def _ask(subject: str, claim: str, changed_module: tuple[str, str] | None, limit: float) -> Answer:
+    """Runs a check as `ask`. `changed_module` is a module's name and changed source, or None."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer_to, args=(subject, claim, over, theirs), daemon=True)
+    process = context.Process(target=_answer_to, args=(subject, claim, changed_module, theirs), daemon=True)
     with without_interrupts():
         process.start()
     theirs.close()
@@ -155,20 +155,20 @@ def _ask(subject: str, claim: str, over: tuple[str, str] | None, limit: float) -
         ours.close()
     if isinstance(sent, tuple):
         return Answer(*sent)
-    if over is None:
+    if changed_module is None:
         raise RuntimeError(f"the check of {claim} failed: {sent}")
     return Answer("unknown", f"the check fails on the changed source: {sent.strip().splitlines()[-1]}")
 
 
-def _answer_to(subject: str, claim: str, over: tuple[str, str] | None, pipe: Connection) -> None:
+def _answer_to(subject: str, claim: str, changed_module: tuple[str, str] | None, pipe: Connection) -> None:
     """Runs a check in the child process. Sends the check's answer as a tuple, or a traceback as text."""
     try:
-        if over is not None:
-            use_source(*over)
+        if changed_module is not None:
+            use_source(*changed_module)
         [check] = [c.check for c in claims_about(subject) if c.id == claim]
         with recorded() as proofs:
             found = answer(check)
-        if over is None and found.verdict == "proved":
+        if changed_module is None and found.verdict == "proved":
             why = objection(check, proofs, sampled(subject))
             found = found if why is None else found._replace(verdict="unknown", detail=why)
             found = found._replace(assumes=tuple(listed(proofs)))

@@ -1,12 +1,12 @@
 """Seeds bugs for tests, proofs, the kill matrix and campaigns.
 
-A seeded bug is a changed source text of one module. A mutation operator changes the text, or a mutant of
-`fuzz/mutants/<component>.toml` or the control of a claim replaces one passage of it. `seed_source` imports the
+A seeded bug is a change in the source text of one module. A mutation operator makes the change, or a mutant of
+`fuzz/mutants/<component>.toml` or the control of a claim replaces one passage of the text. `seed_source` imports the
 component's modules again, one of them from the changed text, and returns their subject; `sys.modules` keeps the
 original modules. `use_source` makes the process import a module from changed text.
 
 It is an error if the passage does not occur exactly once, if the replacement leaves the same program, or if the subject
-does not import the changed module: such a bug would survive every check.
+does not import the changed module. Without this rule, such a bug would survive every check.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Mutant(NamedTuple):
     subject: str
     origin: str  # the upstream issue, pull request, test or revision, or "synthetic", the default
     about: str  # the symptom, in one sentence
-    module: str  # its full name; by default the module of the component that contains `find`
+    module: str  # full name of the changed module; by default the module of the component that contains `find`
     find: str
     replace: str
-    profile: str = "reference"  # the profile under which it is searched for
+    profile: str = "reference"  # the profile under which the checks run
 
 
 # ---- the table ----------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def _read_mutants(subject: str) -> tuple[Mutant, ...]:
 def _module_of(subject: str, mutant_id: str, table: dict[str, str]) -> str:
     """Returns the module with a mutant's passage: in `model/` if the id starts with `spec-`, else in `impl/`.
 
-    The first module of the component if none has the passage. Raises BadValue if several have it.
+    If no module has the passage, returns the component's first module. Raises BadValue if several modules have it.
     """
     if "module" in table:
         return table["module"]
@@ -97,7 +97,7 @@ def _read_file(subject: str) -> dict[str, Any]:
 
 
 def reasons_to_keep(subject: str) -> dict[str, str]:
-    """Returns the table `stays`: by property, why it is kept although another property kills each of its mutants."""
+    """Returns the table `stays`: the reason to keep a property that is no mutant's only killer, by property."""
     return {str(k): str(v) for k, v in _read_file(subject).get("stays", {}).items()}
 
 
@@ -191,8 +191,8 @@ def seed_bug(mutant: Mutant) -> Subject:
 def seed_source(subject: str, module: str, source: str) -> Subject:
     """Returns the subject, built with changed text of one module. Raises BadValue if the subject does not import it.
 
-    Raises also what the changed text raises when it is imported. The original modules are imported first, because types
-    of seeded records are later looked up by module name.
+    Also raises what the import of the changed text raises. The original modules are imported first, because
+    `typing.get_type_hints` later looks up types of seeded records by module name.
     """
     find_subject(subject)
     fresh = _FreshModules(subject, module, source)

@@ -58,13 +58,13 @@ class ScopeShown(NamedTuple):
 def write(folder: Path) -> Path:
     """Writes the site, in place of an earlier one. Returns the path of the first page. Cost: some seconds.
 
-    Raises BadValue for a folder that has other files: they would be deleted.
+    Raises BadValue if the folder has files but no site, because the files would be deleted.
     """
     import pdoc
     import pdoc.render
 
     if folder.exists() and any(folder.iterdir()) and not (folder / "settings.html").is_file():
-        raise BadValue(f"{folder} has files that are no site; name a new or empty folder")
+        raise BadValue(f"{folder} has files but no site; name a new or empty folder")
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)

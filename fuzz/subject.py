@@ -1,13 +1,16 @@
 """Subjects: a subject is a component, with the data that the engines need to drive it.
 
-    domains     the values of each argument. If the model compares a number with a limit, they lie below and above it
-    settings    the values of which a trace draws one for a setting, if the setting has its default in the profile
+    domains     the values of each argument. If the model compares an argument with a limit, the domain has values below
+                and above the limit
+    settings    for a setting, the values of which each trace draws one, if the profile leaves the setting at its
+                default
     weights     how often each action is chosen, relative to the others; `in_situation` has factors of the weights for
-                situations of the state
-    swarms      by name, factors of the weights. A trace uses one swarm or none. With fewer actions, a trace reaches
-                states that need many steps of the others
+                each situation of the state (`situation`)
+    swarms      by name, factors of the weights. A trace uses one swarm or none. A swarm that excludes some actions
+                reaches states that need many steps of the other actions
     largest     bounds of the wide values of arguments and settings (`fuzz/run/wide.py`)
     abstract    a state -> its abstract state, which is a coverage key
+    measures    by name, a state -> a number that a scope may bound
     scopes      bounds for the engines that visit every state
 
 Each module of `fuzz/subjects/` has one subject, named `subject`. No engine has other knowledge of a component.
@@ -45,7 +48,7 @@ class Implementation(Protocol):
 
 @dataclass(frozen=True)
 class Offset:
-    """A domain of sums: a field of the state plus each number of `by`, such as times around the current time."""
+    """A domain that has a field of the state plus each number of `by`, such as times around the current time."""
 
     field: str
     by: tuple[int, ...]
@@ -61,9 +64,9 @@ class Scope:
     """Bounds that make a component's states finite. For each, a scope says what it excludes.
 
     Only `actions` are taken. `settings` replace those of the profile, `domains` those of the subject. `bounds` limits
-    measures of the subject: a step to a state beyond a bound is checked, but the state is not, and it is not expanded.
-    `reasons` has a sentence for the choice of actions, each setting, each domain and each bound: why it excludes
-    nothing of interest, or what it excludes.
+    measures of the subject. A step to a state beyond a bound is checked; this state is neither checked nor expanded.
+    `reasons` has a sentence for the choice of actions and for each setting, domain and bound. The sentence says what is
+    excluded, or why nothing of interest is excluded.
     """
 
     actions: tuple[str, ...]
@@ -140,7 +143,7 @@ class Subject:
     #: a number or a function of the config
     largest: Mapping[str, int | Callable[[Any], int]] = field(default_factory=dict)
     steps: int = 256  # of one trace
-    #: a run with at least as many steps fails if it did not reach a coverage goal, or if an action never succeeded
+    #: a run of at least this number of steps fails if it did not reach a coverage goal, or if an action never succeeded
     min_steps_for_coverage: int = 400_000
     tla: str | None = None  # the twin's TLA+ module
     from_tla: Callable[[Any, Mapping[str, Any]], Any] | None = None  # config and the twin's variables -> a state
@@ -167,7 +170,7 @@ class Subject:
 
 
 def subject_names(*, without_canaries: bool = False) -> list[str]:
-    """Returns the names of all subjects, in order."""
+    """Returns the names of all subjects, in alphabetical order."""
     package = importlib.import_module("fuzz.subjects")  # its modules import this one
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     return [n for n in names if not find_subject(n).canary] if without_canaries else names
@@ -196,9 +199,9 @@ def profile_names(subject: Subject) -> list[str]:
 
 
 def profile_name(subject: Subject, name: str) -> str | None:
-    """Returns the profile of a name: the name itself, or for `pulsar-RELEASE` the profile of the release.
+    """Returns the name of the profile that `name` stands for: `name` itself, or the profile of `pulsar-RELEASE`.
 
-    None if there is no such profile.
+    Returns None if there is no such profile.
     """
     found = subject.machine.releases.get(name.removeprefix("pulsar-"), name)
     return found if found in subject.machine.profiles else None

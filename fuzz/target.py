@@ -1,6 +1,6 @@
 """The target of a run: a subject, a config, and the second side, which the model is compared with.
 
-`resolve` makes a target of names. Engines receive a target, not names.
+`resolve` returns the target for the names of subject, profiles and mutant. Engines receive a target, not names.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Target:
     """A subject under a config, and the second side.
 
     `config` is the config of a profile or of one trace. An implementation has the rules of the reference, so the model
-    runs alone under a config with other rules. With `model_only`, it also runs alone under a config with these rules.
+    runs alone under a config with other rules. With `model_only`, the model also runs alone under the reference rules.
     """
 
     subject: Subject
     config: Any
     other_config: Any = None  # the config of the other profile, if the model is compared with itself under one
     model_only: bool = False
-    program: Any = None  # the foreign program, if there is one; its `side(subject, config)` is the second side
+    program: Any = None  # the foreign program or None; its `side(subject, config)` returns the second side
 
     @property
     def second(self) -> Second:
@@ -62,9 +62,9 @@ class Target:
 
 
 def resolve(subject: str, profile: str = "reference", against: str | None = None, mutant: str | None = None) -> Target:
-    """Returns the target that names stand for. Raises BadValue for a name that does not exist, and as `check_mutant`.
+    """Returns the target for these names; `against` is the other profile.
 
-    `against` is the name of the other profile.
+    Raises BadValue for a name that does not exist, and as `check_mutant`.
     """
     found = subject_or_mutant(subject, mutant)
     other = find_profile(found, against) if against is not None else None
@@ -74,7 +74,7 @@ def resolve(subject: str, profile: str = "reference", against: str | None = None
 
 
 def check_mutant(target: Target, mutant: str | None) -> None:
-    """Raises BadValue if a mutant is in the implementation, and the target does not run the implementation."""
+    """Raises BadValue if the mutant is a bug of the implementation and the target does not run the implementation."""
     if mutant is None or target.second is Second.IMPLEMENTATION:
         return
     if not find_mutant(mutant, [target.subject.name]).module.startswith("model."):

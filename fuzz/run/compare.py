@@ -16,10 +16,11 @@ _encoded = msgspec.msgpack.Encoder().encode
 
 
 def same(a: Any, b: Any) -> bool:
-    """Returns whether two values are equal and of one class, and their parts have the same MessagePack encoding.
+    """Returns whether two values are equal and of one class, and their parts are of the same kinds.
 
-    So 1.0 differs from 1, and True from 1, also inside a value. This comparison is fast, but a named tuple inside a
-    value counts as the tuple of its fields, and a set may count as a frozenset. `exact` distinguishes these, too.
+    1.0 differs from 1, and True from 1, also inside a value. The comparison uses the MessagePack encoding, because it
+    is fast. In this encoding, a named tuple inside a value is the tuple of its fields, and a set may be equal to a
+    frozenset. `exact` distinguishes these, too.
     """
     if a is b:
         return True

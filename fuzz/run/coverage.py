@@ -7,8 +7,8 @@ Coverage has keys of four kinds, each with a count or with the first seed that r
     abstract  an abstract state, which is `subject.abstract` of a state, as JSON: its first seed
     goal      a coverage goal: its first seed
 
-Abstract states are recorded at the checked steps only (`fuzz/run/lockstep.py`), the others at every step. The coverage
-of several tasks can be merged in any order, because counts are added and the smallest first seed is kept.
+Abstract states are recorded at the checked steps only (`fuzz/run/lockstep.py`), keys of other kinds at every step. The
+coverage of several tasks can be merged in any order, because counts are added and the smallest first seed is kept.
 """
 
 from __future__ import annotations

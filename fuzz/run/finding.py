@@ -14,7 +14,7 @@ class Kind(StrEnum):
     OUTCOME = "outcome"  # model and second side return different outcomes
     VIEW = "view"  # the second side is in another state than the model
     STRUCTURE = "structure"  # the implementation's own `check` reports a violation
-    LOAD = "load"  # an implementation that was loaded during the trace differs after it, or changes the original
+    LOAD = "load"  # a copy of the implementation, loaded during the trace, differs after it or changes the original
     PROPERTY = "property"  # an `always` property is violated
     STUTTER = "stutter"  # a refused action changed the state
     CRASH = "crash"  # an exception of the model, the second side, a property, a goal or the generation of a call

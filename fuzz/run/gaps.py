@@ -40,8 +40,9 @@ class Agreement(StrEnum):
 class GapVerdict(NamedTuple):
     """The result of a search.
 
-    Unless the recording agrees, `operation` is the furthest one at which a state was dropped (the first item if none
-    was), and `field` is what differed there: `observe` if some dropped state had the recorded result, else `result`.
+    If the recording agrees, `operation`, `field` and `possible` are empty. Otherwise `operation` is the furthest
+    operation at which a state was dropped, or the first item if no state was dropped. `field` is `observe` if a state
+    that was dropped there had the recorded result, else `result`.
     """
 
     result: Agreement
@@ -93,7 +94,7 @@ class GapSearch:
         self.wrong: list[tuple[str, Any]] = []  # differences at the operation with the index `furthest`
 
     def run(self, start: Any) -> GapVerdict:
-        """Decides whether the recording agrees, from a first state on. Cost: at most `budget` steps of the model."""
+        """Returns the verdict on the recording from the state `start` on. Cost: at most `budget` steps of the model."""
         tried: set[tuple[int, Any]] = set()  # index of a gap, state: the operations after the gap were executed from it
         fewest: dict[tuple[int, Any], int] = {}  # index of a gap, state -> the fewest calls of the gap that lead to it
         agenda: list[tuple[int, int, int, Any]] = []
@@ -132,7 +133,10 @@ class GapSearch:
         return GapVerdict(result, self.items[max(0, self.furthest)], field, values, len(tried), self.steps)
 
     def _executed(self, index: int, state: Any) -> Iterable[tuple[int, Any]]:
-        """Executes the operations from `index` to the next gap or the end. Returns that index with each state there."""
+        """Executes the operations from `index` to the next gap or the end.
+
+        Returns each state at the gap or end, with its index.
+        """
         states = {state: None}
         while index < len(self.items) and self.gaps[index] is None and states:
             following: dict[Any, None] = {}

@@ -58,13 +58,13 @@ _BEGINS = 1 / 64
 #: The probabilities that a burst repeats several calls in turn, and that every second call of a burst is a step of the
 #: system, such as the completion of a write.
 _SEVERAL, _WITH_STEPS = 0.25, 0.25
-#: The arguments of a repeated call grow by 1 each time with probability `_CONSECUTIVE`: one of their integers, or with
-#: probability `_ALL` all. They are drawn each time with probability `_DRAWN`, or if no integer can grow; otherwise they
-#: are constant.
+#: With probability `_CONSECUTIVE`, one integer in the arguments of a repeated call grows by 1 each time, or with
+#: probability `_ALL` every integer. With probability `_DRAWN`, or if no integer can grow, the arguments are drawn each
+#: time. Otherwise they are constant.
 _CONSECUTIVE, _ALL, _DRAWN = 0.6, 0.25, 0.25
 #: The probability that a trace with bursts has the largest value of a setting that bounds an argument, such as the
 #: number of transactions.
-_MANY_NAMES = 0.25
+_LARGEST_SIZE = 0.25
 
 
 class NoCall(BadValue):
@@ -136,9 +136,9 @@ Choice = tuple[ActionCalls, Arguments | None]
 
 
 def usable(domain: Domain, kind: Any, cfg: Any) -> Domain:
-    """Returns the domain of an argument, a fixed one without the values that do not fit the argument's annotated type.
+    """Returns a fixed domain without the values that the argument's annotated type does not allow.
 
-    The type may have bounds that are settings of the config. A domain that depends on the state is returned unchanged.
+    Bounds of the type may be settings of the config. A domain that depends on the state is returned unchanged.
     """
     if not isinstance(domain, tuple):
         return domain
@@ -277,7 +277,7 @@ def _calls_of(subject: Subject, domains: tuple[tuple[Domain, ...], ...]) -> Poss
 def plan_trace(subject: Subject, profile_config: Any, seed: int, steps: int | None = None) -> tuple[TracePlan, Rng]:
     """Draws the choices before the first step. Returns them, and the random number generator for all later choices.
 
-    A setting is drawn only if the profile leaves it at its default. `steps` replaces the length of every trace.
+    A setting is drawn only if the profile leaves it at its default. `steps` replaces the trace's number of steps.
     """
     rng = random.Random(seed)  # noqa: S311
     drawn: dict[str, Any] = {name: values[int(rng.random() * len(values))] for name, values in subject.settings.items()}
@@ -291,7 +291,7 @@ def plan_trace(subject: Subject, profile_config: Any, seed: int, steps: int | No
         free = {name: value for name, value in drawn.items() if name not in sizes}
         drawn |= Wide(subject, profile_config, rng).settings(free)
     for name in drawn if bursts else ():
-        if name in _bounds(subject) and name in subject.largest and rng.random() < _MANY_NAMES:
+        if name in _bounds(subject) and name in subject.largest and rng.random() < _LARGEST_SIZE:
             drawn[name] = largest(subject, profile_config, "", name)
     usual = max(subject.steps, _LONG_STEPS) if is_long else subject.steps + _BURST_STEPS * bursts
     return TracePlan(seed, profile_config._replace(**drawn), swarm, steps or usual, wide, bursts), rng

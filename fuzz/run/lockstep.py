@@ -3,11 +3,12 @@
 The fast loop compares outcomes at every step. At every 16th step and at the last (the *checked* steps), it compares the
 second side's state with the model's and checks the properties, because a wrong state usually stays wrong. At the end of
 a trace, it runs the implementation's own check, loads a copy of the implementation with the implementation's state, and
-compares the copy's state.
+compares the copy's state with the model's.
 
 One trace in `THOROUGH_EVERY` is checked thoroughly. Its initial state is compared and checked, too. At its last step,
-the classes of all parts of the states are compared, too, and the observations. The copy is loaded up to 32 steps before
-the last; after the trace it executes the calls that followed. In a trace of at most 16 steps, it is loaded at the end.
+the observations and the classes of all parts of the states are compared, too. The copy is loaded up to 32 steps before
+the last step; after the trace, the copy executes the calls that followed. In a trace of at most 16 steps, the copy is
+loaded at the end.
 
 The fast loop only detects that something is wrong. A replay with every step checked finds out what is wrong.
 """
@@ -68,7 +69,8 @@ def is_checked_thoroughly(seed: int) -> bool:
 class _SecondSide:
     """A second side in the fast loop, and the copy that is loaded near the end of a thoroughly checked trace.
 
-    The copy executes its calls after the trace. If it shares state with the second side, a comparison then fails.
+    The copy executes its calls after the trace. If the copy shares state with the second side, a later comparison
+    fails.
     """
 
     def __init__(self, side: Side, plan: TracePlan, *, is_thorough: bool) -> None:
@@ -81,7 +83,7 @@ class _SecondSide:
         self.copy_from = self.last - 2 * CHECK_EVERY + 1 if is_thorough and self.last >= CHECK_EVERY else plan.steps
 
     def has_diverged(self, step: int, outcome: Any, theirs: Any, state: Any) -> bool:
-        """Returns whether the outcomes of a checked step differ in value or class, or the states after it.
+        """Returns whether, at a checked step, the outcomes differ in value or class, or the states after it differ.
 
         `theirs` is the second side's outcome. Loads the copy at the first checked step from `copy_from` on.
         """
@@ -126,13 +128,13 @@ class Lockstep:
         self.subject = target.subject
         self.steps = steps
         self.coverage = Coverage(target.subject)
-        #: properties that are not checked: a caller adds those that were violated, so that they hide no other
+        #: properties that are not checked. A caller adds each violated property, because a violation hides later ones
         self.skipped: Skipped = NONE_SKIPPED
         #: the interval of the checked steps
         self.check_every = CHECK_EVERY
         #: if set, called with each step whose outcomes are equal
         self.record: Callable[[Taken], object] | None = None
-        #: whether a trace ends in a state in which no action can be taken; otherwise such a state is a crash
+        #: whether a trace may end in a state in which no action can be taken; otherwise such a state is a crash
         self.may_end_early = False
         #: the config of the latest trace, and the model's state at its end
         self.last: tuple[Any, Any] = None, None

@@ -60,7 +60,7 @@ class Depth(Flag):
 _VIEW, _EXACT, _STRUCTURE, _PROPERTIES = (
     each.value for each in (Depth.VIEW, Depth.EXACT, Depth.STRUCTURE, Depth.PROPERTIES)
 )
-#: `load_difference` loads a copy of the implementation before each of this many calls, the last of a trace.
+#: The number of calls at the end of a trace before each of which `load_difference` loads a copy of the implementation.
 LOADED_STEPS = 32
 
 

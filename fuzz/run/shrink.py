@@ -128,7 +128,7 @@ class Shrinker:
     def _accept(self, candidate: Candidate, *, only_shorter: bool = False) -> bool:
         """Executes a candidate that was not tried before. Keeps it if its cause is the same. Returns whether it did.
 
-        With `only_shorter`, the candidate is kept only if its cause shows after fewer steps than now.
+        With `only_shorter`, the candidate is kept only if its cause shows after fewer steps than the best one's.
         """
         if candidate in self.tried:
             return False
@@ -517,10 +517,10 @@ def shortest(
 ) -> Finding:
     """Returns the shortest counterexample with the finding's cause that shrinking finds, from its seed or later seeds.
 
-    Later seeds are searched unless the shrunk finding is very short, or the finding is a hang, unstable or without a
-    seed. The result has the seed of the finding, also if its calls come from a later one: `shortest` with this seed
-    finds it again. Cost: that of `shrink`, about `_SEARCH_STEPS` steps, and `_SEARCH_FINDINGS` times `_SEARCH_BUDGET`
-    steps.
+    No later seeds are searched if the shrunk finding is very short, or if the finding is a hang, unstable or without a
+    seed. The result has the seed of the finding, even if its calls come from a later seed, because `shortest` finds the
+    result again from the finding's seed. Cost: that of `shrink`, about `_SEARCH_STEPS` steps, and `_SEARCH_FINDINGS`
+    times `_SEARCH_BUDGET` steps.
     """
     best = shrink(target, finding, budget_steps=budget_steps, until=until)
     if (

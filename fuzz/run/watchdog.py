@@ -1,4 +1,4 @@
-"""A limit on the processor time of code under test: a step that does not return becomes the exception `Hang`."""
+"""A limit on the processor time of code under test: a step that does not return in time raises `Hang`."""
 
 from __future__ import annotations
 

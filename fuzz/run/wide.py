@@ -196,8 +196,8 @@ def _item(kind: Any) -> Any:
     return parts[0] if origin is tuple else None
 
 
-def scale(kind: Any, cfg: Any) -> int:
-    """Returns how many units of a time's annotated type are a millisecond; 1 for a type without a unit."""
+def units_per_ms(kind: Any, cfg: Any) -> int:
+    """Returns the number of units of a time in a millisecond, by its annotated type; 1 for a type without a unit."""
     unit = next((each.setting for each in getattr(kind, "__metadata__", ()) if isinstance(each, InUnit)), None)
     return 1 if unit is None else UNITS_PER_MS[getattr(cfg, unit)]
 
@@ -254,7 +254,7 @@ class Wide:
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
     def _number(self, kind: Any, value: int, name: str, is_fixed: bool, action: str) -> int:
-        """Returns an integer as the integers of its name change; unchanged if the new value is not allowed."""
+        """Returns an integer changed as all integers of its name; unchanged if the new value is not allowed."""
         key = name, is_fixed
         if key not in self._changes:
             self._changes[key] = self._change_of(kind, name, is_fixed, action)
@@ -262,7 +262,7 @@ class Wide:
         if numbers == ():
             return value
         if numbers is None:
-            number = value + self.shift * scale(kind, self.cfg)
+            number = value + self.shift * units_per_ms(kind, self.cfg)
         elif self.random() < (_REPLACED if is_fixed else _REPLACED_IN_STATE):
             number = self._one_of(numbers)
         else:
@@ -281,7 +281,7 @@ class Wide:
         return (*zero, *[self._one_of(legal) for _ in range(_PALETTE)]) if legal else ()
 
     def _legal(self, kind: Any, name: str, action: str) -> list[int]:
-        every = [number * scale(kind, self.cfg) for number in self.dictionary]
+        every = [number * units_per_ms(kind, self.cfg) for number in self.dictionary]
         return [number for number in every if self._is_allowed(kind, number, name, action)]
 
     def _is_allowed(self, kind: Any, number: int, name: str, action: str) -> bool:
