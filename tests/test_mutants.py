@@ -28,7 +28,7 @@ from fuzz.mutation.kill_matrix import (
     undetected_corruption,
     unique_kills,
 )
-from fuzz.mutation.model_checks import _last_line, killer
+from fuzz.mutation.model_checks import _last_answer, killer
 from fuzz.mutation.operators import generated_of, parts_of, source_with
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.checks import all_but
@@ -226,7 +226,7 @@ def test_the_last_line_is_the_answer(
     other = os.dup(writer) if not ends else reader
     os.close(writer)
     try:
-        assert _last_line(reader) == last
+        assert _last_answer(reader) == last
     finally:
         for each in {reader, other}:
             os.close(each)

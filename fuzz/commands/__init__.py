@@ -1,8 +1,8 @@
 """The commands of the command line.
 
 The module of a command has its result type, the one subclass of `Result`; `run`, which returns the result; and `show`,
-which prints it for a person. With `--json` the command prints exactly this record. Its JSON Schema is derived from the
-type.
+which prints it for a person. With `--json` the command prints exactly the result as JSON. The JSON Schema is derived
+from the result type.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Result(Record, kw_only=True, forbid_unknown_fields=True):
 
 
 def result_type(command: str) -> type[Result]:
-    """The result type of a command."""
+    """Returns the result type of a command."""
     module = importlib.import_module(f"fuzz.commands.{command}")
     [found] = [
         each
@@ -53,7 +53,7 @@ def result_type(command: str) -> type[Result]:
 
 
 def schema_of(command: str) -> dict[str, Any]:
-    """The JSON Schema of a command's result."""
+    """Returns the JSON Schema of a command's result."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"brokerproof {command} --json",

@@ -33,14 +33,14 @@ from model.machine import BadValue
 
 
 class CampaignResult(Result):
-    """The sum of a campaign's committed rounds, including those of earlier runs."""
+    """The sum of a campaign's stored rounds, including those of earlier runs."""
 
     out: str
     subjects: list[str]
     seed: Count
     traces: Count
     steps: Count
-    seconds: Seconds  # by the clock, from the submission of each round to its end
+    seconds: Seconds  # wall-clock time of the rounds, each from its submission to its end
     shrinking_share: float  # of the workers' time, for replaying and shrinking findings
     rounds: Count
     findings: list[Shown]
@@ -123,7 +123,7 @@ def run(options: Options, console: Console) -> CampaignResult:
 
 
 def shown_findings(store: Store, state: State) -> list[Shown]:
-    """The findings of a campaign, explained."""
+    """Returns the findings of a campaign, explained."""
     return [
         (schedule.shown if is_scenario(found.subject) else shown)(found, store.path(f"traces/{trace_name(found)}"))
         for found in state.merged_findings()
@@ -155,9 +155,9 @@ def _progress(console: Console, traces: int | None, seconds: float | None, befor
 
 
 def specs_of(names: list[str], profile: str | None, mutant: str | None) -> tuple[Spec, ...]:
-    """The specs of the named components, of the mutant's, or of all that have the profile, except canaries.
+    """Returns a spec for each named component, for the mutant's component, or for all components with the profile.
 
-    Raises BadValue for unknown names.
+    Canaries are left out, unless they are named. Raises BadValue for unknown names.
     """
     if mutant is not None:
         names = [find_mutant(mutant, names or None).subject]
@@ -169,16 +169,16 @@ def specs_of(names: list[str], profile: str | None, mutant: str | None) -> tuple
     specs = [Spec(name, profile or kind_of(name).default_profile, None, mutant) for name in dict.fromkeys(names)]
     for spec in specs:
         kind_of(spec.subject).check(spec)
-    return tuple(spec if is_scenario(spec.subject) else _named(spec) for spec in specs)
+    return tuple(spec if is_scenario(spec.subject) else _with_profile_name(spec) for spec in specs)
 
 
-def _named(spec: Spec) -> Spec:
-    """The spec with the name of its profile, in place of a release that the profile stands for."""
+def _with_profile_name(spec: Spec) -> Spec:
+    """Returns the spec with the name of the profile in place of a release, such as `pulsar-4.0`."""
     return spec._replace(profile=profile_name(find_subject(spec.subject), spec.profile) or spec.profile)
 
 
 def default_out(plan: Plan, options: Options) -> str:
-    """The default folder of this plan and this version of the code."""
+    """Returns the default folder for a plan and this version of the code."""
     what = "-".join(s.subject for s in plan.specs) if options.names or options.mutant else "all"
     version = code_version().rpartition("+")[2]
     parts = [what, options.mutant or "", options.profile or plan.specs[0].profile, f"seed{plan.seed}", version]

@@ -1,7 +1,7 @@
 """`brokerproof check`: the checks of a tier, for continuous integration.
 
-The checks are discovered from the components' files. A check that passed without findings is skipped until a
-file changes that it depends on.
+The checks are discovered from the components' files. After a check has passed without findings, it is skipped until a
+file changes on which the check depends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CACHE = Path("build/check/passed.json")
 
 
 class Kind(StrEnum):
-    """What a check runs; the order of the checks."""
+    """What a check runs. Checks run in the order of the kinds."""
 
     REPLAY = "replay"
     FUZZ = "fuzz"
@@ -55,7 +55,7 @@ class Kind(StrEnum):
 
     @property
     def smallest_tier(self) -> int:
-        """The rank of the shortest tier that has checks of the kind: 0 quick, 1 full, 2 nightly."""
+        """The rank of the shortest tier that has checks of this kind: 0 quick, 1 full, 2 nightly."""
         if self in (Kind.TLA, Kind.EVIDENCE, Kind.GENERATED):
             return 2
         return 1 if self in (Kind.PROVE, Kind.MUTANTS, Kind.CLIENT) else 0
@@ -120,7 +120,7 @@ class Options(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The findings of a check. `message` is shown if it passed; `failure` fails the check despite any baseline."""
+    """The findings of a check. `message` is shown if the check passed. A `failure` fails it, also with a baseline."""
 
     message: str
     findings: list[str]
@@ -158,7 +158,7 @@ def _replay_checks() -> Iterator[Check]:
 
 
 def _client_checks(tier: Tier) -> Iterator[Check]:
-    """The scenarios of real clients, if the client is installed."""
+    """Yields a check for each scenario of a real client, if the client is installed."""
     component = known_deviations()[0].defect.component
     for name in scenario_names() if is_installed() else ():
 
@@ -268,10 +268,10 @@ def _replay(path: Path, console: Console) -> Outcome:
 
 
 def run(options: Options, console: Console) -> CheckResult:
-    """Runs the checks of a tier, with `since` only those that depend on a file changed since that revision.
+    """Runs the checks of a tier. With `since`, runs only checks that depend on a file changed since that revision.
 
-    If a source was deleted, all checks run: which of them depended on it is not known any more. Raises BadValue for an
-    unknown revision or an unreadable baseline.
+    If a source file was deleted, all checks run, because the checks that depended on this file are not known. Raises
+    BadValue for an unknown revision or an unreadable baseline.
     """
     known = _baseline(options.baseline) if options.baseline is not None else frozenset[str]()
     changed = changed_since(options.since) if options.since is not None else None

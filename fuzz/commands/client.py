@@ -66,7 +66,7 @@ class ClientFinding(Record):
 
 
 class ClientResult(Result):
-    """The result of a run. A message counts when it is sent and when it is received."""
+    """The result of a run. `messages` counts a message when it is sent and again when it is received."""
 
     scenario: str
     client: str

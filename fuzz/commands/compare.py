@@ -29,7 +29,7 @@ _PLOT = "compare.svg"
 
 
 class CompareResult(Result):
-    """The rows of a workload: `policies` has the fields that its row type names, with the policy first."""
+    """The costs: `policies` has a row for each policy, size and seed, with the fields of the workload's row type."""
 
     workload: str
     policies: list[dict[str, Any]]
@@ -103,7 +103,7 @@ def run(options: Options, console: Console) -> CompareResult:
 
 
 def find_workloads(names: str) -> list[Workload]:
-    """The workloads of a list with commas. Raises BadValue if their rows are of different types."""
+    """Returns the workloads whose names are separated by commas. Raises BadValue if their rows have different types."""
     found = [find_workload(name) for name in ([names] if ":" in names else names.split(","))]
     if len({each.row for each in found}) > 1:
         raise BadValue(f"{names} have different columns; compare them one by one")
@@ -111,7 +111,10 @@ def find_workloads(names: str) -> list[Workload]:
 
 
 def cells_of(workload: Workload, options: Options) -> list[Cell]:
-    """The cells of a grid. Raises BadValue for a policy that is unknown or cannot run here, or a wrong parameter."""
+    """Returns the cells of a grid: each combination of seed, size and policy.
+
+    Raises BadValue for a policy that is unknown or cannot run here, or a wrong parameter.
+    """
     for policy in options.policies:
         if policy not in workload.policies:
             raise BadValue(f"{workload.name} has no policy {policy}; it has {', '.join(workload.policies)}")
@@ -132,7 +135,7 @@ def cells_of(workload: Workload, options: Options) -> list[Cell]:
 
 
 def show(console: Console, result: CompareResult) -> None:
-    """Prints a table and what its words mean. Columns whose values are lists are in the JSON object only."""
+    """Prints a table, and what policies and columns mean. Columns with lists are in the JSON object only."""
     workloads = find_workloads(result.workload)
     workload = workloads[0]
     for each in workloads:
@@ -186,7 +189,10 @@ def draw(workload: Workload, rows: list[dict[str, Any]], kind: str) -> bytes:
 
 
 def points_of(workload: Workload, rows: list[dict[str, Any]], policy: str, measure: str) -> dict[int, float]:
-    """The mean of a measure by size. Of several rows with one policy, size and seed, the first counts."""
+    """Returns the mean of a measure over the seeds, by size.
+
+    If several rows have the same policy, size and seed, the first counts.
+    """
     first: dict[tuple[int, int], float] = {}
     for row in rows:
         if row["policy"] == policy:

@@ -1,7 +1,8 @@
 """`brokerproof evidence`: finds each defect of the defect table by fuzzing, and shrinks its trace.
 
 The config is the reference with the rules of the defect's row, so that one defect does not hide another. Only the row's
-property is checked. Limits are numbers of steps, so steps and lengths depend on the version of the code only.
+property is checked. Limits are numbers of steps, not times, so every machine finds the same numbers of steps and
+lengths with the same code.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ def run(
 ) -> EvidenceResult:
     """Finds and shrinks each defect of the components (default: all), each in at most `most_steps` steps of traces.
 
-    With `defect_id`, it finds only this defect of the one component, and explains its trace. With `write`, rows that
-    have a result in that file keep it, and each new result is written at once. Raises BadValue for an
-    unknown component or defect, and a file without marks or that cannot be written.
+    With `defect_id`, finds only this defect of the one component, and explains its trace. With `write`, rows that have
+    a result in that file keep this result, and each new result is written at once. Raises BadValue for an unknown
+    component or defect, and for a file that has no marks or cannot be written.
     """
     for name in components:
         find_subject(name)
@@ -136,23 +137,23 @@ def found_by_fuzzing(defect: Defect, most_steps: int, *, explained: bool = False
 
 
 def key_of(row: Defect | EvidenceRow) -> str:
-    """The cell that identifies the defect."""
+    """Returns the cell of the table that identifies the defect."""
     return f"`{row.component if isinstance(row, Defect) else row.subject}`: `{row.id}`"
 
 
 def result_of(row: EvidenceRow) -> str:
-    """The cells that have the result."""
+    """Returns the cells of the table that have the result."""
     return _NOT_SHOWN if row.steps is None else f"{row.steps:,} | {row.length}"
 
 
 def table_of(rows: Iterable[Defect | EvidenceRow], results: Mapping[str, str]) -> str:
-    """The evidence as a Markdown table, with the results by the first cell of their rows."""
+    """Returns the evidence as a Markdown table. `results` has the cells of `result_of`, by the cell of `key_of`."""
     cells = [(key_of(r), r.symptom, r.severity, r.versions, linked(r.link), results.get(key_of(r), "|")) for r in rows]
     return "\n".join([_HEAD, *(f"| {' | '.join(each)} |" for each in cells)])
 
 
 def written_in(path: Path) -> dict[str, str]:
-    """The results in a document, by the first cell of their rows."""
+    """Returns the results in the table of a document, by the first cell of their rows."""
     rows = [line.strip("| ").split(" | ") for line in table_in(path).splitlines()]
     return {row[0]: " | ".join(row[-2:]) for row in rows if len(row) == 7 and row[-1].isdecimal()}
 

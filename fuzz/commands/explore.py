@@ -43,7 +43,7 @@ class Violation(Record):
 
 
 class Covered(Record):
-    """Runs from the initial state on the implementation, which take every transition if they find nothing."""
+    """The implementation's runs from the initial state. Together they take every transition, if they find nothing."""
 
     transitions: Count
     runs: Count
@@ -51,7 +51,7 @@ class Covered(Record):
 
 
 class ExploreResult(Result):
-    """The result of an exploration. `hides` has for each bound what it excludes.
+    """The result of an exploration. `hides` says for each bound what it excludes, or why it excludes nothing.
 
     `expected_states` and `expected_transitions` are the stored counts of the scope under the reference.
     """
@@ -143,7 +143,7 @@ def run(options: Options, console: Console) -> ExploreResult:
 
 
 def _violation(target: Target, spec: Spec, finding: Finding, out: Path) -> Violation:
-    """A violation; its trace is written to a file."""
+    """Writes the trace of a finding to a file. Returns the violation."""
     trace = trace_of(target, spec, finding)
     data, store = b"".join(trace.lines()), LocalStore(out)
     name = f"{content_name(data)}.jsonl"

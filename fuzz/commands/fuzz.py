@@ -121,7 +121,7 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
 
 
 def _while_time(seeds: list[int], request: Request, started: float) -> Iterator[int]:
-    """The seeds that are reached within the request's seconds."""
+    """Yields seeds until the request's seconds are over."""
     end = started + request.seconds if request.seconds is not None else None
     return itertools.takewhile(lambda _: end is None or time.monotonic() < end, seeds)
 

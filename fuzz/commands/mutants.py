@@ -20,7 +20,7 @@ from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue
 
-#: If there are more mutants, only survivors are printed.
+#: The maximum number of mutants that are printed; if there are more, only survivors are.
 _MAX_ROWS = 200
 
 
@@ -155,14 +155,14 @@ def _score(name: str, kills: list[kill_matrix.Kill]) -> Score:
     equivalent = sum(1 for kill in kills if not kill.killed and kill.excuse)
     checks = Counter(kill.check for kill in kills if kill.check is not None)
     guarded = sum(count for check, count in checks.items() if check not in (Check.EXAMPLES, Check.TWIN))
-    rest = len(kills) - equivalent or 1
-    percent, of_guarded = (round(100 * count / rest, 1) for count in (checks.total(), guarded))
+    killable = len(kills) - equivalent or 1
+    percent, of_guarded = (round(100 * count / killable, 1) for count in (checks.total(), guarded))
     by_check = {str(check): count for check, count in sorted(checks.items())}
     return Score(name, len(kills), equivalent, by_check, percent, of_guarded)
 
 
 def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, dict[str, PropertyKills]]:
-    """By component and property, the mutants of the model that only this property kills."""
+    """Returns by component and property the mutants of the model that only this property kills."""
     table = {}
     for name in names:
         mutants = [m for m in mutants_of(name) if kill_matrix.is_of_model(m)]
@@ -177,7 +177,7 @@ def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, 
 
 
 def show(console: Console, result: MutantsResult) -> None:
-    """Prints the kill matrix; of many mutants only the survivors."""
+    """Prints the kill matrix. If there are more than `_MAX_ROWS` mutants, prints only the survivors."""
     rows = result.mutants
     for row in rows if len(rows) <= _MAX_ROWS else ():
         seconds = "" if row.seconds_to_kill is None else f"{row.seconds_to_kill:.2f} s"

@@ -98,7 +98,7 @@ class Options(NamedTuple):
 
 
 def run(options: Options, console: Console) -> ReplayResult:
-    """Replays every trace of the files and folders, on Spark if one is not on this machine or a master is named.
+    """Replays every trace of the files and folders. Uses Spark for files on other machines, or if a master is named.
 
     Raises BadValue at the first line that is not in the trace format; then nothing is written.
     """
@@ -155,7 +155,7 @@ def _run_on_spark(options: Options, uris: list[str], out: str | None, console: C
 
 
 def _inputs(uri: str) -> list[Path] | list[str]:
-    """The file, or the trace files below the folder, if the URI is on this machine; otherwise the URI."""
+    """Returns the file, or the trace files below the folder, if the URI is on this machine; otherwise the URI."""
     path = Path(uri) if Path(uri).exists() else local_path(uri)
     if not is_local(uri) and not path.exists():
         return [uri]
@@ -168,7 +168,7 @@ def _inputs(uri: str) -> list[Path] | list[str]:
 
 
 def _uri(file: Path | str) -> str:
-    """The URI of a file for Hadoop, which does not decode %."""
+    """Returns the URI of a file for Hadoop, which does not decode %."""
     return f"file://{file.absolute()}" if isinstance(file, Path) else file
 
 
@@ -207,12 +207,12 @@ def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow
             for o in up_to[-_CONTEXT - 1 :]
         ],
         explanation=explanation,
-        reproduced=is_own and _names(trace, mismatch),
+        reproduced=is_own and _is_cause(trace, mismatch),
     )
 
 
-def _names(trace: Trace, mismatch: Mismatch) -> bool:
-    """Whether a trace is a finding and names this difference as its cause."""
+def _is_cause(trace: Trace, mismatch: Mismatch) -> bool:
+    """Returns whether the trace is a finding and this difference is its cause."""
     return "cause" in trace.header and mismatch.fields == [field_of(Cause.parse(trace.header["cause"]))]
 
 

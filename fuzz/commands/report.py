@@ -16,7 +16,10 @@ from fuzz.platform.spark import session
 
 
 class ReportResult(Result, omit_defaults=True):
-    """The path or URI of the report. With an older campaign, the signatures of findings that one or both have."""
+    """The path or URI of the report, and the comparison with an older campaign.
+
+    `new`, `gone` and `known` are the signatures of findings of only this, only the older, and both campaigns.
+    """
 
     html: str
     new: list[str] | None
@@ -49,7 +52,7 @@ def _written(folder: str, against: str | None, store_of: Callable[[str], Store])
     return ReportResult(html=html, **{key: getattr(against_older, key, None) for key in _KEYS})
 
 
-#: The keys that are there with an older campaign, and their headings.
+#: The keys of the comparison with an older campaign, and their headings.
 _KEYS = {"new": "new", "gone": "gone", "known": "in both campaigns", "coverage_gained": "coverage gained"}
 
 

@@ -88,7 +88,7 @@ def run(names: Sequence[str]) -> SubjectsResult:
 
 
 def row_of(subject: Subject) -> SubjectRow:
-    """A component's row."""
+    """Returns a component's row."""
     machine = subject.machine
     return SubjectRow(
         name=subject.name,
@@ -150,7 +150,7 @@ def _setting(subject: Subject, name: str) -> SettingRow:
 
 
 def _claims_of(subject: str) -> list[str]:
-    """The ids of the claims about a component; importing them starts no solver."""
+    """Returns the ids of the claims about a component, without starting a solver."""
     module = f"invariants.proofs.{subject}"
     if importlib.util.find_spec(module) is None:
         return []
@@ -230,7 +230,7 @@ def _show_in_full(console: Console, row: SubjectRow) -> None:
 
 
 def _by_release(defaults: dict[str, Any]) -> str:
-    """The defaults as text, each with the first release that has it; releases without the setting are omitted."""
+    """Returns the defaults as text, each with the first release that has it; without releases that lack the setting."""
     there = [(release, default) for release, default in defaults.items() if default is not None]
     changes = [each for i, each in enumerate(there) if i == 0 or each[1] != there[i - 1][1]]
     return ", ".join(f"{text_of(default)} from {release}" for release, default in changes)

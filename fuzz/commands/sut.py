@@ -37,7 +37,8 @@ from model.machine import BadValue
 
 #: Folder of the traces of findings.
 OUT = Path("build/sut")
-#: Shrinking may take this share of a run's seconds, even if fuzzing took them all; without a limit, these seconds.
+#: Shrinking may take this share of the time limit, even if fuzzing took all of it. Without a limit, shrinking may take
+#: these seconds.
 _SHRINK_SHARE, _SHRINK_SECONDS = 0.5, 10.0
 
 
@@ -55,7 +56,7 @@ class Options(NamedTuple):
 
 
 class Abilities(Record):
-    """The program's hello. Null instead of a list: the program has all actions, settings or fields."""
+    """The program's hello. If a list is null, the program has all actions, all settings or all fields."""
 
     version: int
     name: str
@@ -135,7 +136,7 @@ def _hunted(target: Target, options: Options, update: Update) -> Hunted:
 
 
 def _replayed(target: Target, path: Path) -> Hunted:
-    """The first trace of a file, one call per request."""
+    """Replays the first trace of a file, one call per request."""
     machine, started = target.subject.machine, time.monotonic()
     trace = next(read_traces(path))
     replayer = replayer_of(trace, subject=target.subject)
@@ -149,7 +150,7 @@ def _replayed(target: Target, path: Path) -> Hunted:
 
 
 def _shrunk(target: Target, options: Options, done: Hunted) -> list[Found]:
-    """The findings, shrunk within the seconds that are left of the run, or a share of all its seconds."""
+    """Shrinks the findings in the time that is left of the run's limit, or in a share of the limit. Returns them."""
     limit, count = options.seconds, max(1, len(done.findings))
     left = _SHRINK_SECONDS if limit is None else max(limit - done.seconds, limit * _SHRINK_SHARE)
     return merged(shrunk(target, options.spec, finding, left / count) for finding in done.findings)

@@ -171,8 +171,8 @@ _broken_in_original: dict[tuple[str, str], frozenset[str]] = {}
 def _fuzz_model_under(subject: Subject, profile: str, *, seconds: float, seed: int) -> tuple[Finding | None, int]:
     """Fuzzes a mutated model under a profile. Returns the finding that kills it, or None, and the number of steps.
 
-    A finding kills it if a replay of its trace on the original model finds nothing. A property that the original
-    violates is skipped from then on, also for later mutants in this process.
+    A finding kills the mutant if a replay of its trace on the original model finds nothing. A property that the
+    original model violates is skipped from then on, also for later mutants in this process.
     """
     key, original = (subject.name, profile), find_subject(subject.name)
     lockstep = Lockstep(Target(subject, find_profile(subject, profile), model_only=True))
@@ -184,16 +184,16 @@ def _fuzz_model_under(subject: Subject, profile: str, *, seconds: float, seed: i
         if finding is None or _is_slow_only(lockstep, finding):
             continue
         config = type(find_profile(original, profile))(*finding.config)
-        known = replay(Target(original, config, model_only=True), finding.calls, skipped=lockstep.skipped)
-        if known is None:
+        in_original = replay(Target(original, config, model_only=True), finding.calls, skipped=lockstep.skipped)
+        if in_original is None:
             return finding, lockstep.coverage.steps + len(finding.calls)
-        lockstep.skipped |= {known.broken_property} if known.broken_property else NONE_SKIPPED
+        lockstep.skipped |= {in_original.broken_property} if in_original.broken_property else NONE_SKIPPED
         _broken_in_original[key] = lockstep.skipped
     return None, lockstep.coverage.steps
 
 
 def _kill(mutant: Mutant | Generated, origin: str, subject: Subject, profiles: tuple[str, ...], job: Job) -> Kill:
-    """Tries to kill a mutant of an implementation, or a seeded bug of a model. `subject` is the mutated one."""
+    """Tries to kill a mutant of an implementation, or a seeded bug of a model. `subject` has the mutant."""
     started, steps, finding, of_model = time.perf_counter(), 0, None, is_of_model(mutant)
     for profile in profiles:
         finding, taken = fuzz_mutant(
@@ -274,7 +274,10 @@ def _detects(subject: Subject, cfg: Any, wrong: Any) -> bool:
 
 
 def _explored(subject: Subject) -> tuple[Finding | None, Check]:
-    """Explores the smoke scope, then covers its transitions. Returns the first finding, or None, and the last check."""
+    """Explores the smoke scope, then covers its transitions. Returns the first finding or None, and the check that ran.
+
+    If the exploration finds nothing, the check is COVER.
+    """
     space = find_space(subject, _SCOPE)
     found = explore(space)
     if found.violations:
@@ -316,8 +319,8 @@ def unique_kills(subject: Subject, killed_by: dict[str, list[str]]) -> dict[str,
     """Returns for each `always` property the mutants that no other property kills, and a reason to keep the property.
 
     `killed_by` has the result of `killers` for each mutant. The keys of a row are `only_killer_of` and `stays`, the
-    reason: the one in the component's table `stays`. If there is none, and the property is no mutant's only killer, a
-    row of the defect table that violates the property is the reason. Otherwise `stays` is empty.
+    reason. It is the one in the component's table `stays`. If the table has none and the property is no mutant's only
+    killer, the reason is a known defect that violates the property. Otherwise `stays` is empty.
     """
     broken_by = {d.property: f"the defect {d.id} breaks it" for d in defects_of(subject.name)}
     rows: dict[str, dict[str, Any]] = {}
@@ -344,9 +347,9 @@ def jobs_of(
     """Returns jobs for the seeded bugs of the subjects; if `generated`, for generated mutants of their implementations.
 
     With `model`, the generated mutants are of their models. A module of the implementation that the subject does not
-    import has no mutants here, because no check of this module could kill them; it has tests of its own. `sample`
-    limits the number of generated mutants of each subject, which are then evenly spread; 0 means all. Raises BadValue
-    if a row `[[equivalent]]` names a mutant that is not generated.
+    import has no mutants here, because no check of the kill matrix could kill them; that module has its own tests.
+    `sample` limits the number of generated mutants of each subject, which are then evenly spread; 0 means all. Raises
+    BadValue if a row `[[equivalent]]` names a mutant that is not generated.
     """
     jobs = []
     for name in names:
@@ -380,7 +383,7 @@ def check_all_apply(names: Sequence[str]) -> None:
 def run_here(jobs: Sequence[Job], processes: int) -> Iterator[Kill]:
     """Runs jobs in this process, or in several. Yields the results as they complete.
 
-    Several processes are replaced regularly, which frees memory.
+    If there are several processes, each is replaced after some jobs, which frees its memory.
     """
     if processes == 1:
         yield from map(run_job, jobs)

@@ -4,12 +4,12 @@
                   differs from `reference` in the rules of a row
     recordings    a recorded trace no longer agrees with the model, under the profile of the recorded version
     canonical     a state and its canonical form behave differently, or the canonical form of a form is another form
-    examples      a test of the component fails. Deselected are tests in classes, nightly and Spark tests, and tests
-                  that refer to `invariants/`, to a function of `impl/`, or to `fuzz/` beyond `fuzz.subject`. A test
+    examples      a test of the component fails. Tests in classes, nightly and Spark tests, and tests that refer to
+                  `invariants/`, to a function of `impl/`, or to `fuzz/` beyond `fuzz.subject` are deselected. A test
                   that constructs an implementation is skipped
     twin          exploring the smoke scope fails, or gives another graph than exploring it with the original model,
-                  whose graph TLC has confirmed. Compared are the states and the targets of their transitions, both in
-                  the order of the search
+                  whose graph TLC has confirmed. Two graphs are equal if they have the same states and the same targets
+                  of transitions, both in the order of the search
 
 All checks but `twin` run in a forked process in which the mutated source replaces the original module. `python -m
 fuzz.mutation.model_checks` is a server that has imported no component. Each line that it reads is a JSON object that
@@ -53,7 +53,7 @@ _TRACES, _STEPS, _EVERY = 6, 120, 17
 
 
 class _Answer(NamedTuple):
-    """The server's answer: an error; or the check that kills the mutant, and what it found; all empty if none."""
+    """The server's answer: an error, or the check that kills the mutant and what it found. All empty: it survives."""
 
     error: str = ""
     check: str = ""
@@ -102,14 +102,14 @@ def _has_original_graph(subject: Subject) -> bool:
     original = _graph_of(find_subject(subject.name))
     try:
         changed = _graph_of(subject)
-    except Exception:  # of the model, as in `_graph_of`, or already in its initial state
+    except Exception:  # _FailedError, or an exception of the model in its initial state
         return False
     return (original.states, original.targets) == (changed.states, changed.targets)
 
 
 @functools.lru_cache(maxsize=2)
 def _graph_of(subject: Subject) -> Graph:
-    """Explores the smoke scope. Raises _FailedError, and what the model raises in its initial state."""
+    """Returns the graph of the smoke scope. Raises _FailedError, and what the model raises in its initial state."""
     counts = counts_of(subject.name, _SCOPE)
 
     def progress(_done: int, known: int) -> None:
@@ -127,7 +127,7 @@ def _graph_of(subject: Subject) -> Graph:
 
 
 def _wrong_defect(name: str) -> str:
-    """Loads the component's defects, which raises an exception if a row does not fit the model; returns nothing."""
+    """Loads the component's defects. Returns an empty text; raises an exception if a row does not fit the model."""
     defects_of(name)
     return ""
 
@@ -307,7 +307,7 @@ def _serve() -> None:
                 _run_checks(from_json(line), writer)
             os._exit(0)
         os.close(writer)
-        answer = _last_line(reader)
+        answer = _last_answer(reader)
         os.close(reader)
         os.kill(child, signal.SIGKILL)
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGXCPU:
@@ -315,10 +315,10 @@ def _serve() -> None:
         answers.write(to_json(answer) + b"\n")
 
 
-def _last_line(reader: int) -> _Answer:
+def _last_answer(reader: int) -> _Answer:
     """Returns the last answer of a forked process.
 
-    If the process does not end in time, the answer is that the check that it began last timed out.
+    If the process does not end in time, the answer is a timeout of the check that began last.
     """
     data, until, ended = b"", time.monotonic() + _WAITING_SECONDS, False
     while not ended and select.select([reader], [], [], max(0.0, until - time.monotonic()))[0]:

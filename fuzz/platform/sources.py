@@ -1,4 +1,4 @@
-"""The files that a component's checks depend on. A verdict is cached until one of them changes."""
+"""The files that a component's checks depend on. A verdict is cached until one of these files changes."""
 
 from __future__ import annotations
 

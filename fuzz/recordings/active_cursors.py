@@ -1,11 +1,11 @@
 """Maps recordings of the three containers of active cursors to `active_cursors`.
 
 A cursor has a name in a recording and a number in the model. When the linked list is rebuilt, Pulsar iterates over a
-`HashMap` of names; the model iterates over numbers in ascending order. So that both have the same order, the high
-bits of a number are the name's bucket in a hash table of 32 buckets.
+`HashMap` of names; the model iterates over numbers in ascending order. The high bits of a number are the name's bucket
+in a `HashMap` of 32 buckets, so both iterate in the same order.
 
 An observation queries every cursor, and a query flushes pending updates of the linked list. If a recording has an
-observation after every operation, `actions` therefore takes the queries of the previous observation first.
+observation after every operation, `actions` therefore begins with the queries of the previous observation.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
 def as_recorded(seen: Any, recorded: Any) -> Any:
     """Returns the part of an observation that was recorded.
 
-    If several cursors are the slowest, a container may name any of them. The result has the recorded one if it is among
-    them, otherwise the first.
+    If several cursors are the slowest, a container may name any of them. The result names the recorded cursor if it is
+    one of the slowest, otherwise the first of them.
     """
     chosen = {key: value for key, value in seen.items() if key in recorded}
     for key in {"slowest_cursor", "oldest"} & set(chosen):

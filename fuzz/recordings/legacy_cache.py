@@ -27,7 +27,7 @@ RENAMED = {
 
 
 def actions(cfg: Any, s: Any, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """The actions of an operation: an advance of the clock to its time, then the operation."""
+    """Returns the actions of an operation: an advance of the clock to its time, then the operation."""
     arguments = dict(operation.args)
     now = arguments.pop("now_ns")
     names = recorded["caches"]
@@ -49,12 +49,12 @@ def actions(cfg: Any, s: Any, operation: Operation, recorded: Names) -> Sequence
 
 
 def removed(r: Any) -> dict[str, int]:
-    """The outcome of a removal in recorded form."""
+    """Returns the outcome of a removal in recorded form."""
     return {"removed_entries": r.entries, "removed_bytes": r.bytes}
 
 
 def named(observed: Any, recorded: Names) -> Any:
-    """An observation in recorded form, with the names of caches."""
+    """Returns an observation in recorded form, with the names of caches."""
     return {**observed, "caches": dict(zip(recorded["caches"], observed["caches"], strict=True))}
 
 
@@ -62,17 +62,17 @@ def named(observed: Any, recorded: Names) -> Any:
 
 
 def cache_settings(recorded: Names) -> Names:
-    """The settings of `legacy_cache` for a recorded config."""
+    """Returns the settings of `legacy_cache` for a recorded config."""
     return {"caches": len(recorded["caches"])}
 
 
 def hit(h: Any) -> dict[str, int]:
-    """A hit in recorded form."""
+    """Returns a hit in recorded form."""
     return {"ledger": h.position.ledger, "entry": h.position.entry, "bytes": h.bytes}
 
 
 def cache_result(cfg: Any, op: str, outcome: Any, recorded: Names) -> Any:
-    """An outcome in recorded form."""
+    """Returns an outcome of `legacy_cache` in recorded form."""
     form = CACHE_RESULTS.get(op)
     return error_or(outcome, lambda o: form(o, recorded["caches"]) if form else plain(o))
 
@@ -95,7 +95,10 @@ CACHE_RESULTS: dict[str, Callable[[Any, Sequence[str]], Any]] = {
 
 
 def manager_settings(recorded: Names) -> Names:
-    """The settings of `legacy_manager` for a recorded config. `storage`: bytes by cache, ledger (from 1) and entry."""
+    """Returns the settings of `legacy_manager` for a recorded config.
+
+    `storage` has the bytes of each entry, by cache, ledger (from 1) and entry.
+    """
     sizes = recorded["entry_bytes"]
     ledgers = [sizes[name] for name in recorded["caches"]]
     return {
@@ -108,13 +111,13 @@ def manager_settings(recorded: Names) -> Names:
 
 
 def manager_result(cfg: Any, op: str, outcome: Any, recorded: Names) -> Any:
-    """An outcome in recorded form."""
+    """Returns an outcome of `legacy_manager` in recorded form."""
     form = MANAGER_RESULTS.get(op)
     return error_or(outcome, lambda o: form(o, recorded["caches"]) if form else plain(o))
 
 
 def found(o: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The outcome of a read in recorded form."""
+    """Returns the outcome of a read in recorded form."""
     return {
         "outcome": o.outcome,
         "entries": [[*position, size] for position, size in o.entries],

@@ -1,7 +1,7 @@
 """Maps recordings of three negative-ack trackers to `negative_acks`: Java's before and after PIP-393, and Go's.
 
-The clock's unit and the retained ids of a version are taken as settings, because no guarantee depends on them. All
-other rules in which a version differs from the reference are deviations.
+`clock_unit` and `retained_ids` of a version are taken as settings, because no guarantee depends on them. All other
+rules in which a version differs from the reference are deviations.
 """
 
 from __future__ import annotations
@@ -50,22 +50,21 @@ def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Seq
     return [*moved, action_of(cfg, s, operation.op, arguments)]
 
 
-def action_of(cfg: Config, s: State, op: str, recorded: dict[str, Any]) -> tuple[str, Names]:
-    """Returns the action of an operation, with its arguments."""
+def action_of(cfg: Config, s: State, op: str, args: dict[str, Any]) -> tuple[str, Names]:
+    """Returns the action of an operation, with its arguments. `args` are the recorded arguments."""
     if op == "advance_time":
         unit = cfg.clock_unit
-        lag = recorded.get(f"timer_lag_{unit}", recorded.get(f"tick_lag_{unit}"))
-        return op, {"by": recorded[f"to_{unit}"] - s.now, "timer_lag": lag}
+        lag = args.get(f"timer_lag_{unit}", args.get(f"tick_lag_{unit}"))
+        return op, {"by": args[f"to_{unit}"] - s.now, "timer_lag": lag}
     if op == "nack":
-        nacked = {"kind": recorded.get("kind", "plain"), "partition": max(recorded["partition"], -1)}
-        nacked |= {name: recorded[name] for name in ("traced", "first_chunk", "batch_index") if name in recorded}
-        entry = [recorded["ledger"], recorded["entry"]]
-        return op, {"entry": entry, "redelivery_count": recorded.get("redelivery_count"), "message_id": nacked}
+        nacked = {"kind": args.get("kind", "plain"), "partition": max(args["partition"], -1)}
+        nacked |= {name: args[name] for name in ("traced", "first_chunk", "batch_index") if name in args}
+        entry = [args["ledger"], args["entry"]]
+        return op, {"entry": entry, "redelivery_count": args.get("redelivery_count"), "message_id": nacked}
     if op == "remember_chunks":
-        last = [recorded["ledger"], recorded["entry"]]
-        arguments = {"last_chunk": last, "partition": recorded["partition"], "chunks": recorded["chunks"]}
-        return "receive_chunks", arguments
-    return {"start": "run_timer_task", "timer_task_runs": "run_timer_task"}.get(op, op), recorded
+        last = [args["ledger"], args["entry"]]
+        return "receive_chunks", {"last_chunk": last, "partition": args["partition"], "chunks": args["chunks"]}
+    return {"start": "run_timer_task", "timer_task_runs": "run_timer_task"}.get(op, op), args
 
 
 # ---- results --------------------------------------------------------------------------------------------
@@ -84,7 +83,7 @@ def in_text_order(id: MessageId) -> tuple[Any, ...]:
 
 
 def redelivered(cfg: Config, redeliveries: Sequence[Redelivery], form: Callable[[MessageId], Any]) -> list[Any]:
-    """Returns redelivery commands in recorded form; `form` is that of an id."""
+    """Returns redelivery commands in recorded form; `form` returns an id in recorded form."""
     ids = [[form(i) for i in sorted(each.ids, key=in_text_order)] for each in redeliveries]
     return [{f"at_{cfg.clock_unit}": each.at, "messages": m} for each, m in zip(redeliveries, ids, strict=True)]
 
@@ -124,9 +123,10 @@ NONE_OR_EMPTY = "none or empty"
 
 
 def or_null(cfg: Config, seen: Any, content: Any) -> Any:
-    """Returns the content of the buckets. If the tracker has no buckets, returns None, or NONE_OR_EMPTY.
+    """Returns the content of the buckets; for a tracker without buckets, None or NONE_OR_EMPTY.
 
-    It is None if a closed tracker reopens: then it has no buckets before the first nack and after close.
+    If a nack reopens a closed tracker (`after_close`), the tracker has no buckets before the first nack and after
+    `close`, and the recorded value is null. Otherwise null or empty may be recorded for no content.
     """
     if cfg.after_close == "reopens":
         return content if seen["created"] else None

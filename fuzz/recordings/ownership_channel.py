@@ -1,8 +1,8 @@
 """Maps recorded decision tables, and the records of a real channel, to functions of `ownership_channel`.
 
-The records come from the topic of the channel, or from the log of a broker. A record must be accepted after the last
-accepted record of its bundle. A writer of the topic is not informed of a conflict, so two kinds of rejected records are
-normal in the topic, and are reported by name:
+The records come from the topic of the channel, or from the log of a broker. The model must accept each record as the
+successor of the last accepted record of its bundle. A writer of the topic is not informed of a conflict, so two kinds
+of rejected records are normal in the topic, and are reported by name:
 
     stale_version             two brokers wrote at the same time, and every reader keeps the first record
     assigned_while_releasing  a lookup assigned a bundle that is being released; the client that looked up retries
@@ -103,7 +103,7 @@ def logged_record(line: Mapping[str, Any]) -> tuple[str, Operation] | None:
 
 
 def logged_time(line: Mapping[str, Any]) -> datetime | None:
-    """Returns the time of a log event; None if it is no text of ISO 8601. A text without a time zone is in UTC."""
+    """Returns the time of a log event; None if the time is not in ISO 8601. A time without a time zone is in UTC."""
     try:
         time = datetime.fromisoformat(str(line.get("Timestamp")))
     except ValueError:
@@ -130,7 +130,7 @@ def operation_of(bundle: Any, value: Any) -> tuple[str, Operation]:
 
 
 def named_brokers(operations: Sequence[Operation]) -> Mapping[str, Any]:
-    """Returns the recorded config of a trace of records: the brokers that they name, in the records' order."""
+    """Returns the recorded config of a trace: the brokers that its records name, in the order of the records."""
     names = [each.args.get(name) for each in operations for name in ("dstBroker", "sourceBroker")]
     return {"brokers": list(dict.fromkeys(name for name in names if name))}
 

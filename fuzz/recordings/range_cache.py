@@ -30,7 +30,7 @@ ARGUMENTS = {
 
 
 def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of the model for a recorded config."""
+    """Returns the settings of the model for a recorded config."""
     return {
         "caches": len(recorded["caches"]),
         "max_requeue_times": recorded["max_requeue_times"],
@@ -41,7 +41,7 @@ def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
 def actions(
     cfg: Config, s: State, operation: Operation, recorded: Mapping[str, Any]
 ) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    """The actions of an operation: a step of the clock to its time, forwards or backwards, then the operation."""
+    """Returns the actions of an operation: a clock step to its time, forwards or backwards, then the operation."""
     name = RENAMED.get(operation.op, operation.op)
     arguments = dict(operation.args)
     now = arguments.pop("now_ns")
@@ -62,7 +62,7 @@ def actions(
 
 
 def hit(h: Any) -> dict[str, Any]:
-    """A hit in recorded form, with the number of the copy if the reader has one."""
+    """Returns a hit in recorded form, with the number of the copy if the reader has one."""
     found = {
         "ledger": h.position.ledger,
         "entry": h.position.entry,
@@ -73,7 +73,7 @@ def hit(h: Any) -> dict[str, Any]:
 
 
 def removed(r: Any) -> dict[str, int]:
-    """The outcome of a removal in recorded form."""
+    """Returns the outcome of a removal in recorded form."""
     return {"removed_entries": r.entries, "removed_bytes": r.bytes}
 
 
@@ -91,14 +91,14 @@ RESULTS: dict[str, Callable[[Any], Any]] = {
 
 
 def result(cfg: Config, op: str, outcome: Any, recorded: Mapping[str, Any]) -> Any:
-    """An outcome in recorded form."""
+    """Returns an outcome in recorded form."""
     if isinstance(outcome, Refused):
         return {"error": outcome.kind}
     return RESULTS.get(op, plain)(outcome)
 
 
 def observation(cfg: Config, seen: Any, recorded: Mapping[str, Any]) -> Any:
-    """An observation in recorded form, with the names of caches. Changes `seen`."""
+    """Returns an observation in recorded form, with the names of caches. Changes `seen`."""
     names = recorded["caches"]
     for slot in seen["removal_queue"]:
         if slot is not None:

@@ -20,7 +20,7 @@ COUNTED = {"add": "record", "run_writer_tasks": "ran", "advance_time": "timer_fi
 
 
 def settings(recorded: Names) -> Names:
-    """The settings of the model for a recorded config. A recorded limit below 0 means 0."""
+    """Returns the settings of the model for a recorded config. A recorded limit below 0 means 0."""
     return {
         "batching": recorded["batch_enabled"],
         "max_records": max(recorded["max_records"], 0),
@@ -34,7 +34,7 @@ def settings(recorded: Names) -> Names:
 
 
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """The actions of an operation: an advance of the clock to its time, then the operation."""
+    """Returns the actions of an operation: an advance of the clock to its time, then the operation."""
     arguments = dict(operation.args)
     now = arguments.pop("now_ms", s.now)
     if operation.op == "advance_time":
@@ -43,24 +43,27 @@ def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Seq
     return [*moved, (operation.op, arguments_of(s, operation.op, arguments))]
 
 
-def arguments_of(s: State, op: str, recorded: dict[str, Any]) -> Names:
-    """The arguments of an operation. Raises ValueError if a write or ledger number is not the next one."""
+def arguments_of(s: State, op: str, args: dict[str, Any]) -> Names:
+    """Returns the model's arguments for the recorded ones (`args`).
+
+    Raises ValueError if a write or ledger number is not the next one.
+    """
     if op == "add":
-        return {"size": recorded["bytes"], "fails_on": recorded.get("serializer_fails_on") or "nothing"}
+        return {"size": args["bytes"], "fails_on": args.get("serializer_fails_on") or "nothing"}
     if op in ("complete_write", "fail_write"):
         first = s.in_flight[0].number if s.in_flight else None
-        if recorded["write"] != first:
-            raise ValueError(f"write {recorded['write']} is not the first in flight, {first}")
+        if args["write"] != first:
+            raise ValueError(f"write {args['write']} is not the first in flight, {first}")
         return {"durable": False} if op == "fail_write" else {}
     if op == "roll_ledger":
-        if recorded["ledger"] != s.ledger + 1:
-            raise ValueError(f"ledger {recorded['ledger']} does not follow {s.ledger}")
+        if args["ledger"] != s.ledger + 1:
+            raise ValueError(f"ledger {args['ledger']} does not follow {s.ledger}")
         return {}
-    return recorded
+    return args
 
 
 def callback(answer: Callback) -> Names:
-    """A completed callback in recorded form."""
+    """Returns a completed callback in recorded form."""
     if answer.position is None:
         reason = FAILURES.get(answer.outcome, answer.outcome)
         return {"record": answer.record, "outcome": "failed", "reason": reason}
@@ -69,7 +72,7 @@ def callback(answer: Callback) -> Names:
 
 
 def result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
-    """An outcome in recorded form."""
+    """Returns an outcome in recorded form."""
 
     def recorded_form(effects: Effects) -> Names:
         kinds = {True: "batch", False: "single"}
@@ -91,7 +94,7 @@ def result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
 
 
 def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
-    """An observation in recorded form: without the entries of the ledgers."""
+    """Returns an observation in recorded form, which does not have the entries of the ledgers."""
     names = ("records", "bytes", "oldest_waited_ms")
     flushes = [
         {"reason": REASONS.get(reason, reason), **dict(zip(names, numbers, strict=True))}

@@ -1,8 +1,8 @@
 """TLC's runs: those derived from scopes and from the defect table, and those written in `tla/runs/<component>.toml`.
 
-    derived    for each scope whose actions the twin has: the invariants hold, and TLC finds as many states as the
-               explorer; in a small scope also the explorer's steps. In a large one, the explorer's number is that of
-               `fuzz/explore/counts.toml`
+    derived    for each scope whose actions the twin has: the invariants hold, and TLC finds the same number of states
+               as the explorer, in a small scope also the same steps. In a large scope the explorer does not run; its
+               number of states is that of `fuzz/explore/counts.toml`
                for each row of the defect table whose property the twin states: the reference with the row's rules
                violates the property
     written    everything else: liveness under fairness and its controls, other profiles, further actions and values
@@ -16,7 +16,7 @@ A written run is a table with the run's name. Its keys are the fields of `Run`, 
     violates   instead of `checks`: the property that TLC must find violated
     fair       the fair actions, instead of those that the liveness properties name
     profile    default: reference
-    nightly    run only if its scope is named
+    nightly    if true, the run is made only if `--scope` names its scope
 
 The table `defaults` has defaults for the other tables of its file and for the component's derived runs.
 """
@@ -38,7 +38,7 @@ from fuzz.subject import Offset, Scope, Subject, find_profile, find_subject, sub
 from fuzz.tlc.module import ALWAYS, EVENTUALLY, Module, camel, read_module
 from model.machine import BadValue, plain
 
-#: The folder beside the modules whose files list the written runs, one file a component.
+#: The folder beside the modules that has the written runs, one file for each component.
 RUNS = "runs"
 REFERENCE = "reference"
 #: The steps of larger scopes are not compared: the graph takes minutes to write, read and compare.

@@ -1,6 +1,6 @@
 """Generates the TLA+ module of a run of TLC: the twin with the constants, bounds, actions and checks of the run.
 
-`fuzz/tlc/runs.py` says which names a twin gives to them, and how liveness is checked.
+`fuzz/tlc/runs.py` says how a twin names constants, actions, bounds and properties, and how liveness is checked.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ def _listed(names: str) -> list[str]:
 class Twin:
     """A twin within a scope of the model, with the properties that TLC checks.
 
-    `wanted` has names of operators, or `always` or `eventually`. Such a kind stands for those of the subject's
-    properties of this kind that the module states, that apply under the config, and whose fair actions the scope
-    drives. `fair` replaces the fair actions that the liveness properties name. Raises BadValue if the module lacks an
-    operator, or if a kind stands for no property.
+    `wanted` has names of operators, or the kinds `always` and `eventually`. A kind stands for all properties of this
+    kind that the subject has, the module states, and the config allows; the scope must drive the fair actions of a
+    liveness property. `fair` replaces the fair actions that the liveness properties name. Raises BadValue if the module
+    lacks an operator, or if a kind stands for no property.
     """
 
     def __init__(

@@ -141,7 +141,7 @@ def _command(job: Job) -> list[str]:
 
 
 def _wait(process: subprocess.Popen[bytes], log: Path, deadline: float, progress: Progress | None) -> bool:
-    """Waits for the end of the process. Returns False on timeout; then the process still runs."""
+    """Waits until the process ends or the deadline passes. Returns whether the process has ended."""
     started = time.monotonic()
     while True:
         try:
@@ -159,9 +159,9 @@ def _wait(process: subprocess.Popen[bytes], log: Path, deadline: float, progress
 
 #: With -tool, every message is delimited, and has a number and a severity (of `_ERRORS` for an error).
 _MESSAGE = re.compile(r"@!@!@STARTMSG (\d+):(\d) @!@!@\n(.*?)\n?@!@!@ENDMSG \1 @!@!@", re.DOTALL)
-_SUCCESS = "2193"
+#: The numbers of TLC's messages for success and for a violated liveness property (`tlc2.output.EC`).
+_SUCCESS, _TEMPORAL = "2193", "2116"
 _VIOLATED = re.compile(r"(?:Invariant|Action property) (\w+) is violated")
-_TEMPORAL = "2116"
 _COUNTS = re.compile(r"([\d,]+) states generated.*?, ([\d,]+) distinct states found")
 _ERRORS = ("1", "2")
 

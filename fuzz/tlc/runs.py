@@ -147,7 +147,7 @@ def make_run(
 
 
 def _is_long(run: Run) -> bool:
-    """Returns whether a run visits all states of a large scope: then several workers and optimisation are faster."""
+    """Returns whether a run visits all states of a large scope. Several workers and optimisation make it faster."""
     counts = counts_of(run.component, run.scope)
     return not run.violates and (counts is None or counts.distinct_states > _MAX_STATES_OF_SHORT_RUN)
 
