@@ -9,8 +9,9 @@ from model.machine import Failed, Refused
 from model.ownership_channel.records import Config, Data
 from model.ownership_channel.state import Broker, State, Task, ownership_channel
 
-#: States in which a broker has to act, and states in which a bundle has an owner or is in flight.
+#: States in which one broker has to write the bundle's next record.
 IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
+#: States in which a bundle has an owner or is in flight.
 ACTIVE = (*IN_FLIGHT, "Owned")
 #: Actions in which a view accepts records.
 READS = ("read", "jump", "notify")
@@ -25,6 +26,13 @@ def state(data: Data | None) -> str:
     return "Init" if data is None else data.state
 
 
+def owner(data: Data | None) -> int | None:
+    """Returns the broker that serves a bundle with this record, or None."""
+    if data is None:
+        return None
+    return {"Owned": data.dst_broker, "Splitting": data.source_broker}.get(data.state)
+
+
 def names(data: Data | None, broker: int) -> bool:
     """Whether a record names the broker as destination of an active bundle, or as source of one in flight."""
     if data is None or data.state not in ACTIVE:
@@ -33,9 +41,9 @@ def names(data: Data | None, broker: int) -> bool:
 
 
 def acceptances(before: State, after: State) -> Iterator[tuple[int, Data | None, Data | None]]:
-    """Yields each bundle whose accepted record a step changes, with the old and the new record.
+    """Yields each bundle whose last accepted record a step changes, with the old and the new record.
 
-    A step of a split changes both halves.
+    Only the first step of a split changes the records of two bundles, the halves.
     """
     if after.settled is not before.settled:
         for bundle, (old, new) in enumerate(zip(before.settled, after.settled, strict=True)):
@@ -43,15 +51,15 @@ def acceptances(before: State, after: State) -> Iterator[tuple[int, Data | None,
                 yield bundle, old, new
 
 
-def reader(s: State, event: Event) -> Broker:
-    """Returns the broker that the action names, in this state."""
+def broker_of(s: State, event: Event) -> Broker:
+    """Returns the broker that is the argument `broker` of a step, in this state."""
     at: Broker = s.brokers[event.arguments["broker"]]
     return at
 
 
-def taken(before: State, event: Event, after: State) -> Iterator[tuple[int, Data | None]]:
-    """Yields each bundle whose record in the broker's view a step changes, with the new record."""
-    for bundle, (old, new) in enumerate(zip(reader(before, event).view, reader(after, event).view, strict=True)):
+def view_changes(before: State, event: Event, after: State) -> Iterator[tuple[int, Data | None]]:
+    """Yields each bundle whose record in the view of the step's broker changes, with the new record."""
+    for bundle, (old, new) in enumerate(zip(broker_of(before, event).view, broker_of(after, event).view, strict=True)):
         if old != new:
             yield bundle, new
 
@@ -62,6 +70,7 @@ def taken(before: State, event: Event, after: State) -> Iterator[tuple[int, Data
 @always(ownership_channel, on=WRITES)
 def accepted_versions_are_consecutive(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The accepted records of a bundle have the versions 1, 2, 3 and so on, without gaps."""
+    # a tombstone (None) has no version
     return all(
         new is not None and new.version_id == (1 if old is None else old.version_id + 1)
         for _, old, new in acceptances(before, after)
@@ -79,7 +88,7 @@ def caught_up_view_has_accepted_records(cfg: Config, s: State) -> bool:
 
 @always(ownership_channel)
 def owners_in_two_views_have_two_versions(cfg: Config, s: State) -> bool:
-    """If two running brokers own a bundle in their views, the versions of the two records differ: one is outdated."""
+    """If two running brokers each own a bundle in their own view, the versions differ: one record is outdated."""
     for bundle in range(cfg.bundles):
         records = [(number, at.view[bundle]) for number, at in enumerate(s.brokers) if at.is_up]
         owned = [
@@ -92,16 +101,16 @@ def owners_in_two_views_have_two_versions(cfg: Config, s: State) -> bool:
 
 @always(ownership_channel, on=("notify",))
 def notified_view_has_stored_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a broker reads the metadata store, its view has the stored record, and the record is not stale."""
+    """After a broker reads a stored record, its view has this record, and the record is not stale."""
     if isinstance(event.outcome, Refused):
         return True
-    bundle, at = event.arguments["bundle"], reader(after, event)
+    bundle, at = event.arguments["bundle"], broker_of(after, event)
     return at.view[bundle] == after.settled[bundle] and not at.is_stale[bundle]
 
 
 @always(ownership_channel, on=("should_keep_left",))
 def conflict_resolution_does_not_fail(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`shouldKeepLeft` of any two records keeps one of them: it does not throw."""
+    """`shouldKeepLeft` decides for any two records: it does not throw."""
     return not isinstance(event.outcome, Failed)
 
 
@@ -109,7 +118,7 @@ def conflict_resolution_does_not_fail(cfg: Config, before: State, event: Event, 
 def stale_record_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A record whose version is not greater than the existing record's version is rejected, even if it is forced.
 
-    Not checked if the existing record has the largest version, `Long.MAX_VALUE`.
+    An existing record with the largest version, `Long.MAX_VALUE`, is exempt: its next version is `Long.MIN_VALUE`.
     """
     left, right = event.arguments["left"], event.arguments["right"]
     if left is None or right is None or right.version_id > left.version_id or left.version_id == 2**63 - 1:
@@ -119,7 +128,7 @@ def stale_record_is_rejected(cfg: Config, before: State, event: Event, after: St
 
 @always(ownership_channel, on=("is_valid_transition",))
 def bundle_is_assigned_only_without_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A Free bundle becomes only Assigning or Init, and an Owned bundle is released before it is assigned.
+    """An Owned bundle is released before it is assigned, and Free is followed only by Assigning or Init.
 
     No state follows itself.
     """
@@ -146,7 +155,7 @@ def owned_bundle_is_given_up_by_its_owner(cfg: Config, before: State, event: Eve
 
 @always(ownership_channel, on=WRITES)
 def only_destination_writes_owned(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An Owned record is written by the destination of an Assigning record, by a split, or by force."""
+    """An Owned record is written by the destination of an Assigning record, by the broker that splits, or by force."""
     for bundle, old, new in acceptances(before, after):
         if new is not None and new.state == "Owned" and not new.force and cfg.transfer_order == "releasing_first":
             is_half = after.is_split[(bundle - 1) // 2] if bundle else False
@@ -158,7 +167,7 @@ def only_destination_writes_owned(cfg: Config, before: State, event: Event, afte
 
 @always(ownership_channel, on=WRITES)
 def only_source_ends_release(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A Releasing record is replaced only by the handler of its source, or by a forced record."""
+    """A Releasing record is replaced only by a record of its source's handler, or by a forced record."""
     for _, old, new in acceptances(before, after):
         is_ended = old is not None and old.state == "Releasing" and new is not None and not new.force
         if is_ended and (event.name != "finish" or event.arguments["broker"] != old.source_broker):  # type: ignore[union-attr]
@@ -180,23 +189,23 @@ def halves_are_owned_by_the_splitting_broker(cfg: Config, before: State, event: 
 
 @always(ownership_channel, on=READS)
 def handler_begins_only_at_broker_that_has_to_act(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new record in a view begins a handler if and only if this broker has to act on the record.
+    """A new record in a broker's view begins a handler if and only if this broker has to act on the record.
 
     The destination has to act on an Assigning record, the source on a Releasing, Splitting, Deleted or forced Free
     record. In a disabled channel, a handler begins only for a forced record.
     """
     if isinstance(event.outcome, Refused):
         return True
-    at = reader(before, event)
-    begun = list(reader(after, event).tasks[len(at.tasks) :])
-    for bundle, data in taken(before, event, after):
-        wanted: int | None = None
+    at = broker_of(before, event)
+    begun = list(broker_of(after, event).tasks[len(at.tasks) :])
+    for bundle, data in view_changes(before, event, after):
+        actor: int | None = None
         if data is not None and (data.force or not at.is_disabled):
-            by_source = data.state in ("Releasing", "Splitting", "Deleted") or (data.state == "Free" and data.force)
-            wanted = data.source_broker if by_source else data.dst_broker if data.state == "Assigning" else None
-        if (Task(bundle, data) in begun) != (wanted == event.arguments["broker"]):  # type: ignore[arg-type]
+            is_of_source = data.state in ("Releasing", "Splitting", "Deleted") or (data.state == "Free" and data.force)
+            actor = data.source_broker if is_of_source else data.dst_broker if data.state == "Assigning" else None
+        if (Task(bundle, data) in begun) != (actor == event.arguments["broker"]):  # type: ignore[arg-type]
             return False
-    return len(begun) <= len(list(taken(before, event, after)))
+    return len(begun) <= len(list(view_changes(before, event, after)))
 
 
 # ---- removal --------------------------------------------------------------------------------------------
@@ -204,13 +213,13 @@ def handler_begins_only_at_broker_that_has_to_act(cfg: Config, before: State, ev
 
 @always(ownership_channel, on=("finish", "remove_old"))
 def removal_removes_the_record_that_was_seen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal removes only the record that the removing broker has read."""
+    """A removal removes only the record that the removing broker has seen: in its task, or as leader in its view."""
     if isinstance(event.outcome, Refused):
         return True
     for bundle, old, new in acceptances(before, after):
         if state(new) == "Init":
             if event.name == "finish":
-                seen = reader(before, event).tasks[event.arguments["task"]].data
+                seen = broker_of(before, event).tasks[event.arguments["task"]].data
             else:
                 seen = before.brokers[before.leader or 0].view[bundle]
             if old != seen:
@@ -240,21 +249,22 @@ def deleted_bundle_is_not_assigned_again(cfg: Config, before: State, event: Even
 
 @always(ownership_channel, on=READS)
 def record_that_settles_ownership_ends_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new record in a view ends a parked lookup if and only if the record is not in flight, or is not forced in a
-    disabled channel.
+    """A new record in a view ends a parked lookup if and only if it is not in flight or a disabled channel ignores it.
 
-    A pending unload ends when the bundle is transferred, freed or deleted, or its record is removed.
+    A disabled channel ignores a record that is not forced. Any other record ends a pending unload if the bundle is
+    transferred, freed or deleted, or its record is removed.
     """
     if isinstance(event.outcome, Refused):
         return True
-    old, new = reader(before, event), reader(after, event)
-    for bundle, data in taken(before, event, after):
-        ignored = new.is_disabled and not (data is not None and data.force)
-        is_settled = state(data) not in IN_FLIGHT
-        if new.lookups[bundle] != (old.lookups[bundle] and not is_settled and not ignored):
+    old, new = broker_of(before, event), broker_of(after, event)
+    for bundle, data in view_changes(before, event, after):
+        is_ignored = new.is_disabled and not (data is not None and data.force)
+        in_flight = state(data) in IN_FLIGHT
+        if new.lookups[bundle] != (old.lookups[bundle] and in_flight and not is_ignored):
             return False
-        ends = is_settled and not (state(data) == "Owned" and data is not None and data.source_broker is None)
-        if new.unloads[bundle] != (old.unloads[bundle] and not (ends and not ignored)):
+        is_first_assignment = state(data) == "Owned" and data is not None and data.source_broker is None
+        ends_unload = not in_flight and not is_first_assignment and not is_ignored
+        if new.unloads[bundle] != (old.unloads[bundle] and not ends_unload):
             return False
     return True
 
@@ -264,7 +274,7 @@ def lookup_at_source_of_transfer_is_answered(cfg: Config, before: State, event: 
     """During a transfer, every broker but the destination answers a lookup at once, with the destination."""
     if isinstance(event.outcome, Refused | Failed):
         return True
-    data = reader(before, event).view[event.arguments["bundle"]]
+    data = broker_of(before, event).view[event.arguments["bundle"]]
     if data is None or data.state not in IN_FLIGHT or data.dst_broker in (None, event.arguments["broker"]):
         return True
     return bool(event.outcome == data.dst_broker)
@@ -276,35 +286,35 @@ def broker_answers_itself_only_as_owner(cfg: Config, before: State, event: Event
     broker = event.arguments["broker"]
     if isinstance(event.outcome, Refused | Failed) or event.outcome != broker:
         return True
-    data = reader(before, event).view[event.arguments["bundle"]]
-    owner = data and {"Owned": data.dst_broker, "Splitting": data.source_broker}.get(data.state)
-    return bool(owner == broker)
+    return bool(owner(broker_of(before, event).view[event.arguments["bundle"]]) == broker)
 
 
 @always(ownership_channel, on=("lookup",))
 def registered_owner_is_answered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup of an owned bundle is answered at once if the owner is registered, else parked."""
-    at = reader(before, event)
-    data = at.view[event.arguments["bundle"]]
-    owner = data and {"Owned": data.dst_broker, "Splitting": data.source_broker}.get(data.state)
-    if isinstance(event.outcome, Refused | Failed) or owner is None:
+    """A lookup of an owned bundle is answered with the owner if the owner is registered, and parked otherwise.
+
+    With `unregistered_broker_parks` false, an unregistered broker answers with any owner.
+    """
+    at = broker_of(before, event)
+    expected = owner(at.view[event.arguments["bundle"]])
+    if isinstance(event.outcome, Refused | Failed) or expected is None:
         return True
     trusts_view = not at.is_registered and not cfg.unregistered_broker_parks
-    return bool(event.outcome == (owner if before.brokers[owner].is_registered or trusts_view else None))
+    return bool(event.outcome == (expected if before.brokers[expected].is_registered or trusts_view else None))
 
 
 @always(ownership_channel, on=("time_out_lookup",))
 def timed_out_lookup_is_not_answered_from_stale_view(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup that times out is answered only from a record that was read in the broker's current session."""
+    """A lookup that times out is answered only from a record that the broker read in its current session."""
     if isinstance(event.outcome, Refused | Failed):
         return True
-    return not reader(before, event).is_stale[event.arguments["bundle"]]
+    return not broker_of(before, event).is_stale[event.arguments["bundle"]]
 
 
 @always(ownership_channel, on=("lookup",))
 def disabled_channel_assigns_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A broker that is shutting down assigns no bundle."""
-    if not reader(before, event).is_disabled:
+    if not broker_of(before, event).is_disabled:
         return True
     return after.settled == before.settled and after.log == before.log
 
@@ -313,7 +323,7 @@ def disabled_channel_assigns_nothing(cfg: Config, before: State, event: Event, a
 
 
 def resumed(before: State, event: Event, after: State, states: tuple[str, ...]) -> bool:
-    """Whether a restarted broker has a task for each record in these states on which it has to act."""
+    """Whether a restarted broker has a task for each record in one of these states on which it has to act."""
     broker = event.arguments["broker"]
     at = after.brokers[broker]
     return isinstance(event.outcome, Refused) or all(
@@ -339,16 +349,16 @@ def restarted_broker_resumes_releases(cfg: Config, before: State, event: Event, 
 
 @always(ownership_channel, on=("stop",))
 def broker_stops_without_bundles(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a broker stops, its view has no bundle that this broker owns, or that is in flight from or to it."""
+    """When a broker stops, its view names it neither as owner, nor as source or destination of a bundle in flight."""
     if isinstance(event.outcome, Refused):
         return True
-    return not any(names(data, event.arguments["broker"]) for data in reader(before, event).view)
+    return not any(names(data, event.arguments["broker"]) for data in broker_of(before, event).view)
 
 
 @always(ownership_channel, on=("override",))
 def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean-up of a broker overrides an Owned record only if this broker is the destination of the record."""
-    data = reader(before, event).view[event.arguments["bundle"]]
+    """A clean-up of a broker overrides an Owned record only if the record names this broker as destination."""
+    data = broker_of(before, event).view[event.arguments["bundle"]]
     if isinstance(event.outcome, Refused) or data is None or data.state != "Owned":
         return True
     return bool(data.dst_broker == event.arguments["target"])
@@ -356,9 +366,7 @@ def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, af
 
 @always(ownership_channel, on=("override", "override_stuck"))
 def override_names_registered_broker(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An override is a forced record that names a registered broker other than the clean-up's target, or frees the
-    bundle.
-    """
+    """An override is forced, and frees the bundle or names a registered broker other than the clean-up's target."""
     dst = event.arguments["dst"]
     if isinstance(event.outcome, Refused):
         return True
@@ -372,7 +380,7 @@ def override_names_registered_broker(cfg: Config, before: State, event: Event, a
 
 @always(ownership_channel)
 def registered_broker_is_not_cleaned_up(cfg: Config, s: State) -> bool:
-    """No broker has scheduled a clean-up of another broker that is registered."""
+    """No broker has a clean-up of another broker that is registered."""
     return not any(
         job.target != number and s.brokers[job.target].is_registered
         for number, at in enumerate(s.brokers)
@@ -406,7 +414,7 @@ def transfer_completes(cfg: Config, before: State, event: Event, after: State) -
 
 @sometimes(ownership_channel)
 def two_brokers_own_bundle_in_their_own_views(cfg: Config, s: State) -> bool:
-    """In the views of two running brokers, each of them owns the same bundle."""
+    """Two running brokers each own the same bundle in their own view."""
     views = [(number, at.view) for number, at in enumerate(s.brokers) if at.is_up]
     return any(
         len([1 for number, view in views if (data := view[b]) and data.state == "Owned" and data.dst_broker == number])
@@ -423,10 +431,10 @@ def conflicting_record_is_rejected(cfg: Config, before: State, event: Event, aft
 
 @sometimes(ownership_channel, on=("jump", "notify"))
 def view_skips_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A view changes to a record whose version is not the next version."""
+    """A view changes to a record whose version is ahead of the next version."""
     return not isinstance(event.outcome, Refused) and any(
         old is not None and new is not None and new.version_id > old.version_id + 1
-        for old, new in zip(reader(before, event).view, reader(after, event).view, strict=True)
+        for old, new in zip(broker_of(before, event).view, broker_of(after, event).view, strict=True)
     )
 
 
@@ -439,9 +447,9 @@ def bundle_of_running_broker_is_overridden(cfg: Config, before: State, event: Ev
 
 @sometimes(ownership_channel, on=("stop",))
 def broker_that_owned_bundles_stops(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker stops after it transferred or freed a bundle."""
+    """A broker stops whose view has a record that names it as source: it has given away a bundle."""
     return not isinstance(event.outcome, Refused) and any(
-        data is not None and data.source_broker == event.arguments["broker"] for data in reader(before, event).view
+        data is not None and data.source_broker == event.arguments["broker"] for data in broker_of(before, event).view
     )
 
 
@@ -453,7 +461,7 @@ def split_bundle_is_deleted(cfg: Config, s: State) -> bool:
 
 # ---- liveness -------------------------------------------------------------------------------------------
 
-#: The actions that continue after faults and requests have ended.
+#: The actions that go on when no more faults and requests occur.
 RECOVERY = (
     "read",
     "notify",
@@ -474,7 +482,7 @@ RECOVERY = (
 def every_bundle_has_a_running_owner_or_none(cfg: Config, s: State) -> bool:
     """Every bundle is eventually Owned by a running registered broker, or has no owner and is not in flight.
 
-    This assumes that the recovery actions are fair and that some broker runs. No broker is restarted.
+    Some broker runs, the actions in `RECOVERY` are fair, and no broker is restarted.
     """
     return not any(at.is_up for at in s.brokers) or not any(
         state(data) in IN_FLIGHT or (data is not None and data.state == "Owned" and not owner_runs(s, data))

@@ -1,39 +1,48 @@
 """The ownership channel of the extensible load manager: which broker owns a bundle (PIP-192).
 
-Models `ServiceUnitStateChannelImpl` and the parts of `ExtensibleLoadManagerImpl` and `UnloadManager` that call it, over
-the system topic (`ServiceUnitStateTableViewImpl`) or the metadata store (`ServiceUnitStateMetadataStoreTableViewImpl`,
-PIP-378). One step is one write of a record, one read of a record with the start of its handler, or one event of a
-broker or a session.
+Models `ServiceUnitStateChannelImpl` and its callers in `ExtensibleLoadManagerImpl` and `UnloadManager`. The records are
+stored in the system topic (`ServiceUnitStateTableViewImpl`) or in the metadata store
+(`ServiceUnitStateMetadataStoreTableViewImpl`, PIP-378). One step is one request, one read of records with the start of
+their handlers, the end of one handler with its write, or one event of a broker, a session or the leader.
 
-State (`state.py`): the records in the topic or in the store; of each broker its view (the last record of each bundle
-that it accepted), running handlers, parked lookups, pending unloads, clean-ups and session; the leader. `records.py`
-says which of two records a reader accepts.
+State (`state.py`):
 
-    lookup      returns the owner in the broker's view, or is parked until the view has an owner; assigns a bundle that
-                has no owner
-    unload      Owned -> Releasing; the source closes its topics, then writes Assigning (transfer) or Free
+    records     in the topic or in the store. `records.py` has the rule by which a reader accepts or rejects a record
+    broker      its session; its view, which has the last record that it accepted of each bundle; running handlers;
+                parked lookups; pending unloads; clean-ups
+    leader      the broker that runs the monitor (`recovery.py`)
+
+Life of a bundle. Source and destination are brokers that a record names:
+
+    lookup      a broker answers with the owner in its view, or parks the lookup until the view has an owner. It assigns
+                a bundle that has no owner
     assign      Assigning -> Owned; the destination writes Owned before it loads a topic
-    split       Owned -> Splitting; the source writes the halves as Owned, then Deleted
+    unload      Owned -> Releasing; the source closes the bundle's topics, then writes Assigning (transfer) or Free
+    split       Owned -> Splitting; the source writes Owned for both halves, then Deleted for the bundle
+
+Records:
+
     read        a reader of the topic accepts or rejects the next message
     jump        a reader behind the compaction horizon reads the last record of each bundle
     notify      a reader of the metadata store reads a stored record
-    finish      a handler writes the bundle's next record, with the next version after the record that it handled
-    recovery    see `recovery.py`
+    finish      the handler of a record ends: it writes the bundle's next record, with the next version, or removes the
+                record
 
-The reference differs from Pulsar in the rules of `Config` (see `fuzz/defects/`). The most important one: it removes a
-record by a forced Init record with the next version. A tombstone has no version; after it, versions restart at 1, and a
-late record from before the tombstone can be accepted.
+The reference differs from Pulsar in rules of `Config` (see `fuzz/defects/`). The most important rule is how a record is
+removed. Pulsar writes a tombstone, which has no version. After a tombstone versions restart at 1, so a late record from
+before the tombstone can be accepted. The reference writes a forced Init record with the next version.
 
 Simplifications, under every profile:
-  * The Free record of a forced unload is forced, so the source removes it at once. Pulsar writes it without force
-    (`handleReleaseEvent`), and the monitor removes it later.
+  * The source of a forced unload writes a forced Free record, and removes it at once. In Pulsar, `handleReleaseEvent`
+    writes Free without force, and the monitor removes the record later.
   * A pending unload completes at a Deleted or forced Free record. `UnloadManager` waits until the record is removed.
-  * A broker that begins to shut down resigns as leader, and rejects unloads and splits. `disableBroker` resigns last,
-    and a channel in state Disabled still publishes.
-  * `recovery.py` has two more.
+  * A broker that begins to shut down resigns as leader, and rejects unloads and splits. In Pulsar, `disableBroker`
+    resigns last, and a channel in state Disabled still publishes unloads and splits.
+  * `recovery.py` lists two more.
 
 Not modelled: topics and clients (see `model/bundle_transfer`); time (a timeout may fire in any step); the choice of a
-broker by load; two leaders; compaction (a jump reads to the end of the log); `ServiceUnitStateTableViewSyncer`.
+broker by load; two leaders; a compaction in progress (`jump` reads to the end of the topic);
+`ServiceUnitStateTableViewSyncer`.
 """
 
 from __future__ import annotations
@@ -64,7 +73,7 @@ ownership_channel.diagrams = {storage.replace("_", " "): table for storage, tabl
 
 
 class Transition(NamedTuple):
-    """Whether a transition is valid, and whether its new state is in flight and is active."""
+    """Outcome of `is_valid_transition`. `is_in_flight` and `is_active` describe the new state."""
 
     is_valid: bool
     is_in_flight: bool
@@ -75,7 +84,7 @@ class Transition(NamedTuple):
 def is_valid_transition(
     cfg: Config, s: State, storage: Storage, old: ServiceUnitState, new: ServiceUnitState
 ) -> Step[State, Transition]:
-    """`ServiceUnitState.isValidTransition`: whether a state may follow another. Changes nothing."""
+    """`ServiceUnitState.isValidTransition`: returns whether `new` may follow `old`. The state does not change."""
     return s, Transition(follows(cfg, storage, old, new), new in IN_FLIGHT, new in ACTIVE)
 
 
@@ -83,14 +92,19 @@ def is_valid_transition(
 def should_keep_left(
     cfg: Config, s: State, storage: Storage, check_brokers: bool, left: Data | None, right: Data | None
 ) -> Step[State, bool]:
-    """`ServiceUnitStateDataConflictResolver.shouldKeepLeft`: whether the new record is rejected. Changes nothing."""
+    """`ServiceUnitStateDataConflictResolver.shouldKeepLeft`: returns whether the new record, `right`, is rejected.
+
+    Fails if `shouldKeepLeft` throws. The state does not change.
+    """
     kept = keeps_left(cfg, storage, check_brokers, left, right)
     return (s, Failed("null_pointer", "the Owned record has no destination")) if kept is None else (s, kept)
 
 
 # ---- profiles -------------------------------------------------------------------------------------------
 
-reference = ownership_channel.profile("reference", "the system topic; records are removed with a version", Config())
+reference = ownership_channel.profile(
+    "reference", "records are stored in the system topic, and removed with a version", Config()
+)
 shipped = ownership_channel.profile(
     "pulsar-2026-09",
     "shipped rules, master 2026-09",

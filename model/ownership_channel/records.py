@@ -1,14 +1,15 @@
 """Records of the ownership channel, and which of two records a reader keeps (PIP-192, PIP-378).
 
 Models `ServiceUnitState`, `ServiceUnitStateData` and `ServiceUnitStateDataConflictResolver`. A record has the state of
-one bundle (service unit); the channel keeps the last accepted record of each. A bundle without a record is in `Init`.
+one bundle (service unit). The channel keeps the last accepted record of each bundle. A bundle without a record is in
+state `Init`. A record may name two brokers, a source and a destination:
 
-    Free        released; the source is the former owner
-    Assigning   the destination was chosen; in a transfer the source has released the bundle
-    Owned       by the destination; after a transfer the source is the former owner
-    Releasing   the source closes its topics; in a transfer, the destination will receive the bundle
-    Splitting   the source, still the owner, splits the bundle
-    Deleted     the bundle was split
+    Free        the bundle has no owner; the source is the former owner
+    Assigning   the destination was chosen; in a transfer, the source has released the bundle
+    Owned       the destination owns the bundle; after a transfer, the source is the former owner
+    Releasing   the source closes the bundle's topics; a transfer has a destination, which is the next owner
+    Splitting   the source, which is still the owner, splits the bundle
+    Deleted     the source has split the bundle
 
 `keeps_left` is `shouldKeepLeft`. It checks versions first, then force, the transition, and the brokers.
 """
@@ -23,11 +24,11 @@ from model.values import AtLeast, Origin, Rule, record
 ServiceUnitState = Literal["Init", "Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted"]
 Storage = Literal["system_topic", "metadata_store"]
 
-#: `isInFlightState`: the states in which a broker has to act.
+#: `isInFlightState`: the states in which one broker (`actor_of`) has to write the bundle's next record.
 IN_FLIGHT: frozenset[str] = frozenset({"Assigning", "Releasing", "Splitting"})
 #: `isActiveState`: the states in which a bundle has an owner or is in flight.
 ACTIVE: frozenset[str] = IN_FLIGHT | {"Owned"}
-#: The states in which a bundle needs no owner; the monitor removes old records in these states.
+#: The states in which a bundle has no owner and needs none. The monitor removes old records in these states.
 SEMI_TERMINAL: frozenset[str] = frozenset({"Free", "Deleted"})
 
 #: The empty broker name. It names no broker, and is not equal to a missing name (null).
@@ -42,7 +43,7 @@ BrokerName = Annotated[int, AtLeast(BLANK)] | None
 
 
 class Config(NamedTuple):
-    """The cluster, broker settings, then the rules on which versions differ."""
+    """The cluster, settings of the broker, then the rules in which versions of Pulsar differ."""
 
     #: number of brokers; brokers are numbered from 0
     brokers: Annotated[int, AtLeast(1)] = 3
@@ -65,7 +66,7 @@ class Config(NamedTuple):
         Literal["releasing_first", "assigning_first"],
         Rule(Origin.READ, {"assigning_first": "PIP-192, until apache/pulsar#19683"}),
     ] = "releasing_first"
-    #: whether the version of a record is compared with that of the existing record
+    #: whether a reader compares the version of a new record with the version of the existing record
     versions: Annotated[
         Literal["checked", "unchecked"], Rule(Origin.READ, {"unchecked": "PIP-192, until apache/pulsar#19620"})
     ] = "checked"
@@ -78,17 +79,17 @@ class Config(NamedTuple):
         Literal["rejected", "null_pointer"],
         Rule(Origin.RECORDED, {"null_pointer": "ServiceUnitStateDataConflictResolver"}),
     ] = "rejected"
-    #: how a record is removed: by a forced Init record with the next version, or by deleting the key unconditionally
+    #: how a record is removed: by a forced Init record with the next version, or by a tombstone, which has no version
     removal: Annotated[
         Literal["init_record", "tombstone"],
         Rule(Origin.READ, {"tombstone": "ServiceUnitStateChannelImpl.tombstoneAsync"}),
     ] = "init_record"
-    #: whether the record of a bundle that was split is Deleted, or removed at once
+    #: whether the source of a split writes a Deleted record for the bundle, or removes the bundle's record
     split_bundle: Annotated[
         Literal["deleted", "removed"], Rule(Origin.READ, {"removed": "before apache/pulsar#19546"})
     ] = "deleted"
-    #: compare_and_set: a write to the metadata store is checked against the stored record. blind_retry: it is checked
-    #: against the writer's view, and is repeated without a check after BadVersion
+    #: compare_and_set: a write to the metadata store is checked against the stored record. blind_retry: the write is
+    #: checked against the writer's view; after BadVersion, the write is repeated without a check
     metadata_put: Annotated[
         Literal["compare_and_set", "blind_retry"], Rule(Origin.READ, {"blind_retry": "before apache/pulsar#24186"})
     ] = "compare_and_set"
@@ -103,8 +104,8 @@ class Config(NamedTuple):
             },
         ),
     ] = "in_flight"
-    #: which bundles a clean-up retries until their records no longer name its target. ordinary: those outside the
-    #: system namespace
+    #: which bundles a clean-up retries until their records no longer name its target. ordinary: the bundles outside
+    #: the system namespace
     clean_up_retries: Annotated[
         Literal["all", "ordinary", "none"],
         Rule(
@@ -116,30 +117,31 @@ class Config(NamedTuple):
             },
         ),
     ] = "all"
-    #: whether a lookup in a disabled channel assigns the bundle. In Pulsar it began before the channel was disabled
+    #: whether a lookup in a disabled channel assigns the bundle. In Pulsar, such a lookup began before the channel was
+    #: disabled
     disabled_channel_assigns: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#26520"})] = False
-    #: which old records the monitor removes
+    #: which old records the monitor removes. semi_terminal: only Free and Deleted records
     monitor_removes: Annotated[
         Literal["semi_terminal", "any"], Rule(Origin.READ, {"any": "apache/pulsar#21213, until apache/pulsar#21721"})
     ] = "semi_terminal"
-    #: whether a clean-up treats an Owned record as an orphan of its source, too
+    #: whether a clean-up of a broker also overrides an Owned record that names this broker as source
     source_of_owned_is_orphan: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
-    #: answered: the source of a transfer answers a lookup at once, with the destination. parked: the lookup waits
+    #: answered: the source of a transfer answers a lookup at once, with the destination. parked: it parks the lookup
     lookup_at_source: Annotated[
         Literal["answered", "parked"], Rule(Origin.READ, {"parked": "before apache/pulsar#22112"})
     ] = "answered"
-    #: whether a broker that is not registered parks lookups. Otherwise it answers with the owner or the destination in
-    #: its view
+    #: whether a broker that is not registered parks lookups like any other broker. false: it parks none, and answers
+    #: with the owner or the destination in its view
     unregistered_broker_parks: Annotated[
         bool, Rule(Origin.READ, {False: "ServiceUnitStateChannelImpl.getActiveOwnerAsync"})
     ] = True
-    #: whether a lookup that timed out is answered from a record that was read before the session was lost
+    #: whether a broker answers a lookup that timed out from a record that it read before it lost its session
     stale_view_answers: Annotated[
         bool, Rule(Origin.READ, {True: "MetadataStoreTableViewImpl before apache/pulsar#24478 (4.0.6)"})
     ] = False
     #: whether a broker that reconnects learns that it was elected
     election_is_rechecked: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#23138"})] = True
-    #: whether a late acknowledgement of the topic's reader moves its cursor
+    #: whether a late cumulative ack of a reader moves the reader's cursor past unread messages
     late_ack_moves_reader: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#25998"})] = False
 
 
@@ -156,7 +158,7 @@ class Data(NamedTuple):
 
 # ---- transitions ----------------------------------------------------------------------------------------
 
-#: The states that may follow a state, with either storage.
+#: For each of these states, the states that may follow it with either storage.
 _WITH_EITHER_STORAGE = {
     "Owned": frozenset({"Releasing", "Splitting"}),
     "Assigning": frozenset({"Owned"}),
@@ -164,7 +166,7 @@ _WITH_EITHER_STORAGE = {
     "Splitting": frozenset({"Deleted"}),
     "Deleted": frozenset({"Init"}),
 }
-#: `StateTransitions`: the states that may follow a state, by storage.
+#: `StateTransitions`: by storage and state, the states that may follow.
 TRANSITIONS: dict[str, dict[str, frozenset[str]]] = {
     "system_topic": {
         # the first record that a reader of the compacted topic sees can have any state
@@ -174,7 +176,7 @@ TRANSITIONS: dict[str, dict[str, frozenset[str]]] = {
     },
     "metadata_store": {"Init": frozenset({"Assigning"}), "Free": frozenset({"Assigning"}), **_WITH_EITHER_STORAGE},
 }
-#: The transitions that differ in the text of PIP-192: the destination acknowledges before the source releases.
+#: The transitions of PIP-192 as written, where they differ: the destination acknowledges before the source releases.
 ASSIGNING_FIRST: dict[str, frozenset[str]] = {
     "Owned": frozenset({"Assigning", "Releasing", "Splitting"}),
     "Assigning": frozenset({"Releasing", "Owned"}),
@@ -183,7 +185,7 @@ ASSIGNING_FIRST: dict[str, frozenset[str]] = {
 
 
 def follows(cfg: Config, storage: str, old: str, new: str) -> bool:
-    """`ServiceUnitState.isValidTransition`: whether a state may follow another."""
+    """`ServiceUnitState.isValidTransition`: whether the state `new` may follow the state `old`."""
     if cfg.transfer_order == "assigning_first" and old in ASSIGNING_FIRST:
         return new in ASSIGNING_FIRST[old]
     return new in TRANSITIONS[storage][old]
@@ -210,12 +212,13 @@ def is_blank(broker: int | None) -> bool:
 def keeps_left(cfg: Config, storage: str, check_brokers: bool, left: Data | None, right: Data | None) -> bool | None:
     """`ServiceUnitStateDataConflictResolver.shouldKeepLeft`: whether the new record, `right`, is rejected.
 
-    Returns None if it throws.
+    Returns None if `shouldKeepLeft` throws. A tombstone (None) is never rejected.
     """
     if right is None:
         return False
     if left is not None and cfg.versions == "checked":
         if not is_next_version(left.version_id, right.version_id):
+            # a reader of the topic may have jumped over records, so it accepts a gap without any further check
             is_gap = left.version_id < right.version_id
             return not (is_gap and storage == "system_topic" and cfg.version_gap == "accepted")
     elif left is None and storage == "metadata_store":
@@ -232,18 +235,21 @@ def keeps_left(cfg: Config, storage: str, check_brokers: bool, left: Data | None
 
 
 def is_rejected(cfg: Config, left: Data | None, right: Data | None) -> bool:
-    """Whether the channel rejects a record. A record on which `shouldKeepLeft` throws counts as rejected."""
+    """Whether the new record, `right`, is rejected. A record on which `shouldKeepLeft` throws counts as rejected."""
     kept = keeps_left(cfg, cfg.storage, True, left, right)
     return kept is None or kept
 
 
 def is_next_version(old: int, new: int) -> bool:
-    """Whether a version directly follows another, with the overflow of Java's `long`."""
+    """Whether the version `new` directly follows the version `old`, with the overflow of Java's `long`."""
     return new == (FIRST_VERSION if old == LAST_VERSION else old + 1)
 
 
 def is_owner_compared(right: Data) -> bool:
-    """Whether `shouldKeepLeft` calls `equals` on the destination of the existing Owned record."""
+    """Whether `shouldKeepLeft` calls `equals` on the destination of the existing Owned record.
+
+    If that record has no destination, `equals` throws.
+    """
     if right.state == "Splitting":
         return is_blank(right.dst_broker)
     return right.state == "Releasing" and not is_blank(right.source_broker)
@@ -254,8 +260,8 @@ def disagrees_on_brokers(left: Data, right: Data) -> bool:
     if left.state == "Owned" and right.state == "Splitting":
         return not is_blank(right.dst_broker) or left.dst_broker != right.source_broker
     if left.state == "Owned":
-        stays = left.dst_broker == right.dst_broker
-        return is_blank(right.source_broker) or left.dst_broker != right.source_broker or stays
+        is_to_owner = left.dst_broker == right.dst_broker
+        return is_blank(right.source_broker) or left.dst_broker != right.source_broker or is_to_owner
     if left.state == "Free" and right.state == "Assigning":
         return not is_blank(right.source_broker) or is_blank(right.dst_broker)
     if left.state == "Releasing" and right.state == "Assigning" and is_blank(right.dst_broker):

@@ -2,18 +2,19 @@
 
 Models `LeaderElectionImpl`, and these parts of `ServiceUnitStateChannelImpl`:
 
-deletion    the registry entry of a broker is deleted; the leader schedules a clean-up if the leader has a session
-clean-up    checks the health of a broker, its target; if the check fails, overrides each record of the target: to
-            another broker, or to Free
-monitor     the leader schedules clean-ups of brokers that its view names and the registry does not have, overrides
-            records that have been in flight for too long, and removes old Free and Deleted records
-shutdown    the channel is disabled; the broker runs a clean-up of itself, then stops
+deletion    the registry entry of a broker is deleted; a leader that has a session schedules a clean-up of this broker
+clean-up    a broker checks the health of another broker, the target. If the check fails, it overrides each orphan: a
+            record by which the target owns a bundle or takes part in its transfer or split. The override names another
+            broker, or frees the bundle if there is none
+monitor     the leader schedules clean-ups of unregistered brokers that its view names, overrides records that have been
+            in flight for too long, and removes old Free and Deleted records
+shutdown    a broker disables its channel, runs a clean-up of itself, and stops
 
 Simplifications, under every profile:
-  * When a broker registers, other brokers cancel their clean-ups of it, also running ones. `handleBrokerCreationEvent`
-    cancels only a clean-up that has not started.
-  * The monitor schedules clean-ups of both brokers of a record. `monitorOwnerships` schedules that of the source, and
-    in its next run that of the destination.
+  * When a broker registers, all other brokers cancel their clean-ups of this broker. `handleBrokerCreationEvent`
+    cancels only a clean-up that has not started to run.
+  * One run of the monitor schedules clean-ups of both brokers of a record. `monitorOwnerships` schedules the clean-up
+    of the source, and in its next run the clean-up of the destination.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ from model.ownership_channel.state import (
 
 
 def deregistered(s: State, broker: int) -> State:
-    """Deletes a broker's registry entry. The leader, if it has a session, schedules a clean-up of the broker.
+    """`handleBrokerDeletionEvent`: returns the state after a broker's registry entry was deleted.
 
-    Models `handleBrokerDeletionEvent`.
+    A leader that has a session schedules a clean-up of the broker.
     """
     s = with_broker(s, broker, is_registered=False)
     leader = acting_leader(s)
@@ -57,7 +58,7 @@ def deregistered(s: State, broker: int) -> State:
 
 
 def without_clean_ups_of(s: State, broker: int) -> State:
-    """`handleBrokerCreationEvent`: cancels the clean-ups of a broker that registered: it answers the health check."""
+    """`handleBrokerCreationEvent`: returns the state after a broker registered: clean-ups of it are cancelled."""
     for number, other in enumerate(s.brokers):
         if number != broker and clean_up_of(other, broker) is not None:
             s = with_broker(s, number, clean_ups=tuple([job for job in other.clean_ups if job.target != broker]))
@@ -65,7 +66,10 @@ def without_clean_ups_of(s: State, broker: int) -> State:
 
 
 def scheduled(s: State, broker: int, target: int) -> State:
-    """`scheduleCleanup`: schedules a clean-up of a target at a broker, unless the broker already has one."""
+    """`scheduleCleanup`: returns the state after a broker scheduled a clean-up of a target.
+
+    A broker has at most one clean-up of each target.
+    """
     at = s.brokers[broker]
     if clean_up_of(at, target) is not None:
         return s
@@ -73,7 +77,7 @@ def scheduled(s: State, broker: int, target: int) -> State:
 
 
 def crashed(cfg: Config, s: State, broker: int) -> State:
-    """Stops a broker: its view, handlers, requests, clean-ups and leadership are lost."""
+    """Returns the state after a broker stopped: its view, handlers, requests, clean-ups and leadership are lost."""
     at = down(cfg, is_registered=s.brokers[broker].is_registered)
     if s.leader == broker:
         s = s._replace(leader=None, leader_knows=False)
@@ -90,9 +94,10 @@ def crash(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 
 @ownership_channel.action
 def restart(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
-    """`ServiceUnitStateChannelImpl.handleExisting`: a broker starts, reads all records, and begins handlers.
+    """`ServiceUnitStateChannelImpl.handleExisting`: a broker starts, registers, reads all records, and begins handlers.
 
-    `Config.restart_resumes` says for which records. Returns the number of handlers that begin.
+    It begins a handler for each record on which it has to act (`actor_of`) and which is in a state that
+    `Config.restart_resumes` allows. Returns the number of handlers that begin.
     """
     if s.brokers[broker].is_up:
         return refused(s, "not_enabled", "the broker is up")
@@ -119,8 +124,8 @@ def expire(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 def lose_session(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.handleMetadataSessionEvent`, SessionLost: the session of a running broker expires.
 
-    Its registry entry is deleted. In the metadata store, all records in its view become stale. Under the policy
-    `shutdown` the broker stops.
+    The broker's registry entry is deleted. If records are in the metadata store, all records in the broker's view
+    become stale. Under the policy `shutdown` the broker stops.
     """
     at = s.brokers[broker]
     if not at.is_up or at.session == "Unstable":
@@ -136,7 +141,7 @@ def lose_session(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, Non
 def reconnect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.handleMetadataSessionEvent`, SessionReestablished: a broker gets a new session.
 
-    It registers again (`BrokerRegistryImpl.registerAsync`), unless it is shutting down.
+    A broker that is not shutting down registers again (`BrokerRegistryImpl.registerAsync`).
     """
     at = s.brokers[broker]
     if not at.is_up or at.session != "Unstable":
@@ -162,13 +167,16 @@ def acting_leader(s: State) -> int | None:
 
 
 def monitoring_leader(s: State) -> int | None:
-    """Returns the leader if it runs the monitor, that is, if its session is stable, else None."""
+    """Returns the leader if it can run the monitor: it knows that it was elected, and its session is Stable."""
     leader = acting_leader(s)
     return None if leader is None or s.brokers[leader].session != "Stable" else leader
 
 
 def elected(s: State, broker: int, *, knows: bool) -> Step[State, None]:
-    """Elects a registered broker, unless the leader is registered. `knows`: whether it learns of its election."""
+    """Returns the step in which a registered broker is elected leader. Refused while there is a registered leader.
+
+    `knows`: whether the broker learns of its election.
+    """
     at = s.brokers[broker]
     if s.leader is not None and s.brokers[s.leader].is_registered:
         return refused(s, "not_enabled", "there is a leader")
@@ -201,8 +209,8 @@ def recheck_election(cfg: Config, s: State) -> Step[State, None]:
 def monitor(cfg: Config, s: State) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.monitorOwnerships`: the leader schedules clean-ups of unregistered brokers.
 
-    These are the destination of an Owned record, and both brokers of a record in flight. Returns the number of
-    scheduled clean-ups.
+    Such a broker is the destination of an Owned record, or the source or destination of a record in flight. Returns the
+    number of scheduled clean-ups.
     """
     leader = monitoring_leader(s)
     if leader is None:
@@ -219,8 +227,8 @@ def needed_by(cfg: Config, data: Data | None) -> list[int]:
     """Returns the brokers that must be registered for the bundle to be served or to leave its in-flight state."""
     if data is None or data.state in ("Init", "Free", "Deleted"):
         return []
-    of_source = data.state in IN_FLIGHT or cfg.source_of_owned_is_orphan
-    named = [data.dst_broker, data.source_broker if of_source else None]
+    is_source_needed = data.state in IN_FLIGHT or cfg.source_of_owned_is_orphan
+    named = [data.dst_broker, data.source_broker if is_source_needed else None]
     return [broker for broker in named if broker is not None and not is_blank(broker)]
 
 
@@ -228,8 +236,8 @@ def needed_by(cfg: Config, data: Data | None) -> list[int]:
 def override_stuck(cfg: Config, s: State, bundle: Bundle, dst: BrokerNumber) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.monitorOwnerships`: overrides a record that has been in flight for too long.
 
-    Its brokers are registered. `dst` may be any registered broker, also one of these. Returns the version of the
-    override.
+    All brokers that the record names are registered. `dst` may be any registered broker, also one that the record
+    names. Returns the version of the override.
     """
     leader = monitoring_leader(s)
     data = None if leader is None else s.brokers[leader].view[bundle]
@@ -243,7 +251,7 @@ def override_stuck(cfg: Config, s: State, bundle: Bundle, dst: BrokerNumber) -> 
 
 @ownership_channel.action
 def remove_old(cfg: Config, s: State, bundle: Bundle) -> Step[State, None]:
-    """`ServiceUnitStateChannelImpl.monitorOwnerships`: removes an old record, by `Config.monitor_removes`."""
+    """`ServiceUnitStateChannelImpl.monitorOwnerships`: removes an old record if `Config.monitor_removes` allows it."""
     leader = monitoring_leader(s)
     data = None if leader is None else s.brokers[leader].view[bundle]
     if leader is None or data is None or data.state == "Init":
@@ -257,11 +265,13 @@ def remove_old(cfg: Config, s: State, bundle: Bundle) -> Step[State, None]:
 
 
 def replacement(data: Data, target: int | None, dst: int | None, *, is_graceful: bool) -> Data:
-    """`overrideOwnership`: returns the record that overrides an orphan of a target, or a stuck record.
+    """`overrideOwnership`: returns the record that overrides an orphan of a target, or a stuck record (target None).
 
-    Without `dst` it is Free. `is_graceful`: the target overrides its own records, and is asked to release them first.
+    Without `dst` the returned record is Free. `is_graceful`: the clean-up runs at the target, so an Owned record
+    becomes Releasing, and the target closes the bundle's topics.
     """
-    version, source = next_version(data), data.source_broker if data.state in IN_FLIGHT else target
+    version = next_version(data)
+    source = data.source_broker if data.state in IN_FLIGHT else target
     if dst is None:
         return Data("Free", None, source, version, force=True)
     if data.state == "Splitting":
@@ -277,8 +287,8 @@ def start_clean_up(
 ) -> Step[State, bool]:
     """`ServiceUnitStateChannelImpl.doCleanup`: a scheduled clean-up begins if its target fails the health check.
 
-    A target that passes the check is not cleaned up. The check of a running target may fail. Returns whether the
-    clean-up begins.
+    `healthy`: the target passes the check, and the clean-up is cancelled. The check of a running target may fail.
+    Returns whether the clean-up begins.
     """
     at = s.brokers[broker]
     job = clean_up_of(at, target)
@@ -295,10 +305,10 @@ def start_clean_up(
 def override(
     cfg: Config, s: State, broker: BrokerNumber, target: BrokerNumber, bundle: Bundle, dst: BrokerNumber | None
 ) -> Step[State, int]:
-    """`ServiceUnitStateChannelImpl.overrideOwnership`: a clean-up overrides the record of an orphan.
+    """`ServiceUnitStateChannelImpl.overrideOwnership`: a clean-up overrides an orphan.
 
-    Bundles of the system namespace come last. `dst` is a registered broker other than the target, or None if there is
-    none. Returns the version of the override.
+    Bundles of the system namespace come last. `dst` is a registered broker other than the target; None if there is no
+    such broker. Returns the version of the override.
     """
     at = s.brokers[broker]
     job = clean_up_of(at, target)
@@ -325,7 +335,7 @@ def override(
 def disable(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.cleanOwnerships`: a broker that shuts down disables its channel.
 
-    It resigns as leader, cancels its other clean-ups, and begins a clean-up of itself.
+    The broker resigns as leader, cancels its clean-ups of other brokers, and begins a clean-up of itself.
     """
     at = s.brokers[broker]
     if not at.is_up or at.is_disabled:

@@ -39,10 +39,12 @@ Index = Annotated[int, AtLeast(0)]
 def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: BrokerNumber) -> Step[State, int | None]:
     """`ServiceUnitStateChannelImpl.getOwnerAsync`: looks up the owner of a bundle in a broker's view.
 
-    If the bundle is in flight to a destination, that broker parks the lookup, and every other one answers with that
-    destination. If the owner is not registered, the lookup is parked. If the bundle has no owner, the broker assigns it
-    to `dst` (`publishAssignEventAsync`) and parks the lookup; the Assigning record is rejected if the bundle is
-    Releasing without destination. Returns the broker to which the client is redirected, or None if the lookup is parked
+    owner                    the broker answers with the owner; it parks the lookup if the owner is not registered
+    in flight to a broker    this destination parks the lookup; every other broker answers with the destination
+    neither                  the broker assigns the bundle to `dst` (`publishAssignEventAsync`) and parks the lookup.
+                             The Assigning record is rejected if the bundle is Releasing without destination
+
+    Fails if the bundle was split. Returns the broker to which the client is redirected, or None if the lookup is parked
     (`getOwnerRequests`).
     """
     at = s.brokers[broker]
@@ -74,8 +76,8 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
 def time_out_lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.deferGetOwner`: a parked lookup times out. Returns the owner in the view.
 
-    Fails if the view has no owner, or the record is stale. The caller's check, that this owner is registered, is not
-    part of the model (`getActiveOwnerAsync`).
+    Fails if the view has no owner, or the record is stale. In Pulsar, the caller `getActiveOwnerAsync` then checks that
+    the owner is registered; the model leaves out this check.
     """
     at = s.brokers[broker]
     if not at.lookups[bundle]:
@@ -91,10 +93,11 @@ def time_out_lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle)
 def unload(
     cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: BrokerNumber | None, force: bool
 ) -> Step[State, int]:
-    """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: transfers an Owned bundle to `dst`, or frees it.
+    """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: a broker writes Releasing for an Owned bundle.
 
-    Any broker may write the record. `force`: the bundle is being deleted, and the source also removes the record. The
-    checks are those of `ExtensibleLoadManagerImpl.unloadNamespaceBundleAsync`. Returns the version of the record.
+    Any broker may write the record. The bundle is transferred to `dst`, or freed if `dst` is None. With `force` the
+    bundle is being deleted: the source also removes the bundle's record. The checks are those of
+    `ExtensibleLoadManagerImpl.unloadNamespaceBundleAsync`. Returns the version of the record.
     """
     at = s.brokers[broker]
     data = at.view[bundle]
@@ -121,9 +124,9 @@ def time_out_unload(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle)
 
 @ownership_channel.action
 def split(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, int]:
-    """`ServiceUnitStateChannelImpl.publishSplitEventAsync`: the owner starts to split a bundle.
+    """`ServiceUnitStateChannelImpl.publishSplitEventAsync`: the owner of a bundle writes Splitting.
 
-    Returns the version of the Splitting record.
+    Returns the version of the record.
     """
     at = s.brokers[broker]
     data = at.view[bundle]
@@ -157,27 +160,28 @@ def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
 def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
     """`TableViewImpl.handleMessage`: a broker reads the compacted topic in place of its unread messages.
 
-    The compacted topic has the last accepted record of each bundle, and none of a bundle whose last message is a
-    tombstone. Returns how many records the view accepts.
+    The compacted topic has the last accepted record of each bundle, but no record of a bundle that was removed by a
+    tombstone. Returns the number of records that the view accepts.
     """
     at = s.brokers[broker]
     if not at.is_up or at.read == len(s.log):
         return refused(s, "not_enabled", "there is no message to read")
-    count, written = 0, {message.bundle for message in s.log[at.read :]}
+    accepted, written = 0, {message.bundle for message in s.log[at.read :]}
     s = with_broker(s, broker, read=len(s.log))
     for bundle in sorted(written):
         if s.settled[bundle] is not None:
-            s, is_taken = offered(cfg, s, broker, bundle, s.settled[bundle])
-            count += is_taken
-    return s, count
+            s, is_accepted = offered(cfg, s, broker, bundle, s.settled[bundle])
+            accepted += is_accepted
+    return s, accepted
 
 
 @ownership_channel.fault
 def late_ack(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
     """`PersistentSubscription.acknowledgeMessage`: a cumulative ack of a broker's reader arrives late.
 
-    Another broker has loaded the channel's topic since. It ignores the ack, or moves the reader's cursor to the end of
-    the log (`Config.late_ack_moves_reader`): the reader then skips its unread messages. Returns their number.
+    The broker that has meanwhile loaded the channel's topic ignores the ack. With `late_ack_moves_reader`, the ack
+    moves the reader's cursor to the end of the log, and the reader skips its unread messages. Returns the number of
+    skipped messages.
     """
     at = s.brokers[broker]
     if not at.is_up or cfg.storage != "system_topic":
@@ -191,7 +195,7 @@ def late_ack(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
 def notify(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, bool]:
     """`MetadataStoreTableViewImpl.handleNotification`: a broker is notified of a record and reads the stored one.
 
-    It also reads the stored records at the periodic refresh (`consumeAsyncReload`). Returns whether its view changes.
+    The periodic refresh (`consumeAsyncReload`) is the same step. Returns whether the broker's view changes.
     """
     at = s.brokers[broker]
     if cfg.storage != "metadata_store" or not at.is_up or at.session == "Unstable":
@@ -209,9 +213,10 @@ def notify(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[
 def finish(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[State, str]:
     """`ServiceUnitStateChannelImpl.handleAssignEvent`, `handleReleaseEvent`: a handler ends and writes the next record.
 
-    `handleFreeEvent` and `handleDeleteEvent` end and remove the record. `handleSplitEvent` takes two steps. The first
-    one writes the halves and splits the bundle in the namespace, which needs a session. The second one writes the next
-    record of the split bundle. Returns the state of the written record.
+    `handleDeleteEvent`, and `handleFreeEvent` of a forced record, remove the record instead. `handleSplitEvent` takes
+    two steps. The first step writes Owned for both halves and splits the bundle in the namespace, which needs a
+    session. The second step writes Deleted; with `split_bundle` "removed", it removes the record. Returns the state of
+    the written record; Init if the record is removed.
     """
     tasks = s.brokers[broker].tasks
     if task >= len(tasks):

@@ -1,8 +1,8 @@
-"""State of the ownership channel: the stored records, and of each broker its view, handlers, requests and clean-ups.
+"""State of the ownership channel: the stored records, and the view, handlers, requests and clean-ups of each broker.
 
 The system topic is a log that every broker reads at its own pace. A writer appends unconditionally, and each reader
-resolves conflicts itself. In the metadata store, the writer resolves a conflict with the stored record, and readers are
-notified. A reader gets the value at the time of its read, so it can miss records between two reads.
+resolves conflicts itself. In the metadata store, the writer resolves a conflict with the stored record. Readers are
+notified of a change and read the record that is stored then, so they can miss records between two reads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A bundle and a record of it: the one that a running handler handles, or the one that a clean-up overrides."""
+    """A bundle and its record that a running handler handles, or that a clean-up has to override."""
 
     bundle: int
     data: Data
@@ -42,11 +42,14 @@ class Task(NamedTuple):
 
 @record
 class CleanUp(NamedTuple):
-    """`ServiceUnitStateChannelImpl.doCleanup`: moves the bundles of one broker, the target, to other brokers."""
+    """`ServiceUnitStateChannelImpl.doCleanup`: moves the bundles of one broker, the target, to other brokers.
+
+    A record that the clean-up has to override is an orphan (`is_orphan`).
+    """
 
     target: int
-    is_running: bool  # false until the health check failed
-    #: the orphans at the start of the clean-up that it does not retry, and has not overridden yet
+    is_running: bool  # false: scheduled; the clean-up runs once the target has failed the health check
+    #: the orphans at the start of the clean-up that the clean-up does not retry, and has not overridden yet
     snapshot: tuple[Task, ...]
 
 
@@ -56,12 +59,12 @@ class Broker(NamedTuple):
 
     is_up: bool
     is_registered: bool  # in the broker registry
-    is_disabled: bool  # the channel is closed, because the broker shuts down
+    is_disabled: bool  # the channel is in state Disabled, because the broker shuts down
     session: Session
     view: tuple[Data | None, ...]  # by bundle: the record in the table view of this broker
     is_stale: tuple[bool, ...]  # by bundle: the session was lost after the record was read (metadata store)
     read: int  # number of messages of the log that this broker has read
-    tasks: tuple[Task, ...]  # running handlers
+    tasks: tuple[Task, ...]  # running handlers, each with the record that it handles
     lookups: tuple[bool, ...]  # by bundle: a lookup is parked (`getOwnerRequests`)
     unloads: tuple[bool, ...]  # by bundle: an unload is pending (`UnloadManager.inFlightUnloadRequest`)
     clean_ups: tuple[CleanUp, ...]
@@ -73,17 +76,30 @@ class State(NamedTuple):
 
     leader: int | None
     leader_knows: bool  # whether the leader knows that it was elected
-    #: by bundle: the last accepted record: the one in the metadata store, or that a reader of the whole topic keeps
+    #: by bundle: the last accepted record. It is stored in the metadata store, or is in the view of a reader that has
+    #: read every message of the topic
     settled: tuple[Data | None, ...]
     log: tuple[Message, ...]  # the messages of the system topic
-    is_split: tuple[bool, ...]  # by bundle
+    is_split: tuple[bool, ...]  # by bundle: the namespace has the halves in place of the bundle
     brokers: tuple[Broker, ...]
 
 
 def started(cfg: Config, view: tuple[Data | None, ...], read: int) -> Broker:
-    """Returns a broker that has started with this view."""
-    none = (False,) * cfg.bundles
-    return Broker(True, True, False, "Stable", view, none, read, (), none, none, ())
+    """Returns a registered broker that has just started with this view, and has read `read` messages."""
+    no_bundle = (False,) * cfg.bundles
+    return Broker(
+        is_up=True,
+        is_registered=True,
+        is_disabled=False,
+        session="Stable",
+        view=view,
+        is_stale=no_bundle,
+        read=read,
+        tasks=(),
+        lookups=no_bundle,
+        unloads=no_bundle,
+        clean_ups=(),
+    )
 
 
 def down(cfg: Config, *, is_registered: bool) -> Broker:
@@ -93,8 +109,9 @@ def down(cfg: Config, *, is_registered: bool) -> Broker:
 
 def start(cfg: Config) -> State:
     """Returns the initial state: all brokers are up, broker 0 is the leader, and no bundle has a record."""
-    none = (None,) * cfg.bundles
-    return State(0, True, none, (), (False,) * cfg.bundles, (started(cfg, none, 0),) * cfg.brokers)
+    no_records = (None,) * cfg.bundles
+    brokers = (started(cfg, no_records, 0),) * cfg.brokers
+    return State(0, True, no_records, (), is_split=(False,) * cfg.bundles, brokers=brokers)
 
 
 ownership_channel = Machine(
@@ -133,7 +150,7 @@ ownership_channel = Machine(
 
 
 def with_item(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
-    """Returns the items with the one at `index` replaced."""
+    """Returns the items with the item at `index` replaced."""
     return (*items[:index], item, *items[index + 1 :])
 
 
@@ -148,7 +165,7 @@ def is_system(cfg: Config, bundle: int) -> bool:
 
 
 def can_split(cfg: Config, bundle: int) -> bool:
-    """Whether the bundle has halves."""
+    """Whether the bundle can be split: its halves are among the bundles of the config."""
     return 2 * bundle + 2 < cfg.bundles
 
 
@@ -159,12 +176,12 @@ def exists(cfg: Config, s: State, bundle: int) -> bool:
 
 
 def is_candidate(s: State, broker: int) -> bool:
-    """Whether bundles may be assigned to the broker: it is registered."""
+    """Whether bundles may be assigned to the broker: only to a registered broker."""
     return s.brokers[broker].is_registered
 
 
 def actor_of(data: Data) -> int | None:
-    """Returns the broker that has to act on a record: to write the bundle's next record, or to remove this one."""
+    """Returns the broker whose handler writes the bundle's next record or removes this record, or None."""
     if data.state == "Assigning":
         return data.dst_broker
     if data.state in IN_FLIGHT or data.state == "Deleted" or (data.state == "Free" and data.force):
@@ -183,18 +200,19 @@ def is_orphan(cfg: Config, data: Data | None, broker: int) -> bool:
     """`ServiceUnitStateChannelImpl.doCleanup`: whether a clean-up of the broker overrides this record."""
     if data is None or data.state not in ACTIVE:
         return False
-    of_source = data.state in IN_FLIGHT or cfg.source_of_owned_is_orphan
-    return data.dst_broker == broker or (of_source and data.source_broker == broker)
+    is_source_needed = data.state in IN_FLIGHT or cfg.source_of_owned_is_orphan
+    return data.dst_broker == broker or (is_source_needed and data.source_broker == broker)
 
 
 # ---- writing and reading --------------------------------------------------------------------------------
 
 
 def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> State:
-    """`ServiceUnitStateTableView.put`: writes a record. It completes normally, also if the record conflicts.
+    """`ServiceUnitStateTableView.put`: returns the state after a broker wrote a record (None: a tombstone).
 
-    The system topic has the conflicting message, and readers reject it. The metadata store does not store a conflicting
-    record, and nothing from a broker without session.
+    The write completes normally even if the record conflicts with the last accepted one. The system topic stores every
+    message, and each reader accepts or rejects it. The metadata store stores neither a conflicting record nor a record
+    of a broker without session.
     """
     old = s.settled[bundle]
     if cfg.storage == "system_topic":
@@ -202,16 +220,17 @@ def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> S
         return s._replace(log=(*s.log, Message(bundle, data)), settled=settled)
     if s.brokers[broker].session == "Unstable":
         return s
-    decided_on = old if cfg.metadata_put == "compare_and_set" else s.brokers[broker].view[bundle]
-    if is_rejected(cfg, decided_on, data):
+    existing = old if cfg.metadata_put == "compare_and_set" else s.brokers[broker].view[bundle]
+    if is_rejected(cfg, existing, data):
         return s
     return notified(cfg, s._replace(settled=with_item(s.settled, bundle, data)), broker, bundle)
 
 
 def notified(cfg: Config, s: State, broker: int, bundle: int) -> State:
-    """Returns the state after a broker read the stored record. If its view had another one, the handler is called.
+    """Returns the state after a broker read the stored record. If the record is new to its view, the handler is called.
 
-    With `blind_retry`, records are compared by version only (`ServiceUnitStateData.equals` before apache/pulsar#24186).
+    With `blind_retry`, a record with the version of the record in the view is not new (`ServiceUnitStateData.equals`
+    before apache/pulsar#24186).
     """
     at, stored = s.brokers[broker], s.settled[bundle]
     s = with_broker(s, broker, is_stale=with_item(at.is_stale, bundle, False)) if at.is_stale[bundle] else s
@@ -223,14 +242,17 @@ def notified(cfg: Config, s: State, broker: int, bundle: int) -> State:
 
 
 def offered(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> tuple[State, bool]:
-    """Returns the state after a reader of the topic accepted or rejected a record, and whether it accepted it."""
+    """Returns the state after a reader of the topic accepted or rejected a record, and whether it was accepted."""
     if is_rejected(cfg, s.brokers[broker].view[bundle], data):
         return s, False
     return applied(cfg, s, broker, bundle, data), True
 
 
 def applied(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> State:
-    """Puts a record into a broker's view and calls the handler. A clean-up without orphans in the view completes."""
+    """Returns the state after a record replaced another one in a broker's view.
+
+    The record's handler is called, and a clean-up that has no orphans left completes.
+    """
     at = s.brokers[broker]._replace(view=with_item(s.brokers[broker].view, bundle, data))
     at = handled(cfg, at, broker, bundle, data)
     at = at._replace(clean_ups=unfinished(cfg, at, broker))
@@ -238,9 +260,10 @@ def applied(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) 
 
 
 def handled(cfg: Config, at: Broker, broker: int, bundle: int, data: Data | None) -> Broker:
-    """`ServiceUnitStateChannelImpl.handleEvent`: completes requests, and begins a task if this broker has to act.
+    """`ServiceUnitStateChannelImpl.handleEvent`: returns the broker after its handler of a record was called.
 
-    In a disabled channel, a record that is not forced only fails the parked lookup.
+    The record completes pending requests, and begins a task if `actor_of` is this broker. In a disabled channel, a
+    record that is not forced only fails the parked lookup.
     """
     state = state_of(data)
     if state not in IN_FLIGHT and at.lookups[bundle]:
@@ -256,9 +279,9 @@ def handled(cfg: Config, at: Broker, broker: int, bundle: int, data: Data | None
 
 
 def removed(cfg: Config, s: State, broker: int, bundle: int, data: Data) -> State:
-    """`ServiceUnitStateChannelImpl.tombstoneAsync`: removes a record that the broker has read.
+    """`ServiceUnitStateChannelImpl.tombstoneAsync`: returns the state after a broker removed a record that it has read.
 
-    The reference writes a forced Init record in place of the tombstone, which has no version.
+    The broker writes a tombstone, or in the reference a forced Init record with the next version (`Config.removal`).
     """
     init = Data("Init", None, data.source_broker, next_version(data), force=True)
     return put(cfg, s, broker, bundle, init if cfg.removal == "init_record" else None)
@@ -274,12 +297,12 @@ def is_retried(cfg: Config, bundle: int) -> bool:
 
 def orphans_left(cfg: Config, at: Broker, job: CleanUp) -> tuple[Task, ...]:
     """Returns the orphans that a clean-up has not overridden yet, with their records."""
-    again = [
+    retried = [
         Task(bundle, data)
         for bundle, data in enumerate(at.view)
         if data is not None and is_retried(cfg, bundle) and is_orphan(cfg, data, job.target)
     ]
-    return (*again, *job.snapshot)
+    return (*retried, *job.snapshot)
 
 
 def unfinished(cfg: Config, at: Broker, broker: int) -> tuple[CleanUp, ...]:
@@ -297,7 +320,7 @@ def clean_up_of(at: Broker, target: int) -> CleanUp | None:
 
 
 def begun(cfg: Config, at: Broker, target: int) -> CleanUp:
-    """Returns a running clean-up of a target. Its snapshot has the orphans that are not retried."""
+    """Returns a clean-up of a target that begins to run. Its snapshot has the orphans that it does not retry."""
     snapshot = [
         Task(bundle, data)
         for bundle, data in enumerate(at.view)
@@ -311,7 +334,7 @@ def begun(cfg: Config, at: Broker, target: int) -> CleanUp:
 
 @ownership_channel.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Drops the messages that every running broker has read."""
+    """Returns the state without the messages that every running broker has read."""
     dropped = min([at.read for at in s.brokers if at.is_up], default=len(s.log))
     if not dropped:
         return s
