@@ -1,16 +1,18 @@
 """Properties of a component, and the history variables that they need.
 
     always      safety: a predicate of a state, (config, state), or of a step, (config, before, event, after)
-    sometimes   a coverage goal of the same form: a run that never reaches it has not tested enough
-    eventually  liveness: a predicate (config, state) that becomes true from every reachable state, if from there only
-                the actions in `fair` occur, each under weak fairness
+    sometimes   a coverage goal, also a predicate of a state or a step: fuzzing that never makes it true has not tested
+                enough
+    eventually  liveness: a predicate of a state, (config, state). From every reachable state, if only the actions in
+                `fair` occur, each weakly fair, the predicate becomes true
 
 A property is a function. Its docstring is the guarantee; a finding shows the first sentence. The number of parameters
 distinguishes state properties from step properties. `on` restricts a step property to some actions, `given`
 restricts a property to some configs.
 
 A history variable (ghost variable) is a value that only properties need, such as "the largest id acknowledged so far".
-It is neither in the model's state nor in the implementation. Engines fold it over the events of a trace:
+Engines fold a history variable over the events of a trace. Neither the model's state nor the implementation has the
+value. (The fields of a state that `Machine.history` names are history variables of another kind.)
 
     @history(log, initial=lambda cfg: -1, on=("allocate",))
     def largest_id(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
@@ -20,13 +22,14 @@ It is neither in the model's state nor in the implementation. Engines fold it ov
     @always(log, on=("allocate",), history=(largest_id,))
     def allocated_ids_grow(cfg: Config, before: State, event: Event, after: State, largest: int) -> bool:
 
-A property names its history variables in `history`. Their values follow its other arguments. A step property receives
-their values before the step, a state property those in the state.
+A property names its history variables in `history`. Their values follow the other arguments of the property. A step
+property receives the values before the step, a state property the values in the state.
 
 Every engine that runs traces folds history variables: lockstep, replay, shrinking, the Hypothesis state machine,
-recordings, and the edge cover of an explored graph. The explorer's search does not, because a history variable would
-multiply the states, whose number must equal TLC's. So a property with a history variable is never "exhausted": fuzzing
-samples it, and the edge cover checks it on traces that together take every transition of the scope.
+recordings, and the edge cover of an explored graph. The explorer's search does not fold them: history variables would
+multiply the states, and the number of states must equal TLC's. So a property with a history variable is never
+"exhausted": fuzzing samples the property, and the edge cover checks it on traces that together take every transition of
+the scope.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ class History(NamedTuple):
     name: str
     initial: Callable[[Any], Any]
     fold: Callable[[Any, Any, Any, Event, Any], Any]
-    on: tuple[str, ...]  # actions that can change it; empty means all
+    on: tuple[str, ...]  # actions that can change the value; empty means all
     about: str
 
 
@@ -71,12 +74,12 @@ class Property(NamedTuple):
     name: str
     kind: Kind
     of_step: bool
-    on: tuple[str, ...]  # actions to which it applies; empty means all
-    given: Callable[[Any], bool]  # whether it applies under a config
+    on: tuple[str, ...]  # actions to which the property applies; empty means all
+    given: Callable[[Any], bool]  # whether the property applies under a config
     fair: tuple[str, ...]  # for `eventually`: the actions under weak fairness
     holds: Callable[..., bool]
     guarantee: str
-    histories: tuple[History, ...] = ()  # history variables, whose values follow the other arguments
+    histories: tuple[History, ...] = ()  # their values follow the other arguments of `holds`
 
 
 def always(
@@ -86,7 +89,7 @@ def always(
     given: Callable[[Any], bool] | None = None,
     history: tuple[History, ...] = (),
 ) -> Callable[[Callable[..., bool]], Property]:
-    """Decorator: the predicate is true of every state, or of every step."""
+    """Decorator: the predicate is true in every state, or in every step."""
     return lambda holds: _property("always", machine, holds, on, given, (), history)
 
 
@@ -97,14 +100,14 @@ def sometimes(
     given: Callable[[Any], bool] | None = None,
     history: tuple[History, ...] = (),
 ) -> Callable[[Callable[..., bool]], Property]:
-    """Decorator: the predicate becomes true at least once in a long enough run."""
+    """Decorator: the predicate is true at least once in a long enough fuzzing run."""
     return lambda holds: _property("sometimes", machine, holds, on, given, (), history)
 
 
 def eventually(
     machine: Machine[Any, Any], *, fair: tuple[str, ...], given: Callable[[Any], bool] | None = None
 ) -> Callable[[Callable[..., bool]], Property]:
-    """Decorator: from every state, the predicate becomes true if only the fair actions occur, each weakly fair."""
+    """Decorator: from every reachable state, if only the fair actions occur, the predicate becomes true."""
     return lambda holds: _property("eventually", machine, holds, (), given, fair, ())
 
 
@@ -140,13 +143,13 @@ def properties_of(module: ModuleType) -> tuple[Property, ...]:
 
 
 def once_per_state(derive: Callable[[Any], V]) -> Callable[[Any], V]:
-    """Decorator: caches a value derived from a state, for the last two states: those of a step.
+    """Decorator: caches the results of a function of a state for the two latest states: those before and after a step.
 
     States are compared by identity, which is cheaper than a comparison by value.
     """
     latest: Any = None
     earlier: Any = None
-    of_latest: Any = None
+    of_latest: Any = None  # the results for these states
     of_earlier: Any = None
 
     @functools.wraps(derive)
@@ -184,7 +187,7 @@ def _property(
 
 
 def _documented(function: Callable[..., Any], what: str) -> tuple[str, str]:
-    """Returns the name of a function and its docstring in one line. Raises TypeError if it has none."""
+    """Returns the name of a function, and its docstring as one line. Raises TypeError if there is no docstring."""
     name = getattr(function, "__name__", "")
     text = " ".join((inspect.getdoc(function) or "").split())
     if not text:

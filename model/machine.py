@@ -1,20 +1,22 @@
-"""The kernel: the terms that every engine and every component share.
+"""State machines, and the terms that all engines and components share.
 
-A component is a machine: a config, a state, and actions.
+The model of a component is a machine: a config, a state, and actions.
 
     State        immutable, compared by value; integers for time, sizes and ids
     Action       a pure function (config, state, *arguments) -> (state, outcome)
     Fault        an action of the environment: crash, lost reply, failed write, clock step
-    Refusal      the outcome of an action that is not allowed; the state is the same object
-    Failure      the outcome of an action that was begun and did not succeed; the state may differ
-    Config       the settings of a machine: settings of Pulsar's broker or client (`Setting`), rules on which versions
-                 or proposals differ (`Rule`), and sizes, such as the number of caches
+    Refusal      the outcome of an action that is not allowed; the state afterwards is the same object
+    Failure      the outcome of an action that was begun and did not succeed; the action may have changed the state
+    Config       a named tuple: settings of Pulsar's broker or client (`Setting`), rules on which versions or proposals
+                 differ (`Rule`), and sizes, such as the number of caches. The command line and error messages call
+                 every field a setting
     Profile      a named config: the reference, a shipped version, or another design of a proposal
     Canonical    symmetry reduction: states that differ only in generated names, such as ids, have one canonical form
     Observation  what an outside observer can see of a state, as plain data
 
-A machine has no clock, no randomness and no I/O: time passes by an action. Bounds are in the subject's scopes, domains
-and weights in the subject, properties in `invariants/`.
+A machine has no clock, no randomness and no I/O: time passes by an action. Properties are in `invariants/`. What
+engines need to drive a machine is in its subject (`fuzz/subjects/`): domains of arguments, weights of actions, and
+bounds (scopes).
 
 A machine is built by decorating functions:
 
@@ -71,8 +73,8 @@ P = ParamSpec("P")
 class Refused(NamedTuple):
     """The outcome of an action that was not allowed; the state is unchanged.
 
-    `kind` is the kind of error that a broker would report, such as illegal_argument; `not_open` if an argument is an
-    unknown name; `not_enabled` if the step cannot happen in the state. `why` is the message.
+    `kind` is the error that a broker would report, such as `illegal_argument`. It is `not_open` if an argument names
+    nothing that exists, and `not_enabled` if the step cannot happen in the state. `why` is the message.
     """
 
     kind: str
@@ -82,7 +84,7 @@ class Refused(NamedTuple):
 class Failed(NamedTuple):
     """The outcome of an action that was begun and did not succeed; such an action may have changed the state.
 
-    `kind` is the kind of error that a broker would report, `why` the message.
+    `kind` is the error that a broker would report, `why` the message.
     """
 
     kind: str
@@ -94,7 +96,7 @@ Step = tuple[S, O | Refused | Failed]
 
 
 def refused(state: S, kind: str, why: str) -> tuple[S, Refused]:
-    """Returns the step of a refused action: the given state object, and `Refused`."""
+    """Returns the step of a refused action: the same state object, and `Refused`."""
     return state, Refused(kind, why)
 
 
@@ -114,25 +116,25 @@ class Action(NamedTuple):
     docstring: str
     fault: bool  # whether it is an action of the environment
     fitters: tuple[tuple[str, Fitter, str], ...]  # for each parameter: name, fitter, and the label in error messages
-    names: tuple[str, ...]  # of the parameters
+    names: tuple[str, ...]  # the names of the parameters
 
     def arguments(self, data: Mapping[str, Any], cfg: Any) -> tuple[Any, ...]:
         """Returns the arguments in the order of the parameters, from plain data by parameter name.
 
-        Raises BadValue, with the argument's name, if one is unknown or missing, or if its data does not fit.
+        Raises BadValue if an argument is unknown or missing, or if its data does not fit.
         """
         if len(data) == len(self.fitters):
             try:
                 return tuple([fits(data[name], label, cfg) for name, fits, label in self.fitters])
             except KeyError:
-                pass  # a missing and an unknown name: the message is below
+                pass  # one name is unknown, and another one is missing: the error is raised below
         for name in data:
             if name not in self.names:
                 raise BadValue(f"{self.name} has no argument {name}; it takes {', '.join(self.names) or 'none'}")
         raise BadValue(f"{self.name} lacks its argument {next(name for name in self.names if name not in data)}")
 
     def named(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        """Returns plain data by parameter name, from the arguments in order: the inverse of `arguments`."""
+        """Returns plain data by parameter name, from the arguments in order: the inverse of the method `arguments`."""
         return {p.name: plain(value) for p, value in zip(self.params, arguments, strict=True)}
 
 
@@ -147,10 +149,10 @@ class Profile(NamedTuple):
 class Machine(Generic[C, S]):
     """A component's state machine: built by decorators in `model/`, driven by the engines.
 
-    `name` is the component's name, `config` its class of configs. `start` returns the initial state under a config.
-    `source` names the proposal that the machine specifies. `java` maps each class of Pulsar that the machine models,
-    the main one first, to the names of its methods that docstrings of actions mention. `history` names the fields of
-    the state that are history variables; no implementation has these fields.
+    `name` is the component's name, and `config` the class of its configs. `start` returns the initial state under a
+    config. `source` names the proposal that the machine specifies. `java` maps each class of Pulsar that the machine
+    models, the main class first, to the methods that docstrings of actions mention. `history` names the fields of the
+    state that are history variables; no implementation has these fields.
     """
 
     def __init__(
@@ -166,9 +168,9 @@ class Machine(Generic[C, S]):
         self.name = name
         self.history = history
         self.config = config
-        #: the annotated type of each setting, which is a field of the config, by name
+        #: the annotated type of each field of the config, by name
         self.fields = fields_of(config)
-        #: the names of the settings that are rules; an implementation has the reference's value of each
+        #: the names of the fields that are rules; implementations have the reference's value of each rule
         self.rules = tuple(n for n, annotation in self.fields.items() if rule_of(annotation) is not None)
         self._fit_config = fitter(cast(Hashable, config))
         self.start = start
@@ -176,15 +178,14 @@ class Machine(Generic[C, S]):
         #: class of Pulsar -> the methods that docstrings of actions mention
         self.java = dict(java or {})
         self.actions: dict[str, Action] = {}
-        #: the settings to which the annotation of an argument refers (`Below`)
+        #: the config fields that `Below` bounds of arguments name
         self.bounds: set[str] = set()
         self.profiles: dict[str, Profile] = {}
         #: release, such as 4.1 -> the name of its profile
         self.releases: dict[str, str] = {}
         #: (config, state) -> the representative of all states that differ only in generated names
         self.canonical: Callable[[C, S], S] = lambda cfg, s: s
-        #: diagrams by title: for each state of a diagram, the states that may follow it; drawn in the report and in
-        #: `model/README.md`
+        #: state diagrams by title: state -> the states that may follow. The report and `model/README.md` draw them
         self.diagrams: dict[str, Mapping[str, Iterable[str]]] = {}
         #: (config, state) -> what an outside observer can see, as plain data
         self.observe: Callable[[C, S], Any] = lambda cfg, s: plain(s)
@@ -192,10 +193,10 @@ class Machine(Generic[C, S]):
     def action(
         self, run: Callable[Concatenate[C, S, P], tuple[S, Any]]
     ) -> Callable[Concatenate[C, S, P], tuple[S, Any]]:
-        """Decorator: this function is an action, with the function's name.
+        """Decorator: adds the function as an action of the same name.
 
-        Raises BadComponent if the function has no docstring, if there is an action of this name, or if a parameter is
-        below a setting that the config does not have.
+        Raises BadComponent if the function has no docstring, if there is already an action of this name, or if a
+        `Below` bound of a parameter names a field that the config does not have.
         """
         self._add(run, fault=False)
         return run
@@ -203,22 +204,22 @@ class Machine(Generic[C, S]):
     def fault(
         self, run: Callable[Concatenate[C, S, P], tuple[S, Any]]
     ) -> Callable[Concatenate[C, S, P], tuple[S, Any]]:
-        """Decorator: this function is a fault, an action of the environment. Raises BadComponent as `action`."""
+        """Decorator: adds the function as a fault, an action of the environment. Raises BadComponent like `action`."""
         self._add(run, fault=True)
         return run
 
     def canonical_form(self, form: Callable[[C, S], S]) -> Callable[[C, S], S]:
-        """Decorator: this function maps states that differ only in generated names to one state."""
+        """Decorator: the function maps all states that differ only in generated names to one state."""
         self.canonical = form
         return form
 
     def observation(self, observe: Callable[[C, S], Any]) -> Callable[[C, S], Any]:
-        """Decorator: this function returns what an outside observer can see of a state, as plain data."""
+        """Decorator: the function returns what an outside observer can see of a state, as plain data."""
         self.observe = observe
         return observe
 
     def with_history(self, view: S, state: S) -> S:
-        """Returns an implementation's view, with the history variables replaced by those of the model's state."""
+        """Returns an implementation's view, with the values of the history variables in the model's state."""
         if not self.history:
             return view
         return view._replace(**{name: getattr(state, name) for name in self.history})  # type: ignore[attr-defined, no-any-return]
@@ -226,7 +227,7 @@ class Machine(Generic[C, S]):
     def profile(self, name: str, about: str, config: C) -> Profile:
         """Adds a profile and returns it.
 
-        Raises BadComponent if there is a profile of this name, and BadValue if the value of a setting is bad.
+        Raises BadComponent if there is already a profile of this name, and BadValue if a field has a bad value.
         """
         if name in self.profiles:
             raise BadComponent(f"{self.name} has two profiles {name}")
@@ -237,9 +238,9 @@ class Machine(Generic[C, S]):
     def release(self, *releases: str, rules: C, about: str = "") -> Profile:
         """Returns the profile of one or more releases: the config `rules`, with the releases' `defaults`.
 
-        If no profile has this config, adds the profile `pulsar-RELEASE`, named after the first release; `about` says
-        where its rules are from. Raises BadComponent if a release is unknown, or if the defaults of the releases
-        differ.
+        If no profile has this config, adds the profile `pulsar-RELEASE`, named after the first release. `about` says
+        where the rules are from. Raises BadComponent if a release is unknown, or if the releases have different
+        defaults.
         """
         defaults = [self.defaults(release) for release in releases]
         if any(each != defaults[0] for each in defaults):
@@ -253,7 +254,7 @@ class Machine(Generic[C, S]):
         return profile
 
     def defaults(self, release: str) -> dict[str, Any]:
-        """Returns the defaults of a release for the settings with a numeric or Boolean default, in the config's units.
+        """Returns a release's numeric and Boolean defaults by config field, in the units of the config.
 
         Raises BadComponent for an unknown release.
         """
@@ -268,10 +269,10 @@ class Machine(Generic[C, S]):
         return found
 
     def configure(self, values: Mapping[str, Any], base: C | None = None) -> C:
-        """Returns a config from plain data by setting.
+        """Returns a config from plain data by field.
 
-        A setting without data has its value in `base`; if there is no `base`, its default. Raises BadValue, with the
-        name of the setting, for a setting that is unknown, lacks a value or has a bad value.
+        A field without data has its value in `base` or, without `base`, its default. Raises BadValue if a field is
+        unknown, lacks a value or has a bad value.
         """
         for name in values:
             if name not in self.fields:
@@ -281,12 +282,12 @@ class Machine(Generic[C, S]):
         return config
 
     def is_reference(self, cfg: C) -> bool:
-        """Returns whether every rule of the config has the reference's value; other settings may differ. O(rules)."""
+        """Returns whether every rule of the config has the reference's value. Other fields may differ."""
         defaults = self.config._field_defaults  # type: ignore[attr-defined]
         return all(getattr(cfg, name) == defaults[name] for name in self.rules)
 
     def step(self, cfg: C, state: S, name: str, arguments: tuple[Any, ...]) -> tuple[S, Any]:
-        """Takes an action. Returns the state after it and the outcome. Raises KeyError for an unknown name."""
+        """Takes an action. Returns the state after the action, and its outcome. Raises KeyError for an unknown name."""
         return self.actions[name].run(cfg, state, *arguments)
 
     def _add(self, run: Callable[..., tuple[S, Any]], *, fault: bool) -> None:

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """Ledger id and entry id."""
+    """A ledger id and an entry id."""
 
     ledger: int
     entry: int
 
     def as_plain(self) -> list[int]:
-        """[ledger, entry], as in recordings."""
+        """Returns [ledger, entry], the form of a position in recordings."""
         return [self.ledger, self.entry]
 
 

@@ -1,8 +1,8 @@
-"""Plain data, and the types that it fits.
+"""Plain data, and its conversion to and from annotated Python types.
 
 An argument in a trace, a setting on the command line and an outcome in a report are plain data: null, booleans,
-integers, floats, strings, lists and string-keyed objects. This module says which plain data fits an annotated Python
-type (a *kind*), and converts both ways.
+integers, floats, strings, lists and string-keyed objects. A *kind* is an annotated Python type, such as that of a
+parameter or of a config field.
 
     fit(kind, data, ...)    plain data -> value of the kind; raises BadValue if the data does not fit
     plain(value)            value -> plain data
@@ -13,8 +13,8 @@ unions and annotated forms of these.
 Bounds are annotations of an argument or field:
 
     Annotated[int, AtLeast(0)]         an integer of zero or more
-    Annotated[int, Below("caches")]    at least zero and less than the setting `caches`
-    Annotated[float, Between(0, 1)]    ends included
+    Annotated[int, Below("caches")]    at least zero and less than the config field `caches`
+    Annotated[float, Between(0, 1)]    from 0 to 1, both included
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ N = TypeVar("N", bound="type[tuple[Any, ...]]")
 
 
 class BadValue(ValueError):
-    """A bad value; the message names it, the rule and the fix."""
+    """A value that does not fit. The message names the value, the rule and the fix."""
 
 
 class BadComponent(BadValue, TypeError):
-    """A mistake in the definition of a component; the message names it, the rule and the fix."""
+    """A mistake in the definition of a component. The message names the mistake, the rule and the fix."""
 
 
 class AtLeast(NamedTuple):
@@ -45,7 +45,7 @@ class AtLeast(NamedTuple):
 
 
 class Below(NamedTuple):
-    """The number is at least zero and less than the setting of that name."""
+    """The number is at least zero and less than the value of the config field `setting`."""
 
     setting: str
 
@@ -57,7 +57,7 @@ class Between(NamedTuple):
     high: float
 
 
-#: The releases whose defaults are known, in order.
+#: The releases of Pulsar whose default settings are known, oldest first.
 RELEASES = ("4.0", "4.1", "4.2", "5.0")
 
 #: The number of units per millisecond, by the name of the unit.
@@ -65,7 +65,7 @@ UNITS_PER_MS = {"ms": 1, "ns": 1_000_000}
 
 
 class InUnit(NamedTuple):
-    """The number is a time. The value of the setting of that name, a key of `UNITS_PER_MS`, is the unit of the time."""
+    """The number is a time. Its unit is the value of the config field `setting`, a key of `UNITS_PER_MS`."""
 
     setting: str
 
@@ -73,10 +73,10 @@ class InUnit(NamedTuple):
 class Setting(NamedTuple):
     """Marks a config field as a setting of Pulsar's broker or client.
 
-    `broker_name` is Pulsar's name of the setting. `default` is Pulsar's default value, in Pulsar's unit; one such unit
-    is `per_unit` units of the field. A default that has changed is a tuple of pairs: a release, and the default from
-    that release on; before the first of these releases the setting does not exist. If the setting is neither a number
-    nor a Boolean, `default` is a text that describes the default.
+    `broker_name` is Pulsar's name of the setting. `default` is Pulsar's default value, in Pulsar's unit. One unit of
+    Pulsar is `per_unit` units of the field. If the setting is neither a number nor a Boolean, `default` is a text that
+    describes the default. If the default differs between releases, `default` is a tuple of pairs, oldest release first:
+    a release, and the default from this release on. Releases before the first pair do not have the setting.
     """
 
     broker_name: str
@@ -102,11 +102,11 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, eq=False)  # an annotation must be hashable
 class Rule:
-    """Marks a config field as a rule: a behaviour in which versions or proposals differ, and no setting of Pulsar.
+    """Marks a config field as a rule: a behaviour that differs between versions or proposals, and is no `Setting`.
 
-    The field's default is the value of the reference. `sources` maps each value that a version or proposal has instead
-    to the class, version or proposal; `origin` says how these values are known. `others` has the sources that are known
-    in another way, by their origin.
+    The default of the field is the value of the reference profile. `sources` maps each other value to the class,
+    version or proposal that has the value. `origin` says how these values are known. `others` has, by origin, the
+    sources of values that are known in another way.
     """
 
     origin: Origin
@@ -139,10 +139,10 @@ def _value_text(value: Any) -> str:
 
 
 def record(cls: N) -> N:
-    """Gives a NamedTuple a `_replace` that costs a third of the standard one.
+    """Class decorator: gives a NamedTuple a `_replace` that takes a third of the time of the standard one.
 
-    A model makes a new state at every step, so `_replace` is the hottest function of the project. This one raises
-    TypeError for an unknown field name; the standard one raises ValueError before Python 3.13.
+    A model makes a new state at every step, so `_replace` is the hottest function of the project. This `_replace`
+    raises TypeError for an unknown field name. Before Python 3.13, the standard one raises ValueError.
     """
     fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
     parameters = ", ".join(f"{name}=_same" for name in fields)
@@ -183,7 +183,7 @@ Fitter = Callable[[Any, str, Any], Any]
 def fit(kind: Any, data: Any, label: str, settings: Any = None) -> Any:
     """Returns plain data as a value of a kind. Raises BadValue if the data does not fit.
 
-    `label` names the argument or setting in the error message; `settings` is the config to which Below refers.
+    `label` names the argument or setting in the error message. `settings` is the config whose fields `Below` names.
     Cost: O(size of the data).
     """
     return fitter(kind)(data, label, settings)
@@ -191,23 +191,23 @@ def fit(kind: Any, data: Any, label: str, settings: Any = None) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def fitter(kind: Any) -> Fitter:
-    """Returns the function that fits data to one kind. Cached, because long traces fit millions of arguments."""
+    """Returns the function that fits data to a kind. The result is cached: a long trace fits millions of arguments."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         bounds = [b for b in parts[1:] if isinstance(b, AtLeast | Below | Between)]
-        return _bounded(parts[0], bounds)
+        return _bounded_fitter(parts[0], bounds)
     if origin is Union or origin is types.UnionType:
-        return _one_of([fitter(k) for k in parts if k is not type(None)], type(None) in parts)
+        return _union_fitter([fitter(k) for k in parts if k is not type(None)], type(None) in parts)
     if origin is Literal:
-        return _word(parts)
+        return _literal_fitter(parts)
     if origin is tuple:
         item = fitter(parts[0])
         return lambda data, label, settings: tuple(
             [item(each, f"{label}[{i}]", settings) for i, each in enumerate(_list(data, label))]
         )
     if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return _named(kind, {name: fitter(k) for name, k in fields_of(kind).items()})
-    return _scalar(kind)
+        return _named_tuple_fitter(kind, {name: fitter(k) for name, k in fields_of(kind).items()})
+    return _scalar_fitter(kind)
 
 
 def describe(kind: Any) -> str:
@@ -230,17 +230,17 @@ def describe(kind: Any) -> str:
 
 
 def rule_of(kind: Any) -> Rule | None:
-    """Returns the mark in the annotated type of a config field that is a rule; None if the field is no rule."""
+    """Returns the `Rule` in the annotated type of a config field; None if the field is no rule."""
     return next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Rule)), None)
 
 
 def setting_of(kind: Any) -> Setting | None:
-    """Returns the mark in the annotated type of a config field that is a `Setting`; None if the field is none."""
+    """Returns the `Setting` in the annotated type of a config field; None if the field is no setting of Pulsar."""
     return next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Setting)), None)
 
 
 def settings_named(kind: Any) -> set[str]:
-    """Returns the names of the settings in the `Below` bounds of a kind and of its parts."""
+    """Returns the names of the config fields in the `Below` bounds of a kind and of its parts."""
     named = {each.setting for each in getattr(kind, "__metadata__", ()) if isinstance(each, Below)}
     parts = fields_of(kind).values() if isinstance(kind, type) and hasattr(kind, "_fields") else get_args(kind)
     return named.union(*[settings_named(part) for part in parts])
@@ -264,7 +264,7 @@ def _list(data: Any, label: str) -> list[Any]:
     raise BadValue(f"{label} is {_show(data)}, must be a list")
 
 
-def _scalar(kind: Any) -> Fitter:
+def _scalar_fitter(kind: Any) -> Fitter:
     def fit_scalar(data: Any, label: str, settings: Any) -> Any:
         if type(data) is kind:
             return data
@@ -275,51 +275,51 @@ def _scalar(kind: Any) -> Fitter:
     return fit_scalar
 
 
-def _word(words: tuple[str, ...]) -> Fitter:
-    def fit_word(data: Any, label: str, settings: Any) -> Any:
+def _literal_fitter(words: tuple[str, ...]) -> Fitter:
+    def fit_literal(data: Any, label: str, settings: Any) -> Any:
         if isinstance(data, str) and data in words:
             return data
         raise BadValue(f"{label} is {_show(data)}, must be one of {', '.join(words)}")
 
-    return fit_word
+    return fit_literal
 
 
-def _one_of(kinds: list[Fitter], optional: bool) -> Fitter:
-    def fit_one(data: Any, label: str, settings: Any) -> Any:
-        if data is None and optional:
+def _union_fitter(fitters: list[Fitter], allows_none: bool) -> Fitter:
+    def fit_union(data: Any, label: str, settings: Any) -> Any:
+        if data is None and allows_none:
             return None
-        for each in kinds[:-1]:
+        for fits in fitters[:-1]:
             try:
-                return each(data, label, settings)
+                return fits(data, label, settings)
             except BadValue:
                 pass
-        return kinds[-1](data, label, settings)
+        return fitters[-1](data, label, settings)  # the last kind raises the error
 
-    return fit_one
+    return fit_union
 
 
-def _named(kind: Any, fields: dict[str, Fitter]) -> Fitter:
-    kinds = list(fields_of(kind).values())
+def _named_tuple_fitter(kind: Any, fitters: dict[str, Fitter]) -> Fitter:
+    field_kinds = list(fields_of(kind).values())
 
-    def fit_named(data: Any, label: str, settings: Any) -> Any:
-        if type(data) is list and [type(each) for each in data] == kinds:  # scalars without bounds
+    def fit_named_tuple(data: Any, label: str, settings: Any) -> Any:
+        if type(data) is list and [type(each) for each in data] == field_kinds:  # all fields are scalars without bounds
             return kind(*data)
         if isinstance(data, dict):
             for name in data:
-                if name not in fields:
-                    raise BadValue(f"{label} has no field {name}; it has {', '.join(fields)}")
-            for name in fields:
+                if name not in fitters:
+                    raise BadValue(f"{label} has no field {name}; it has {', '.join(fitters)}")
+            for name in fitters:
                 if name not in data and name not in kind._field_defaults:
                     raise BadValue(f"{label} lacks {name}")
-            return kind(**{name: fields[name](each, f"{label}.{name}", settings) for name, each in data.items()})
-        if not isinstance(data, list | tuple) or len(data) != len(fields):
-            raise BadValue(f"{label} is {_show(data)}, must be [{', '.join(fields)}]")
-        return kind(*[each(value, label, settings) for each, value in zip(fields.values(), data, strict=True)])
+            return kind(**{name: fitters[name](value, f"{label}.{name}", settings) for name, value in data.items()})
+        if not isinstance(data, list | tuple) or len(data) != len(fitters):
+            raise BadValue(f"{label} is {_show(data)}, must be [{', '.join(fitters)}]")
+        return kind(*[fits(value, label, settings) for fits, value in zip(fitters.values(), data, strict=True)])
 
-    return fit_named
+    return fit_named_tuple
 
 
-def _bounded(kind: Any, bounds: list[Any]) -> Fitter:
+def _bounded_fitter(kind: Any, bounds: list[Any]) -> Fitter:
     inner, words = fitter(kind), describe(kind)
 
     def fit_bounded(data: Any, label: str, settings: Any) -> Any:
@@ -330,7 +330,7 @@ def _bounded(kind: Any, bounds: list[Any]) -> Fitter:
                 raise BadValue(f"{label} is {_show(value)}, must be {words} {_bound_in_words(bound)}{limit}")
         return value
 
-    if kind is int and len(bounds) == 1 and isinstance(bounds[0], AtLeast):
+    if kind is int and len(bounds) == 1 and isinstance(bounds[0], AtLeast):  # the common case, without a loop
         low = bounds[0].low
         return lambda data, label, settings: (
             data if type(data) is int and data >= low else fit_bounded(data, label, settings)
