@@ -1,4 +1,4 @@
-"""Guarantees of ack sets. Each property compares sets of messages, computed from the words of the ack sets."""
+"""Guarantees of ack sets. The properties compute sets of messages from ack sets, and compare these sets."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ QUERIES = (
     "is_ack_set_overlap",
     "compare_with_ack_set",
 )
-RANGES = ("set_range", "clear_range", "flip_range")
-INDICES = ("set_index", "clear_index")
-SETS = ("set_range", "set_index")
-CLEARS = ("clear_range", "clear_index")
+RANGE_CALLS = ("set_range", "clear_range", "flip_range")
+INDEX_CALLS = ("set_index", "clear_index")
+SET_CALLS = ("set_range", "set_index")
+CLEAR_CALLS = ("clear_range", "clear_index")
 
 
-def left(words: AckSet) -> set[int]:
-    """Returns the messages that are not acknowledged: bit i of word w is message 64 w + i."""
+def unacknowledged(words: AckSet) -> set[int]:
+    """Returns the unacknowledged messages of an ack set: bit i of word w is message 64 w + i."""
     return {64 * w + i for w, word in enumerate(words) for i in range(64) if word >> i & 1}
 
 
-def left_in(s: State, event: Event) -> set[int]:
-    """Returns the messages of the call's batch that are not acknowledged."""
+def unacknowledged_in(s: State, event: Event) -> set[int]:
+    """Returns the unacknowledged messages of the call's batch."""
     [bits] = [b.bits for b in s.batches if b.batch == event.arguments["batch"]]
     return {i for i in range(bits.bit_length()) if bits >> i & 1}
 
 
-def others(s: State, batch: int) -> list[Batch]:
-    """Returns all batches except one."""
+def other_batches(s: State, batch: int) -> list[Batch]:
+    """Returns all open batches except one."""
     return [b for b in s.batches if b.batch != batch]
 
 
-def named(event: Event) -> set[int]:
-    """Returns the messages in the call's arguments."""
-    if event.name in RANGES:
+def messages_in_arguments(event: Event) -> set[int]:
+    """Returns the messages in the range or index of the call; none if the call has neither."""
+    if event.name in RANGE_CALLS:
         return set(range(event.arguments["begin"], event.arguments["end"]))
-    return {event.arguments["index"]} if event.name in INDICES else set()
+    return {event.arguments["index"]} if event.name in INDEX_CALLS else set()
 
 
 def was_rejected(event: Event) -> bool:
@@ -53,20 +53,23 @@ def was_rejected(event: Event) -> bool:
 # ---- batches ------------------------------------------------------------------------------------------
 
 
-@always(ack_set, on=(*RANGES, *INDICES))
+@always(ack_set, on=(*RANGE_CALLS, *INDEX_CALLS))
 def update_changes_only_named_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An update sets, clears or flips the bits of its range or index, and no others."""
     if was_rejected(event):
         return True
-    wanted, old = named(event), left_in(before, event)
-    new = old | wanted if event.name in SETS else old - wanted if event.name in CLEARS else old ^ wanted
-    return left_in(after, event) == new
+    wanted, old = messages_in_arguments(event), unacknowledged_in(before, event)
+    new = old | wanted if event.name in SET_CALLS else old - wanted if event.name in CLEAR_CALLS else old ^ wanted
+    return unacknowledged_in(after, event) == new
 
 
 @always(ack_set, on=("and_with",))
 def and_with_keeps_messages_unacknowledged_in_both(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After `and_with`, a message is unacknowledged if and only if it was unacknowledged in both sets."""
-    return was_rejected(event) or left_in(after, event) == left_in(before, event) & left(event.arguments["words"])
+    if was_rejected(event):
+        return True
+    other = unacknowledged(event.arguments["words"])
+    return unacknowledged_in(after, event) == unacknowledged_in(before, event) & other
 
 
 @always(ack_set)
@@ -75,10 +78,11 @@ def ack_set_is_within_batch(cfg: Config, s: State) -> bool:
     return cfg.batch_size == 0 or all(b.bits.bit_length() <= cfg.batch_size for b in s.batches)
 
 
-@always(ack_set, on=("open_batch", "recycle", *RANGES, *INDICES, "and_with"))
+@always(ack_set, on=("open_batch", "recycle", *RANGE_CALLS, *INDEX_CALLS, "and_with"))
 def update_leaves_other_batches_unchanged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call changes only the batch in its arguments; `open_batch` adds an empty batch with the next number, and
-    `recycle` removes its batch.
+    """A call changes only the batch in its arguments.
+
+    `open_batch` adds a batch with the next number and without set bits. `recycle` removes its batch.
     """
     if event.name == "open_batch":
         return after == State((*before.batches, Batch(event.outcome, 0)), event.outcome + 1) and (
@@ -86,8 +90,9 @@ def update_leaves_other_batches_unchanged(cfg: Config, before: State, event: Eve
         )
     batch = event.arguments["batch"]
     kept = [b.batch for b in after.batches] == [b.batch for b in before.batches]
-    is_gone = event.name == "recycle" and after.batches == tuple(others(before, batch))
-    return others(after, batch) == others(before, batch) and (is_gone or (kept and event.name != "recycle"))
+    is_gone = event.name == "recycle" and after.batches == tuple(other_batches(before, batch))
+    is_right = is_gone or (kept and event.name != "recycle")
+    return is_right and other_batches(after, batch) == other_batches(before, batch)
 
 
 @always(ack_set, on=QUERIES)
@@ -98,10 +103,13 @@ def query_leaves_state_unchanged(cfg: Config, before: State, event: Event, after
 
 @always(ack_set, on=("get_index", "next_set_bit", "next_clear_bit"))
 def query_finds_unacknowledged_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A query returns whether a message is unacknowledged, or the first set or clear bit from an index on, or -1."""
+    """A query returns whether a message is unacknowledged, or the first set or clear bit from an index on.
+
+    If there is no set bit, the query for one returns -1.
+    """
     if was_rejected(event):
         return True
-    remaining = left_in(before, event)
+    remaining = unacknowledged_in(before, event)
     if event.name == "get_index":
         return event.outcome is (event.arguments["index"] in remaining)
     begin = event.arguments["begin"]
@@ -115,9 +123,9 @@ def query_finds_unacknowledged_messages(cfg: Config, before: State, event: Event
 
 @always(ack_set, on=("and_ack_set", "and_position_ack_set"))
 def and_is_intersection(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The AND acknowledges exactly the messages that either set acknowledges, and has no zero word at its end.
+    """The AND acknowledges exactly the messages that either ack set acknowledges, and has no zero word at its end.
 
-    A null `other` leaves the current ack set as it is; a null `current` has no result.
+    If `other` is null, the current ack set does not change. If `current` is null, there is no result.
     """
     if event.name == "and_ack_set":
         first, second, result = event.arguments["first"], event.arguments["second"], event.outcome
@@ -127,67 +135,70 @@ def and_is_intersection(cfg: Config, before: State, event: Event, after: State) 
             wanted = None if current is None else Updated(current.ack_set)
             return was_rejected(event) or bool(event.outcome == wanted)
         first, second, result = current.ack_set, other.ack_set, event.outcome.current_ack_set
-    return left(result) == left(first) & left(second) and (not result or result[-1] != 0)
+    return unacknowledged(result) == unacknowledged(first) & unacknowledged(second) and (not result or result[-1] != 0)
 
 
 @always(ack_set, on=("is_ack_set_empty",))
 def ack_set_is_empty_iff_all_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An ack set is empty if and only if it acknowledges all messages, whatever its number of words."""
-    return event.outcome is (len(left(event.arguments["ack_set"])) == 0)
+    return event.outcome is (len(unacknowledged(event.arguments["ack_set"])) == 0)
 
 
 @always(ack_set, on=("is_ack_set_overlap",))
 def overlap_iff_message_acknowledged_in_both(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Two ack sets overlap if and only if both acknowledge the same message of the batch.
 
-    Words that are missing at the end are zeros. If the batch size is unknown, it is the length of the longer ack set. A
+    Missing words at the end count as zeros. If the batch size is unknown, the batch is as long as the longer ack set. A
     null ack set overlaps with none.
     """
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None:
         return event.outcome is False
     batch = set(range(cfg.batch_size or 64 * max(len(current), len(other))))
-    return event.outcome is (len(batch - left(current) - left(other)) > 0)
+    return event.outcome is (len(batch - unacknowledged(current) - unacknowledged(other)) > 0)
 
 
-def progress(p: AckPosition) -> tuple[int, int, float]:
-    """Returns ledger, entry and first unacknowledged message of a position."""
-    return p.ledger, p.entry, min(left(p.ack_set or ()), default=float("inf"))
+def comparison_key(p: AckPosition) -> tuple[int, int, float]:
+    """Returns the ledger, the entry and the first unacknowledged message of a position, infinity if there is none."""
+    return p.ledger, p.entry, min(unacknowledged(p.ack_set or ()), default=float("inf"))
 
 
 @always(ack_set, on=("compare_with_ack_set",))
 def comparison_orders_by_first_unacknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Positions are compared by ledger, then by entry, then by their first unacknowledged message.
 
-    A position that acknowledges the whole entry is the largest of the entry. Only the sign of the result is checked.
+    A position that acknowledges the whole entry is the largest of the entry. The property checks the sign of the result
+    only.
     """
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None:
         return was_rejected(event)
-    ours, theirs = progress(current), progress(other)
+    ours, theirs = comparison_key(current), comparison_key(other)
     return (event.outcome > 0, event.outcome < 0) == (ours > theirs, ours < theirs)
 
 
 @always(ack_set)
 def call_is_rejected_iff_invalid(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A call is rejected if and only if its batch is not open, its index, range or words exceed the batch, its range is
-    inverted, a position to compare is null, or a position to combine has no ack set.
+    inverted, a position to compare is null, or one of two positions to combine has no ack set.
     """
     if "batch" in event.arguments and event.arguments["batch"] not in [b.batch for b in before.batches]:
         return was_rejected(event) and event.outcome.kind == "not_open"
     if event.name in ("and_position_ack_set", "compare_with_ack_set"):
-        return was_rejected(event) == lacks(event)
-    if event.name in RANGES and event.arguments["begin"] > event.arguments["end"]:
+        return was_rejected(event) == lacks_position_or_ack_set(event)
+    if event.name in RANGE_CALLS and event.arguments["begin"] > event.arguments["end"]:
         return was_rejected(event)
-    asked = named(event) | (left(event.arguments["words"]) if event.name == "and_with" else set())
+    messages = messages_in_arguments(event)
+    if event.name == "and_with":
+        messages = unacknowledged(event.arguments["words"])
     if event.name == "get_index":
-        asked = {event.arguments["index"]}
-    last = event.arguments["end"] - 1 if event.name in RANGES else max(asked, default=-1)
+        messages = {event.arguments["index"]}
+    last = event.arguments["end"] - 1 if event.name in RANGE_CALLS else max(messages, default=-1)
     return was_rejected(event) == (0 < cfg.batch_size <= last)
 
 
-def lacks(event: Event) -> bool:
-    """Returns whether a required position or ack set is null."""
+def lacks_position_or_ack_set(event: Event) -> bool:
+    """Returns whether a position or ack set that the call requires is null."""
     both = [event.arguments["current"], event.arguments["other"]]
     if event.name == "compare_with_ack_set":
         return None in both
@@ -203,17 +214,17 @@ def only_second_word_has_bits(cfg: Config, s: State) -> bool:
     return any(b.bits > 2**64 - 1 and b.bits % 2**64 == 0 for b in s.batches)
 
 
-@sometimes(ack_set, on=(*CLEARS, "and_with"))
+@sometimes(ack_set, on=(*CLEAR_CALLS, "and_with"))
 def last_message_is_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The last unacknowledged message of a batch is acknowledged while another batch has unacknowledged messages."""
-    if was_rejected(event) or after == before or left_in(after, event):
+    """A call acknowledges the last unacknowledged message of a batch while another batch has some."""
+    if was_rejected(event) or after == before or unacknowledged_in(after, event):
         return False
     return any(b.bits for b in after.batches)
 
 
 @sometimes(ack_set, on=("open_batch",))
 def batch_is_opened_after_recycling(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A batch is opened after another was recycled, while a third is open."""
+    """A batch is opened after a second one was recycled, while a third one is open."""
     return len(before.batches) > 0 and before.next_batch > len(before.batches) + 1
 
 
@@ -228,7 +239,7 @@ def overlap_is_in_trimmed_words_only(cfg: Config, before: State, event: Event, a
 
 @sometimes(ack_set, on=("is_ack_set_overlap",), given=lambda cfg: cfg.overlap == "within_batch")
 def disjoint_acks_have_clear_padding(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two ack sets do not overlap within the batch, although both have a clear bit beyond it."""
+    """Two ack sets do not overlap within the batch, although a bit beyond the batch is clear in both."""
     current, other = event.arguments["current"], event.arguments["other"]
     if not current or not other or cfg.batch_size % 64 == 0 or event.outcome is not False:
         return False
@@ -237,8 +248,8 @@ def disjoint_acks_have_clear_padding(cfg: Config, before: State, event: Event, a
 
 @sometimes(ack_set, on=("compare_with_ack_set",))
 def whole_entry_is_compared_with_part(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One of two positions of an entry acknowledges the whole entry, the other one a part."""
+    """One of two positions of an entry acknowledges the whole entry; the other one does not."""
     current, other = event.arguments["current"], event.arguments["other"]
-    if current is None or other is None or progress(current)[:2] != progress(other)[:2]:
+    if current is None or other is None or comparison_key(current)[:2] != comparison_key(other)[:2]:
         return False
-    return bool(left(current.ack_set or ())) != bool(left(other.ack_set or ()))
+    return bool(unacknowledged(current.ack_set or ())) != bool(unacknowledged(other.ack_set or ()))

@@ -1,26 +1,27 @@
-"""Ack sets: which messages of a batch are not yet acknowledged (PIP-54), and how two of them are combined and compared.
+"""Ack sets (PIP-54): which messages of a batch are not yet acknowledged; how ack sets are combined and compared.
 
 Models `BitSetRecyclable` as the cursor uses it for batch indexes, and `PositionAckSetUtil`. One step is one call.
 
-An ack set is an array of 64-bit words, each a signed integer; word 0 has the batch indexes 0 to 63. A set bit is a
-message that is not acknowledged, a clear bit is one that is. Words that are missing at the end are zeros.
+An ack set is an array of 64-bit words, each a signed integer; word 0 has the batch indexes 0 to 63. A set bit is an
+unacknowledged message, and a clear bit is an acknowledged message. Missing words at the end count as zeros.
 
-    and       acknowledges a message if either set does: bitwise AND; zero words at the end are trimmed
+    and       acknowledges the messages that either ack set acknowledges: bitwise AND. Zero words at the end are trimmed
     empty     whether all messages are acknowledged
-    overlap   whether both sets acknowledge the same message of the batch: two transactions would acknowledge it
-    compare   by position; within an entry by the first message that is not acknowledged. A position without an ack
-              set, or with an empty one, acknowledges the whole entry and is the largest
+    overlap   whether both ack sets acknowledge the same message of the batch. If the ack sets are those of two
+              transactions, the transactions conflict
+    compare   by position; within an entry by the first unacknowledged message. A position without an ack set, or with
+              an empty one, acknowledges the whole entry and is the largest of the entry
 
-State: the bit sets in use, one for each open batch. `open_batch` creates one, later calls name it by its number,
-`recycle` removes it. The batch size is a setting; 0 means that it is unknown, and then an ack set is as long as its
-words. Calls that set or clear bits beyond the batch are rejected.
+State: the bit sets in use, one for each open batch. `open_batch` creates a bit set and returns its number, which later
+calls name. `recycle` removes the bit set. `batch_size` is the same for all batches. 0 means that the size is unknown;
+then an ack set is as long as its words. A call with an index, range or words beyond a known size is rejected.
 
-A mask is an ack set as one integer of any length, without sign. `model/batch_acks` and the transaction models use the
-functions on masks.
+A mask is an ack set as one non-negative integer of any length: bit i is message i. `model/batch_acks` and the
+transaction models use the functions on masks.
 
 Difference from `isAckSetOverlap` in master 2026-07: an overlap is determined within the batch (rule `overlap`).
 
-Not modelled: the pool of bit sets, and their memory.
+Not modelled: the pool of bit sets, and its memory.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _SIGN = 2**63
 
 
 def mask_of(words: AckSet) -> int:
-    """Returns the words as one integer, whose bit i is message i."""
+    """Returns an ack set as a mask."""
     if len(words) == 1:
         return words[0] & _ALL
     mask = 0
@@ -55,7 +56,7 @@ def mask_of(words: AckSet) -> int:
 
 
 def words_of(mask: int) -> AckSet:
-    """Returns an integer as words, without zero words at the end (`toLongArray`)."""
+    """Returns a mask as an ack set without zero words at the end (`BitSetRecyclable.toLongArray`)."""
     words = []
     while mask:
         word = mask & _ALL
@@ -64,28 +65,28 @@ def words_of(mask: int) -> AckSet:
     return tuple(words)
 
 
-def all_of(size: int) -> int:
-    """Returns the mask of the first `size` messages, all of them unacknowledged."""
+def bits_below(size: int) -> int:
+    """Returns the mask with the bits 0 to `size` - 1: of a batch without acknowledged messages."""
     return (1 << size) - 1
 
 
-def first_of(mask: int) -> int:
-    """Returns the first message that is not acknowledged, or -1."""
+def lowest_set_bit(mask: int) -> int:
+    """Returns the index of the lowest set bit, the first unacknowledged message; -1 if no bit is set."""
     return (mask & -mask).bit_length() - 1
 
 
 def acked_in_both(one: int, other: int, size: int) -> int:
-    """Returns the mask of the messages of a batch that both sets acknowledge."""
-    return ~(one | other) & all_of(size)
+    """Returns a mask whose set bits are the messages of a batch that both masks acknowledge."""
+    return ~(one | other) & bits_below(size)
 
 
 # ---- settings and state -------------------------------------------------------------------------------
 
 
 class Config(NamedTuple):
-    """The batch, and the rule on which versions differ."""
+    """The batch size, and the rule on which versions differ."""
 
-    #: number of messages of the batch; 0 if unknown
+    #: number of messages of each batch; 0 if unknown
     batch_size: Annotated[int, AtLeast(0)] = 10
     #: the bits in which an overlap is determined: those of the batch, or the words that both sets have after trimming
     overlap: Annotated[
@@ -98,7 +99,7 @@ class Batch(NamedTuple):
     """The bit set of an open batch."""
 
     batch: int  # its number
-    bits: int  # mask of the messages that are not acknowledged
+    bits: int  # mask of the unacknowledged messages
 
 
 @record
@@ -106,7 +107,7 @@ class State(NamedTuple):
     """The open batches."""
 
     batches: tuple[Batch, ...]  # in order of numbers
-    next_batch: int
+    next_batch: int  # number of the next batch
 
 
 def start(cfg: Config) -> State:
@@ -119,12 +120,12 @@ class AckPosition(NamedTuple):
 
     ledger: int
     entry: int
-    carries_ack_set: bool  # whether the position supports the extension `AckSetState`; then `ack_set` may still be null
-    ack_set: AckSet | None
+    carries_ack_set: bool  # whether the position has the extension `AckSetState`
+    ack_set: AckSet | None  # None (null) is also possible with the extension
 
 
 class Updated(NamedTuple):
-    """Outcome of `andAckSet` of two positions: the ack set of the first one."""
+    """Outcome of `andAckSet` of two positions: the ack set of the current position after the call."""
 
     current_ack_set: AckSet | None
 
@@ -145,7 +146,7 @@ Name = Annotated[int, AtLeast(1)]
 
 
 def bits_of(s: State, batch: int) -> int | None:
-    """Returns the bits of a batch, or None if it is not open."""
+    """Returns the mask of a batch, or None if the batch is not open."""
     for each in s.batches:
         if each.batch == batch:
             return each.bits
@@ -153,7 +154,10 @@ def bits_of(s: State, batch: int) -> int | None:
 
 
 def updated(s: State, batch: int, wrong: str, change: Callable[[int], int]) -> Step[State, None]:
-    """Updates the bits of one batch. Rejects the call if the batch is not open or `wrong` names an error."""
+    """Returns the step of a call that changes the bits of a batch.
+
+    The call is rejected if the batch is not open, or if `wrong` is not empty: `wrong` is the error of the arguments.
+    """
     bits = bits_of(s, batch)
     if bits is None:
         return refused(s, "not_open", f"batch {batch} is not open")
@@ -163,12 +167,12 @@ def updated(s: State, batch: int, wrong: str, change: Callable[[int], int]) -> S
     return s._replace(batches=tuple([Batch(batch, new) if b.batch == batch else b for b in s.batches])), None
 
 
-def beyond(cfg: Config, mask: int) -> bool:
-    """Returns whether a bit of the mask is beyond the batch."""
-    return cfg.batch_size > 0 and mask > all_of(cfg.batch_size)
+def exceeds_batch(cfg: Config, mask: int) -> bool:
+    """Returns whether a bit of a mask is beyond the batch; False if the batch size is unknown."""
+    return cfg.batch_size > 0 and mask > bits_below(cfg.batch_size)
 
 
-def range_beyond(cfg: Config, begin: int, end: int) -> str:
+def range_error(cfg: Config, begin: int, end: int) -> str:
     """Returns the error of a range [begin, end), or an empty string."""
     if begin > end:
         return f"begin is {begin}, after its end {end}"
@@ -177,14 +181,14 @@ def range_beyond(cfg: Config, begin: int, end: int) -> str:
     return ""
 
 
-def index_beyond(cfg: Config, index: int) -> str:
+def index_error(cfg: Config, index: int) -> str:
     """Returns the error of an index, or an empty string."""
     return f"index is {index}, beyond the batch of {cfg.batch_size}" if 0 < cfg.batch_size <= index else ""
 
 
-def between(begin: int, end: int) -> int:
+def range_mask(begin: int, end: int) -> int:
     """Returns the mask of the range [begin, end)."""
-    return all_of(end) & ~all_of(begin)
+    return bits_below(end) & ~bits_below(begin)
 
 
 # ---- bit sets of batches ------------------------------------------------------------------------------
@@ -192,14 +196,17 @@ def between(begin: int, end: int) -> int:
 
 @ack_set.action
 def open_batch(cfg: Config, s: State) -> Step[State, int]:
-    """Creates a bit set without set bits (`BitSetRecyclable.create`), returns its number; the caller sets its range."""
+    """Creates a bit set without set bits (`BitSetRecyclable.create`), and returns its number.
+
+    The caller then sets the range of the batch.
+    """
     number = s.next_batch
     return State((*s.batches, Batch(number, 0)), number + 1), number
 
 
 @ack_set.action
 def recycle(cfg: Config, s: State, batch: Name) -> Step[State, None]:
-    """Recycles the bit set (`BitSetRecyclable.recycle`). The next one created is empty."""
+    """Recycles a bit set (`BitSetRecyclable.recycle`). The next bit set that is created is empty."""
     if bits_of(s, batch) is None:
         return refused(s, "not_open", f"batch {batch} is not open")
     return s._replace(batches=tuple([b for b in s.batches if b.batch != batch])), None
@@ -207,46 +214,46 @@ def recycle(cfg: Config, s: State, batch: Name) -> Step[State, None]:
 
 @ack_set.action
 def set_range(cfg: Config, s: State, batch: Name, begin: Index, end: Index) -> Step[State, None]:
-    """Sets the bits [begin, end) (`BitSetRecyclable.set`): these messages are not acknowledged."""
-    return updated(s, batch, range_beyond(cfg, begin, end), lambda bits: bits | between(begin, end))
+    """Sets the bits [begin, end) (`BitSetRecyclable.set`): these messages are unacknowledged."""
+    return updated(s, batch, range_error(cfg, begin, end), lambda bits: bits | range_mask(begin, end))
 
 
 @ack_set.action
 def clear_range(cfg: Config, s: State, batch: Name, begin: Index, end: Index) -> Step[State, None]:
     """Clears the bits [begin, end) (`BitSetRecyclable.clear`): these messages are acknowledged."""
-    return updated(s, batch, range_beyond(cfg, begin, end), lambda bits: bits & ~between(begin, end))
+    return updated(s, batch, range_error(cfg, begin, end), lambda bits: bits & ~range_mask(begin, end))
 
 
 @ack_set.action
 def flip_range(cfg: Config, s: State, batch: Name, begin: Index, end: Index) -> Step[State, None]:
     """Flips the bits [begin, end) (`BitSetRecyclable.flip`)."""
-    return updated(s, batch, range_beyond(cfg, begin, end), lambda bits: bits ^ between(begin, end))
+    return updated(s, batch, range_error(cfg, begin, end), lambda bits: bits ^ range_mask(begin, end))
 
 
 @ack_set.action
 def set_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, None]:
-    """Sets a bit (`BitSetRecyclable.set`): the message is not acknowledged."""
-    return updated(s, batch, index_beyond(cfg, index), lambda bits: bits | 1 << index)
+    """Sets a bit (`BitSetRecyclable.set`): the message is unacknowledged."""
+    return updated(s, batch, index_error(cfg, index), lambda bits: bits | 1 << index)
 
 
 @ack_set.action
 def clear_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, None]:
     """Clears a bit (`BitSetRecyclable.clear`): the message is acknowledged."""
-    return updated(s, batch, index_beyond(cfg, index), lambda bits: bits & ~(1 << index))
+    return updated(s, batch, index_error(cfg, index), lambda bits: bits & ~(1 << index))
 
 
 @ack_set.action
 def and_with(cfg: Config, s: State, batch: Name, words: AckSet) -> Step[State, None]:
-    """Adds the acks of another ack set (`BitSetRecyclable.and`). Acknowledged messages stay acknowledged."""
+    """Clears the bits that are clear in `words` (`BitSetRecyclable.and`). Acknowledged messages stay acknowledged."""
     mask = mask_of(words)
-    wrong = f"words have a bit beyond the batch of {cfg.batch_size}" if beyond(cfg, mask) else ""
+    wrong = f"words have a bit beyond the batch of {cfg.batch_size}" if exceeds_batch(cfg, mask) else ""
     return updated(s, batch, wrong, lambda bits: bits & mask)
 
 
 @ack_set.action
 def get_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, bool]:
-    """Returns whether the message is not acknowledged (`BitSetRecyclable.get`)."""
-    wrong, bits = index_beyond(cfg, index), bits_of(s, batch)
+    """Returns whether a bit is set (`BitSetRecyclable.get`): whether the message is unacknowledged."""
+    wrong, bits = index_error(cfg, index), bits_of(s, batch)
     if bits is None:
         return refused(s, "not_open", f"batch {batch} is not open")
     if wrong:
@@ -256,7 +263,7 @@ def get_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, b
 
 @ack_set.action
 def next_set_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[State, int]:
-    """Returns the first message from `begin` on that is not acknowledged, or -1 (`BitSetRecyclable.nextSetBit`)."""
+    """Returns the first unacknowledged message from `begin` on, -1 if none (`BitSetRecyclable.nextSetBit`)."""
     bits = bits_of(s, batch)
     if bits is None:
         return refused(s, "not_open", f"batch {batch} is not open")
@@ -268,7 +275,7 @@ def next_set_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[State
 
 @ack_set.action
 def next_clear_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[State, int]:
-    """Returns the first clear bit from `begin` on (`BitSetRecyclable.nextClearBit`), perhaps beyond the batch."""
+    """Returns the first clear bit from `begin` on (`BitSetRecyclable.nextClearBit`); it may be beyond the batch."""
     bits, i = bits_of(s, batch), begin
     if bits is None:
         return refused(s, "not_open", f"batch {batch} is not open")
@@ -282,7 +289,7 @@ def next_clear_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[Sta
 
 @ack_set.action
 def and_ack_set(cfg: Config, s: State, first: AckSet, second: AckSet) -> Step[State, AckSet]:
-    """Returns the messages that neither set acknowledges, trimmed (`andAckSet`)."""
+    """Returns the bitwise AND of two ack sets, without zero words at the end (`andAckSet`)."""
     return s, words_of(mask_of(first) & mask_of(second))
 
 
@@ -290,9 +297,10 @@ def and_ack_set(cfg: Config, s: State, first: AckSet, second: AckSet) -> Step[St
 def and_position_ack_set(
     cfg: Config, s: State, current: AckPosition | None, other: AckPosition | None
 ) -> Step[State, Updated | None]:
-    """Replaces the current position's ack set by the AND of both (`andAckSet`), also if the entries differ.
+    """Replaces the current position's ack set by the AND of both ack sets (`andAckSet`), also if the entries differ.
 
-    A null position changes nothing. A position that is no `AckSetState`, or has a null ack set, is an error.
+    If a position is null, nothing changes. A position without `AckSetState`, or with a null ack set, is an error.
+    Returns the current position's ack set; None if the current position is null.
     """
     if current is None:
         return s, None
@@ -315,8 +323,8 @@ def is_ack_set_empty(cfg: Config, s: State, ack_set: AckSet) -> Step[State, bool
 def is_ack_set_overlap(cfg: Config, s: State, current: AckSet | None, other: AckSet | None) -> Step[State, bool]:
     """Returns whether two ack sets acknowledge the same message (`isAckSetOverlap`).
 
-    False if one of them is null, although a position without ack set acknowledges its whole entry. If the batch size is
-    unknown, it is the length of the longer array.
+    Returns False if an ack set is null, although a position without ack set acknowledges its whole entry. If the batch
+    size is unknown, the batch is as long as the longer array.
     """
     if current is None or other is None:
         return s, False
@@ -324,7 +332,7 @@ def is_ack_set_overlap(cfg: Config, s: State, current: AckSet | None, other: Ack
 
 
 def compared_bits(cfg: Config, current: AckSet, other: AckSet) -> int:
-    """Returns the number of bits in which an overlap is determined."""
+    """Returns the number of leading bits in which an overlap is determined."""
     if cfg.overlap == "words_of_both":
         return _WORD * min(len(words_of(mask_of(current))), len(words_of(mask_of(other))))
     return cfg.batch_size or _WORD * max(len(current), len(other))
@@ -336,15 +344,16 @@ def compare_with_ack_set(
 ) -> Step[State, int]:
     """Returns a negative number, 0 or a positive number as the current position is smaller, equal or larger.
 
-    Within an entry, it is the difference of the first messages that are not acknowledged (`compareToWithAckSet`). A
-    position that acknowledges the whole entry has no such message, -1, and is the largest.
+    Within an entry, the result is the difference of the first unacknowledged messages (`compareToWithAckSet`). A
+    position that acknowledges the whole entry has no unacknowledged message and is the largest.
     """
     if current is None or other is None:
         return refused(s, "illegal_argument", "a position is missing")
     ours, theirs = Position(current.ledger, current.entry), Position(other.ledger, other.entry)
     if ours != theirs:
         return s, -1 if ours < theirs else 1
-    one, two = first_of(mask_of(current.ack_set or ())), first_of(mask_of(other.ack_set or ()))
+    one, two = lowest_set_bit(mask_of(current.ack_set or ())), lowest_set_bit(mask_of(other.ack_set or ()))
+    # -1 stands for no unacknowledged message, which is the largest: the difference from -1 is negated
     return s, one - two if one >= 0 and two >= 0 else two - one
 
 
@@ -353,13 +362,13 @@ def compare_with_ack_set(
 
 @ack_set.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Renumbers the open batches in the order in which they were opened."""
+    """Renumbers the open batches from 1, in the order in which they were opened."""
     return State(tuple([Batch(number, b.bits) for number, b in enumerate(s.batches, 1)]), len(s.batches) + 1)
 
 
 @ack_set.observation
 def observe(cfg: Config, s: State) -> list[dict[str, object]]:
-    """Returns words, cardinality and length of each open batch, and whether it is empty."""
+    """Returns the words, cardinality and length of each open bit set, and whether all its bits are clear."""
     return [
         {
             "words": list(words_of(b.bits)),

@@ -249,8 +249,8 @@ SEEDED = {
     "ack sets overlap where either acknowledges": Seeded(
         "overlap-is-exact-and-symmetric",
         "model.ack_set",
-        "return ~(one | other) & all_of(size)",
-        "return ~(one & other) & all_of(size)",
+        "return ~(one | other) & bits_below(size)",
+        "return ~(one & other) & bits_below(size)",
         "ack_set",
     ),
     "a count includes the cursors after the cursor": Seeded(
@@ -340,8 +340,8 @@ SEEDED = {
     "the bit of the next record is cleared": Seeded(
         "ack-set-deletes-exactly-one-record",
         "model.txn_log.state",
-        "words_of(all_of(size) & ~(1 << batch_index))",
-        "words_of(all_of(size) & ~(1 << (batch_index + 1)))",
+        "words_of(bits_below(size) & ~(1 << batch_index))",
+        "words_of(bits_below(size) & ~(1 << (batch_index + 1)))",
         "txn_log",
     ),
     "callbacks of a plain entry have the next position": Seeded(

@@ -42,8 +42,8 @@ def words_are_masks(proof: Proof) -> None:
         words = model.words_of(mask)
         cut = len(one) - next((i for i, word in enumerate(reversed(one)) if word), len(one))
         proof.compare(f"the words of {mask}", words, one[:cut])
-        proof.compare(f"the first of {mask}", model.first_of(mask), min(bits, default=-1))
-        proof.compare(f"all of {len(bits)}", model.all_of(len(bits)), sum(1 << i for i in range(len(bits))))
+        proof.compare(f"the first of {mask}", model.lowest_set_bit(mask), min(bits, default=-1))
+        proof.compare(f"all of {len(bits)}", model.bits_below(len(bits)), sum(1 << i for i in range(len(bits))))
 
 
 # ---- claims -----------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from model.ack_set import AckSet, all_of, first_of, mask_of, words_of
+from model.ack_set import AckSet, bits_below, lowest_set_bit, mask_of, words_of
 from model.batch_acks.state import (
     Acks,
     Config,
@@ -50,16 +50,16 @@ from model.batch_acks.state import (
     Reset,
     State,
     Write,
-    after_reset,
+    acks_after_reset,
     capped,
     entry_number,
     fits_metadata,
     future_entry_number,
-    in_metadata,
     is_deleted,
     mark_delete_position,
     position_of,
     range_starts,
+    read_from_metadata,
     record_of,
     remaining_of,
     requested_mask,
@@ -71,7 +71,7 @@ from model.batch_acks.state import (
     with_mark_delete_advanced,
     with_mark_delete_at,
     with_remaining,
-    without,
+    without_ack_set,
 )
 from model.machine import Failed, Machine, Step, refused
 from model.positions import Position
@@ -138,14 +138,14 @@ def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
 # ---- acknowledgements ---------------------------------------------------------------------------------
 
 
-def total(s: State) -> int:
+def entry_count(s: State) -> int:
     """Returns the number of entries."""
     return sum(s.ledgers)
 
 
 def is_after_last_entry(s: State, position: Position) -> bool:
     """Whether a position is after the last entry."""
-    count = total(s)
+    count = entry_count(s)
     return position > (position_of(s.ledgers, count - 1) if count else Position(1, -1))
 
 
@@ -183,7 +183,7 @@ def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, 
             entries.append((entry, ack_set))
     after, newly_acked = s.acks, 0
     for entry, ack_set in entries:
-        before, after = after, acked(cfg, s.batch_acks, after, entry, ack_set)
+        before, after = after, with_individual_ack(cfg, s.batch_acks, after, entry, ack_set)
         if after is not before:
             newly_acked += unacked_count(cfg, before, entry) - unacked_count(cfg, after, entry)
     if not beyond:
@@ -193,7 +193,7 @@ def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, 
     return s._replace(acks=after), Failed("illegal_argument", beyond)
 
 
-def acked(cfg: Config, batch_acks: bool, acks: Acks, entry: int, ack_set: AckSet | None) -> Acks:
+def with_individual_ack(cfg: Config, batch_acks: bool, acks: Acks, entry: int, ack_set: AckSet | None) -> Acks:
     """Returns the acknowledgements after one individual ack, before the mark-delete position advances."""
     requested = requested_mask(cfg, batch_acks, ack_set)
     if requested is None or is_deleted(acks, entry):
@@ -270,9 +270,9 @@ def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, g
         return s.acks
     old = remaining_of(s.acks, entry)
     partial = tuple([p for p in s.acks.partial if p.entry >= entry - 1])
-    if old is None or first_of(given) > first_of(old):
-        acks_some = given != all_of(size_of(cfg, entry))
-        partial = with_remaining(partial, entry, given) if acks_some else without(partial, entry)
+    if old is None or lowest_set_bit(given) > lowest_set_bit(old):
+        acks_some = given != bits_below(size_of(cfg, entry))
+        partial = with_remaining(partial, entry, given) if acks_some else without_ack_set(partial, entry)
     return s.acks._replace(partial=partial)
 
 
@@ -296,8 +296,8 @@ def end_read(cfg: Config, s: State) -> Step[State, Delivered | None]:
     if not s.reading:
         return refused(s, "illegal_state", "no read is in flight")
     s = s._replace(reading=False)
-    entry = s.read_position + first_of(~(s.acks.deleted >> s.read_position))
-    if entry >= total(s):
+    entry = s.read_position + lowest_set_bit(~(s.acks.deleted >> s.read_position))
+    if entry >= entry_count(s):
         return with_queue_started(cfg, s), None
     remaining = remaining_of(s.acks, entry)
     delivered = Delivered(position_of(s.ledgers, entry), None if remaining is None else words_of(remaining))
@@ -355,7 +355,7 @@ def stored(cfg: Config, s: State, write: Write, durable: Acks) -> tuple[State, W
     """Returns the state with a durable record, and the tickets of the resets whose callbacks complete."""
     s = s._replace(durable=durable, writing=None)
     if write.to_apply is not None:
-        s = s._replace(acks=after_reset(write.to_apply), read_position=write.to_apply.entry, dirty=False)
+        s = s._replace(acks=acks_after_reset(write.to_apply), read_position=write.to_apply.entry, dirty=False)
     return with_queue_started(cfg, s), Written(True, tickets(write))
 
 
@@ -371,7 +371,7 @@ def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, 
         return refused(s, "illegal_state", "no write is in flight")
     write = s.writing
     if stored_in_metadata:
-        return stored(cfg, s, write, in_metadata(cfg, write.record))
+        return stored(cfg, s, write, read_from_metadata(cfg, write.record))
     s = s._replace(writing=None, dirty=s.dirty or write.to_apply is None)
     return with_queue_started(cfg, s), Written(False, tickets(write))
 
@@ -390,8 +390,8 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
     Returns a ticket. The end of the write that has this ticket completes the reset; until then, memory does not change.
     """
     entry = entry_number(s.ledgers, position)
-    if entry is None and position == position_of(s.ledgers, total(s)) and not ack_set:
-        entry = total(s)
+    if entry is None and position == position_of(s.ledgers, entry_count(s)) and not ack_set:
+        entry = entry_count(s)
     if entry is None:
         return refused(s, "illegal_argument", "position is not that of an entry, nor the next one")
     wrong = ack_set_error(cfg, entry, ack_set) if ack_set else ""
@@ -400,7 +400,7 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
     if wrong:
         return refused(s, "illegal_argument", wrong)
     remaining = mask_of(ack_set) if ack_set and s.batch_acks else None
-    if remaining is not None and remaining == all_of(size_of(cfg, entry)):
+    if remaining is not None and remaining == bits_below(size_of(cfg, entry)):
         remaining = None
     requested = Reset(s.next_ticket, entry, remaining)
     s = s._replace(next_ticket=requested.ticket + 1)
@@ -437,7 +437,7 @@ def reopen(cfg: Config, s: State, batch_acks: bool) -> Step[State, None]:
         return refused(s, "illegal_state", "a read or a write is in flight")
     record = capped(cfg, s.ledgers, s.acks)
     if fits_metadata(cfg, range_starts(s.ledgers, s.acks.deleted)):
-        record = in_metadata(cfg, record)
+        record = read_from_metadata(cfg, record)
     return recovered(s, record, batch_acks), None
 
 
@@ -467,7 +467,7 @@ def canonical(cfg: Config, s: State) -> State:
 @batch_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
     """The positions in memory and in storage, individually deleted entries, and ack sets."""
-    entries = range(s.acks.first_unacked, total(s))
+    entries = range(s.acks.first_unacked, entry_count(s))
     return {
         "mark_delete_position": mark_delete_position(s.ledgers, s.acks.first_unacked).as_plain(),
         "durable_mark_delete_position": mark_delete_position(s.ledgers, s.durable.first_unacked).as_plain(),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NamedTuple
 
-from model.ack_set import AckSet, all_of, first_of, mask_of
+from model.ack_set import AckSet, bits_below, lowest_set_bit, mask_of
 from model.machine import Setting
 from model.positions import Position
 from model.values import AtLeast, Origin, Rule, record
@@ -225,10 +225,10 @@ def unacked_count(cfg: Config, acks: Acks, entry: int) -> int:
     if is_deleted(acks, entry):
         return 0
     size, remaining = size_of(cfg, entry), remaining_of(acks, entry)
-    return size if remaining is None else (remaining & all_of(size)).bit_count()
+    return size if remaining is None else (remaining & bits_below(size)).bit_count()
 
 
-def without(partial: tuple[Partial, ...], entry: int) -> tuple[Partial, ...]:
+def without_ack_set(partial: tuple[Partial, ...], entry: int) -> tuple[Partial, ...]:
     """Returns the ack sets without that of an entry."""
     return tuple([p for p in partial if p.entry != entry])
 
@@ -244,7 +244,7 @@ def with_remaining(partial: tuple[Partial, ...], entry: int, remaining: int) -> 
 
 def with_entry_deleted(acks: Acks, entry: int) -> Acks:
     """Returns the acknowledgements with an entry individually deleted, without its ack set."""
-    partial = without(acks.partial, entry) if acks.partial else ()
+    partial = without_ack_set(acks.partial, entry) if acks.partial else ()
     return Acks(acks.first_unacked, acks.deleted | 1 << entry, partial)
 
 
@@ -253,7 +253,7 @@ def with_mark_delete_at(acks: Acks, first_unacked: int) -> Acks:
 
     The mark-delete position then advances over deleted entries.
     """
-    first_unacked += first_of(~(acks.deleted >> first_unacked))
+    first_unacked += lowest_set_bit(~(acks.deleted >> first_unacked))
     deleted, partial = acks.deleted >> first_unacked << first_unacked, acks.partial
     if partial and partial[0].entry < first_unacked:
         partial = tuple([p for p in partial if p.entry >= first_unacked])
@@ -283,13 +283,13 @@ def with_ack_set(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
 
     An entry without remaining messages is deleted.
     """
-    old, everything = remaining_of(acks, entry), all_of(size_of(cfg, entry))
+    old, everything = remaining_of(acks, entry), bits_below(size_of(cfg, entry))
     stored = old if old is not None else everything if cfg.batch_sizes_are_known else given
     remaining = given & stored
     if remaining == 0:
         return with_entry_deleted(acks, entry)
     if remaining == everything:
-        return acks if old is None else Acks(acks.first_unacked, acks.deleted, without(acks.partial, entry))
+        return acks if old is None else Acks(acks.first_unacked, acks.deleted, without_ack_set(acks.partial, entry))
     return Acks(acks.first_unacked, acks.deleted, with_remaining(acks.partial, entry, remaining))
 
 
@@ -314,7 +314,7 @@ def lowest_ranges(ledgers: tuple[int, ...], deleted: int, limit: int) -> int:
     while starts and limit > 0:
         starts &= starts - 1
         limit -= 1
-    return deleted & all_of(first_of(starts)) if starts else deleted
+    return deleted & bits_below(lowest_set_bit(starts)) if starts else deleted
 
 
 def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
@@ -336,12 +336,12 @@ def fits_metadata(cfg: Config, starts: int) -> bool:
     return cfg.max_ranges == 0 or starts.bit_count() <= cfg.max_ranges_in_metadata
 
 
-def in_metadata(cfg: Config, acks: Acks) -> Acks:
+def read_from_metadata(cfg: Config, acks: Acks) -> Acks:
     """Returns what a recovery reads of a record in the metadata store: all of it, or all but the ack sets."""
     return acks if cfg.metadata_sets_are_recovered else acks._replace(partial=())
 
 
-def after_reset(reset: Reset) -> Acks:
+def acks_after_reset(reset: Reset) -> Acks:
     """`internalResetCursor`: returns the acknowledgements after a reset.
 
     They are the entries before the entry of the reset, and the messages of this entry that its ack set acknowledges.
@@ -354,5 +354,5 @@ def record_of(cfg: Config, s: State, to_apply: Reset | None) -> Acks:
     if to_apply is None:
         return capped(cfg, s.ledgers, s.acks)
     if cfg.reset_record_has_new_acks:
-        return capped(cfg, s.ledgers, after_reset(to_apply))
+        return capped(cfg, s.ledgers, acks_after_reset(to_apply))
     return capped(cfg, s.ledgers, with_mark_delete_at(s.acks, to_apply.entry))

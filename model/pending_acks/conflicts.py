@@ -6,7 +6,7 @@ detected before the append, so acks whose records are buffered or in flight conf
 
 from __future__ import annotations
 
-from model.ack_set import all_of, first_of, words_of
+from model.ack_set import bits_below, lowest_set_bit, words_of
 from model.batch_acks.state import is_deleted
 from model.pending_acks.state import (
     Config,
@@ -107,7 +107,7 @@ def first_position_after(ack: PositionAck) -> tuple[int, int]:
 
     It is (entry, batch index). After a whole entry it is (next entry, -1), before every message of the next entry.
     """
-    first = first_of(ack.ack_set or 0)
+    first = lowest_set_bit(ack.ack_set or 0)
     return (ack.entry, first) if first >= 0 else (ack.entry + 1, -1)
 
 
@@ -135,7 +135,7 @@ def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
         return cfg.batch_index_of_pending_entry_conflicts
     both = messages_of(cfg, ack) & messages_of(cfg, pending)
     if cfg.overlap_check == "trimmed_words":
-        both &= all_of(64 * len(words_of(pending.ack_set)))
+        both &= bits_below(64 * len(words_of(pending.ack_set)))
     return both != 0
 
 

@@ -6,7 +6,7 @@ setting `batched_writes`. Each function returns the JSON object of a command. `l
 
 from __future__ import annotations
 
-from model.ack_set import first_of
+from model.ack_set import lowest_set_bit
 from model.batch_acks.state import is_deleted
 from model.pending_acks.conflicts import covered_messages
 from model.pending_acks.state import Config, State, acked_messages, messages_of
@@ -49,7 +49,7 @@ def transaction_stats(cfg: Config, s: State, txn: int) -> dict[str, object]:
     if cumulative is None or cumulative.txn != txn:
         return {"cumulativeAckPosition": None}
     ack_set = cumulative.ack.ack_set
-    index = "" if ack_set is None else f":{first_of(ack_set) - 1}"
+    index = "" if ack_set is None else f":{lowest_set_bit(ack_set) - 1}"
     return {"cumulativeAckPosition": f"{LEDGER}:{cumulative.ack.entry}{index}"}
 
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Annotated, Literal, NamedTuple
 
-from model.ack_set import AckSet, all_of, first_of, words_of
+from model.ack_set import AckSet, bits_below, lowest_set_bit, words_of
 from model.batch_acks import state as batch_acks_state
-from model.batch_acks.machine import acked
+from model.batch_acks.machine import with_individual_ack
 from model.batch_acks.state import (
     Acks,
     capped,
     fits_metadata,
-    in_metadata,
     is_deleted,
     range_starts,
+    read_from_metadata,
     remaining_of,
     with_mark_delete_advanced,
 )
@@ -330,7 +330,7 @@ def deletion_ack_set(size: int, batch_index: int) -> AckSet | None:
 
     None deletes the whole entry; only a batch size above 1 gets an ack set (apache/pulsar#16685).
     """
-    return None if size == 1 else words_of(all_of(size) & ~(1 << batch_index))
+    return None if size == 1 else words_of(bits_below(size) & ~(1 << batch_index))
 
 
 @lru_cache(maxsize=4096)
@@ -361,7 +361,7 @@ def delete_positions(cfg: Config, s: State, positions: tuple[RecordPosition, ...
     acks, indexes = s.acks, deletes_batch_indexes(cfg, s.batching)
     for entry, batch_index in positions:
         size = len(s.log[entry - s.first_entry])
-        acks = acked(cursor_config(cfg, size), indexes, acks, entry, deletion_ack_set(size, batch_index))
+        acks = with_individual_ack(cursor_config(cfg, size), indexes, acks, entry, deletion_ack_set(size, batch_index))
     if acks == s.acks:
         return s
     dirty = s.dirty or cfg.partial_deletes_are_dirty or acks.deleted != 0
@@ -373,7 +373,7 @@ def remaining_records(acks: Acks, entry: int, size: int) -> int:
     if is_deleted(acks, entry):
         return 0
     remaining = remaining_of(acks, entry)
-    return all_of(size) if remaining is None else remaining
+    return bits_below(size) if remaining is None else remaining
 
 
 # ---- persisted deletions ------------------------------------------------------------------------------
@@ -394,13 +394,14 @@ def cursor_snapshot(cfg: Config, s: State) -> Acks:
 def prefix_of(acks: Acks, kept: Acks) -> Acks:
     """Returns the kept deletions below the first entry that lost any."""
     lost = acks.deleted & ~kept.deleted
-    limits = [first_of(lost)] if lost else []
+    limits = [lowest_set_bit(lost)] if lost else []
     if len(kept.partial) < len(acks.partial):
         limits.append(acks.partial[len(kept.partial)].entry)
     if not limits:
         return kept
     limit = min(limits)
-    return Acks(kept.first_unacked, kept.deleted & all_of(limit), tuple([p for p in kept.partial if p.entry < limit]))
+    deleted = kept.deleted & bits_below(limit)
+    return Acks(kept.first_unacked, deleted, tuple([p for p in kept.partial if p.entry < limit]))
 
 
 def closed_cursor(cfg: Config, s: State) -> Acks:
@@ -414,4 +415,4 @@ def closed_cursor(cfg: Config, s: State) -> Acks:
     kept = cursor_snapshot(cfg, s)
     cursor = cursor_config(cfg)
     is_small = fits_metadata(cursor, range_starts((s.first_entry, *s.ledgers), s.acks.deleted))
-    return in_metadata(cursor, kept) if is_small else kept
+    return read_from_metadata(cursor, kept) if is_small else kept

@@ -54,7 +54,7 @@ def entry_is_deleted_with_last_message() -> Answer:
     it = Cursor()
     entry, given, e, i = z3.Int("entry"), it.requested("given"), it.e, it.i
     known = it.valid(entry, e)
-    for path in Reader(known, stubs=it.stubs).paths(model.acked, it.cfg, True, it.acks, entry, given):
+    for path in Reader(known, stubs=it.stubs).paths(model.with_individual_ack, it.cfg, True, it.acks, entry, given):
         after = path.value
         there = [*known, *path.when]
         it.proof.possible("an ack", there)
@@ -67,7 +67,7 @@ def entry_is_deleted_with_last_message() -> Answer:
         it.proof.show("deleted if and only if nothing remains", it.deleted(after, e) == nothing, there, direct=True)
     run_map_against_list(it.proof)
     for cfg, acks, entry_, mask in random_acks(300):
-        after_ = model.acked(cfg, True, acks, entry_, sets.words_of(mask) or (0,))
+        after_ = model.with_individual_ack(cfg, True, acks, entry_, sets.words_of(mask) or (0,))
         left_ = [left_of(cfg, acks, n) & (mask if n == entry_ else -1) for n in range(6)]
         same = left_ == [left_of(cfg, after_, n) for n in range(6)]
         gone = all((rest == 0) == state.is_deleted(after_, n) for n, rest in enumerate(left_))
@@ -98,7 +98,7 @@ def acks_commute() -> Answer:
     def after(*acks: tuple[Any, Maybe]) -> Rec:
         result = it.acks
         for entry, given in acks:
-            result = reader.call(model.acked, it.cfg, True, result, entry, given)
+            result = reader.call(model.with_individual_ack, it.cfg, True, result, entry, given)
         return result
 
     one, other = after(first, second), after(second, first)
@@ -120,7 +120,9 @@ def acks_commute() -> Answer:
         for order in (pairs, pairs[::-1]):
             now = acks
             for n, each in order:
-                now = model.acked(cfg, True, now, n, sets.words_of(each & sets.all_of(state.size_of(cfg, n))) or (0,))
+                now = model.with_individual_ack(
+                    cfg, True, now, n, sets.words_of(each & sets.bits_below(state.size_of(cfg, n))) or (0,)
+                )
             results.append(now)
         it.proof.run(f"{pairs}", results[0] == results[1], acks)
     return it.proof.answer()
@@ -197,8 +199,8 @@ def _any_ack_set(cfg: Any, s: Rec, entry: Any, given: Any) -> Rec:
     Control(
         "the mark-delete position passes one entry that is not deleted",
         STATE,
-        "first_unacked += first_of(~(acks.deleted >> first_unacked))",
-        "first_unacked += first_of(~(acks.deleted >> first_unacked)) + 1",
+        "first_unacked += lowest_set_bit(~(acks.deleted >> first_unacked))",
+        "first_unacked += lowest_set_bit(~(acks.deleted >> first_unacked)) + 1",
         refutes="only deleted entries are passed",
     ),
 )

@@ -59,7 +59,7 @@ def overlap_is_a_common_message() -> Answer:
         words: Rec = it._words_of(mask.value if isinstance(mask, Maybe) else mask)
         return words
 
-    stubs: dict[Callable[..., Any], Callable[..., Any]] = {sets.all_of: bitmasks.below, sets.words_of: words_of}
+    stubs: dict[Callable[..., Any], Callable[..., Any]] = {sets.bits_below: bitmasks.below, sets.words_of: words_of}
     cfg, entry = lifted(Config()).replace({"batch_sizes": (size,)}), z3.Int("entry")
     asked, pending = bitmasks.unknown_mask("asked"), bitmasks.unknown_mask("pending")
     has_set = z3.Bool("has set")

@@ -51,8 +51,8 @@ class Sets:
         stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             model.mask_of: mask_of,
             model.words_of: self._words_of,
-            model.all_of: bitmasks.below,
-            model.first_of: self._first_of,
+            model.bits_below: bitmasks.below,
+            model.lowest_set_bit: self._first_of,
         }
         self.reader = Reader(self.known, stubs=stubs)
 
@@ -74,7 +74,7 @@ class Sets:
         return words
 
     def _first_of(self, mask: Any) -> Any:
-        """Stub of `first_of`: the first bit of a mask, or -1."""
+        """Stub of `lowest_set_bit`: the first bit of a mask, or -1."""
         self._stub_calls += 1
         first, bit = z3.Int(f"first#{self._stub_calls}"), z3.Int("(any bit)")
         none = z3.ForAll([bit], z3.Not(z3.And(bit >= 0, mask[bit])))

@@ -80,10 +80,10 @@ class Cursor:
         self._made = 0
         self.stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             state.remaining_of: remaining_of,
-            state.without: without,
+            state.without_ack_set: without,
             state.with_remaining: with_remaining,
             state.size_of: lambda cfg, entry: SIZE(present(entry)),
-            sets.all_of: bitmasks.below,
+            sets.bits_below: bitmasks.below,
             state.requested_mask: lambda cfg, on, requested: requested,
             state.with_mark_delete_at: self._with_mark_delete_at,
             state.with_mark_delete_advanced: self._with_mark_delete_advanced,
@@ -148,8 +148,8 @@ def show_with_mark_delete_at(proof: Proof) -> None:
     first_unacked, first, e = z3.Ints("first_unacked first e")
     gap: list[Any] = []
 
-    def first_of(mask: Any) -> Any:
-        """Stub of `first_of`: the mask has a bit, as the deleted entries are finite."""
+    def lowest_set_bit(mask: Any) -> Any:
+        """Stub of `lowest_set_bit`: the mask has a bit, as the deleted entries are finite."""
         gap.extend(
             [
                 first >= 0,
@@ -159,7 +159,7 @@ def show_with_mark_delete_at(proof: Proof) -> None:
         )
         return first
 
-    reader = Reader([first_unacked >= 0, first >= 0, partial.length >= 0], stubs={sets.first_of: first_of})
+    reader = Reader([first_unacked >= 0, first >= 0, partial.length >= 0], stubs={sets.lowest_set_bit: lowest_set_bit})
     for path in reader.paths(state.with_mark_delete_at, acks, first_unacked):
         after, kept = path.value.fields, path.value.fields["partial"]
         there = [*gap, *path.when, first_unacked >= 0, e >= 0]
@@ -181,7 +181,7 @@ def run_map_against_list(proof: Proof) -> None:
     """Runs the functions on the list of ack sets against the map."""
     for cfg, acks, entry, mask in random_acks(100):
         as_map = {p.entry: p.remaining for p in acks.partial}
-        one = {p.entry: p.remaining for p in state.without(acks.partial, entry)}
+        one = {p.entry: p.remaining for p in state.without_ack_set(acks.partial, entry)}
         new = state.with_remaining(acks.partial, entry, mask)
         wanted = tuple(Partial(n, r) for n, r in sorted({**as_map, entry: mask}.items()))
         proof.compare(f"{entry} without {acks}", one, {n: r for n, r in as_map.items() if n != entry})
@@ -220,7 +220,7 @@ def random_acks(count: int) -> Iterator[tuple[Config, Acks, int, int]]:
             part = draw.randrange(1, 2 ** min(size, 20))
             if draw.random() < 0.3:
                 deleted |= 1 << n
-            elif draw.random() < 0.6 and part != sets.all_of(size):
+            elif draw.random() < 0.6 and part != sets.bits_below(size):
                 parts.append(Partial(n, part))
         entry = draw.randrange(6)
         mask = draw.randrange(2 ** state.size_of(cfg, entry))

@@ -27,8 +27,8 @@ class Lowest:
         )
         stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             state.range_starts: lambda ledgers, deleted: self.starts,
-            sets.all_of: bitmasks.below,
-            sets.first_of: lambda mask: self.lowest,
+            sets.bits_below: bitmasks.below,
+            sets.lowest_set_bit: lambda mask: self.lowest,
         }
         self.loop = Reader(stubs=stubs).loop(state.lowest_ranges)
         self.head = {"ledgers": unknown(tuple[int, ...], "ledgers"), "deleted": self.deleted}

@@ -27,7 +27,7 @@ STATE = "model.txn_log.state"
 
 #: what makes words of masks and masks of words: here a mask is both
 AS_MASKS: dict[Callable[..., Any], Callable[..., Any]] = {
-    sets.all_of: bitmasks.below,
+    sets.bits_below: bitmasks.below,
     sets.words_of: lambda mask: mask,
     sets.mask_of: lambda words: words.value if isinstance(words, Maybe) else words,
 }
@@ -54,7 +54,7 @@ def masks_are_words(proof: Proof) -> None:
         proof.run(f"record {at} of {size}", bits == [i for i in range(size) if i != at], words)
         mask = draw.getrandbits(size)
         proof.compare(f"words of {mask}", sets.mask_of(sets.words_of(mask)), mask)
-        proof.compare(f"all of {size}", sets.all_of(size), sum(1 << i for i in range(size)))
+        proof.compare(f"all of {size}", sets.bits_below(size), sum(1 << i for i in range(size)))
 
 
 @claim(
@@ -65,7 +65,7 @@ def masks_are_words(proof: Proof) -> None:
     Control(
         "only the bit of the record itself is set",
         STATE,
-        "words_of(all_of(size) & ~(1 << batch_index))",
+        "words_of(bits_below(size) & ~(1 << batch_index))",
         "words_of(1 << batch_index)",
         refutes="all bits but one",
     ),
@@ -225,7 +225,7 @@ class Kept:
         stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             **AS_MASKS,
             cursor.lowest_ranges: lambda ledgers, deleted, most: kept,
-            sets.first_of: self._first_of,
+            sets.lowest_set_bit: self._first_of,
         }
         self.reader = Reader(self.known, stubs=stubs)
 
