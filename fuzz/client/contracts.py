@@ -113,7 +113,7 @@ def sequence_id_stands_for_one_message(seen: Observed) -> str:
 @contract
 def every_send_completes(seen: Observed) -> str:
     """Once the brokers are faithful again, every message gets its callback."""
-    done = {int(payload) for payload, _, _ in seen.results} | {int(each.split(":")[0]) for each in seen.refused}
+    done = {int(payload) for payload, _, _ in seen.results} | {number for number, _ in seen.refused}
     left = [number for number in range(seen.begun) if number not in done]
     return f"message {_some(left)} is still pending" if left else ""
 

@@ -45,14 +45,14 @@ class Driver:
         self.client = self.pulsar.Client(url, operation_timeout_seconds=operation_timeout_seconds, logger=logger)
 
     def create_producer(self, topic: str, **options: Any) -> str:
-        """Creates the producer. Returns its name, or a text that begins with `failed`."""
+        """Creates the producer. Returns an empty string, or the error."""
         try:
             self.producer = self.client.create_producer(topic, **options)
         except self.pulsar.PulsarException as problem:
             return f"failed: {type(problem).__name__}"
-        return str(self.producer.producer_name())
+        return ""
 
-    def send(self, first: int, count: int, size: int = 0) -> list[str]:
+    def send(self, first: int, count: int, size: int = 0) -> list[tuple[int, str]]:
         """Sends `count` messages whose payloads are their numbers, from `first` on, padded with zeros to `size` bytes.
 
         Returns the number and error of each message that the client does not accept.
@@ -63,7 +63,7 @@ class Driver:
             try:
                 self.producer.send_async(payload.zfill(size).encode(), self._callback(payload))
             except self.pulsar.PulsarException as problem:
-                refused.append(f"{payload}: {type(problem).__name__}")
+                refused.append((number, type(problem).__name__))
         return refused
 
     def _callback(self, payload: str) -> Any:

@@ -41,7 +41,7 @@ class RustDriver:
         self._producer = self._bridge.Publisher.from_config(self._endpoint(topic))
         return ""
 
-    def send(self, first: int, count: int) -> list[str]:
+    def send(self, first: int, count: int) -> list[tuple[int, str]]:
         """Sends messages whose payloads are their numbers, from `first` on, one by one. Returns an empty list."""
         for number in range(first, first + count):
             self._producer.send(str(number).encode())
