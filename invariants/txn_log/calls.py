@@ -1,4 +1,4 @@
-"""Which calls of the transaction log are rejected, and what the others change, field by field."""
+"""Which calls of the transaction log are rejected, and which fields of the state each other call changes."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ ENDED = {"COMMITTED", "ABORTED"}
 
 
 def has_next_entry(s: State) -> bool:
-    """Whether the replay has an entry to read that is not deleted."""
+    """Whether there is an undeleted entry that the replay has not read."""
     entries = range(max(s.read_position, s.acks.first_unacked), s.first_entry + len(s.log))
     return any(not s.acks.deleted >> n & 1 for n in entries)
 
 
 def fits_in_position_info(cfg: Config, s: State) -> bool:
-    """Whether one persisted `PositionInfo` of the cursor can hold all deletions.
+    """Whether one persisted `PositionInfo` of the cursor can hold all deletions in memory.
 
     A deleted range that spans two ledgers is stored as two ranges.
     """
-    starts = s.acks.deleted & ~(s.acks.deleted << 1)
-    for first in accumulate(s.ledgers[:-1], initial=s.first_entry) if starts else ():
-        starts |= s.acks.deleted & 1 << first
-    return starts.bit_count() <= cfg.max_ranges and len(s.acks.partial) <= cfg.max_batch_records
+    range_starts = s.acks.deleted & ~(s.acks.deleted << 1)
+    for first in accumulate(s.ledgers[:-1], initial=s.first_entry) if range_starts else ():
+        range_starts |= s.acks.deleted & 1 << first
+    return range_starts.bit_count() <= cfg.max_ranges and len(s.acks.partial) <= cfg.max_batch_records
 
 
 def closes_cleanly(before: State, event: Event) -> bool:
-    """Whether the event closes a store that can persist its deletions."""
-    is_closed = event.name == "reopen" and not isinstance(event.outcome, Refused)
-    return is_closed and before.deletions_succeed and before.ledger != "fenced"
+    """Whether the event is a clean close that can persist the deletions."""
+    is_reopened = event.name == "reopen" and not isinstance(event.outcome, Refused)
+    return is_reopened and before.deletions_succeed and before.ledger != "fenced"
 
 
 def deleted_entries(acks: Acks) -> int:
@@ -45,12 +45,11 @@ def deleted_entries(acks: Acks) -> int:
 
 @always(txn_log)
 def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected if and only if the status of the store, the ledger or the cursor does not allow it, its
-    transaction is not ongoing, a new transaction would exceed `max_active`, no write is in flight to complete or fail,
-    or entries are in flight at a reopen.
+    """A call is rejected if and only if the state of the store, ledger, cursor or transaction does not allow it.
 
-    Transactions whose NEW record is not durable yet do not count for `max_active`. A `new_transaction` that would
-    exceed it is rejected with `too_many` in any status.
+    Requests need a ready store, and an update needs an ongoing transaction. If `max_active` transactions are ongoing,
+    `new_transaction` is rejected with `too_many`, whatever the status of the store. `complete_write` and `fail_write`
+    need an entry in flight; `reopen` is rejected while an entry is in flight.
     """
     s, wrong = before, False
     match event.name:
@@ -83,7 +82,7 @@ def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, a
 
 
 def requested(s: State, event: Event) -> Record | None:
-    """Returns the record of a request; None for a flush."""
+    """Returns the record that a request appends; None for a flush."""
     a = event.arguments
     match event.name:
         case "new_transaction":
@@ -96,17 +95,17 @@ def requested(s: State, event: Event) -> Record | None:
 
 
 def completed(entries: tuple[Entry, ...], result: str) -> tuple[Completion, ...]:
-    """Returns the completions of all records of some entries with one result."""
+    """Returns the completions of the futures of all records of these entries, all with one result."""
     return tuple([Completion(r.txn, r.op, result) for entry in entries for r in entry])  # type: ignore[arg-type]
 
 
 @always(txn_log, on=(*REQUESTS, "flush"))
 def request_is_appended_as_made(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request adds its record to the batch, which is submitted when it is full or flushed; without batching, the
-    record is submitted as an entry.
+    """A request adds its record to the batch; a full or flushed batch is submitted as one entry.
 
-    A closed ledger is first replaced by a new one; a failed or fenced ledger fails the entry. An update to the status
-    that the transaction already has succeeds without a record.
+    Without batching, each record is submitted as an entry. A closed ledger is first replaced by a new one. A ledger
+    that is fenced or in `WriteFailed` fails the entry. An update to the status that the transaction already has
+    succeeds without a record.
     """
     if isinstance(event.outcome, Refused):
         return after == before
@@ -132,9 +131,9 @@ def request_is_appended_as_made(cfg: Config, before: State, event: Event, after:
 def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An advance of the clock, a failure of the cursor, a rollover, a persist and a trim change only their own fields.
 
-    A rollover adds an empty ledger with the last assigned id, and returns the number of ledgers. A persist makes the
-    cursor clean. A trim removes every ledger that it may, and returns their number; when the last record of an ended
-    transaction is trimmed, the transaction is no longer in `confirmed`.
+    A rollover adds an empty ledger, writes the last assigned id to the ledger properties, and returns the number of
+    ledgers. A persist makes the cursor clean and returns whether it was dirty. A trim removes every ledger that may be
+    trimmed, and returns their number. An ended transaction is removed from `confirmed` when its last record is trimmed.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -144,23 +143,23 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
         case "break_cursor":
             return after == before._replace(deletions_succeed=False)
         case "roll_ledger":
-            new = before._replace(ledgers=(*before.ledgers, 0), ledger_property_id=before.last_id)
-            return after == new and bool(event.outcome == len(after.ledgers))
+            wanted = before._replace(ledgers=(*before.ledgers, 0), ledger_property_id=before.last_id)
+            return after == wanted and bool(event.outcome == len(after.ledgers))
         case "persist":
-            new = before._replace(durable=after.durable, dirty=False) if before.dirty else before
-            return after == new and event.outcome is before.dirty
+            wanted = before._replace(durable=after.durable, dirty=False) if before.dirty else before
+            return after == wanted and event.outcome is before.dirty
     count, first = len(before.ledgers) - len(after.ledgers), after.first_entry
     trimmed = sum(before.ledgers[:count])
-    known = {record.txn for entry in before.log[trimmed:] for record in entry}
-    rest = before._replace(
+    ids_in_log = {record.txn for entry in before.log[trimmed:] for record in entry}
+    wanted = before._replace(
         ledgers=before.ledgers[count:],
         first_entry=before.first_entry + trimmed,
         log=before.log[trimmed:],
         ledger_property_id=before.last_id,
-        confirmed=tuple([p for p in before.confirmed if p.id in known or p.status not in ENDED]),
+        confirmed=tuple([p for p in before.confirmed if p.id in ids_in_log or p.status not in ENDED]),
     )
-    is_most = len(after.ledgers) == 1 or first + after.ledgers[0] > after.durable.first_unacked
-    return after == (rest if count else before) and is_most and bool(event.outcome == count)
+    is_maximal = len(after.ledgers) == 1 or first + after.ledgers[0] > after.durable.first_unacked
+    return after == (wanted if count else before) and is_maximal and bool(event.outcome == count)
 
 
 @always(txn_log, on=("fail_write", "fail_ledger_creation", "fence", "reopen", "crash"))
@@ -168,8 +167,9 @@ def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: E
     """A failure or restart leaves nothing in flight and adds exactly the durable entries in flight to the log.
 
     A failed append completes the requests of all entries in flight with one result. An opened store has exactly the
-    persisted deletions; without batch index deletion, only those of whole entries. It reads from the mark-delete
-    position on, can delete, has an empty last ledger, and continues with the last assigned id of the log.
+    persisted deletions; without batch index deletion, it has only deletions of whole entries. The store replays from
+    the mark-delete position on, can delete, has an empty last ledger, and continues with the last assigned id that a
+    restart recovers.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -190,15 +190,16 @@ def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: E
         )
         indexes = cfg.batch_index_deletion == "always" or cfg.batch_index_acks or (batching and cfg.max_records > 1)
         stored = deleted_entries(after.durable), after.durable.partial if indexes else ()
-        starts = after.read_position == after.acks.first_unacked
-        starts = starts and (deleted_entries(after.acks), after.acks.partial) == stored
+        recovers_stored = (deleted_entries(after.acks), after.acks.partial) == stored
+        replays_all = after.read_position == after.acks.first_unacked
         is_kept = event.name == "reopen" or after.durable == before.durable
         is_new = after.ledgers == ((*ledgers, 0) if ledgers[-1] else ledgers) and after.ledger_property_id == last_id
-        return is_empty and is_open and starts and is_kept and is_new and bool(event.outcome == closed)
-    is_sent, failed = event.name != "fail_ledger_creation", bool(before.in_flight)
-    stops = is_sent and failed and before.status == "ready" and cfg.ambiguous_append == "stops_store"
+        is_opened = is_empty and is_open and recovers_stored and replays_all and is_kept and is_new
+        return is_opened and bool(event.outcome == closed)
+    is_sent, has_failed = event.name != "fail_ledger_creation", bool(before.in_flight)
+    stops = is_sent and has_failed and before.status == "ready" and cfg.ambiguous_append == "stops_store"
     wanted = before._replace(status="stopped" if stops else before.status, in_flight=(), log=after.log, ledgers=ledgers)
-    if after.ledger != ("fenced" if event.name == "fence" else "write_failed" if failed else "closed"):
+    if after.ledger != ("fenced" if event.name == "fence" else "write_failed" if has_failed else "closed"):
         return False
     return after._replace(ledger=before.ledger) == wanted and bool(
         event.outcome == completed(before.in_flight, "unknown" if is_sent else "not_written")
@@ -207,7 +208,7 @@ def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: E
 
 @always(txn_log, on=("replay_entry", "complete_replay", "fail_read"))
 def replay_reads_next_undeleted_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step of the replay reads the next entry that is not deleted, and returns the number of its undeleted records.
+    """A step of the replay reads the next undeleted entry, and returns the number of the entry's undeleted records.
 
     When a replay ends or fails, the read position is 0.
     """
@@ -216,6 +217,6 @@ def replay_reads_next_undeleted_entry(cfg: Config, before: State, event: Event, 
     deleted = before.acks.deleted | (1 << before.acks.first_unacked) - 1
     entry = next(n for n in range(before.read_position, before.first_entry + len(before.log)) if not deleted >> n & 1)
     size = len(before.log[entry - before.first_entry])
-    left = next((p.remaining for p in before.acks.partial if p.entry == entry), (1 << size) - 1)
+    remaining = next((p.remaining for p in before.acks.partial if p.entry == entry), (1 << size) - 1)
     assert not isinstance(event.outcome, Failed)
-    return after.read_position == entry + 1 and bool(event.outcome == left.bit_count())
+    return after.read_position == entry + 1 and bool(event.outcome == remaining.bit_count())

@@ -1,7 +1,8 @@
 """Guarantees of a coordinator's transaction log.
 
-Most compare the store with an independent replay of the log, by transition rules that are restated below. A status or
-participant is *confirmed* if its request succeeded or a replay found it. Names of properties say `acknowledged` for it.
+Most properties compare the store with an independent replay of the log; the module restates the transition rules for
+this replay. A status or participant is *confirmed* if its request succeeded or a replay recovered it. In the names of
+properties, `acknowledged` means confirmed.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def logged_after(logged: LoggedTxn, record: Record, position: RecordPosition) ->
 
 @once_per_state
 def logged_transactions(s: State) -> dict[int, LoggedTxn]:
-    """Every transaction whose NEW record is in the log, read from all its records, including deleted ones."""
+    """Returns, by id, every transaction whose NEW record is in the log. Deleted records count like any other."""
     found: dict[int, LoggedTxn] = {}
     for number, entry in enumerate(s.log, s.first_entry):
         for index, record in enumerate(entry):
@@ -94,7 +95,7 @@ def remaining_in(s: State, acks: Acks) -> list[int]:
 
 
 def needed_records(s: State) -> list[int]:
-    """Returns the mask, for each entry, of the records that belong to an ongoing transaction."""
+    """Returns, for each entry of the log, the mask of the records whose positions an ongoing transaction has."""
     masks = [0] * len(s.log)
     for t in s.txns:
         for entry, index in t.positions:
@@ -103,7 +104,7 @@ def needed_records(s: State) -> list[int]:
 
 
 def can_delete(s: State) -> bool:
-    """Whether the store is ready and deletions succeed; after `break_cursor` they fail until the store is reopened."""
+    """Whether the store is ready and deletions succeed."""
     return s.status == "ready" and s.deletions_succeed
 
 
@@ -132,20 +133,20 @@ def may_reach(before: str, after: str) -> bool:
 
 @always(txn_log)
 def acknowledged_operation_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request is confirmed only after its record is in the log.
+    """A request succeeds only after its record is in the log.
 
-    An `update_status` that needs no record is confirmed only if the transaction already has the requested status.
+    An `update_status` without a record succeeds only if the transaction already has the requested status.
     """
     if is_error(event) or event.name not in (*APPENDS, *FAILURES, "complete_write", "reopen"):
         return True
-    done = [answer for answer in event.outcome if answer.result == "success"]
-    if event.name == "update_status" and done:
+    succeeded = [completion for completion in event.outcome if completion.result == "success"]
+    if event.name == "update_status" and succeeded:
         txn, to = event.arguments["txn"], event.arguments["to"]
         return after is before and [t.status for t in before.txns if t.id == txn] == [to]
     if event.name != "complete_write":
-        return not done
+        return not succeeded
     entry = before.in_flight[0]
-    completed = [(answer.txn, answer.op) for answer in event.outcome]
+    completed = [(completion.txn, completion.op) for completion in event.outcome]
     return (
         after.log[-1] == entry and len(after.log) == len(before.log) + 1 and completed == [(r.txn, r.op) for r in entry]
     )
@@ -153,10 +154,10 @@ def acknowledged_operation_is_durable(cfg: Config, before: State, event: Event, 
 
 @always(txn_log)
 def every_request_completes_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No step loses, doubles or overtakes a pending request: each is completed or stays pending, in request order.
+    """In every step, each pending request either completes or stays pending, and requests complete in order.
 
-    Two kinds of requests may complete before earlier ones: an append that a failed or fenced ledger rejects at once,
-    and an `update_status` that needs no record. A crash drops all pending requests without completing them.
+    Two kinds of requests may complete before earlier ones: an append that a ledger rejects at once because it is fenced
+    or in `WriteFailed`, and an `update_status` without a record. A crash completes no pending request.
     """
     if event.name == "crash" or is_error(event):
         return event.name != "crash" or not pending_records(after)
@@ -193,7 +194,8 @@ def log_contains_submitted_entries_in_order(cfg: Config, before: State, event: E
 def entry_is_deleted_iff_all_its_records_are(cfg: Config, s: State) -> bool:
     """An entry is deleted if and only if all its records are deleted.
 
-    In a ready store, those are exactly the records that belong to no ongoing transaction.
+    A record is deleted if and only if it belongs to no ongoing transaction. The store must be ready, and deletions must
+    succeed.
     """
     if not can_delete(s):
         return True
@@ -229,10 +231,10 @@ def deletions_are_monotone(cfg: Config, before: State, event: Event, after: Stat
 
 @always(txn_log)
 def record_is_durably_deleted_only_after_new_record(cfg: Config, s: State) -> bool:
-    """The persisted deletions never have a record of an ended transaction without the transaction's NEW record.
+    """If a record of an ended transaction is durably deleted, so is the transaction's NEW record.
 
-    Otherwise a replay after a crash would read NEW without the COMMITTED or ABORTED record, and the transaction would
-    be ongoing again.
+    Otherwise a replay after a crash would read the NEW record without the COMMITTED or ABORTED record, and the
+    transaction would be ongoing again.
     """
     masks = remaining_in(s, s.durable)
     for logged in logged_transactions(s).values():
@@ -265,9 +267,9 @@ def clean_close_preserves_deletions(cfg: Config, before: State, event: Event, af
 
 @always(txn_log, on=("persist", "reopen"))
 def persisted_cursor_record_is_prefix_of_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A `PositionInfo` that cannot hold all deletions holds every deletion below some entry, and none from it on.
+    """A `PositionInfo` that cannot hold all deletions has every deletion below some entry, and none from this entry on.
 
-    With the deletions of that entry, it would exceed a limit.
+    With the deletions of this entry, the `PositionInfo` would exceed a limit.
     """
     is_close = closes_cleanly(before, event) and cfg.metadata_ack_sets_are_recovered
     if not is_close and (event.name == "reopen" or event.outcome is not True):
@@ -279,8 +281,8 @@ def persisted_cursor_record_is_prefix_of_deletions(cfg: Config, before: State, e
     if any(persisted != (1 << len(entry)) - 1 for entry, (_, persisted) in rest):
         return False
     end = after.first_entry + omitted + 1
-    held = Acks(acks.first_unacked, acks.deleted & (1 << end) - 1, tuple([p for p in acks.partial if p.entry < end]))
-    return omitted == len(pairs) or not fits_in_position_info(cfg, after._replace(acks=held))
+    larger = Acks(acks.first_unacked, acks.deleted & (1 << end) - 1, tuple([p for p in acks.partial if p.entry < end]))
+    return omitted == len(pairs) or not fits_in_position_info(cfg, after._replace(acks=larger))
 
 
 @always(txn_log)
@@ -293,7 +295,7 @@ def only_durably_deleted_ledgers_are_trimmed(cfg: Config, s: State) -> bool:
 def mark_delete_reaches_log_end_without_ongoing_transactions(cfg: Config, s: State) -> bool:
     """Without ongoing transactions, the mark-delete position is at the end of the log.
 
-    Every ledger but the last can then be trimmed.
+    Every ledger but the last can then be trimmed. The store must be ready, and deletions must succeed.
     """
     return bool(s.txns) or not can_delete(s) or s.acks.first_unacked == s.first_entry + len(s.log)
 
@@ -313,7 +315,7 @@ def ready_store_equals_log(cfg: Config, s: State) -> bool:
 def recovery_preserves_acknowledged_state(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Recovery finds every confirmed transaction that has not ended, with all its confirmed participants.
 
-    Its status is the confirmed one or one reachable from it.
+    The recovered status is the confirmed one, or legal transitions lead to it from the confirmed one.
     """
     if not completes_recovery(event):
         return True
@@ -324,7 +326,7 @@ def recovery_preserves_acknowledged_state(cfg: Config, before: State, event: Eve
 
 
 def preserves(known: Confirmed, t: Txn) -> bool:
-    """Whether a recovered transaction has the confirmed participants, and a status that the confirmed one can reach."""
+    """Whether a recovered transaction has all confirmed participants, and a status that the confirmed one can reach."""
     participants = known.partitions & ~t.partitions == 0 and known.subscriptions & ~t.subscriptions == 0
     return participants and may_reach(known.status, t.status)
 
@@ -342,7 +344,7 @@ def ended_transaction_is_not_recovered(cfg: Config, before: State, event: Event,
 def acknowledged_decision_is_final(cfg: Config, s: State) -> bool:
     """The log never contains the opposite of a confirmed commit or abort decision.
 
-    No restart can then find another decision.
+    So no restart finds another decision.
     """
     logged = logged_transactions(s)
     decided = [{p.status, logged[p.id].status} for p in s.confirmed if p.id in logged]
@@ -380,7 +382,7 @@ def replay_deletes_orphan_records(cfg: Config, before: State, event: Event, afte
 
 @always(txn_log, on=("replay_entry",))
 def replay_takes_only_legal_transitions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Replay takes only legal status transitions, adds participants only to OPEN transactions, and removes none.
+    """Replay takes only legal status transitions, adds participants only to OPEN ones, and removes no participant.
 
     An entry may hold several records of a transaction, so a step may take several transitions.
     """
@@ -411,7 +413,7 @@ def found_by_replay(s: State, acks: Acks) -> dict[int, LoggedTxn]:
 
 @always(txn_log, on=("complete_replay",))
 def replay_is_idempotent(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a replay, a second one would find the same transactions, with the deletions in memory or as persisted."""
+    """After a replay, a second replay recovers the same transactions, with the deletions in memory or as persisted."""
     if not completes_recovery(event):
         return True
     recovered = {t.id: as_logged(t) for t in after.txns}
@@ -431,8 +433,8 @@ def store_is_ready_only_after_complete_replay(cfg: Config, before: State, event:
 def recovered_transactions_are_handed_over(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Recovery passes each recovered transaction to `TransactionRecoverTracker` exactly once.
 
-    COMMITTING and ABORTING transactions are passed to be ended, OPEN ones with their deadline: start time plus
-    timeout.
+    The tracker gets COMMITTING and ABORTING transactions to end them, and OPEN ones with their deadline: start time
+    plus timeout.
     """
     if not completes_recovery(event):
         return True
@@ -463,7 +465,7 @@ def recoverable_id_covers_acknowledged_ids(cfg: Config, s: State) -> bool:
 def id_after_restart(s: State) -> int:
     """Returns the last assigned id that a reopened store recovers.
 
-    It is in the last record of the last ledger or, if that ledger is empty, in the managed ledger's properties.
+    The id is in the last record or, if the last ledger is empty, in the managed ledger's properties.
     """
     return s.log[-1][-1].last_id if s.ledgers[-1] else s.ledger_property_id
 
@@ -478,8 +480,8 @@ def low_watermark_is_below_ongoing_transactions(cfg: Config, s: State) -> bool:
 def low_watermark_is_monotone_and_maximal(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The low watermark is the highest id below every transaction that is ongoing or may begin, and never decreases.
 
-    With ongoing transactions, the low watermark is one below the first of them. Without, it is one below the lowest id
-    that may still begin: the first pending id, or the first id that a restart could assign.
+    While transactions are ongoing, the low watermark is one below the first ongoing id. Otherwise it is one below the
+    lowest id that may begin: the first pending id, or the first id that a restart could assign.
     """
     if is_error(event):
         return True
@@ -521,10 +523,9 @@ def deadline_is_exact_and_never_early(cfg: Config, before: State, event: Event, 
 
 @always(txn_log, on=(*APPENDS, "complete_write", *FAILURES, "persist", "trim", "roll_ledger"))
 def only_durable_records_change_transactions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Outside a replay, transactions change only when an entry becomes durable, by its records in order.
+    """Outside a replay, transactions change only when an entry becomes durable: its records take effect in order.
 
-    A record without effect does not complete its request with success. Every other record confirms the status and the
-    participants.
+    A request succeeds if and only if its record has an effect; the new status and participants are then confirmed.
     """
     if event.name != "complete_write" or is_error(event):
         return after.txns == before.txns
@@ -541,7 +542,7 @@ def only_durable_records_change_transactions(cfg: Config, before: State, event: 
         has_effect.append(expected.get(record.txn) is not known)
         if has_effect[-1]:
             confirmed_txns[record.txn] = expected[record.txn][:3]
-    confirmed = [answer.result == "success" for answer in event.outcome]
+    confirmed = [completion.result == "success" for completion in event.outcome]
     is_known = confirmed_in(after) == confirmed_txns and len(after.confirmed) == len(confirmed_txns)
     return is_known and {t.id: as_logged(t) for t in after.txns} == ongoing(expected) and confirmed == has_effect
 
@@ -554,8 +555,8 @@ def confirmed_in(s: State) -> dict[int, tuple[str, frozenset[int], frozenset[int
 @always(txn_log, on=FAILURES)
 def store_stops_after_ambiguous_append(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After an append with unknown outcome (it failed, but may be durable), the store stops until it is reopened."""
-    unknown = not is_error(event) and any(answer.result == "unknown" for answer in event.outcome)
-    return not unknown or after.status == "stopped"
+    is_ambiguous = not is_error(event) and any(completion.result == "unknown" for completion in event.outcome)
+    return not is_ambiguous or after.status == "stopped"
 
 
 # ---- coverage goals ------------------------------------------------------------------------
@@ -623,17 +624,17 @@ def participant_is_added_after_end(cfg: Config, before: State, event: Event, aft
     if is_error(event):
         return False
     ended: set[int] = set()
-    for record, answer in zip(before.in_flight[0], event.outcome, strict=True):
-        if record.to in ENDED and answer.result == "success":
+    for record, completion in zip(before.in_flight[0], event.outcome, strict=True):
+        if record.to in ENDED and completion.result == "success":
             ended.add(record.txn)
-        elif record.txn in ended and record.to is None and answer.result == "invalid_status":
+        elif record.txn in ended and record.to is None and completion.result == "invalid_status":
             return True
     return False
 
 
 @sometimes(txn_log, on=("trim",))
 def ledger_is_trimmed_below_ongoing_transaction(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A ledger is trimmed while a later transaction is ongoing."""
+    """A ledger is trimmed while a transaction is ongoing."""
     return after.first_entry > before.first_entry and after.txns != ()
 
 
@@ -652,7 +653,7 @@ def persisted_cursor_record_is_truncated(cfg: Config, before: State, event: Even
 @sometimes(txn_log, on=("update_status",))
 def status_update_is_retried(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An update to the current status is confirmed without a record."""
-    return not is_error(event) and any(answer.result == "success" for answer in event.outcome)
+    return not is_error(event) and any(completion.result == "success" for completion in event.outcome)
 
 
 @sometimes(txn_log, on=("new_transaction", "flush"))
@@ -678,24 +679,24 @@ def batching_is_disabled_with_partially_deleted_batches(cfg: Config, before: Sta
 
 @eventually(txn_log, fair=("flush", "complete_write"))
 def every_request_completes(cfg: Config, s: State) -> bool:
-    """With fair flushes and write completions, every pending request completes."""
+    """If flushes and write completions are fair, every pending request completes."""
     return s.buffer == () and s.in_flight == ()
 
 
 @eventually(txn_log, fair=("replay_entry", "complete_replay"))
 def replay_terminates(cfg: Config, s: State) -> bool:
-    """With fair reads, every replay completes."""
+    """If the steps of a replay are fair, every replay completes."""
     return s.status != "replaying"
 
 
 @eventually(txn_log, fair=("fail_read",))
 def failing_replay_terminates(cfg: Config, s: State) -> bool:
-    """If every read fails, every replay ends."""
+    """If failures of reads are fair, every replay ends."""
     return s.status != "replaying"
 
 
 @eventually(txn_log, fair=("persist", "trim"))
 def fully_deleted_ledgers_are_trimmed(cfg: Config, s: State) -> bool:
-    """Without ongoing transactions and with fair cursor writes and trims, every ledger but the last is trimmed."""
+    """Without ongoing transactions, every ledger but the last is trimmed, if cursor writes and trims are fair."""
     is_idle = can_delete(s) and s.ledger != "fenced" and s.txns == ()
     return not is_idle or len(s.ledgers) == 1

@@ -1,26 +1,27 @@
 """Transaction log of a coordinator: requests, batches, failures, crashes and replay (PIP-160, PIP-31).
 
 Models `MLTransactionMetadataStore` (the store) and `MLTransactionLogImpl` (its log). One step is one request, one
-completion of a ledger write, one entry of a replay, or one call or failure of the ledger or of its cursor. The cursor's
-deletions are those of `model/batch_acks`: a deleted record is an acknowledged message of a batch.
+completion of a ledger write, one entry of a replay, or one call or failure of the ledger or of its cursor. The cursor
+deletes records by the rules of `model/batch_acks`: a record is a message of a batch, and a deletion is its ack.
 
     append      a request becomes a record in the current batch; without batching, the record is an entry of its own
     completion  when an entry is durable, its records take effect and their futures complete, in order
-    end         a transaction keeps the positions of its records; when it ends, each of them is deleted
+    end         a transaction has the positions of its records; when the transaction ends, these records are deleted
     deletion    an entry is deleted with its last record; the mark-delete position advances over deleted entries;
                 ledgers before the persisted mark-delete position are trimmed
     replay      after a restart, the records that are not deleted are read, and applied by the same rules
     ids         transaction ids are assigned in order. The last assigned id is in every record and in the ledger
                 properties (`max_local_txn_id`), from which a restart recovers it
-    low watermark   every transaction up to this id has ended; a participant may abort those that it still has pending
+    low watermark   every transaction up to this id has ended; a participant may abort those that it has pending
 
 Differences from Apache Pulsar master of 2026-07 (each a rule of `Config`; see `fuzz/defects/txn_log.toml`):
   * after an append with unknown outcome (it failed, but may be durable), the store stops until it is reopened. A store
     that continues may confirm a commit although the log holds an earlier abort;
-  * a `PositionInfo` that is too small for all deletions has those below some entry. If ranges and ack sets are
+  * a `PositionInfo` that cannot hold all deletions has the deletions below some entry. If ranges and ack sets are
     truncated independently, a COMMITTED or ABORTED record can stay deleted without the transaction's NEW record;
+  * a `PositionInfo` has at most `max_ranges` ranges, and not one more;
   * without ongoing transactions, the low watermark is the last assigned id that a restart recovers, and not 0;
-  * single records of a batch can always be deleted, their deletions make the cursor dirty, and survive a clean close;
+  * single records of a batch can always be deleted; such deletions make the cursor dirty, and survive a clean close;
   * a replay that cannot read the whole log fails; a replay removes ended transactions even if deletions fail.
 
 Not modelled:
@@ -28,8 +29,8 @@ Not modelled:
   * of records: topic names, owners, modification times, updates whose expected status is not the predecessor, empty
     batches;
   * of the cursor: the rate limit of its writes;
-  * of a restart: read batches, retries of failed reads, a clean close with entries in flight, a flag that changes
-    before a crash, the unloading of a fenced coordinator;
+  * of a restart: how many entries one read requests, retries of failed reads, a clean close with entries in flight, a
+    change of the batching flag before a crash, the unloading of a fenced coordinator;
   * of the coordinator: participants and the requests to them, retries of commits and aborts, timeouts below 100 ms, the
     missing reply of `ReachMaxActiveTxnException`, the client states ERROR and TIME_OUT.
 """
@@ -42,8 +43,8 @@ from model.batch_acks.state import Acks, Partial, with_mark_delete_advanced
 from model.machine import Failed, Machine, Refused, Step, refused
 from model.txn_log.replay import (
     Recovered,
+    as_confirmed,
     completed,
-    history_of,
     next_entry,
     opened,
     recovered_id,
@@ -111,12 +112,12 @@ Durable = Annotated[int, AtLeast(0)]
 
 
 def not_ready(s: State) -> tuple[State, Refused]:
-    """Rejects a request to a store that is not `Ready`: it is replaying, failed or stopped."""
+    """Returns the rejection of a request to a store that is replaying, failed or stopped."""
     return refused(s, "illegal_state", f"the store is {s.status}, not ready")
 
 
 def not_found(s: State, txn: int) -> tuple[State, Refused]:
-    """Rejects a request for an unknown or ended transaction (`TransactionNotFoundException`)."""
+    """Returns the rejection of a request for an unknown or ended transaction (`TransactionNotFoundException`)."""
     return refused(s, "not_found", f"transaction {txn} is not ongoing")
 
 
@@ -124,9 +125,9 @@ def not_found(s: State, txn: int) -> tuple[State, Refused]:
 def new_transaction(cfg: Config, s: State, timeout_ms: Annotated[int, AtLeast(0)]) -> Step[State, Completions]:
     """`MLTransactionMetadataStore.newTransaction`: begins a transaction with the next id.
 
-    The request is rejected at `max_active` ongoing transactions, whatever the status of the store
-    (`ReachMaxActiveTxnException`). Transactions whose NEW record is not durable yet do not count. The transaction
-    exists once its NEW record is durable. An id whose record fails is not reused before a restart.
+    The transaction is ongoing once its NEW record is durable. If `max_active` transactions are ongoing, the request is
+    rejected, whatever the status of the store (`ReachMaxActiveTxnException`). An id whose NEW record fails is not
+    reused before a restart.
     """
     if 0 < cfg.max_active <= len(s.txns):
         return refused(s, "too_many", f"{len(s.txns)} transactions are ongoing")
@@ -160,8 +161,8 @@ def add_participant(
 def update_status(cfg: Config, s: State, txn: Annotated[int, AtLeast(0)], to: Target) -> Step[State, Completions]:
     """`updateTxnStatus`: updates the status of a transaction.
 
-    The expected status is compared when the record is durable. If the transaction already has the new status, the
-    request succeeds without an append.
+    When the record is durable, the transaction must have the expected status. If the transaction already has the new
+    status at the time of the request, the request succeeds without an append.
     """
     if s.status != "ready":
         return not_ready(s)
@@ -185,8 +186,9 @@ def low_watermark(cfg: Config, s: State) -> Step[State, int]:
 def low_watermark_of(cfg: Config, s: State) -> int:
     """Returns the id before the first ongoing transaction.
 
-    If no transaction is ongoing, it is the last assigned id that a restart recovers, because a later id may be assigned
-    again after a crash; or the id before the first pending NEW, if that is lower. Master of 2026-07 returns 0.
+    If no transaction is ongoing, returns the last assigned id that a restart recovers, because every later id may be
+    assigned again after a crash. If the id before the first pending NEW record is lower, returns that id. With
+    `empty_low_watermark` `zero`, returns 0 while no transaction is ongoing.
     """
     if s.txns:
         return s.txns[0].id - 1
@@ -217,7 +219,7 @@ def advance_time(cfg: Config, s: State, by_ms: Annotated[int, AtLeast(0)]) -> St
 def append(cfg: Config, s: State, record: Record) -> tuple[State, Completions]:
     """`MLTransactionLogImpl.append`: adds a record to the batch and flushes a full batch.
 
-    Without batching the record is an entry of its own.
+    Without batching, the record is submitted as an entry of its own.
     """
     if not batching_enabled(cfg, s):
         return submit(s, (record,))
@@ -233,8 +235,8 @@ def flush_buffer(s: State) -> tuple[State, Completions]:
 def submit(s: State, entry: Entry) -> tuple[State, Completions]:
     """`ManagedLedgerImpl.asyncAddEntry`: submits an entry, and creates a ledger if the last one is closed.
 
-    A fenced ledger, or one in `WriteFailed`, fails the entry at once; it is not in the log. `WriteFailed` becomes
-    `ClosedLedger` (`readyToCreateNewLedger`), so the next append creates a ledger (apache/pulsar#10711, #14738).
+    A fenced ledger, or one in `WriteFailed`, fails the entry at once, and the entry is not in the log. `WriteFailed`
+    becomes `ClosedLedger` (`readyToCreateNewLedger`): the next append creates a ledger (apache/pulsar#10711, #14738).
     """
     if s.ledger == "fenced":
         return s, complete_all(entry, "fenced")
@@ -246,26 +248,30 @@ def submit(s: State, entry: Entry) -> tuple[State, Completions]:
 
 
 def complete_all(entry: Entry, result: Result) -> Completions:
-    """Completes the futures of all records of an entry with one result."""
+    """Returns the completions of the futures of an entry's records, all with one result."""
     return tuple([Completion(r.txn, r.op, result) for r in entry])
 
 
 def with_new_ledger(s: State) -> State:
-    """Opens a new ledger, unless the last one is empty, and writes the last assigned id to the ledger properties."""
+    """Returns the state with an open, empty last ledger, and the last assigned id in the ledger properties.
+
+    If the last ledger is empty, the new one replaces it.
+    """
     ledgers = (*s.ledgers, 0) if s.ledgers[-1] else s.ledgers
     return s._replace(ledger="open", ledgers=ledgers, ledger_property_id=s.last_id)
 
 
 @txn_log.action
 def flush(cfg: Config, s: State) -> Step[State, Completions]:
-    """`TxnLogBufferedWriter`: submits the current batch, whatever its size (the size and delay triggers)."""
+    """`TxnLogBufferedWriter`: submits the buffered records as one entry, as the size and delay triggers do."""
     return flush_buffer(s) if s.buffer else (s, ())
 
 
 @txn_log.action
 def complete_write(cfg: Config, s: State) -> Step[State, Completions]:
-    """`MLTransactionLogImpl.append`: the first entry in flight is durable. In order, its records take effect and their
-    futures complete.
+    """`MLTransactionLogImpl.append`: completes the write of the first entry in flight, which is now durable.
+
+    The records take effect and their futures complete, in batch order.
     """
     if not s.in_flight:
         return refused(s, "illegal_state", "no entry is in flight")
@@ -279,17 +285,20 @@ def complete_write(cfg: Config, s: State) -> Step[State, Completions]:
 
 
 def append_to_log(s: State, entry: Entry) -> State:
-    """Adds a durable entry to the last ledger."""
+    """Returns the state with a durable entry added to the last ledger."""
     return s._replace(log=(*s.log, entry), ledgers=(*s.ledgers[:-1], s.ledgers[-1] + 1))
 
 
 def with_effect(cfg: Config, s: State, record: Record, position: RecordPosition) -> tuple[State, Completion]:
-    """Applies a record that has just become durable. The deadline of a new transaction is now plus its timeout."""
+    """Applies a record that has just become durable. Returns the state, and the completion of the record's future.
+
+    The deadline of a new transaction is the current time plus its timeout.
+    """
     effect = apply_record(s.txns, record, position, s.now_ms + record.timeout_ms)
     if effect.result == "success":
         before, after = find_txn(s.txns, record.txn), find_txn(effect.txns, record.txn)
         if after is not None:
-            new = history_of(after)
+            new = as_confirmed(after)
         elif before is not None and record.to is not None:
             new = Confirmed(before.id, record.to, before.partitions, before.subscriptions)
         confirmed, confirmed_id = with_confirmed(s.confirmed, new), max(s.confirmed_id, record.txn)
@@ -304,7 +313,8 @@ def with_effect(cfg: Config, s: State, record: Record, position: RecordPosition)
 def fail_write(cfg: Config, s: State, durable: Durable) -> Step[State, Completions]:
     """`MLTransactionLogImpl.append` fails for all entries in flight, with unknown outcome; the ledger is `WriteFailed`.
 
-    The first `durable` entries are in the log. No record takes effect, and the store stops.
+    The first `durable` entries are in the log, but no record takes effect. With `ambiguous_append` `stops_store`, a
+    ready store stops.
     """
     if not s.in_flight:
         return refused(s, "illegal_state", "no entry is in flight")
@@ -312,7 +322,7 @@ def fail_write(cfg: Config, s: State, durable: Durable) -> Step[State, Completio
 
 
 def fail_in_flight(cfg: Config, s: State, durable: int) -> tuple[State, Completions]:
-    """Fails all entries in flight as `unknown`; a ready store stops or, in master of 2026-07, continues."""
+    """Fails all entries in flight with the result `unknown`; `ambiguous_append` decides whether the store stops."""
     completions = [each for entry in s.in_flight for each in complete_all(entry, "unknown")]
     stops = cfg.ambiguous_append == "stops_store" and s.in_flight != () and s.status == "ready"
     s = keep_durable(s, durable)
@@ -320,7 +330,7 @@ def fail_in_flight(cfg: Config, s: State, durable: int) -> tuple[State, Completi
 
 
 def keep_durable(s: State, durable: int) -> State:
-    """Adds the first `durable` entries in flight to the log, and drops the others."""
+    """Returns the state with the first `durable` entries in flight added to the log, and the others dropped."""
     entries, s = s.in_flight[:durable], s._replace(in_flight=())
     for entry in entries:
         s = append_to_log(s, entry)
@@ -329,9 +339,10 @@ def keep_durable(s: State, durable: int) -> State:
 
 @txn_log.fault
 def fail_ledger_creation(cfg: Config, s: State) -> Step[State, Completions]:
-    """`createComplete`: the ledger is full, and creating the next one fails.
+    """`createComplete`: the ledger is full, and the creation of the next one fails.
 
-    Entries in flight were never sent, and fail.
+    Entries in flight, which wait for the next ledger, fail and are not in the log. The ledger becomes `WriteFailed`,
+    or `ClosedLedger` if no entry was in flight.
     """
     if s.ledger != "open":
         return refused(s, "illegal_state", f"the ledger is {s.ledger}, not open")
@@ -343,7 +354,7 @@ def fail_ledger_creation(cfg: Config, s: State) -> Step[State, Completions]:
 def fence(cfg: Config, s: State, durable: Durable) -> Step[State, Completions]:
     """`ManagedLedgerFencedException`: another broker has taken the log; later appends and cursor writes fail.
 
-    Entries in flight fail with unknown outcome; the first `durable` of them are in the log.
+    All entries in flight fail with unknown outcome; the first `durable` ones are in the log.
     """
     if s.ledger == "fenced":
         return refused(s, "illegal_state", "the ledger is fenced")
@@ -363,7 +374,7 @@ def break_cursor(cfg: Config, s: State) -> Step[State, None]:
 
 @txn_log.action
 def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
-    """`ledgerClosed`: rolls over to a new ledger, whose properties get the last assigned id.
+    """`ledgerClosed`: rolls over to a new ledger, and writes the last assigned id to the ledger properties.
 
     Returns the number of ledgers.
     """
@@ -378,8 +389,8 @@ def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
 def trim(cfg: Config, s: State) -> Step[State, int]:
     """`trimConsumedLedgersInBackground`: trims ledgers before the persisted mark-delete position; returns their number.
 
-    Only whole ledgers are trimmed, and never the last one. Trimming rewrites the ledger list, and with it the last
-    assigned id in the ledger properties.
+    Only whole ledgers are trimmed, and never the last one. Trimming also writes the last assigned id to the ledger
+    properties. An ended transaction is removed from `confirmed` when its last record is trimmed.
     """
     count, first = 0, s.first_entry
     while count < len(s.ledgers) - 1 and first + s.ledgers[count] <= s.durable.first_unacked:
@@ -389,16 +400,16 @@ def trim(cfg: Config, s: State) -> Step[State, int]:
         return s, 0
     log = s.log[first - s.first_entry :]
     in_log = {record.txn for entry in log for record in entry}
-    known = tuple([p for p in s.confirmed if p.status not in ENDED or p.id in in_log])
-    s = s._replace(first_entry=first, ledgers=s.ledgers[count:], log=log, ledger_property_id=s.last_id, confirmed=known)
+    kept = tuple([p for p in s.confirmed if p.status not in ENDED or p.id in in_log])
+    s = s._replace(first_entry=first, ledgers=s.ledgers[count:], log=log, ledger_property_id=s.last_id, confirmed=kept)
     return s, count
 
 
 @txn_log.action
 def persist(cfg: Config, s: State) -> Step[State, bool]:
-    """`ManagedCursorImpl.persistPositionToLedger`: persists the cursor's deletions; returns whether it was dirty.
+    """`ManagedCursorImpl.persistPositionToLedger`: persists the deletions of a dirty cursor.
 
-    If they exceed a limit, only some of them are persisted.
+    Returns whether the cursor was dirty. If the deletions exceed a limit, only some of them are persisted.
     """
     if s.ledger == "fenced" or not s.deletions_succeed:
         return refused(s, "illegal_state", "the cursor cannot be persisted")
@@ -414,8 +425,8 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 def reopen(cfg: Config, s: State, batching: bool) -> Step[State, Completions]:
     """`closeAsync`, then `MLTransactionLogImpl.initialize`: closes the store cleanly and opens it with the given flag.
 
-    The deletions are persisted, unless the ledger is fenced or deletions fail. Buffered records are not written; their
-    requests fail as `closed`.
+    The close persists the deletions, unless the ledger is fenced or deletions fail. Buffered records are not written;
+    their requests fail with the result `closed`.
     """
     if s.in_flight:
         return refused(s, "illegal_state", "entries are in flight")
@@ -424,9 +435,9 @@ def reopen(cfg: Config, s: State, batching: bool) -> Step[State, Completions]:
 
 @txn_log.fault
 def crash(cfg: Config, s: State, durable: Durable) -> Step[State, None]:
-    """The broker crashes, no pending future completes, and the store is reopened from the persisted log and cursor.
+    """The broker crashes, and the store is reopened from the log and the persisted deletions.
 
-    The first `durable` entries in flight are in the log.
+    No pending future completes. The first `durable` entries in flight are in the log.
     """
     s = keep_durable(s, durable)
     return opened(cfg, s, s.durable, s.batching), None
@@ -436,8 +447,8 @@ def crash(cfg: Config, s: State, durable: Durable) -> Step[State, None]:
 def replay_entry(cfg: Config, s: State) -> Step[State, int]:
     """`MLTransactionLogImpl.TransactionLogReplayer`: replays the next entry that is not deleted.
 
-    Returns the number of its undeleted records. A record of an unknown transaction is an orphan of one that has ended,
-    and is deleted.
+    Returns the number of undeleted records of the entry. A record of an unknown transaction is an orphan: its
+    transaction has ended. The replay deletes it.
     """
     if s.status != "replaying":
         return refused(s, "illegal_state", f"the store is {s.status}, not replaying")
@@ -449,10 +460,10 @@ def replay_entry(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_log.action
 def complete_replay(cfg: Config, s: State) -> Step[State, Recovered]:
-    """`replayComplete`: the replay has reached the end of the log, and the store is ready.
+    """`replayComplete`: the replay has reached the end of the log, and the store becomes ready.
 
-    Returns the transactions that `TransactionRecoverTracker` has: COMMITTING and ABORTING ones, to end them, and OPEN
-    ones, for the timeout tracker.
+    Returns the transactions that `TransactionRecoverTracker` has: it ends COMMITTING and ABORTING transactions, and
+    passes OPEN transactions to the timeout tracker.
     """
     if s.status != "replaying":
         return refused(s, "illegal_state", f"the store is {s.status}, not replaying")
@@ -463,7 +474,10 @@ def complete_replay(cfg: Config, s: State) -> Step[State, Recovered]:
 
 @txn_log.fault
 def fail_read(cfg: Config, s: State) -> Step[State, Recovered | Failed]:
-    """`MLTransactionLogImpl.FillEntryQueueCallback`: reading stops for good before the end; the store does not open."""
+    """`MLTransactionLogImpl.FillEntryQueueCallback`: reading stops for good before the end of the log.
+
+    The store fails or, with `incomplete_replay` `reports_complete`, becomes ready.
+    """
     if s.status != "replaying":
         return refused(s, "illegal_state", f"the store is {s.status}, not replaying")
     return replay_interrupted(cfg, s)
@@ -476,45 +490,44 @@ def fail_read(cfg: Config, s: State) -> Step[State, Recovered | Failed]:
 def canonical(cfg: Config, s: State) -> State:
     """Renumbers ids, entries and times from the first one that a later step can refer to.
 
-    Ids are not renumbered where the empty low watermark is 0, because this 0 would not shift with them.
+    With `empty_low_watermark` `zero`, ids are not renumbered, because the low watermark 0 would not change with them.
     """
-    ids = 0 if cfg.empty_low_watermark == "zero" else first_id(s)
-    time = first_time(s)
-    if ids == 0 and s.first_entry == 0 and time == 0:
+    id_offset = 0 if cfg.empty_low_watermark == "zero" else first_id(s)
+    time_offset = first_time(s)
+    if id_offset == 0 and s.first_entry == 0 and time_offset == 0:
         return s
-    entries = s.first_entry
 
-    def of_record(r: Record) -> Record:
-        start_ms = r.start_ms - time if r.op == "NEW" else 0
-        return r._replace(txn=r.txn - ids, last_id=r.last_id - ids, start_ms=start_ms)
+    def renumbered_record(r: Record) -> Record:
+        start_ms = r.start_ms - time_offset if r.op == "NEW" else 0
+        return r._replace(txn=r.txn - id_offset, last_id=r.last_id - id_offset, start_ms=start_ms)
 
-    def of_entry(entry: Entry) -> Entry:
-        return tuple([of_record(r) for r in entry])
+    def renumbered_entry(entry: Entry) -> Entry:
+        return tuple([renumbered_record(r) for r in entry])
 
-    def of_txn(t: Txn) -> Txn:
-        positions = tuple([RecordPosition(p.entry - entries, p.batch_index) for p in t.positions])
-        return t._replace(id=t.id - ids, deadline_ms=t.deadline_ms - time, positions=positions)
+    def renumbered_txn(t: Txn) -> Txn:
+        positions = tuple([RecordPosition(p.entry - s.first_entry, p.batch_index) for p in t.positions])
+        return t._replace(id=t.id - id_offset, deadline_ms=t.deadline_ms - time_offset, positions=positions)
 
     return s._replace(
-        buffer=of_entry(s.buffer),
-        in_flight=tuple([of_entry(entry) for entry in s.in_flight]),
+        buffer=renumbered_entry(s.buffer),
+        in_flight=tuple([renumbered_entry(entry) for entry in s.in_flight]),
         first_entry=0,
-        log=tuple([of_entry(entry) for entry in s.log]),
-        ledger_property_id=s.ledger_property_id - ids,
-        txns=tuple([of_txn(t) for t in s.txns]),
-        last_id=s.last_id - ids,
-        acks=shifted(s.acks, entries),
-        durable=shifted(s.durable, entries),
-        read_position=s.read_position - entries if s.read_position else 0,
-        now_ms=s.now_ms - time,
-        confirmed=tuple([p._replace(id=p.id - ids) for p in s.confirmed]),
-        confirmed_id=max(s.confirmed_id - ids, -1),
-        reported_watermark=max(s.reported_watermark - ids, -1),
+        log=tuple([renumbered_entry(entry) for entry in s.log]),
+        ledger_property_id=s.ledger_property_id - id_offset,
+        txns=tuple([renumbered_txn(t) for t in s.txns]),
+        last_id=s.last_id - id_offset,
+        acks=shifted(s.acks, s.first_entry),
+        durable=shifted(s.durable, s.first_entry),
+        read_position=s.read_position - s.first_entry if s.read_position else 0,
+        now_ms=s.now_ms - time_offset,
+        confirmed=tuple([p._replace(id=p.id - id_offset) for p in s.confirmed]),
+        confirmed_id=max(s.confirmed_id - id_offset, -1),
+        reported_watermark=max(s.reported_watermark - id_offset, -1),
     )
 
 
 def first_id(s: State) -> int:
-    """Returns the first id that a later step can show or compare with."""
+    """Returns the first id that a later step can return or compare with."""
     known = [r.txn for entry in (*s.log, *s.in_flight, s.buffer) for r in entry]
     known += [t.id for t in s.txns] + [p.id for p in s.confirmed]
     return min([*known, s.last_id + 1, s.ledger_property_id + 1])
@@ -527,15 +540,15 @@ def first_time(s: State) -> int:
 
 
 def shifted(acks: Acks, by: int) -> Acks:
-    """Returns the deletions with entries renumbered."""
+    """Returns the deletions with `by` subtracted from every entry number."""
     partial = tuple([Partial(p.entry - by, p.remaining) for p in acks.partial])
     return Acks(acks.first_unacked - by, acks.deleted >> by, partial)
 
 
 @txn_log.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """The store's status, ids and transactions, and for each entry of the log the number of its undeleted records."""
-    found = with_mark_delete_advanced(s.acks)
+    """Returns status, ids and transactions, and for each entry of the log the number of its undeleted records."""
+    acks = with_mark_delete_advanced(s.acks)
     return {
         "status": s.status,
         "ledger": s.ledger,
@@ -543,10 +556,10 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
         "last_id": s.last_id,
         "transactions": [[t.id, t.status, t.partitions, t.subscriptions, t.deadline_ms] for t in s.txns],
         "ledgers": list(s.ledgers),
-        "first_unacked": found.first_unacked,
+        "first_unacked": acks.first_unacked,
         "durable_first_unacked": s.durable.first_unacked,
         "remaining_records": [
-            remaining_records(found, n, len(entry)).bit_count() for n, entry in enumerate(s.log, s.first_entry)
+            remaining_records(acks, n, len(entry)).bit_count() for n, entry in enumerate(s.log, s.first_entry)
         ],
         "pending_requests": len(s.buffer) + sum(len(entry) for entry in s.in_flight),
     }

@@ -1,7 +1,7 @@
 """Opening and replay of a transaction log (`MLTransactionLogImpl.initialize`, `TransactionLogReplayer`).
 
 Opening recovers the cursor's deletions and the last assigned id (`MLTransactionSequenceIdGenerator`). The replay then
-reads every entry that is not deleted, in order, and applies those of its records that are not deleted.
+reads every entry that is not deleted, in order, and applies its undeleted records.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class OpenTxn(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """The transactions that `TransactionRecoverTracker` holds when a replay completes, by id.
+    """The transactions that `TransactionRecoverTracker` has when a replay completes, by id.
 
-    It resumes the commits and aborts, and passes the open ones to the timeout tracker.
+    The tracker resumes commits and aborts, and passes OPEN transactions to the timeout tracker.
     """
 
-    to_commit: tuple[int, ...]
-    to_abort: tuple[int, ...]
+    to_commit: tuple[int, ...]  # COMMITTING
+    to_abort: tuple[int, ...]  # ABORTING
     open: tuple[OpenTxn, ...]
 
 
@@ -53,19 +53,19 @@ class Recovered(NamedTuple):
 
 
 def recovered_id(s: State) -> int:
-    """`MLTransactionSequenceIdGenerator`: returns the last assigned id as opening the log recovers it.
+    """`MLTransactionSequenceIdGenerator`: returns the last assigned id that an opening of the log recovers.
 
-    It is `max_local_txn_id` of the last record of the last ledger, or the managed ledger's property of that name if the
-    ledger is empty.
+    This id is `max_local_txn_id` of the last record, or the managed ledger's property of that name if the last ledger
+    is empty.
     """
     return s.log[-1][-1].last_id if s.ledgers[-1] else s.ledger_property_id
 
 
 def opened(cfg: Config, s: State, stored: Acks, batching: bool) -> State:
-    """Returns a store just opened on its log: `txnMetaMap` is empty; the replay starts after the mark-delete position.
+    """Returns a newly opened store: `txnMetaMap` is empty, and the replay starts after the mark-delete position.
 
-    `stored` has the cursor's deletions as they were persisted. Appends go to a new ledger, which replaces an empty last
-    one. Where batch index deletion is disabled, stored ack sets are not recovered.
+    `stored` has the persisted deletions that the cursor recovers; if batch index deletion is disabled, the cursor
+    ignores their ack sets. Appends go to a new ledger, which replaces an empty last ledger.
     """
     last_id = recovered_id(s)
     acks = with_mark_delete_advanced(stored if deletes_batch_indexes(cfg, batching) else stored._replace(partial=()))
@@ -91,7 +91,7 @@ def opened(cfg: Config, s: State, stored: Acks, batching: bool) -> State:
 
 
 def next_entry(s: State) -> int | None:
-    """Returns the entry that the replay reads next; None at the end of the log."""
+    """Returns the number of the entry that the replay reads next; None at the end of the log."""
     for entry in range(s.read_position, next_entry_number(s)):
         if not is_deleted(s.acks, entry):
             return entry
@@ -99,7 +99,7 @@ def next_entry(s: State) -> int | None:
 
 
 def replayed(cfg: Config, s: State, entry: int) -> tuple[State, int]:
-    """Reads one entry and applies those of its records that are not deleted. Returns their number."""
+    """Reads one entry and applies its undeleted records. Returns the state, and the number of these records."""
     records = s.log[entry - s.first_entry]
     remaining = remaining_records(s.acks, entry, len(records))
     s = s._replace(read_position=entry + 1)
@@ -112,8 +112,8 @@ def replayed(cfg: Config, s: State, entry: int) -> tuple[State, int]:
 def with_replayed(cfg: Config, s: State, record: Record, position: RecordPosition) -> State:
     """`TransactionLogReplayCallback.handleMetadataEntry`, in `MLTransactionMetadataStore.init`: applies one record.
 
-    The deadline is start time plus timeout. A transaction that ends is removed from `txnMetaMap` at once; in master of
-    2026-07 it stays there until its records are deleted.
+    The deadline is start time plus timeout. If `replay_removes_ended_first` is false and deletions fail, a transaction
+    that ends stays in `txnMetaMap`.
     """
     effect = apply_record(s.txns, record, position, record.start_ms + record.timeout_ms)
     txns = effect.txns
@@ -129,18 +129,18 @@ def with_replayed(cfg: Config, s: State, record: Record, position: RecordPositio
 
 
 def completed(s: State) -> tuple[State, Recovered]:
-    """`replayComplete`: the store is ready. Returns what `TransactionRecoverTracker` holds."""
-    outcome = Recovered(
+    """`replayComplete`: the store becomes ready. Returns the transactions that `TransactionRecoverTracker` has."""
+    recovered = Recovered(
         tuple([t.id for t in s.txns if t.status == "COMMITTING"]),
         tuple([t.id for t in s.txns if t.status == "ABORTING"]),
         tuple([OpenTxn(t.id, t.deadline_ms) for t in s.txns if t.status == "OPEN"]),
     )
     confirmed = recovered_history(s.confirmed, s.txns)
-    return s._replace(status="ready", read_position=0, confirmed=confirmed), outcome
+    return s._replace(status="ready", read_position=0, confirmed=confirmed), recovered
 
 
 def replay_interrupted(cfg: Config, s: State) -> tuple[State, Recovered | Failed]:
-    """Reading stops before the end of the log: the store fails to open; in master 2026-07 it is ready, incomplete."""
+    """Reading stops before the end of the log: the store fails or, with `reports_complete`, becomes ready."""
     if cfg.incomplete_replay == "reports_complete":
         return completed(s)
     return s._replace(status="failed", read_position=0), Failed("read_failed", "the log could not be read to its end")
@@ -149,34 +149,33 @@ def replay_interrupted(cfg: Config, s: State) -> tuple[State, Recovered | Failed
 # ---- history variables: used by properties only -------------------------------------------------------
 
 
-def history_of(t: Txn) -> Confirmed:
-    """Returns the confirmed status and participants of an ongoing transaction."""
+def as_confirmed(t: Txn) -> Confirmed:
+    """Returns the history variable's value for an ongoing transaction: its status and participants are confirmed."""
     return Confirmed(t.id, t.status, t.partitions, t.subscriptions)
 
 
 def with_confirmed(known: tuple[Confirmed, ...], new: Confirmed) -> tuple[Confirmed, ...]:
-    """`known` with the confirmed transaction `new` inserted or replaced, in order of ids."""
+    """Returns the history after a transaction is added or replaced, in order of ids."""
     if not known or known[-1].id < new.id:
         return (*known, new)
     return tuple([p for p in known if p.id < new.id]) + (new,) + tuple([p for p in known if p.id > new.id])
 
 
 def with_end(known: tuple[Confirmed, ...], txn: int, end: Target) -> tuple[Confirmed, ...]:
-    """`known` after the replay of a record that ends a transaction, if `may_end` allows this end."""
+    """Returns the history after the replay of a COMMITTED or ABORTED record; unchanged if `may_end` is false."""
     return tuple([p._replace(status=end) if p.id == txn and may_end(p.status, end) else p for p in known])
 
 
 def may_end(status: Status, end: Target) -> bool:
-    """Whether a transaction with this confirmed status can end with that status.
+    """Whether a transaction with the confirmed status `status` can end with the status `end`.
 
-    The confirmed status may lag behind the log: the COMMITTING record of an OPEN transaction can be persisted and
-    not confirmed.
+    The confirmed status may lag behind the log: a COMMITTING record may be durable although it was not confirmed.
     """
     return status in ("OPEN", EXPECTED[end], end)
 
 
 def recovered_history(known: tuple[Confirmed, ...], txns: tuple[Txn, ...]) -> tuple[Confirmed, ...]:
-    """`known` after a replay: the recovered transactions, and those that had ended."""
+    """Returns the history after a replay: the recovered transactions, and ended ones that are not recovered."""
     ongoing = {t.id for t in txns}
     ended = [p for p in known if p.status in ENDED and p.id not in ongoing]
-    return tuple(sorted(ended + [history_of(t) for t in txns]))
+    return tuple(sorted(ended + [as_confirmed(t) for t in txns]))

@@ -1,9 +1,9 @@
-"""Transaction log of a coordinator: settings, rules, records, state, and the deletions held by its cursor.
+"""Transaction log of a coordinator: settings, rules, records and state, and the deletions of the log's cursor.
 
-Entries are numbered from 0 through all ledgers of the log. A record's position is its entry and its batch index, as in
-`TxnBatchedPositionImpl`. The log cursor's deletions have the form of `model/batch_acks`: a mark-delete position,
-individually deleted entries after it, and ack sets of partially deleted entries. The state has them twice: in memory
-and as last persisted.
+Entries are numbered from 0 across all ledgers of the log. A record's position is the number of its entry and its batch
+index, as in `TxnBatchedPositionImpl`. The cursor's deletions are the triple `Acks` of `model/batch_acks`: the first
+entry after the mark-delete position, individually deleted entries after it, and ack sets of partially deleted entries.
+The state has two such triples: the deletions in memory (`acks`), and the last persisted ones (`durable`).
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Config(NamedTuple):
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
-    #: a cursor that is closed with at most this many ranges is stored in the metadata store, with more in the cursor
-    #: ledger. -1: always in the cursor ledger. With `max_ranges` 0 always in the metadata store. (apache/pulsar#25992
-    #: raised the defaults of the three limits.)
+    #: a closed cursor with at most this many ranges is stored in the metadata store, a cursor with more ranges in the
+    #: cursor ledger. -1: every cursor is stored in the cursor ledger. If `max_ranges` is 0, every cursor is stored in
+    #: the metadata store. (apache/pulsar#25992 raised the defaults of the three limits.)
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(-1),
@@ -60,8 +60,8 @@ class Config(NamedTuple):
         bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))
     ] = True
 
-    #: when single records of a batched entry can be deleted: `always`, or `as_configured`, if batching or
-    #: `batch_index_acks` is on. If they cannot, such a deletion is ignored, and stored ack sets are not recovered
+    #: whether single records of a batched entry can be deleted. `always`: they can. `as_configured`: they can if
+    #: batching or `batch_index_acks` is on; otherwise the deletion is ignored, and stored ack sets are not recovered
     batch_index_deletion: Annotated[
         Literal["always", "as_configured"],
         Rule(
@@ -69,20 +69,21 @@ class Config(NamedTuple):
             {"as_configured": "constructor of MLTransactionLogImpl (managed ledger config), master 2026-07"},
         ),
     ] = "always"
-    #: whether a deletion that leaves only ack sets, and no range, marks the cursor dirty
+    #: whether a deletion that changes only ack sets marks the cursor dirty if `individualDeletedMessages` is empty
     partial_deletes_are_dirty: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07; apache/pulsar#26498"})
     ] = True
-    #: whether a recovery from the metadata store reads the ack sets, which are stored there
+    #: whether a recovery from the metadata store reads the ack sets. If false, they are stored there and ignored
     metadata_ack_sets_are_recovered: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.recover before apache/pulsar#26474"})
     ] = True
-    #: whether a persisted `PositionInfo` holds at most `max_ranges` ranges; otherwise one more
+    #: whether a persisted `PositionInfo` has at most `max_ranges` ranges; otherwise it has at most one more
     range_cap_is_exact: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07"})
     ] = True
-    #: what a `PositionInfo` keeps if the deletions exceed a limit. `prefix`: all deletions below some entry, and no
-    #: other. `independent`: the lowest ranges and the lowest ack sets, each up to its own limit
+    #: which deletions a `PositionInfo` has if they exceed a limit. `prefix`: all deletions below some entry, and none
+    #: from this entry on. `independent`: the lowest ranges up to `max_ranges`, and the lowest ack sets up to
+    #: `max_batch_records`
     cursor_truncation: Annotated[
         Literal["prefix", "independent"],
         Rule(
@@ -95,13 +96,13 @@ class Config(NamedTuple):
             },
         ),
     ] = "prefix"
-    #: what the store does after an append with unknown outcome: it serves nothing until reopened, or it continues
+    #: whether the store rejects all requests after an append with unknown outcome, until it is reopened, or continues
     ambiguous_append: Annotated[
         Literal["stops_store", "continues"],
         Rule(Origin.READ, {"continues": "MLTransactionLogImpl.append, master 2026-07"}),
     ] = "stops_store"
-    #: whether a transaction that ends during replay is removed from `txnMetaMap` at once; otherwise after its records
-    #: are deleted
+    #: whether a transaction that ends during replay is removed from `txnMetaMap` at once; otherwise it is removed only
+    #: if the deletion of its records succeeds
     replay_removes_ended_first: Annotated[
         bool,
         Rule(
@@ -109,12 +110,13 @@ class Config(NamedTuple):
             {False: "TransactionLogReplayCallback.handleMetadataEntry, master 2026-07; apache/pulsar#15472"},
         ),
     ] = True
-    #: how a replay ends whose reads stopped early: the store fails to open, or becomes ready with partial state
+    #: how a replay ends that stops reading before the end of the log. `fails`: the store fails to open.
+    #: `reports_complete`: the store becomes ready with the transactions read so far
     incomplete_replay: Annotated[
         Literal["fails", "reports_complete"],
         Rule(Origin.READ, {"reports_complete": "MLTransactionLogImpl.TransactionLogReplayer, master 2026-07"}),
     ] = "fails"
-    #: the low watermark without ongoing transactions: the last assigned id that a restart recovers, or 0
+    #: the low watermark while no transaction is ongoing: the last assigned id that a restart recovers, or 0
     empty_low_watermark: Annotated[
         Literal["last_durable_id", "zero"],
         Rule(Origin.READ, {"zero": "MLTransactionMetadataStore.getLowWaterMark, master 2026-07"}),
@@ -125,7 +127,7 @@ class Config(NamedTuple):
 
 Op = Literal["NEW", "ADD_PARTITION", "ADD_SUBSCRIPTION", "UPDATE"]
 Status = Literal["OPEN", "COMMITTING", "COMMITTED", "ABORTING", "ABORTED"]
-#: What a transaction can be updated to.
+#: `TransactionMetadataEntry.new_status` of an update.
 Target = Literal["COMMITTING", "COMMITTED", "ABORTING", "ABORTED"]
 
 #: `TransactionMetadataEntry.expected_status` of an update, by its new status.
@@ -140,13 +142,13 @@ ENDED: tuple[Status, ...] = ("COMMITTED", "ABORTED")
 
 
 class Record(NamedTuple):
-    """A `TransactionMetadataEntry`. A field that the op does not use has its default."""
+    """A `TransactionMetadataEntry`. A field that the operation does not use has its default."""
 
     txn: int
     op: Op
     last_id: int  # `max_local_txn_id`: the last assigned id when the record was built
-    name: int = 0  # of the partition or subscription
-    to: Target | None = None
+    name: int = 0  # number of the partition or subscription
+    to: Target | None = None  # `new_status`
     start_ms: int = 0
     timeout_ms: int = 0
 
@@ -171,8 +173,8 @@ class Txn(NamedTuple):
 
     id: int
     status: Status
-    partitions: int  # a mask of participants
-    subscriptions: int
+    partitions: int  # mask: bit n is partition n
+    subscriptions: int  # mask: bit n is subscription n
     deadline_ms: int
     positions: tuple[RecordPosition, ...]
 
@@ -181,7 +183,8 @@ class Txn(NamedTuple):
 class Confirmed(NamedTuple):
     """History variable: the confirmed status and participants of a transaction.
 
-    A status or participant is confirmed when the future of its request completes with success, or a replay finds it.
+    A status or participant is confirmed when the future of its request completes with success, or when a replay
+    recovers it.
     """
 
     id: int
@@ -199,7 +202,9 @@ class Completion(NamedTuple):
     success           the record is durable and has changed its transaction
     invalid_status    the record is durable and had no effect: the transaction was not in the required status
     unknown           the append failed, but the record may be durable
-    not_written, fenced, closed    the append failed, and the record is not in the log
+    not_written       the ledger is in `WriteFailed`, or could not be created; the record is not in the log
+    fenced            the ledger was fenced before the append; the record is not in the log
+    closed            the store was closed before the record was flushed
     """
 
     txn: int
@@ -211,37 +216,38 @@ class Completion(NamedTuple):
 class State(NamedTuple):
     """A transaction metadata store and its log."""
 
-    #: stopped: after an append with unknown outcome; failed: the log could not be read. Either serves nothing until
-    #: the store is reopened
+    #: stopped: an append had an unknown outcome. failed: the log could not be read to its end. A stopped or failed
+    #: store rejects all requests until it is reopened
     status: Literal["replaying", "ready", "stopped", "failed"]
-    #: open          takes appends
-    #: write_failed  a write failed (`WriteFailed`); the next append fails and changes it to closed
-    #: closed        full or failed (`ClosedLedger`); the next append creates a new ledger
-    #: fenced        owned by another broker
+    #: the state of the managed ledger (`ManagedLedgerImpl.State`)
+    #: open          `LedgerOpened`: the ledger accepts appends
+    #: write_failed  `WriteFailed`: a write failed; the next append fails and changes the state to closed
+    #: closed        `ClosedLedger`: the last ledger is full or failed; the next append creates a ledger
+    #: fenced        `Fenced`: another broker owns the log
     ledger: Literal["open", "write_failed", "closed", "fenced"]
     batching: bool  # the flag as read when the store was opened
-    deletions_succeed: bool  # the cursor can delete and persist
+    deletions_succeed: bool  # whether deletions and cursor writes succeed; false after a failure of the cursor
     buffer: Entry  # records of the unflushed batch; their requests are pending
-    in_flight: tuple[Entry, ...]
-    first_entry: int  # number of trimmed entries
+    in_flight: tuple[Entry, ...]  # submitted entries whose writes have not completed, in order
+    first_entry: int  # number of the first entry that is not trimmed
     ledgers: tuple[int, ...]  # number of entries of each ledger not trimmed; entries are appended to the last one
     log: tuple[Entry, ...]  # the entries that are not trimmed
     ledger_property_id: int  # the managed ledger's property `max_local_txn_id`
-    txns: tuple[Txn, ...]  # by id
+    txns: tuple[Txn, ...]  # the ongoing transactions (`txnMetaMap`), by id
     last_id: int  # the last assigned id
     acks: Acks  # deletions in memory
     durable: Acks  # deletions as last persisted: what a crash recovers
     dirty: bool  # the cursor is to be persisted (`ManagedCursorImpl.isDirty`)
-    read_position: int  # the replay has passed all entries before this one; 0 outside a replay
+    read_position: int  # the replay continues at this entry; 0 outside a replay
     now_ms: int
     # history variables: used by properties only
     confirmed: tuple[Confirmed, ...]  # by id
-    confirmed_id: int  # the highest id whose NEW was confirmed
+    confirmed_id: int  # the highest id whose NEW record was confirmed
     reported_watermark: int  # the highest low watermark that was returned
 
 
 def start(cfg: Config) -> State:
-    """Returns an open store on an empty log."""
+    """Returns a ready store with an empty log."""
     nothing = Acks()
     return State(
         "ready", "open", cfg.batching, True, (), (), 0, (0,), (), -1, (), -1, nothing, nothing, False, 0, 0, (), -1, -1
@@ -254,7 +260,7 @@ def next_entry_number(s: State) -> int:
 
 
 def batching_enabled(cfg: Config, s: State) -> bool:
-    """Whether appended records are buffered (`TxnLogBufferedWriter`: at most one record per batch disables it)."""
+    """Whether records are batched (`TxnLogBufferedWriter.batchEnabled`). `max_records` below 2 disables batching."""
     return s.batching and cfg.max_records > 1
 
 
@@ -262,7 +268,7 @@ def batching_enabled(cfg: Config, s: State) -> bool:
 
 
 def find_txn(txns: tuple[Txn, ...], txn: int) -> Txn | None:
-    """Returns the ongoing transaction of that id, or None."""
+    """Returns the ongoing transaction with this id, or None."""
     for t in txns:
         if t.id == txn:
             return t
@@ -282,7 +288,7 @@ def remove_txn(txns: tuple[Txn, ...], txn: int) -> tuple[Txn, ...]:
 
 
 class Effect(NamedTuple):
-    """Effect of a durable record: the map after it, the positions it deletes, and the result for its caller."""
+    """Effect of a durable record: the map after it, the positions of records to delete, and its request's result."""
 
     txns: tuple[Txn, ...]
     deleted: tuple[RecordPosition, ...]
@@ -290,11 +296,11 @@ class Effect(NamedTuple):
 
 
 def apply_record(txns: tuple[Txn, ...], record: Record, position: RecordPosition, deadline_ms: int) -> Effect:
-    """`MLTransactionMetadataStore`, `TxnMetaImpl`: applies a durable record to the map, live and at replay.
+    """`MLTransactionMetadataStore`, `TxnMetaImpl`: returns the effect of a durable record, live or at replay.
 
-    A record that ends its transaction removes it from the map and deletes all its positions. A record of an unknown
-    transaction, or of one in another status than required, has no effect and is deleted. A second NEW of an ongoing
-    transaction only adds its position.
+    A COMMITTED or ABORTED record removes its transaction from the map and deletes all records of the transaction. Any
+    record but NEW has no effect and is deleted if its transaction is unknown or not in the required status. A second
+    NEW record of an ongoing transaction only adds its position.
     """
     t = find_txn(txns, record.txn)
     if record.op == "NEW":
@@ -328,14 +334,14 @@ def with_participant(t: Txn, record: Record, position: RecordPosition) -> Txn:
 def deletion_ack_set(size: int, batch_index: int) -> AckSet | None:
     """`TxnBatchedPositionImpl.setAckSetByIndex`: returns the ack set that deletes one record: all bits but its own.
 
-    None deletes the whole entry; only a batch size above 1 gets an ack set (apache/pulsar#16685).
+    Returns None, which deletes the whole entry, if the entry has one record (apache/pulsar#16685).
     """
     return None if size == 1 else words_of(bits_below(size) & ~(1 << batch_index))
 
 
 @lru_cache(maxsize=4096)
 def cursor_config(cfg: Config, size: int = 1) -> batch_acks_state.Config:
-    """The config of the log's cursor, for entries of `size` records."""
+    """Returns the config of the log's cursor, for entries of `size` records."""
     return batch_acks_state.Config(
         batch_sizes=(size,),
         max_ranges=cfg.max_ranges,
@@ -347,21 +353,22 @@ def cursor_config(cfg: Config, size: int = 1) -> batch_acks_state.Config:
 
 
 def deletes_batch_indexes(cfg: Config, batching: bool) -> bool:
-    """Whether a store opened with this flag can delete single records of a batched entry."""
+    """Whether a store that was opened with this batching flag can delete single records of a batched entry."""
     return cfg.batch_index_deletion == "always" or cfg.batch_index_acks or (batching and cfg.max_records > 1)
 
 
 def delete_positions(cfg: Config, s: State, positions: tuple[RecordPosition, ...]) -> State:
     """`MLTransactionLogImpl.deletePosition`: deletes records in memory; an entry is deleted with its last record.
 
-    If deletions fail, nothing changes.
+    If deletions fail, the state does not change.
     """
     if not positions or not s.deletions_succeed:
         return s
-    acks, indexes = s.acks, deletes_batch_indexes(cfg, s.batching)
+    acks, batch_index_acks = s.acks, deletes_batch_indexes(cfg, s.batching)
     for entry, batch_index in positions:
         size = len(s.log[entry - s.first_entry])
-        acks = with_individual_ack(cursor_config(cfg, size), indexes, acks, entry, deletion_ack_set(size, batch_index))
+        ack_set = deletion_ack_set(size, batch_index)
+        acks = with_individual_ack(cursor_config(cfg, size), batch_index_acks, acks, entry, ack_set)
     if acks == s.acks:
         return s
     dirty = s.dirty or cfg.partial_deletes_are_dirty or acks.deleted != 0
@@ -380,11 +387,10 @@ def remaining_records(acks: Acks, entry: int, size: int) -> int:
 
 
 def cursor_snapshot(cfg: Config, s: State) -> Acks:
-    """Returns the deletions that one persisted `PositionInfo` holds: all, or as many as the settings allow.
+    """Returns the deletions that one persisted `PositionInfo` has: all of them, or those that the limits allow.
 
-    `reference` truncates to the deletions below some entry, because a COMMITTED or ABORTED record must not stay deleted
-    without the transaction's NEW record. Master of 2026-07 keeps the lowest ranges and the lowest ack sets
-    independently.
+    If `cursor_truncation` is `prefix`, these are the deletions below some entry. A COMMITTED or ABORTED record then
+    stays deleted only if the NEW record of its transaction does.
     """
     ledgers = (s.first_entry, *s.ledgers)  # the trimmed entries count as one ledger
     kept = capped(cursor_config(cfg), ledgers, s.acks)
@@ -392,7 +398,7 @@ def cursor_snapshot(cfg: Config, s: State) -> Acks:
 
 
 def prefix_of(acks: Acks, kept: Acks) -> Acks:
-    """Returns the kept deletions below the first entry that lost any."""
+    """Returns the deletions in `kept` below the first entry that has a deletion in `acks` and not in `kept`."""
     lost = acks.deleted & ~kept.deleted
     limits = [lowest_set_bit(lost)] if lost else []
     if len(kept.partial) < len(acks.partial):
@@ -405,10 +411,10 @@ def prefix_of(acks: Acks, kept: Acks) -> Acks:
 
 
 def closed_cursor(cfg: Config, s: State) -> Acks:
-    """`ManagedCursorImpl.asyncClose`: returns the persisted deletions after a clean close.
+    """`ManagedCursorImpl.asyncClose`: returns the deletions that a recovery after a clean close reads.
 
-    With at most `max_ranges_in_metadata` ranges in memory, they are in the metadata store. If the log is fenced or
-    deletions fail, they are those that were persisted before the close.
+    A cursor with at most `max_ranges_in_metadata` ranges in memory is stored in the metadata store, any other in the
+    cursor ledger. If the ledger is fenced or deletions fail, the close persists nothing.
     """
     if s.ledger == "fenced" or not s.deletions_succeed:
         return s.durable
