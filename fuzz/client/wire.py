@@ -19,60 +19,196 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 _PACKAGE = "wire"
-#: message: fields as "name number type"; `*` marks repeated fields. Enums are int32, as on the wire.
-_MESSAGES = {
-    "MessageId": "ledger 1 uint64, entry 2 uint64, partition 3 int32, batch_index 4 int32, ack_words 5 *int64, "
-    "batch_size 6 int32",
-    "KeyValue": "key 1 string, value 2 string",
-    "Metadata": "producer_name 1 string, sequence_id 2 uint64, publish_time 3 uint64, properties 4 *KeyValue, "
-    "partition_key 6 string, compression 8 int32, num_messages_in_batch 11 int32, highest_sequence_id 24 uint64, "
-    "uuid 26 string, num_chunks 27 int32, total_chunk_size 28 int32, chunk_id 29 int32",
-    "SingleMetadata": "properties 1 *KeyValue, partition_key 2 string, payload_size 3 int32, compacted_out 4 bool, "
-    "sequence_id 8 uint64",
-    "FeatureFlags": "supports_auth_refresh 1 bool, supports_broker_entry_metadata 2 bool",
-    "CONNECT": "client_version 1 string, protocol_version 4 int32, auth_method_name 5 string, "
-    "feature_flags 10 FeatureFlags",
-    "CONNECTED": "server_version 1 string, protocol_version 2 int32, max_message_size 3 int32, "
-    "feature_flags 4 FeatureFlags",
-    "SUBSCRIBE": "topic 1 string, subscription 2 string, type 3 int32, consumer_id 4 uint64, request_id 5 uint64, "
-    "consumer_name 6 string, priority_level 7 int32, durable 8 bool, start_message_id 9 MessageId, "
-    "read_compacted 11 bool, initial_position 13 int32, consumer_epoch 19 uint64",
-    "PRODUCER": "topic 1 string, producer_id 2 uint64, request_id 3 uint64, producer_name 4 string, encrypted 5 bool, "
-    "epoch 8 uint64, user_provided_producer_name 9 bool, access_mode 10 int32",
-    "SEND": "producer_id 1 uint64, sequence_id 2 uint64, num_messages 3 int32, highest_sequence_id 6 uint64, "
-    "is_chunk 7 bool",
-    "SEND_RECEIPT": "producer_id 1 uint64, sequence_id 2 uint64, message_id 3 MessageId, highest_sequence_id 4 uint64",
-    "SEND_ERROR": "producer_id 1 uint64, sequence_id 2 uint64, error 3 int32, message 4 string",
-    "MESSAGE": "consumer_id 1 uint64, message_id 2 MessageId, redelivery_count 3 uint32, ack_words 4 *int64, "
-    "consumer_epoch 5 uint64",
-    "ACK": "consumer_id 1 uint64, ack_type 2 int32, message_id 3 *MessageId, validation_error 4 int32, "
-    "request_id 8 uint64",
-    "FLOW": "consumer_id 1 uint64, permits 2 uint32",
-    "UNSUBSCRIBE": "consumer_id 1 uint64, request_id 2 uint64, force 3 bool",
-    "SUCCESS": "request_id 1 uint64",
-    "ERROR": "request_id 1 uint64, error 2 int32, message 3 string",
-    "CLOSE_PRODUCER": "producer_id 1 uint64, request_id 2 uint64, broker_url 3 string, broker_url_tls 4 string",
-    "CLOSE_CONSUMER": "consumer_id 1 uint64, request_id 2 uint64, broker_url 3 string, broker_url_tls 4 string",
-    "PRODUCER_SUCCESS": "request_id 1 uint64, producer_name 2 string, last_sequence_id 3 int64, "
-    "schema_version 4 bytes, topic_epoch 5 uint64, producer_ready 6 bool",
-    "PING": "",
-    "PONG": "",
-    "REDELIVER": "consumer_id 1 uint64, message_ids 2 *MessageId, consumer_epoch 3 uint64",
-    "PARTITIONED_METADATA": "topic 1 string, request_id 2 uint64",
-    "PARTITIONED_METADATA_RESPONSE": "partitions 1 uint32, request_id 2 uint64, response 3 int32, error 4 int32, "
-    "message 5 string",
-    "LOOKUP": "topic 1 string, request_id 2 uint64, authoritative 3 bool, listener 7 string",
-    "LOOKUP_RESPONSE": "url 1 string, url_tls 2 string, response 3 int32, request_id 4 uint64, authoritative 5 bool, "
-    "error 6 int32, message 7 string",
-    "CONSUMER_STATS": "request_id 1 uint64, consumer_id 4 uint64",
-    "CONSUMER_STATS_RESPONSE": "request_id 1 uint64",
-    "REACHED_END_OF_TOPIC": "consumer_id 1 uint64",
-    "SEEK": "consumer_id 1 uint64, request_id 2 uint64, message_id 3 MessageId, publish_time 4 uint64",
-    "GET_LAST_MESSAGE_ID": "consumer_id 1 uint64, request_id 2 uint64",
-    "GET_LAST_MESSAGE_ID_RESPONSE": "last_message_id 1 MessageId, request_id 2 uint64, mark_delete 3 MessageId",
-    "ACTIVE_CONSUMER_CHANGE": "consumer_id 1 uint64, is_active 2 bool",
-    "ACK_RESPONSE": "consumer_id 1 uint64, error 4 int32, message 5 string, request_id 6 uint64",
-    "TOPIC_MIGRATED": "resource_id 1 uint64, type 2 int32, url 3 string",
+
+
+class _Field(NamedTuple):
+    """A field of a protobuf message. `type` is a key of `_SCALARS` or `_MESSAGES`; enums are int32, as on the wire."""
+
+    name: str
+    number: int
+    type: str
+    is_repeated: bool = False
+
+
+#: The fields of each message.
+_MESSAGES: dict[str, tuple[_Field, ...]] = {
+    "MessageId": (
+        _Field("ledger", 1, "uint64"),
+        _Field("entry", 2, "uint64"),
+        _Field("partition", 3, "int32"),
+        _Field("batch_index", 4, "int32"),
+        _Field("ack_words", 5, "int64", is_repeated=True),
+        _Field("batch_size", 6, "int32"),
+    ),
+    "KeyValue": (_Field("key", 1, "string"), _Field("value", 2, "string")),
+    "Metadata": (
+        _Field("producer_name", 1, "string"),
+        _Field("sequence_id", 2, "uint64"),
+        _Field("publish_time", 3, "uint64"),
+        _Field("properties", 4, "KeyValue", is_repeated=True),
+        _Field("partition_key", 6, "string"),
+        _Field("compression", 8, "int32"),
+        _Field("num_messages_in_batch", 11, "int32"),
+        _Field("highest_sequence_id", 24, "uint64"),
+        _Field("uuid", 26, "string"),
+        _Field("num_chunks", 27, "int32"),
+        _Field("total_chunk_size", 28, "int32"),
+        _Field("chunk_id", 29, "int32"),
+    ),
+    "SingleMetadata": (
+        _Field("properties", 1, "KeyValue", is_repeated=True),
+        _Field("partition_key", 2, "string"),
+        _Field("payload_size", 3, "int32"),
+        _Field("compacted_out", 4, "bool"),
+        _Field("sequence_id", 8, "uint64"),
+    ),
+    "FeatureFlags": (_Field("supports_auth_refresh", 1, "bool"), _Field("supports_broker_entry_metadata", 2, "bool")),
+    "CONNECT": (
+        _Field("client_version", 1, "string"),
+        _Field("protocol_version", 4, "int32"),
+        _Field("auth_method_name", 5, "string"),
+        _Field("feature_flags", 10, "FeatureFlags"),
+    ),
+    "CONNECTED": (
+        _Field("server_version", 1, "string"),
+        _Field("protocol_version", 2, "int32"),
+        _Field("max_message_size", 3, "int32"),
+        _Field("feature_flags", 4, "FeatureFlags"),
+    ),
+    "SUBSCRIBE": (
+        _Field("topic", 1, "string"),
+        _Field("subscription", 2, "string"),
+        _Field("type", 3, "int32"),
+        _Field("consumer_id", 4, "uint64"),
+        _Field("request_id", 5, "uint64"),
+        _Field("consumer_name", 6, "string"),
+        _Field("priority_level", 7, "int32"),
+        _Field("durable", 8, "bool"),
+        _Field("start_message_id", 9, "MessageId"),
+        _Field("read_compacted", 11, "bool"),
+        _Field("initial_position", 13, "int32"),
+        _Field("consumer_epoch", 19, "uint64"),
+    ),
+    "PRODUCER": (
+        _Field("topic", 1, "string"),
+        _Field("producer_id", 2, "uint64"),
+        _Field("request_id", 3, "uint64"),
+        _Field("producer_name", 4, "string"),
+        _Field("encrypted", 5, "bool"),
+        _Field("epoch", 8, "uint64"),
+        _Field("user_provided_producer_name", 9, "bool"),
+        _Field("access_mode", 10, "int32"),
+    ),
+    "SEND": (
+        _Field("producer_id", 1, "uint64"),
+        _Field("sequence_id", 2, "uint64"),
+        _Field("num_messages", 3, "int32"),
+        _Field("highest_sequence_id", 6, "uint64"),
+        _Field("is_chunk", 7, "bool"),
+    ),
+    "SEND_RECEIPT": (
+        _Field("producer_id", 1, "uint64"),
+        _Field("sequence_id", 2, "uint64"),
+        _Field("message_id", 3, "MessageId"),
+        _Field("highest_sequence_id", 4, "uint64"),
+    ),
+    "SEND_ERROR": (
+        _Field("producer_id", 1, "uint64"),
+        _Field("sequence_id", 2, "uint64"),
+        _Field("error", 3, "int32"),
+        _Field("message", 4, "string"),
+    ),
+    "MESSAGE": (
+        _Field("consumer_id", 1, "uint64"),
+        _Field("message_id", 2, "MessageId"),
+        _Field("redelivery_count", 3, "uint32"),
+        _Field("ack_words", 4, "int64", is_repeated=True),
+        _Field("consumer_epoch", 5, "uint64"),
+    ),
+    "ACK": (
+        _Field("consumer_id", 1, "uint64"),
+        _Field("ack_type", 2, "int32"),
+        _Field("message_id", 3, "MessageId", is_repeated=True),
+        _Field("validation_error", 4, "int32"),
+        _Field("request_id", 8, "uint64"),
+    ),
+    "FLOW": (_Field("consumer_id", 1, "uint64"), _Field("permits", 2, "uint32")),
+    "UNSUBSCRIBE": (_Field("consumer_id", 1, "uint64"), _Field("request_id", 2, "uint64"), _Field("force", 3, "bool")),
+    "SUCCESS": (_Field("request_id", 1, "uint64"),),
+    "ERROR": (_Field("request_id", 1, "uint64"), _Field("error", 2, "int32"), _Field("message", 3, "string")),
+    "CLOSE_PRODUCER": (
+        _Field("producer_id", 1, "uint64"),
+        _Field("request_id", 2, "uint64"),
+        _Field("broker_url", 3, "string"),
+        _Field("broker_url_tls", 4, "string"),
+    ),
+    "CLOSE_CONSUMER": (
+        _Field("consumer_id", 1, "uint64"),
+        _Field("request_id", 2, "uint64"),
+        _Field("broker_url", 3, "string"),
+        _Field("broker_url_tls", 4, "string"),
+    ),
+    "PRODUCER_SUCCESS": (
+        _Field("request_id", 1, "uint64"),
+        _Field("producer_name", 2, "string"),
+        _Field("last_sequence_id", 3, "int64"),
+        _Field("schema_version", 4, "bytes"),
+        _Field("topic_epoch", 5, "uint64"),
+        _Field("producer_ready", 6, "bool"),
+    ),
+    "PING": (),
+    "PONG": (),
+    "REDELIVER": (
+        _Field("consumer_id", 1, "uint64"),
+        _Field("message_ids", 2, "MessageId", is_repeated=True),
+        _Field("consumer_epoch", 3, "uint64"),
+    ),
+    "PARTITIONED_METADATA": (_Field("topic", 1, "string"), _Field("request_id", 2, "uint64")),
+    "PARTITIONED_METADATA_RESPONSE": (
+        _Field("partitions", 1, "uint32"),
+        _Field("request_id", 2, "uint64"),
+        _Field("response", 3, "int32"),
+        _Field("error", 4, "int32"),
+        _Field("message", 5, "string"),
+    ),
+    "LOOKUP": (
+        _Field("topic", 1, "string"),
+        _Field("request_id", 2, "uint64"),
+        _Field("authoritative", 3, "bool"),
+        _Field("listener", 7, "string"),
+    ),
+    "LOOKUP_RESPONSE": (
+        _Field("url", 1, "string"),
+        _Field("url_tls", 2, "string"),
+        _Field("response", 3, "int32"),
+        _Field("request_id", 4, "uint64"),
+        _Field("authoritative", 5, "bool"),
+        _Field("error", 6, "int32"),
+        _Field("message", 7, "string"),
+    ),
+    "CONSUMER_STATS": (_Field("request_id", 1, "uint64"), _Field("consumer_id", 4, "uint64")),
+    "CONSUMER_STATS_RESPONSE": (_Field("request_id", 1, "uint64"),),
+    "REACHED_END_OF_TOPIC": (_Field("consumer_id", 1, "uint64"),),
+    "SEEK": (
+        _Field("consumer_id", 1, "uint64"),
+        _Field("request_id", 2, "uint64"),
+        _Field("message_id", 3, "MessageId"),
+        _Field("publish_time", 4, "uint64"),
+    ),
+    "GET_LAST_MESSAGE_ID": (_Field("consumer_id", 1, "uint64"), _Field("request_id", 2, "uint64")),
+    "GET_LAST_MESSAGE_ID_RESPONSE": (
+        _Field("last_message_id", 1, "MessageId"),
+        _Field("request_id", 2, "uint64"),
+        _Field("mark_delete", 3, "MessageId"),
+    ),
+    "ACTIVE_CONSUMER_CHANGE": (_Field("consumer_id", 1, "uint64"), _Field("is_active", 2, "bool")),
+    "ACK_RESPONSE": (
+        _Field("consumer_id", 1, "uint64"),
+        _Field("error", 4, "int32"),
+        _Field("message", 5, "string"),
+        _Field("request_id", 6, "uint64"),
+    ),
+    "TOPIC_MIGRATED": (_Field("resource_id", 1, "uint64"), _Field("type", 2, "int32"), _Field("url", 3, "string")),
 }
 
 
@@ -133,17 +269,15 @@ _MESSAGE, _OPTIONAL, _REPEATED = 11, 1, 3
 def _classes() -> dict[str, Any]:
     """Builds protobuf classes from the table, in a descriptor pool of their own."""
     file = descriptor_pb2.FileDescriptorProto(name="wire.proto", package=_PACKAGE, syntax="proto2")
-    bodies = [f"{each.name} {each.value} {each.name}" for each in Type]
-    for name, fields in {**_MESSAGES, "BaseCommand": ", ".join(["type 1 int32", *bodies])}.items():
+    bodies = [_Field(each.name, each.value, each.name) for each in Type]
+    for name, fields in {**_MESSAGES, "BaseCommand": (_Field("type", 1, "int32"), *bodies)}.items():
         message = file.message_type.add(name=name)
-        for field in filter(None, fields.split(", ")):
-            called, number, kind = field.split()
-            described = message.field.add(name=called, number=int(number))
-            described.label = _REPEATED if kind[0] == "*" else _OPTIONAL  # type: ignore[assignment]
-            kind = kind.lstrip("*")
-            described.type = _SCALARS.get(kind, _MESSAGE)  # type: ignore[assignment]
-            if kind not in _SCALARS:
-                described.type_name = f".{_PACKAGE}.{kind}"
+        for field in fields:
+            described = message.field.add(name=field.name, number=field.number)
+            described.label = _REPEATED if field.is_repeated else _OPTIONAL  # type: ignore[assignment]
+            described.type = _SCALARS.get(field.type, _MESSAGE)  # type: ignore[assignment]
+            if field.type not in _SCALARS:
+                described.type_name = f".{_PACKAGE}.{field.type}"
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     names = [*_MESSAGES, "BaseCommand"]
