@@ -1,7 +1,9 @@
 """Campaigns: fuzzing on Spark in rounds that can be resumed.
 
-    worker       tasks about a component. `schedules` has tasks about a real client, `kinds` selects one of the two
-    driver       cuts seeds into tasks, runs them in rounds, and commits each round
+    worker       runs the tasks of a component. Each seed is a trace
+    schedules    runs the tasks of a scenario of a real client. Each seed is a schedule
+    kinds        selects `worker` or `schedules` by the subject of a task
+    driver       cuts seeds into tasks, runs the tasks in rounds, and commits each round
     folder       the tables of a campaign; `store` commits tables atomically on any file system of Spark
     summary      coverage goals that a campaign missed, and the differences of two campaigns
 

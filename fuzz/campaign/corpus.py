@@ -1,7 +1,7 @@
-"""Corpora: sets of traces that together reach every abstract state and coverage goal of a run. Both are called keys.
+"""Corpora: sets of traces that together reach every key of a run. A key is an abstract state or a coverage goal.
 
 A corpus is a folder of trace files named by their content, so two corpora are merged by copying one into the other. A
-key is new at a step if no earlier trace and no earlier step reached it. Each trace ends at its last new key.
+key is new at a step if no earlier trace and no earlier step reached this key. Each trace ends at its last new key.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fuzz.trace.file import Trace, read_traces, write_traces
 
 #: ("abstract", state) or ("goal", name).
 CoverageKey = tuple[str, Any]
+#: A placeholder: `trace_of` takes a finding, but a trace of a corpus shows no difference.
 _NO_DIFFERENCE = Difference(Cause(Kind.UNSTABLE, ""), "")
 
 
@@ -47,10 +48,10 @@ def keys_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterato
 
 
 def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
-    """Returns traces that together reach every key of the given seeds. Each reaches a key that earlier ones do not.
+    """Returns traces that together reach every key of the given seeds. Each reaches a key that no earlier one reaches.
 
-    If the model raises an exception or hangs, only the steps before count. Raises BadValue for an unknown name in the
-    spec. Cost: one run of the model for each seed.
+    If the model raises an exception or hangs at a step, only the earlier steps count. Raises BadValue for an unknown
+    name in the spec. Cost: one run of the model for each seed.
     """
     target = target_of(spec)
     limit = time_limit(spec.steps or target.subject.steps, 10 * HANG_SECONDS)
@@ -89,14 +90,14 @@ def _cut(target: Target, spec: Spec, seed: int, length: int) -> Trace:
 
 
 def add(folder: Path, traces: Iterable[Trace]) -> int:
-    """Writes the traces that a corpus lacks into its folder, each as a file. Returns the number written."""
-    new = 0
+    """Writes the traces that a corpus lacks into its folder, each as a file. Returns the number of files written."""
+    written = 0
     for trace in traces:
         path = folder / (trace.id.replace("/", "-") + ".jsonl.gz")
         if not path.exists():
             write_traces(path, [trace])
-            new += 1
-    return new
+            written += 1
+    return written
 
 
 def read(folder: Path) -> Iterator[Trace]:

@@ -1,7 +1,7 @@
-"""The driver of a campaign: it cuts seeds into tasks and runs them in rounds, on Spark or in this process.
+"""The driver of a campaign: cuts seeds into tasks and runs the tasks in rounds, on Spark or in this process.
 
-A slot is a core of Spark, or this process. It runs one task at a time. On Spark two rounds are submitted at a time: a
-slot that has no task of the first round left runs tasks of the second. The driver may die at any moment: the same
+A slot is a core of Spark, or this process. A slot runs one task at a time. On Spark two rounds are submitted at a time:
+a slot for which the first round has no task left runs tasks of the second. The driver may die at any moment: the same
 command resumes the campaign after the last committed round. No committed result is lost or counted twice. The seeds of
 a round that was not committed are run again.
 
@@ -27,20 +27,21 @@ from fuzz.campaign.store import Store
 from fuzz.campaign.worker import Spec, Task, TaskResult, result_from, result_text, task_from, task_text
 from fuzz.platform.spark import tasks_run
 
-#: Expected length of a task: the overhead of starting it is small, and so is the loss if its executor dies.
+#: Expected duration of a task. The overhead of starting a task is small in comparison, and little is lost if the
+#: executor of a task dies.
 TASK_SECONDS = 3.0
-#: Length of the shortest task, if there is too little time for a longer one of each subject.
+#: Minimum of the expected duration. Tasks are shorter than TASK_SECONDS if time is too short for one of each subject.
 SHORTEST_TASK_SECONDS = 0.3
-#: Minimum and maximum length of a round.
+#: Minimum and maximum of the expected duration of a round.
 ROUND_SECONDS = (4.0, 30.0)
-#: No round but the first is started if less time than this remains.
+#: If fewer seconds remain, only the first round is started.
 _SHORTEST_ROUND = 0.5
 
 
 class Live(NamedTuple):
-    """The sum of the tasks that ended since the command began, committed or not. A repeated task counts twice.
+    """The sum of the tasks that ended since the command began, committed or not. This sum is only displayed.
 
-    It is only displayed.
+    A task that Spark repeats counts twice.
     """
 
     traces: int
@@ -52,7 +53,7 @@ class Workers(Protocol):
     """Runs tasks: on Spark, or in this process."""
 
     slots: int  # the number of tasks that run at the same time
-    ahead: int  # the largest number of rounds that are submitted and not committed
+    ahead: int  # the largest number of rounds that are submitted and not yet committed
 
     def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
         """Submits a round. The future completes with the results of its tasks, in their order."""
@@ -82,11 +83,10 @@ def run_campaign(
 ) -> State:
     """Runs and commits rounds until each subject has the given number of traces, or the given seconds have passed.
 
-    Returns the given state, to which the rounds are added. The traces include those of earlier runs; the seconds start
-    with this call. Without both limits the campaign does not end. With `partitions`, a round has about that number of
-    tasks; otherwise the expected length of the round decides. A round that started is completed, so the seconds may be
-    exceeded. At least one round runs unless all traces are done. Raises BadValue if a task cannot run or the store
-    cannot be written.
+    Returns the given state, to which the rounds are added. `traces` includes those of earlier runs; `seconds` start
+    with this call. Without a limit the campaign does not end. A round has about `partitions` tasks; None: its expected
+    duration decides. A round that has started is completed, so `seconds` may be exceeded. At least one round runs if
+    traces are left. Raises BadValue if a task cannot run or the store cannot be written.
     """
     rounds = _Rounds(plan, state, workers.slots, traces=traces, seconds=seconds, partitions=partitions)
     pending: deque[Future[list[TaskResult]]] = deque()
@@ -121,7 +121,7 @@ class _Rounds:
         self.planned = {s.subject: state.next_seed.get(s.subject, plan.seed) for s in plan.specs}
         self.end = {s.subject: plan.seed + traces for s in plan.specs} if traces is not None else None
         self.deadline = time.perf_counter() + seconds if seconds is not None else None
-        # with little time, tasks are shorter, so that every subject gets one
+        # if there is little time, tasks are shorter, so that every subject gets a task
         share = TASK_SECONDS if seconds is None else seconds * slots / len(plan.specs)
         self.task_seconds = min(TASK_SECONDS, max(SHORTEST_TASK_SECONDS, share))
         self.planned_seconds = {s.subject: 0.0 for s in plan.specs}  # seconds of one slot planned so far
@@ -132,16 +132,18 @@ class _Rounds:
     def next_round(self) -> list[Task]:
         """Returns the tasks of the next round; none when all traces are planned or the time is used up."""
         low, high = ROUND_SECONDS
-        wanted = min(high, max(low, self.state.seconds / 4))
+        duration = min(high, max(low, self.state.seconds / 4))
         if self.deadline is not None:
             left = self.deadline - time.perf_counter() - sum(self._estimate(tasks) for tasks in self.in_flight)
             if left < _SHORTEST_ROUND and (self.in_flight or self.state.rounds > self.rounds_before):
                 return []
-            wanted = min(wanted, max(left, _SHORTEST_ROUND))
-        budget = min(self.slots * wanted, sum(self._left(spec) / self._speed(spec) for spec in self.plan.specs))
-        turns = max(1, round(budget / self.task_seconds / self.slots))
-        count = self.partitions or self.slots * turns  # every slot has a task
+            duration = min(duration, max(left, _SHORTEST_ROUND))
+        # the seconds of all slots together
+        budget = min(self.slots * duration, sum(self._left(spec) / self._speed(spec) for spec in self.plan.specs))
+        tasks_per_slot = max(1, round(budget / self.task_seconds / self.slots))
+        count = self.partitions or self.slots * tasks_per_slot
         tasks = list[Task]()
+        # a subject's last task may be short: then the round gets more than `count` tasks
         for _ in range(count + len(self.plan.specs)):
             open_specs = [spec for spec in self.plan.specs if self._left(spec) > 0]
             if not open_specs or (len(tasks) >= count and sum(self._seconds(task) for task in tasks) >= budget / 2):
@@ -157,7 +159,7 @@ class _Rounds:
         self.in_flight.popleft()
 
     def _left(self, spec: Spec) -> float:
-        """Returns how many traces of a subject are not planned yet; infinity without a limit."""
+        """Returns the number of traces of a subject that are not planned yet; infinity without a limit."""
         return float("inf") if self.end is None else self.end[spec.subject] - self.planned[spec.subject]
 
     def _speed(self, spec: Spec) -> float:
@@ -165,17 +167,17 @@ class _Rounds:
         return self.state.speed.get(spec.subject, self.assumed[spec.subject])
 
     def _seconds(self, task: Task) -> float:
-        """Returns the expected length of a task."""
+        """Returns the expected duration of a task."""
         return task.traces / self._speed(task.spec)
 
     def _estimate(self, tasks: Sequence[Task]) -> float:
-        """Returns the expected length of a round in seconds."""
+        """Returns the expected duration of a round in seconds."""
         return sum(self._seconds(task) for task in tasks) / self.slots
 
     def _next_task(self, spec: Spec, seconds: float) -> Task:
-        """Plans and returns the next task of a spec, of about the given seconds and at least one block.
+        """Plans and returns the next task of a spec, which takes about the given seconds and has at least one block.
 
-        Only the last task of a campaign may be shorter than a block.
+        Only the last task of a spec may be shorter than a block.
         """
         first, block = self.planned[spec.subject], kind_of(spec.subject).block
         traces = max(block, round(self._speed(spec) * seconds / block) * block)
@@ -196,21 +198,21 @@ class Inline:
 
     def __init__(self) -> None:
         """Begins with no ended task."""
-        self._ended = Live(0, 0, 0)
+        self._live = Live(0, 0, 0)
 
     def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
-        """Runs the round before it returns. The watchdog can stop a step that hangs only in the main thread."""
+        """Runs the tasks of a round, then returns. Only in the main thread, the watchdog stops a step that hangs."""
         future: Future[list[TaskResult]] = Future()
         results = []
         for task in tasks:
             results.append(run_task(task))
-            self._ended = _plus(self._ended, results[-1])
+            self._live = _plus(self._live, results[-1])
         future.set_result(results)
         return future
 
     def live(self) -> Live:
         """As Workers.live."""
-        return self._ended
+        return self._live
 
 
 def _plus(live: Live, result: TaskResult) -> Live:
@@ -223,13 +225,13 @@ class SparkWorkers:
     ahead = 2
 
     def __init__(self, spark: Any, slots: int, partitions: int | None = None) -> None:
-        """`slots` tasks run at a time. A round has at most `partitions` partitions; None: one for each task."""
+        """`slots` tasks run at a time. A round has at most `partitions` partitions; None: a partition for each task."""
         self.context = spark.sparkContext
         self.slots = slots
         self.partitions = partitions
         self._threads = ThreadPoolExecutor(self.ahead)
         self._counts = [self.context.accumulator(0) for _ in Live._fields]
-        self._before = Live(0, 0, 0)
+        self._warm_up = Live(0, 0, 0)  # the counts of the warm-up, which `live` excludes
 
     def warm_up(self, specs: Sequence[Spec]) -> dict[str, float]:
         """Starts the Python workers with a short task of each spec in every slot.
@@ -239,11 +241,11 @@ class SparkWorkers:
         """
         texts = [task_text(Task(spec, 0, kind_of(spec.subject).warm_up)) for spec in specs] * self.slots
         results = self._collect(texts, self.slots)
-        self._before = Live(*[count.value for count in self._counts])
+        self._warm_up = Live(*[count.value for count in self._counts])
         return {result.task.spec.subject: result.task.traces / max(result.seconds, 1e-6) for result in results}
 
     def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
-        """As Workers.submit. A task whose executor is lost is run again elsewhere.
+        """As Workers.submit. A task whose executor is lost is run again on another one.
 
         The future raises BadValue if a task fails.
         """
@@ -252,12 +254,13 @@ class SparkWorkers:
         active = len(tracker.getActiveJobsIds())
         future = self._threads.submit(self._collect, texts, min(self.partitions or len(texts), len(texts)))
         deadline = time.monotonic() + 2.0
+        # Spark runs jobs in the order of their start. So the job is started here, before the next round is submitted
         while not future.done() and len(tracker.getActiveJobsIds()) <= active and time.monotonic() < deadline:
-            time.sleep(0.01)  # Spark runs jobs in the order of submission: a round must not overtake the previous one
+            time.sleep(0.01)
         return future
 
     def _collect(self, texts: list[str], partitions: int) -> list[TaskResult]:
-        """Runs tasks as one Spark job with as many partitions. Returns their results, in order."""
+        """Runs tasks as one Spark job with the given number of partitions. Returns the results, in the tasks' order."""
         traces, steps, findings = self._counts
 
         def work(each: Iterator[str]) -> Iterator[str]:
@@ -274,4 +277,4 @@ class SparkWorkers:
 
     def live(self) -> Live:
         """As Workers.live."""
-        return Live(*[count.value - before for count, before in zip(self._counts, self._before, strict=True)])
+        return Live(*[count.value - before for count, before in zip(self._counts, self._warm_up, strict=True)])

@@ -1,11 +1,11 @@
 """The folder of a campaign: its parameters, and the committed results in Parquet tables.
 
-    campaign.json     the manifest: version, seed, block length, specs. Other parameters need another folder
-    commits/          one file for each round, which names its tables. The round is committed when this file is complete
+    campaign.json     the manifest: version, seed, block length, specs. A campaign with others needs another folder
+    commits/          one file for each round, with the names of its tables. If it is complete, the round is committed
     runs/             one table for each round, a row for each task: seeds, traces, steps, seconds, seconds of shrinking
     findings/         one table for each round: shrunk findings, each with its trace
     coverage/         one table for each round: its coverage keys (`fuzz/run/coverage.py`)
-    traces/           one file for each finding, with its trace or schedule, named by its content
+    traces/           one file for each finding: the shrunk trace or schedule. The file is named by its content
     report.html       the report
 
 The tables of a round that was not committed are ignored (`fuzz/campaign/store.py`).
@@ -71,11 +71,11 @@ COVERAGE = pa.schema(
 
 
 class Plan(NamedTuple):
-    """The parameters of a campaign: specs, first seed of each spec, and version. A folder has one plan."""
+    """The parameters of a campaign. A folder has one plan."""
 
     specs: tuple[Spec, ...]
-    seed: int
-    version: str = ""  # the version of the code that runs the campaign; empty: of this code
+    seed: int  # the first seed of each spec
+    version: str = ""  # the version of the code that runs the campaign; empty: the version of this code
 
     def manifest(self) -> dict[str, Any]:
         """Returns the content of campaign.json."""
@@ -120,12 +120,15 @@ class State:
 
     @property
     def shrinking_share(self) -> float:
-        """The share of the tasks' seconds in which findings were replayed and shrunk; for schedules it counts as 0."""
+        """The fraction of the tasks' seconds that was spent on replaying and shrinking findings of components.
+
+        For schedules of a real client, these seconds are not measured and count as 0.
+        """
         seconds = sum(row["seconds"] for row in self.runs)
         return sum(row["shrinking_seconds"] for row in self.runs) / seconds if seconds else 0.0
 
     def merged_findings(self) -> list[Found]:
-        """Returns the findings so far, one for each subject, profile and signature."""
+        """Reduces `findings` to one for each subject, profile and signature. Returns them."""
         self.findings = merged(self.findings)
         return self.findings
 
@@ -144,7 +147,7 @@ def check_folder(store: Store, plan: Plan) -> bool:
         raise BadValue(f"{store.path('')} has tables but no {MANIFEST}; use another --out")
     whole = to_json(wanted, indent=True)
     if text is None or (whole.startswith(text) and text != whole and not has_tables):
-        return False  # no manifest, or the driver died before it was complete
+        return False  # no manifest, or the driver died while it wrote the manifest
     try:
         found = from_json(text)
         differs = [key for key in wanted if found.get(key) != wanted[key]]
@@ -200,7 +203,14 @@ def read_state(store: Store, plan: Plan) -> State:
             task = Task(specs[row["subject"]], row["first_seed"], row["traces"] + row["skipped"])
             results.append(
                 TaskResult(
-                    task, row["traces"], row["skipped"], row["steps"], row["seconds"], row["raw_findings"], (), ()
+                    task,
+                    traces=row["traces"],
+                    skipped_traces=row["skipped"],
+                    steps=row["steps"],
+                    seconds=row["seconds"],
+                    raw_findings=row["raw_findings"],
+                    findings=(),  # added below, from their own table
+                    coverage=(),  # likewise
                 )
             )
         state.runs += rows
@@ -217,8 +227,9 @@ def read_state(store: Store, plan: Plan) -> State:
 
 def commit(store: Store, number: int, results: Sequence[TaskResult], round_seconds: float) -> list[dict[str, Any]]:
     """Commits the results of a round. `round_seconds` is its elapsed time. Returns its rows of `runs`."""
-    findings = [{"round": number, **f._asdict()} for f in merged(f for p in results for f in p.findings)]
-    totals: dict[str, Total] = {}
+    found = merged(each for result in results for each in result.findings)
+    findings = [{"round": number, **each._asdict()} for each in found]
+    totals: dict[str, Total] = {}  # by subject
     for result in results:
         for row in result.coverage:
             totals.setdefault(result.task.spec.subject, Total()).add(row)
@@ -230,17 +241,17 @@ def commit(store: Store, number: int, results: Sequence[TaskResult], round_secon
     runs = [
         {
             "round": number,
-            "subject": p.task.spec.subject,
-            "first_seed": p.task.first_seed,
-            "traces": p.traces,
-            "skipped": p.skipped_traces,
-            "steps": p.steps,
-            "seconds": p.seconds,
-            "shrinking_seconds": p.shrinking_seconds,
-            "raw_findings": p.raw_findings,
+            "subject": result.task.spec.subject,
+            "first_seed": result.task.first_seed,
+            "traces": result.traces,
+            "skipped": result.skipped_traces,
+            "steps": result.steps,
+            "seconds": result.seconds,
+            "shrinking_seconds": result.shrinking_seconds,
+            "raw_findings": result.raw_findings,
             "round_seconds": round_seconds,
         }
-        for p in results
+        for result in results
     ]
     rows = {"findings": (findings, FINDINGS), "coverage": (coverage, COVERAGE), "runs": (runs, RUNS)}
     tables.commit(store, number, {name: table_of(*each) for name, each in rows.items()})
@@ -248,7 +259,7 @@ def commit(store: Store, number: int, results: Sequence[TaskResult], round_secon
 
 
 def write_traces(store: Store, findings: Iterable[Found]) -> None:
-    """Writes each finding's trace or schedule to the file `trace_name`, unless the file is complete."""
+    """Writes the trace or schedule of each finding to its file in `traces/`. A complete file is not written again."""
     sizes = store.sizes("traces")
     for each in findings:
         name, data = trace_name(each), each.trace.encode()
@@ -257,6 +268,6 @@ def write_traces(store: Store, findings: Iterable[Found]) -> None:
 
 
 def trace_name(found: Found) -> str:
-    """Returns the file name of a finding's trace or schedule: its id, which is made of its content."""
+    """Returns the file name of a finding's trace or schedule: its id, which ends in a digest of the content."""
     opening = from_json(found.trace.split("\n", 1)[0])
     return str(opening["trace"]).replace("/", "-") + ".jsonl"

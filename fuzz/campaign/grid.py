@@ -1,7 +1,8 @@
 """The grid of measurements of `brokerproof compare`, on this machine or on Spark.
 
-A cell is a workload, policy, size, seed and parameters. Its results are rows, which depend on the cell alone. With a
-store, rows are committed in rounds (`fuzz/campaign/store.py`), and cells with committed rows are not run again:
+A cell is a workload, policy, cache size, seed and parameters. The results of a cell are rows, which depend on the cell
+alone. With a store, rows are committed in rounds (`fuzz/campaign/store.py`), and cells with committed rows are not run
+again. The store has:
 
     grid.json     version of the code, and names of the workloads. A folder of another grid is rejected
     commits/      one file for each round
@@ -54,14 +55,14 @@ def run_cell(cell: Cell) -> Rows:
 
 
 def run_here(cells: Sequence[Cell]) -> Iterator[Rows]:
-    """Runs cells in this process. Yields the rows of each; a cell runs only when its rows are requested."""
+    """Runs cells in this process. Yields the rows of each cell. A cell runs when its rows are requested."""
     return map(run_cell, cells)
 
 
 def on_spark(spark: Any) -> Runner:
     """Returns a runner that runs each cell as a task of its own, because cells differ in length.
 
-    The runner raises BadValue if a task fails, also because a worker has another version of the code.
+    The runner raises BadValue if a task fails, or if a worker has another version of the code.
     """
     version = code_version()
 
@@ -80,13 +81,13 @@ def on_spark(spark: Any) -> Runner:
 
 
 def cells_per_round(spark: Any) -> int:
-    """Returns the number of cells of a round: on Spark, or on this machine if `spark` is None."""
+    """Returns the number of cells in a round. `spark` is None for a run on this machine."""
     return _CELLS_HERE if spark is None else _CELLS_PER_SLOT * slots(spark)
 
 
 def run_grid(
     name: str,
-    row: type[msgspec.Struct],
+    row_type: type[msgspec.Struct],
     cells: Sequence[Cell],
     runner: Runner,
     cells_of_round: int,
@@ -95,38 +96,38 @@ def run_grid(
 ) -> Rows:
     """Runs the cells that the store lacks. Returns the rows of all cells, in the cells' order.
 
-    `name` names the workloads, and `row` is the type of their rows. Without a store nothing is kept. `update` is called
-    with the number of cells that have rows. Raises BadValue if the store is of other workloads or another version, or
-    is damaged, and as the runner.
+    `name` names the workloads, and `row_type` is the type of their rows. `update` is called with the number of cells
+    that have rows. Raises BadValue as the runner, and if the store is damaged or of other workloads or another version.
     """
     done: dict[str, Rows] = {}
     rounds = 0
     if store is not None:
-        schema = schema_of(row)
+        schema = schema_of(row_type)
         _claim(store, name)
         for each in commits(store):
             rounds = each.number
             for line in read_table(store, each.tables[_ROWS], schema):
-                done.setdefault(line.pop("cell"), []).append(_row(row, line))
+                done.setdefault(line.pop("cell"), []).append(_row(row_type, line))
     missing = [cell for cell in cells if cell_text(cell) not in done]
     update(len(cells) - len(missing))
     for start in range(0, len(missing), cells_of_round):
         batch = missing[start : start + cells_of_round]
-        found: Rows = []
+        lines: Rows = []
         for cell, rows in zip(batch, runner(batch), strict=True):
             done[cell_text(cell)] = rows
-            found += [{"cell": cell_text(cell), **_line(each)} for each in rows]
+            lines += [{"cell": cell_text(cell), **_line(each)} for each in rows]
             update(len(done))
         if store is not None:
             rounds += 1
-            commit(store, rounds, {_ROWS: table_of(found, schema)})
+            commit(store, rounds, {_ROWS: table_of(lines, schema)})
     return [each for cell in cells for each in done[cell_text(cell)]]
 
 
 def _claim(store: Store, name: str) -> None:
     """Writes grid.json if it is missing. Raises BadValue if it has another version or other workloads.
 
-    If the driver died while it wrote grid.json, the file is incomplete and no round is committed: it is written again.
+    If the driver died while it wrote grid.json, the file is incomplete and no round is committed. The file is then
+    written again.
     """
     own, data = to_json({"version": code_version(), "workload": name}), store.read(_GRID)
     if data is None or (own.startswith(data) and not commits(store)):
@@ -135,10 +136,10 @@ def _claim(store: Store, name: str) -> None:
         raise BadValue(f"{store.path(_GRID)} is of another workload or version of the code; use another --out")
 
 
-def schema_of(row: type[msgspec.Struct]) -> pa.Schema:
+def schema_of(row_type: type[msgspec.Struct]) -> pa.Schema:
     """Returns the columns of a table of rows: the cell, then a row's fields."""
     fields = [("cell", pa.string())]
-    for name, annotation in typing.get_type_hints(row).items():
+    for name, annotation in typing.get_type_hints(row_type).items():
         fields.append((name, _COLUMNS.get(_plain(annotation), pa.string())))
     return pa.schema(fields)
 
@@ -154,7 +155,7 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
     return {key: to_json(value).decode() if isinstance(value, list) else value for key, value in row.items()}
 
 
-def _row(row: type[msgspec.Struct], line: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `_line`."""
-    lists = [f.name for f in msgspec.structs.fields(row) if typing.get_origin(f.type) is list]
+def _row(row_type: type[msgspec.Struct], line: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of `_line`, for rows of a type."""
+    lists = [f.name for f in msgspec.structs.fields(row_type) if typing.get_origin(f.type) is list]
     return {key: from_json(value) if key in lists else value for key, value in line.items()}

@@ -1,6 +1,7 @@
-"""The two kinds of specs (`fuzz/campaign/worker.py`): a seed is a trace of a component, or a real client's schedule.
+"""The two kinds of specs (`fuzz/campaign/worker.py`): `TRACES` and `SCHEDULES`.
 
-The subject of a spec is the name of a component, or `client.SCENARIO`.
+If the subject of a spec is the name of a component, a seed stands for a trace. If the subject is `client.SCENARIO`, a
+seed stands for a schedule of a real client.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import NamedTuple
 from fuzz.campaign import schedules, worker
 from fuzz.campaign.worker import Spec, Task, TaskResult
 
-#: Steps per second of lockstep assumed before the first measurement.
-_ASSUMED_STEPS = 10_000.0
+#: Assumed speed of lockstep in steps per second, before the first measurement.
+_ASSUMED_SPEED = 10_000.0
 
 
 class Kind(NamedTuple):
@@ -20,18 +21,32 @@ class Kind(NamedTuple):
 
     check: Callable[[Spec], object]  # raises BadValue for an unknown name, or if the client is not installed here
     run: Callable[[Task], TaskResult]  # runs the seeds of a task
-    block: int  # seeds in a block; a task has whole blocks, except for the last block of a campaign
-    warm_up: int  # seeds that every slot runs before the first round, to measure its speed; their results are dropped
+    block: int  # seeds in a block; a task has whole blocks, except for the last block of a subject
+    warm_up: int  # seeds that every slot runs before the first round, to measure the speed; their results are dropped
     speed: Callable[[Spec], float]  # seeds per second of one slot, assumed before the first measurement
     default_profile: str
 
 
 def _assumed_speed(spec: Spec) -> float:
-    return _ASSUMED_STEPS / (spec.steps or worker.target_of(spec).subject.steps)
+    return _ASSUMED_SPEED / (spec.steps or worker.target_of(spec).subject.steps)
 
 
-TRACES = Kind(worker.target_of, worker.run_task, worker.BLOCK, worker.BLOCK, _assumed_speed, "reference")
-SCHEDULES = Kind(schedules.scenario_of, schedules.run_task, schedules.BLOCK, 1, lambda _: 1.0, schedules.CLIENT_PROFILE)
+TRACES = Kind(
+    check=worker.target_of,
+    run=worker.run_task,
+    block=worker.BLOCK,
+    warm_up=worker.BLOCK,
+    speed=_assumed_speed,
+    default_profile="reference",
+)
+SCHEDULES = Kind(
+    check=schedules.scenario_of,
+    run=schedules.run_task,
+    block=schedules.BLOCK,
+    warm_up=1,
+    speed=lambda _: 1.0,
+    default_profile=schedules.CLIENT_PROFILE,
+)
 
 
 def kind_of(subject: str) -> Kind:
@@ -45,5 +60,5 @@ def is_scenario(subject: str) -> bool:
 
 
 def run_task(task: Task) -> TaskResult:
-    """Runs the seeds of a task. Raises BadValue as `check` of its kind."""
+    """Runs the seeds of a task. Raises BadValue as `check` of the task's kind."""
     return kind_of(task.spec.subject).run(task)

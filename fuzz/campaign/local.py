@@ -1,9 +1,11 @@
 """Local fuzzing: runs consecutive seeds on this machine, up to a number of traces or seconds.
 
-The first phase runs seeds and records the first seed of each cause. If a trace violates a property, it is replayed with
-every step checked and without that property, until a replay shows no finding, or one that is no violated property.
-Violated properties are skipped for the seeds that follow, so that a frequent defect does not hide a rare one. The
-second phase shrinks, for each cause, its finding and findings of following seeds, and keeps the shortest.
+The first phase runs seeds and records the first seed of each cause. A violated property is skipped from then on, so
+that a frequent defect does not hide a rare one. The trace that violated the property is replayed without it and with
+every step checked, until a replay shows no finding, or one that is no violated property.
+
+For each cause, the second phase shrinks the finding of the recorded seed and findings of later seeds, and keeps the
+shortest one.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from fuzz.run.shrink import shortest
 from fuzz.target import Target, check_mutant
 from model.machine import BadValue
 
-#: Seconds reserved for shrinking each cause found, and the largest fraction of a run that is reserved.
+#: Seconds reserved for shrinking the finding of each cause, and the largest fraction of a run that is reserved.
 _SHRINK_SECONDS, _SHRINK_FRACTION = 1.0, 0.5
 #: Seconds between two reports of progress.
 _REPORT_SECONDS = 0.2
-#: Maximum number of blocks of seeds in one chunk.
+#: The largest number of blocks in a chunk, which is the work that one process gets at a time.
 _MAX_BLOCKS = 64
 
 
@@ -38,7 +40,7 @@ class Request(NamedTuple):
     """The parameters of a run. Without `seconds` and `traces` the run does not end."""
 
     spec: Spec
-    seed: int  # the first
+    seed: int  # the first seed
     traces: int | None = None
     seconds: float | None = None  # of both phases
     jobs: int = 1  # processes
@@ -56,7 +58,7 @@ class Run:
     seconds: float = 0.0
     fuzzing_seconds: float = 0.0  # of the first phase
     coverage: Total = field(default_factory=Total)
-    causes: dict[Cause, int] = field(default_factory=dict)  # with the smallest seed seen of each
+    causes: dict[Cause, int] = field(default_factory=dict)  # each with the smallest seed that showed it so far
     findings: list[Found] = field(default_factory=list)
 
     def add_causes(self, causes: dict[Cause, int]) -> None:
@@ -95,8 +97,8 @@ class _ChunkResult(NamedTuple):
 def target_of_request(request: Request) -> Target:
     """Returns the target of a request. If the request has a property, the model runs alone.
 
-    Raises BadValue for an unknown name, and as `check_mutant`. Raises it also for a property that no trace can violate:
-    it is no safety property, or it does not apply to the profile.
+    Raises BadValue for an unknown name, and as `check_mutant`. Raises BadValue also for a property that no trace can
+    violate: a property that is no safety property, or that does not apply to the profile.
     """
     target = target_of(request.spec)
     if request.property is None:
@@ -139,9 +141,10 @@ def run_request(request: Request, progress: Progress = lambda run, phase: None) 
             _run_seeds_in(pool, request, run, started, progress)
             run.fuzzing_seconds = time.monotonic() - started
             progress(run, "shrinking")
+            # if `left` findings are left, each process has left / jobs turns, rounded up
             turns = [-(-left // request.jobs) for left in range(len(run.causes), 0, -1)]
-            each = [(request, *found, end, left) for found, left in zip(_in_order(run), turns, strict=True)]
-            run.findings = pool.starmap(shrunk, each, chunksize=1)
+            arguments = [(request, *found, end, n) for found, n in zip(_in_order(run), turns, strict=True)]
+            run.findings = pool.starmap(shrunk, arguments, chunksize=1)
     run.findings = merged(run.findings)
     run.seconds = time.monotonic() - started
     return run
@@ -153,7 +156,7 @@ def _in_order(run: Run) -> list[tuple[Cause, int]]:
 
 
 def _shrinking_deadline(end: float | None, turns: int) -> float | None:
-    """Returns the end of the next of `turns` equal parts of the time until `end`; None if `end` is None."""
+    """Divides the time until `end` into `turns` equal parts. Returns the end of the first; None if `end` is None."""
     return None if end is None else (now := time.monotonic()) + max(0.0, end - now) / turns
 
 
@@ -161,8 +164,8 @@ def _fuzzing_deadline(request: Request, started: float, causes: int) -> float | 
     """Returns the end of the first phase, given the number of causes found so far; None without a limit of time."""
     if request.seconds is None:
         return None
-    kept = min(_SHRINK_FRACTION * request.seconds, _SHRINK_SECONDS * causes / request.jobs)
-    return started + request.seconds - kept
+    reserved = min(_SHRINK_FRACTION * request.seconds, _SHRINK_SECONDS * causes / request.jobs)
+    return started + request.seconds - reserved
 
 
 # ---- running seeds ------------------------------------------------------------------------------------
@@ -216,7 +219,7 @@ def _run_seeds_in(pool: Pool, request: Request, run: Run, started: float, progre
             for row in result.coverage:
                 run.coverage.add(row)
         if any(each.get().seconds < _REPORT_SECONDS for each in done) and not request.stop_at_first:
-            blocks = min(_MAX_BLOCKS, blocks + 1)  # chunks are short: larger ones cost less
+            blocks = min(_MAX_BLOCKS, blocks + 1)  # a chunk took little time: larger chunks have less overhead
         progress(run, "fuzzing")
 
 
@@ -246,13 +249,13 @@ def _lockstep(request: Request) -> Lockstep:
 
 
 def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple[int, dict[Cause, int]]]:
-    """Runs seeds one by one. Yields the number of traces so far, and the causes of the last one.
+    """Runs seeds one by one. After each, yields the number of traces so far, and the causes that the seed showed.
 
-    The first block begins at the first seed. After ENOUGH findings in a block that are not violated properties, the
-    rest of the block is skipped. Skipped seeds are not counted as traces. In a campaign (`fuzz/campaign/worker.py`),
-    violated properties count as findings, too.
+    The first block begins at the first seed. If ENOUGH traces of a block have findings that are no violated properties,
+    the rest of the block is skipped. Skipped seeds are not counted as traces. In a campaign, traces that violate
+    properties count towards ENOUGH, too (`fuzz/campaign/worker.py`).
     """
-    done, seed, failed = 0, first, 0
+    done, seed, failed = 0, first, 0  # `failed` counts within the block
     while traces is None or seed < first + traces:
         causes: dict[Cause, int] = {}
         finding = lockstep.run(seed)
@@ -267,7 +270,7 @@ def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple
         seed += 1
         yield done, causes
         if failed == ENOUGH:
-            seed += -(seed - first) % BLOCK
+            seed += -(seed - first) % BLOCK  # the first seed of the next block
         if (seed - first) % BLOCK == 0:
             failed = 0
 
@@ -276,7 +279,7 @@ def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple
 
 
 def shrunk(request: Request, cause: Cause, seed: int, end: float | None, turns: int) -> Found:
-    """Runs a cause's seed again, replays the finding twice, and shrinks it. Returns it as a row.
+    """Runs a cause's seed again, replays the finding twice, and shrinks it. Returns the finding as a row.
 
     Shrinking takes at most the time until `end` (of `time.monotonic()`) divided by `turns`. A finding that does not
     show again is returned with its whole trace, and `shown` is 0.
@@ -285,7 +288,7 @@ def shrunk(request: Request, cause: Cause, seed: int, end: float | None, turns: 
     lockstep = _lockstep(request)
     lockstep.skipped = all_but(target.subject, cause.broken_property)
     finding = lockstep.checked(seed) or lockstep.run(seed)
-    if finding is None and cause.kind is Kind.CRASH:  # of a property
+    if finding is None and cause.kind is Kind.CRASH:  # a property may have raised, and all are skipped above
         lockstep.skipped = NONE_SKIPPED
         finding = lockstep.checked(seed)
     if finding is None or finding.cause != cause:

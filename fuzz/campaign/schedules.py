@@ -1,9 +1,10 @@
-"""Tasks about a real client: each seed stands for a schedule of a scenario (`fuzz/client/`).
+"""Tasks of a real client: each seed stands for a schedule of a scenario (`fuzz/client/`).
 
-Brokers and client are processes of their own, with a time limit for each request. The first finding of each cause in
-a block is replayed. If a known deviation explains the finding, its signature names the deviation. Otherwise the finding
-is shrunk, and its signature has the names of the shrunk schedule's steps. Two runs of a schedule on a real client can
-differ, so a finding says how many of its replays showed it.
+Brokers and client are processes of their own, with a time limit for each request. A block has one finding for each
+violated contract and its explanation: a known deviation, or none. Every finding is replayed. If a known deviation
+explains a finding, the signature names the deviation. Otherwise the finding is shrunk, and the signature names the
+steps of the shrunk schedule. Two runs of a schedule on a real client can differ, so a row has the number of replays
+that showed the finding.
 """
 
 from __future__ import annotations
@@ -43,52 +44,63 @@ def scenario_of(spec: Spec) -> Scenario:
 
 
 def run_task(task: Task) -> TaskResult:
-    """Runs the schedules of a task, block by block. Cost: a second for each, up to a minute for each new finding.
+    """Runs the schedules of a task, block by block.
 
-    Raises BadValue as `scenario_of`, and BrokerFailed if the brokers fail twice in a block.
+    Raises BadValue as `scenario_of`, and BrokerFailed if the brokers fail twice in a block. Cost: a second for each
+    schedule, up to a minute for each finding that no known deviation explains.
     """
     scenario, started = scenario_of(task.spec), time.perf_counter()
-    found, taken, steps, raw = list[Found](), Counter[str](), 0, 0
+    found, pairs, steps = list[Found](), Counter[str](), 0
     for first in range(task.first_seed, task.first_seed + task.traces, BLOCK):
         seeds = range(first, min(first + BLOCK, task.first_seed + task.traces))
-        findings = _run_block(task.spec, scenario, seeds).findings
-        raw += len(findings)
-        found += [_found_of(task.spec, each) for each in findings]
+        found += [_found_of(task.spec, each) for each in _run_block(task.spec, scenario, seeds).findings]
         for schedule in [generate(scenario, seed) for seed in seeds]:
             names = ["", *[name for name, *_ in schedule.steps]]
-            taken.update([pair_key(before, name) for before, name in pairwise(names)])
+            pairs.update([pair_key(before, name) for before, name in pairwise(names)])
             steps += len(schedule.steps)
-    rows = tuple([Row("pair", pair, taken[pair], -1) for pair in sorted(taken)])
-    return TaskResult(task, task.traces, 0, steps, time.perf_counter() - started, raw, tuple(found), rows)
+    return TaskResult(
+        task,
+        traces=task.traces,
+        skipped_traces=0,
+        steps=steps,
+        seconds=time.perf_counter() - started,
+        raw_findings=len(found),
+        findings=tuple(found),
+        coverage=tuple([Row("pair", pair, pairs[pair], -1) for pair in sorted(pairs)]),
+    )
 
 
 def _run_block(spec: Spec, scenario: Scenario, seeds: range) -> Hunted:
-    """Runs a block. If the brokers fail, which may be due to the machine, runs it once more with new processes."""
-    for last in (False, True):
+    """Runs the schedules of a block.
+
+    A failure of the brokers may be due to the machine. So the block is then run once more, with new processes.
+    """
+    for is_second_attempt in (False, True):
         try:
             with Harness() as harness:
                 return hunt.hunt(harness, scenario, known_of(spec.profile), iter(seeds), None, effort=_EFFORT)
         except BrokerFailed:
-            if last:
+            if is_second_attempt:
                 raise
     raise AssertionError("the second failure is raised")
 
 
 def _found_of(spec: Spec, found: hunt.Found) -> Found:
     """Returns a finding as a table row."""
-    contract, deviation = found.violation.contract.name, found.known
-    kinds = " ".join([name for name, *_ in found.shrunk.steps])
-    shown, total = found.replays
+    contract = found.violation.contract.name
+    defect = found.known.defect.id if found.known else None
+    steps = " ".join([name for name, *_ in found.shrunk.steps])
+    shown, replays = found.replays
     return Found(
-        spec.subject,
-        spec.profile,
-        f"{contract}: {deviation.defect.id}" if deviation else f"{contract} after {kinds}",
-        f"contract:{contract}" + (f", {deviation.defect.id}" if deviation else ""),
-        found.seed,
-        len(found.schedule.steps),
-        len(found.shrunk.steps),
-        found.violation.message,
-        shown,
-        total,
-        schedule_text(found.scenario, found.shrunk, contract, deviation.defect.id if deviation else None),
+        subject=spec.subject,
+        profile=spec.profile,
+        signature=f"{contract}: {defect}" if defect else f"{contract} after {steps}",
+        cause=f"contract:{contract}" + (f", {defect}" if defect else ""),
+        seed=found.seed,
+        length=len(found.schedule.steps),
+        shrunk_length=len(found.shrunk.steps),
+        message=found.violation.message,
+        shown=shown,
+        replays=replays,
+        trace=schedule_text(found.scenario, found.shrunk, contract, defect),
     )

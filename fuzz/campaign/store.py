@@ -1,17 +1,17 @@
-"""Where a campaign's tables are stored: a folder on this machine, or on any file system that Spark supports.
+"""Stores of a campaign's tables: a folder on this machine, or on any file system that Spark supports.
 
-A commit relies neither on atomic rename, which object stores lack, nor on files that appear whole, which HDFS does not
-guarantee. A table is valid only if a complete commit file names it:
+Object stores have no atomic rename, and HDFS shows files that are still being written. So a commit does not rely on
+atomic rename or atomic writes. A table is valid only if a complete commit file names it:
 
     commit        writes the tables of a round, then its commit file. The name of a table's file contains the start of
-                  the file's digest, so the file is never overwritten with other content when the round is written
-                  again. The commit file has the path, length and digest of each table, and its own digest.
-    commits       returns the rounds that have a complete commit file. Incomplete commit files, and tables that no
-                  commit file names, were written by a driver that died, and are ignored.
-    read_table    checks the digest of a committed table.
+                  the file's digest, so an existing table is not overwritten with other content when the round is
+                  written again. The commit file has the path, length and digest of each table, and its own digest.
+    commits       returns the rounds that have a complete commit file. It ignores incomplete commit files, and tables
+                  that no commit file names: a driver that died has left them.
+    read_table    returns the rows of a committed table, after a check of its digest.
 
-The driver may die at any call. If the commit file is complete, every table that it names is complete. If not, the round
-is run again.
+The driver may die at any call. If the commit file is complete, every table that the commit file names is complete. If
+not, the round is run again.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class HadoopStore:
 
 
 def _is_visible(name: str) -> bool:
-    """Returns whether a file is neither unfinished nor hidden, as Hadoop's `.crc` checksums are."""
+    """Returns whether a file is visible: not unfinished, and not hidden as Hadoop's `.crc` checksums are."""
     return not name.endswith(UNFINISHED) and not name.startswith(".")
 
 
@@ -186,11 +186,11 @@ def local_path(uri: str) -> Path:
 
 def check_writable(folder: Path) -> None:
     """Raises BadValue when a folder cannot be written. Writes nothing."""
-    existing = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
-    if not existing.is_dir():
-        raise BadValue(f"{folder} cannot be written: {existing} is not a folder; choose another --out")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise BadValue(f"{folder} cannot be written: {existing} is read-only; choose another --out")
+    nearest = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    if not nearest.is_dir():
+        raise BadValue(f"{folder} cannot be written: {nearest} is not a folder; choose another --out")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise BadValue(f"{folder} cannot be written: {nearest} is read-only; choose another --out")
 
 
 # ---- commits ------------------------------------------------------------------------------------------
@@ -214,8 +214,8 @@ class Commit(NamedTuple):
 def commit(store: Store, number: int, tables: Mapping[str, pa.Table]) -> Commit:
     """Writes a round's tables, then its commit file. Returns the commit. Cost: linear in the size of the tables.
 
-    The names of the files contain the number of earlier attempts at this round, which is the number of its commit
-    files. If several commit files are complete, the one of the first attempt counts.
+    The names of the files contain the number of the attempt, which is the number of commit files that earlier attempts
+    at this round have left. If several commit files of a round are complete, the one of the first attempt counts.
     """
     attempt = len([name for name in store.sizes(_COMMITS) if name.startswith(f"{_round_name(number)}-")])
     files = {}
@@ -233,22 +233,22 @@ def commit(store: Store, number: int, tables: Mapping[str, pa.Table]) -> Commit:
 def commits(store: Store) -> list[Commit]:
     """Returns the committed rounds in order.
 
-    Raises BadValue when a round below the last has no complete commit file, or a table that a commit names is missing
-    or has another length: otherwise findings would be lost silently.
+    Raises BadValue when a round below the last has no complete commit file, or when a table that a commit names is
+    missing or has another length: otherwise findings would be lost silently.
     """
-    found: dict[int, dict[str, Any]] = {}
+    bodies: dict[int, dict[str, Any]] = {}  # by number of the round
     for name in store.sizes(_COMMITS):
         body = _commit_body(store.read(f"{_COMMITS}/{name}"))
         if body is not None:
-            found.setdefault(body["round"], body)
-    sizes: dict[str, dict[str, int]] = {}
+            bodies.setdefault(body["round"], body)
+    sizes: dict[str, dict[str, int]] = {}  # by table: the length of each file
     committed = []
-    for number in range(1, max(found, default=0) + 1):
-        if number not in found:
+    for number in range(1, max(bodies, default=0) + 1):
+        if number not in bodies:
             raise BadValue(
                 f"{store.path(_COMMITS)} has no complete file of round {number}: restore it, or use another --out"
             )
-        files = {table: File(**file) for table, file in found[number]["tables"].items()}
+        files = {table: File(**file) for table, file in bodies[number]["tables"].items()}
         for table, file in files.items():
             name = file.path.removeprefix(f"{table}/")
             if sizes.setdefault(table, store.sizes(table)).get(name) != file.bytes:
@@ -258,10 +258,7 @@ def commits(store: Store) -> list[Commit]:
 
 
 def _commit_body(data: bytes | None) -> dict[str, Any] | None:
-    """Returns the content of a commit file without its digest.
-
-    None if the digest does not match, or if the file is incomplete.
-    """
+    """Returns the content of a commit file without its digest; None if the file is incomplete or the digest wrong."""
     try:
         body = from_json(data or b"")
         digest = body.pop("sha256")

@@ -1,4 +1,4 @@
-"""The coverage of a run and the goals that it missed, and the differences of two campaigns."""
+"""Summaries: the coverage of a run, the coverage goals that the run missed, and the differences of two campaigns."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def coverage_of(spec: Spec, seed: int, total: Total) -> dict[str, Any]:
 
 
 def configs_of(spec: Spec, seed: int) -> list[Any]:
-    """Returns the different configs of the `_SEEDS` seeds from `seed` on.
+    """Returns the distinct configs of `_SEEDS` traces, whose seeds begin with `seed`.
 
-    A coverage goal is expected if it applies under one of them.
+    A coverage goal is expected if it applies under one of these configs.
     """
     target = target_of(spec)
     return list({plan_trace(target.subject, target.config, seed + i)[0].config for i in range(_SEEDS)})
@@ -32,8 +32,8 @@ def configs_of(spec: Spec, seed: int) -> list[Any]:
 def failures(spec: Spec, seed: int, total: Total, steps: int) -> list[str]:
     """Returns a line for each coverage goal that a run did not reach, and for each action that never succeeded.
 
-    Returns none if the run has fewer `steps` than the subject's `min_steps_for_coverage`. Returns none for a comparison
-    with another profile and for a seeded bug: such a run searches for a difference.
+    Returns no lines if the run has fewer `steps` than the subject's `min_steps_for_coverage`. Returns no lines for a
+    comparison with another profile or for a seeded bug, because such a run searches for a difference.
     """
     subject = target_of(spec).subject
     if spec.mutant is not None or spec.against is not None or steps < subject.min_steps_for_coverage:
@@ -57,21 +57,21 @@ def campaign_failures(plan: Plan, state: State) -> list[str]:
 
 
 class Compared(NamedTuple):
-    """The differences between two campaigns on the components that both ran."""
+    """The differences between two campaigns on the subjects that both ran."""
 
     older: str  # the folder of the older campaign
-    version: str  # of the code that ran the older campaign
-    subjects: list[str]  # the components
+    version: str  # the version of the code that ran the older campaign
+    subjects: list[str]  # the subjects that both ran
     new: list[str]  # signatures of findings that only the newer campaign has
-    gone: list[str]  # those that only the older one has
-    known: list[str]  # those that both have
-    coverage_gained: list[str]  # a line for each coverage key that only the newer one reached
+    gone: list[str]  # signatures of findings that only the older campaign has
+    known: list[str]  # signatures of findings that both campaigns have
+    coverage_gained: list[str]  # lines for the coverage keys that only the newer campaign reached
 
 
 def compared(newer: tuple[Plan, State], older: tuple[Plan, State], name: str) -> Compared:
-    """Compares two campaigns on the components that both ran under the same profile and the same other profile.
+    """Compares two campaigns on the subjects that both ran under the same profile and against the same other profile.
 
-    `name` is the folder of the older campaign. Raises BadValue if there is no such component.
+    `name` is the folder of the older campaign. Raises BadValue if there is no such subject.
     """
     before = {(s.subject, s.profile, s.against) for s in older[0].specs}
     common = {s.subject for s in newer[0].specs if (s.subject, s.profile, s.against) in before}
@@ -91,14 +91,14 @@ def compared(newer: tuple[Plan, State], older: tuple[Plan, State], name: str) ->
 
 
 def _signatures(state: State, subjects: set[str]) -> set[tuple[str, str]]:
-    """Returns the signatures of the findings of some components, each with its component."""
+    """Returns the signatures of the findings of some subjects, each with its subject."""
     return {(found.subject, found.signature) for found in state.merged_findings() if found.subject in subjects}
 
 
 def _gained(subject: str, newer: State, older: State) -> list[str]:
     """Returns a line for each coverage goal, refused action and pair of actions that only the newer campaign reached.
 
-    Abstract states get one line with their number, because their keys are long.
+    Abstract states together get one line with their number, because their keys are long.
     """
     now, then = (state.coverage.get(subject, Total()) for state in (newer, older))
     lines = []

@@ -1,4 +1,4 @@
-"""Tasks: seeds that are run on one machine or on a cluster.
+"""Tasks of a component: consecutive seeds, which run on one machine or on a worker of a cluster.
 
 Seeds are grouped in blocks of a fixed size. The findings of a block, their shrunk traces and its coverage depend only
 on the code, the spec and the seeds of the block. A task consists of whole blocks. So the findings do not depend on the
@@ -28,10 +28,10 @@ from fuzz.target import Second, Target, resolve
 from fuzz.trace.file import ABSENT, ENGINE_KEY, Operation, Trace, content_name
 from model.machine import plain
 
-#: Traces in a block. A smaller block would have more overhead; a larger one would make the durations of
-#: tasks differ more.
+#: Traces in a block. Smaller blocks would have more overhead; larger ones would make the durations of tasks differ
+#: more.
 BLOCK = 64
-#: Findings after which the rest of a block is skipped.
+#: Number of findings after which the rest of a block is skipped.
 ENOUGH = 8
 
 
@@ -40,8 +40,8 @@ class Spec(NamedTuple):
 
     subject: str
     profile: str = "reference"
-    #: the model is compared with itself under this profile; None: with the implementation, if `profile` has the rules
-    #: of the reference
+    #: the model is compared with itself under this profile. None: the model is compared with the implementation, or
+    #: runs alone if `profile` has other rules than the reference
     against: str | None = None
     mutant: str | None = None
     steps: int | None = None  # of one trace; None: the subject's default
@@ -50,7 +50,7 @@ class Spec(NamedTuple):
 class Task(NamedTuple):
     """Consecutive seeds of one spec.
 
-    `first_seed` begins a block. Only the last block of a campaign may be incomplete.
+    `first_seed` begins a block. Only the last block of a spec may be incomplete.
     """
 
     spec: Spec
@@ -59,7 +59,7 @@ class Task(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A finding as a table row, with its trace or schedule.
+    """A finding as a table row, with its shrunk trace or schedule.
 
     `length` and `shrunk_length` are numbers of calls, or of steps of a schedule.
     """
@@ -86,11 +86,11 @@ class TaskResult(NamedTuple):
     """The result of a task."""
 
     task: Task
-    traces: int  # traces that were run
-    skipped_traces: int  # traces that were not run, because their block had ENOUGH findings
+    traces: int  # number of traces that were run
+    skipped_traces: int  # number of traces that were not run, because their block had ENOUGH findings
     steps: int
     seconds: float
-    raw_findings: int  # before deduplication
+    raw_findings: int  # number of findings before deduplication; for schedules, number of `findings`
     findings: tuple[Found, ...]
     coverage: tuple[Row, ...]
     shrinking_seconds: float = 0.0  # the part of `seconds` that was spent on replaying and shrinking findings
@@ -104,7 +104,7 @@ def target_of(spec: Spec) -> Target:
 def run_task(task: Task) -> TaskResult:
     """Runs the seeds of a task, block by block. Raises BadValue for an unknown name in the spec.
 
-    Cost: a few microseconds a step, seconds for each shrunk finding.
+    Cost: a few microseconds for each step, seconds for each shrunk finding.
     """
     started = time.perf_counter()
     target = target_of(task.spec)
@@ -120,14 +120,22 @@ def run_task(task: Task) -> TaskResult:
         shrinking_started = time.perf_counter()
         found += [found_of(target, task.spec, f) for f in _first_of_each_cause(findings)]
         shrinking += time.perf_counter() - shrinking_started
-    coverage = lockstep.coverage
     seconds = time.perf_counter() - started
-    skipped_traces, rows = task.traces - traces, tuple(total_of(coverage).rows())
-    return TaskResult(task, traces, skipped_traces, coverage.steps, seconds, raw, tuple(found), rows, shrinking)
+    return TaskResult(
+        task,
+        traces=traces,
+        skipped_traces=task.traces - traces,
+        steps=lockstep.coverage.steps,
+        seconds=seconds,
+        raw_findings=raw,
+        findings=tuple(found),
+        coverage=tuple(total_of(lockstep.coverage).rows()),
+        shrinking_seconds=shrinking,
+    )
 
 
 def _run_block(lockstep: Lockstep, seeds: range) -> tuple[int, list[Finding]]:
-    """Runs the traces of a block. Returns how many were run, and their findings."""
+    """Runs the traces of a block. Returns the number of traces that were run, and their findings."""
     findings: list[Finding] = []
     lockstep.skipped = NONE_SKIPPED
     for done, seed in enumerate(seeds, 1):
@@ -162,29 +170,26 @@ def found_of(
     ends, or None.
     """
     skipped = skipped_for(target, finding)
-    again = [replay(target.with_config(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
-    shown = sum([f is not None and f.cause == finding.cause for f in again])
-    short = shrinker(target, finding, until=until) if shown == len(again) else finding
-    trace = trace_of(target, spec, short)
-    text = b"".join(trace.lines()).decode()
-    seed = finding.seed if finding.seed is not None else -1
+    replays = [replay(target.with_config(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
+    shown = sum([f is not None and f.cause == finding.cause for f in replays])
+    shrunk = shrinker(target, finding, until=until) if shown == len(replays) else finding
     return Found(
-        spec.subject,
-        spec.profile,
-        short.signature,
-        str(short.cause),
-        seed,
-        len(finding.calls),
-        len(short.calls),
-        short.difference.message,
-        shown,
-        len(again),
-        text,
+        subject=spec.subject,
+        profile=spec.profile,
+        signature=shrunk.signature,
+        cause=str(shrunk.cause),
+        seed=finding.seed if finding.seed is not None else -1,
+        length=len(finding.calls),
+        shrunk_length=len(shrunk.calls),
+        message=shrunk.difference.message,
+        shown=shown,
+        replays=len(replays),
+        trace=b"".join(trace_of(target, spec, shrunk).lines()).decode(),
     )
 
 
 def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
-    """Returns a finding as a trace: its calls with the model's outcomes. The header says what is wrong at the end."""
+    """Returns a finding as a trace: the calls with the model's outcomes. The header has the difference at the end."""
     target = target.with_config(finding.config)
     machine = target.subject.machine
     operations, state = list[Operation](), machine.start(finding.config)
@@ -194,7 +199,7 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
             with watchdog(time_limit(1)):
                 state, outcome = machine.step(finding.config, state, name, arguments)
             data["result"] = plain(outcome)
-        except (Hang, Exception) as problem:  # the model itself fails
+        except (Hang, Exception) as problem:  # the finding is a crash or hang of the model
             data["result"] = {"raised": repr(problem)}
         operations.append(Operation(data["op"], data["args"], data["result"], ABSENT, 0))
     header: dict[str, Any] = {
