@@ -1,19 +1,20 @@
 """Replay of one trace: whether it agrees with the model.
 
-    sequential trace     each operation runs on the model and, if the config has one, on the second side
-                         (`fuzz/target.py`). Their outcomes and states must be equal, the outcome must equal the
-                         recorded result, and the model's observation must equal the recorded one
-    gaps                 after a gap, the model runs alone, from every state that the recording allows
+    sequential trace     each operation runs on the model and, if the target has one, on the second side
+                         (`fuzz/target.py`). Outcomes and states of the two must be equal. The model's outcome must
+                         equal the recorded result, and the model's observation must equal the recorded one
+    trace with gaps      after a gap, the model runs alone, from every state that the recording allows
                          (`fuzz/run/gaps.py`)
-    concurrent history   the model alone must be able to execute it in some order (`fuzz/run/linearize.py`)
+    concurrent history   the model runs alone. It must be able to execute the calls in some order
+                         (`fuzz/run/linearize.py`)
 
 If an engine wrote the trace, the replay also checks the properties and calls the implementation's `check`. If the
 trace is a finding, the replay also checks `load`, as `fuzz/run/replay.py` does.
 
 A sequential trace of a recorded version may disagree with the rules of another profile in known ways: `Deviation`
-(`fuzz/trace/recording.py`). After a mismatch, the replay searches for the smallest set of deviations that explains it,
-and replays the trace again. For the rules of these deviations, this replay takes the values of the recorded version. So
-it finds mismatches after a known deviation, too. It ends at the first mismatch that no deviation explains.
+(`fuzz/trace/recording.py`). After a mismatch, the replay searches for the smallest set of deviations that explains the
+mismatch, and replays the trace with the recorded version's values of the fields that these deviations change. So
+mismatches after a known deviation are found, too. The replay ends at the first mismatch that no deviation explains.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _SEARCH_SECONDS = 60.0
 
 
 class Mismatch(NamedTuple):
-    """An operation at which a replay does not agree with its trace. If it is about the whole trace, `op` is empty.
+    """An operation at which a replay does not agree with its trace. `op` is empty if the whole trace does not agree.
 
                                   `expected`                       `actual`
     recording                     the recorded value               the model's value
@@ -63,8 +64,8 @@ class Mismatch(NamedTuple):
     op: str
     expected: Any
     actual: Any
-    #: what differs: result, observe or observe.FIELD; order or final (of a history); a cause (`field_of`). Or why there
-    #: is no verdict: undecided, hang
+    #: what differs: result, observe or observe.FIELD; order or final in a concurrent history; a cause (`field_of`). If
+    #: there is no verdict, the reason: undecided, hang
     fields: list[str]
     known_deviation: str | None = None
     message: str | None = None
@@ -81,9 +82,9 @@ class Replayed:
 
 
 class Replayer:
-    """Replays traces of one recording under one profile, by default that of the recorded version.
+    """Replays traces of one recording under one profile, by default the profile of the recorded version.
 
-    With `model_only`, the model runs alone under every config.
+    With `model_only`, the model runs alone, also under the rules of the reference.
     """
 
     def __init__(
@@ -95,15 +96,16 @@ class Replayer:
         self.model_only = model_only
 
     def replay(self, trace: Trace) -> Replayed:
-        """Returns the mismatches of a trace, each with the known deviation that explains it, if there is one.
+        """Replays a trace. The result has the mismatches, each with the known deviation that explains it, if any does.
 
         Raises BadTrace for a bad config, an unknown operation or bad arguments. Cost: O(operations), and after a
-        mismatch the same for each set of deviations that is tried. A trace with gaps and a history cost more.
+        mismatch the same for each set of deviations that is tried. Gaps and concurrent histories need a search, which
+        costs more.
         """
-        gaps, is_history = any(each.gap is not None for each in trace.operations), is_concurrent(trace)
+        has_gaps, is_history = any(each.gap is not None for each in trace.operations), is_concurrent(trace)
         limit = _time_limit(trace)
         try:
-            if not gaps and not is_history:
+            if not has_gaps and not is_history:
                 return self._replay(trace)
             limit += _SEARCH_SECONDS
             with watchdog(limit):
@@ -114,7 +116,10 @@ class Replayer:
             return Replayed(trace, len(trace.operations), [hang])
 
     def _replay(self, trace: Trace) -> Replayed:
-        """Replays a sequential trace without gaps. After a mismatch that deviations explain, replays it with them."""
+        """Replays a sequential trace without gaps.
+
+        After a mismatch that deviations explain, replays the trace again with these deviations.
+        """
         base = self._config(trace, self.profile)
         known: list[Deviation] = []
         replayed = Replayed(trace, len(trace.operations))
@@ -126,9 +131,9 @@ class Replayer:
                 break
             replayed.mismatches += [mismatch._replace(known_deviation=each.name) for each in deviations]
             known += deviations
-            mismatch = self.first_mismatch(trace, self._with(base, trace, known))
-        if self.recording.fold is not None:
-            with watchdog(_time_limit(trace)):  # adds the first mismatch of each deviation of `Recording.known`
+            mismatch = self.first_mismatch(trace, self._with_deviations(base, trace, known))
+        if self.recording.fold is not None:  # add the first mismatch of each deviation that `Recording.known` names
+            with watchdog(_time_limit(trace)):
                 named = [m for m in self.mismatches(trace, base) if m.known_deviation is not None]
             replayed.mismatches += {m.known_deviation: m for m in reversed(named)}.values()
         return replayed
@@ -143,31 +148,32 @@ class Replayer:
             return replayed
         base = self._config(trace, self.profile)
         names = {each.known_deviation for each in replayed.mismatches}
-        cfg = self._with(base, trace, [each for each in self.recording.deviations if each.name in names])
+        cfg = self._with_deviations(base, trace, [each for each in self.recording.deviations if each.name in names])
         pair = self._pair(trace, cfg)
         for operation in before.operations:
             for call in self.calls(trace, cfg, pair.state, operation):
                 pair.step(call, Depth.OUTCOME)
-        step, impossible = self._steps(trace, cfg), list[BadTrace]()
+        step, problems = self._steps(trace, cfg), list[BadTrace]()
 
-        def where_possible(operation: Operation, state: Any) -> Iterable[tuple[Any, Any]]:
+        def possible_steps(operation: Operation, state: Any) -> Iterable[tuple[Any, Any]]:
+            """Returns the step of an operation from a state; none if the operation's arguments do not fit the state."""
             try:
                 after, result, _ = step(operation, state)
                 return [(after, result)]
-            except BadTrace as problem:  # such as a time before that of the state
-                impossible[:] = [problem]
+            except BadTrace as problem:  # for example, the operation's time is before the state's
+                problems[:] = [problem]
                 return ()
 
         search = GapSearch(
             trace.operations[first:],
             self._moves(trace, cfg, pair.state),
-            where_possible,
+            possible_steps,
             lambda operation, state, result: self._wrong_field(trace, cfg, operation, state, result),
             gap_of=lambda operation: operation.gap,
         )
         verdict = search.run(pair.state)
-        if verdict.result is Agreement.DISAGREES and impossible and not verdict.possible:
-            raise impossible[0]
+        if verdict.result is Agreement.DISAGREES and problems and not verdict.possible:
+            raise problems[0]
         if verdict.result is not Agreement.AGREES:
             replayed.mismatches.append(_past_gap(trace, verdict))
         return replayed
@@ -175,15 +181,15 @@ class Replayer:
     def _moves(self, trace: Trace, cfg: Any, before_gaps: Any) -> Callable[[Any], Iterator[Any]]:
         """Returns a function from a state to the states after each call that may have been made in a gap.
 
-        The calls are those of `_recorded_calls`, and all with arguments from the subject's domains. If an argument
-        of a recorded call depends on the state, it has the value for the state `before_gaps`.
+        These calls are those of `_recorded_calls`, and all calls with arguments from the subject's domains. If an
+        argument of a recorded call depends on the state, it has the value for the state `before_gaps`.
         """
         machine, recorded = self.subject.machine, self._recorded_calls(trace, cfg, before_gaps)
         every = possible_calls(self.subject, cfg).every
 
         def calls(state: Any) -> Iterator[Call]:
             yield from recorded
-            with suppress(OverflowError):  # a recorded setting without a bound: the domains cannot be listed
+            with suppress(OverflowError):  # a recorded setting may have no bound: then the domains cannot be listed
                 yield from (call for call in every(cfg, state) if call not in recorded)
 
         def moves(state: Any) -> Iterator[Any]:
@@ -195,24 +201,28 @@ class Replayer:
     def _recorded_calls(self, trace: Trace, cfg: Any, state: Any) -> dict[Call, None]:
         """Returns the calls of recorded actions with all combinations of the action's recorded arguments.
 
-        For an action with more than `_MOST_COMBINED` combinations, it returns the recorded ones only.
+        For an action with more than `_MOST_COMBINED` combinations, returns the recorded calls only. The values of the
+        result are None: it is an ordered set.
         """
-        found: dict[str, dict[Call, None]] = {}
+        recorded: dict[str, dict[Call, None]] = {}  # by action
         for operation in trace.operations:
+            if operation.gap is not None:
+                continue
             with suppress(BadTrace):
-                for call in self.calls(trace, cfg, state, operation) if operation.gap is None else ():
-                    found.setdefault(call.action, {})[call] = None
+                for call in self.calls(trace, cfg, state, operation):
+                    recorded.setdefault(call.action, {})[call] = None
         calls: dict[Call, None] = {}
-        for action, seen in found.items():
-            values = [dict.fromkeys(each) for each in zip(*[call.arguments for call in seen], strict=True)]
+        for action, of_action in recorded.items():
+            # for each parameter, its recorded values
+            values = [dict.fromkeys(each) for each in zip(*[call.arguments for call in of_action], strict=True)]
             is_small = math.prod(map(len, values)) <= _MOST_COMBINED
-            calls |= {Call(action, each): None for each in itertools.product(*values)} if is_small else seen
+            calls |= {Call(action, each): None for each in itertools.product(*values)} if is_small else of_action
         return calls
 
     def _wrong_field(
         self, trace: Trace, cfg: Any, operation: Operation, state: Any, result: Any
     ) -> tuple[str, Any] | None:
-        """Returns which of result and observe differs from the recording, and the model's value; None if neither."""
+        """Returns `result` or `observe` if it differs from the recording, and the model's value; None if both agree."""
         if operation.result is not ABSENT and not same(result, operation.result):
             return "result", result
         if operation.observe is not ABSENT:
@@ -227,10 +237,11 @@ class Replayer:
         return self.recording.as_recorded(seen, recorded)
 
     def _check_order(self, trace: Trace) -> Replayed:
-        """Replays a concurrent history. There is a mismatch if it is not linearizable, or if that is undecided."""
+        """Replays a concurrent history. A mismatch says that it is not linearizable, or that this is undecided."""
         cfg, replayed = self._config(trace, self.profile), Replayed(trace)
         replayed.operations, start = len(trace.operations), self._pair(trace, cfg).state
-        step, refused = self._steps(trace, cfg), set[int]()
+        step = self._steps(trace, cfg)
+        refused = set[int]()  # ids of operations whose recorded result was a refusal of the model: they change nothing
 
         def successors(operation: Operation, state: Any) -> Iterator[Any]:
             after, result, is_refused = step(operation, state)
@@ -239,7 +250,7 @@ class Replayer:
                     refused.add(id(operation))
                 yield after
 
-        reads = {
+        reads = {  # id of an operation -> whether it changes nothing if it has the recorded result
             id(each): each.result is not ABSENT and self.subject.unchanged(cfg, each.op, each.result)
             for each in trace.operations
         }
@@ -278,10 +289,10 @@ class Replayer:
         return replayed
 
     def _outlines(self, trace: Trace, cfg: Any, start: Any) -> list[Coarse]:
-        """Returns the subject's outlines for the keys of a trace, ordered by the number of operations of the key.
+        """Returns the subject's outlines for the keys of a trace, the key with the most operations first.
 
-        Returns an empty list if the subject has no outlines, if a result was not recorded, or if no engine wrote the
-        trace: an outline takes plain outcomes of the model.
+        Returns an empty list if the subject has no outlines, or if a result was not recorded. Returns an empty list if
+        no engine wrote the trace, because an outline takes plain outcomes of the model.
         """
         outline = self.subject.outline
         if outline is None or ENGINE_KEY not in trace.header or any(each.result is ABSENT for each in trace.operations):
@@ -289,8 +300,8 @@ class Replayer:
         calls = {id(each): self.calls(trace, cfg, None, each)[0] for each in trace.operations}
         keys: list[Any] = [None]
         if outline.key_of is not None:
-            found = Counter(outline.key_of(*call) for call in calls.values())
-            keys = [key for key, _ in found.most_common() if key is not None]
+            counts = Counter(outline.key_of(*call) for call in calls.values())
+            keys = [key for key, _ in counts.most_common() if key is not None]
 
         def coarse(key: Any) -> Coarse:
             return Coarse(
@@ -309,7 +320,7 @@ class Replayer:
         return Tally(lambda state: getattr(state, name), lambda state, number: state._replace(**{name: number}))
 
     def _reduction(self, trace: Trace, cfg: Any) -> Reduction | None:
-        """Returns the subject's reduction; None if it has none, or if no engine wrote the trace."""
+        """Returns the subject's reduction; None if the subject has none, or if no engine wrote the trace."""
         reduction = self.subject.reduction
         if reduction is None or ENGINE_KEY not in trace.header:
             return None
@@ -318,37 +329,40 @@ class Replayer:
     def _steps(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], tuple[Any, Any, bool]]:
         """Returns a function that executes an operation on a state of the model.
 
-        It returns the state after the operation, the outcome in recorded form, and whether the action was refused.
+        This function returns the state after the operation, the outcome in recorded form, and whether the operation was
+        refused.
         """
-        machine, form, config = self.subject.machine, self.recording.result, trace.config
-        own = trace.operations if ENGINE_KEY in trace.header else ()
-        fixed = {id(each): self.calls(trace, cfg, None, each) for each in own if each.gap is None}
+        machine, as_recorded, config = self.subject.machine, self.recording.result, trace.config
+        # the calls of an engine's trace do not depend on the state, and are made once
+        of_engine = trace.operations if ENGINE_KEY in trace.header else ()
+        fixed = {id(each): self.calls(trace, cfg, None, each) for each in of_engine if each.gap is None}
 
         def step(operation: Operation, state: Any) -> tuple[Any, Any, bool]:
             *first, last = fixed.get(id(operation)) or self.calls(trace, cfg, state, operation)
             for call in first:
                 state, _ = machine.step(cfg, state, *call)
             after, outcome = machine.step(cfg, state, *last)
-            return after, form(cfg, operation.op, outcome, config), outcome.__class__ is Refused
+            return after, as_recorded(cfg, operation.op, outcome, config), outcome.__class__ is Refused
 
         return step
 
     def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> list[Deviation]:
-        """Returns the smallest set of deviations with which the trace has no mismatch, or its first mismatch later.
+        """Returns the smallest set of deviations that explains a mismatch; an empty list if there is none.
 
-        The list is empty if there is no such set. A deviation that changes nothing in the config is not tried. Under
-        the profile of the recorded version, none changes anything.
+        A set explains the mismatch if a replay with the set and with the `known` deviations shows no mismatch, or its
+        first one at a later line. A deviation that does not change the config is not tried. Under the profile of the
+        recorded version, no deviation changes the config.
         """
-        cfg = self._with(base, trace, known)
-        others = [each for each in self.recording.deviations if self._with(cfg, trace, [each]) != cfg]
+        cfg = self._with_deviations(base, trace, known)
+        others = [each for each in self.recording.deviations if self._with_deviations(cfg, trace, [each]) != cfg]
         for count in range(1, len(others) + 1):
-            for together in itertools.combinations(others, count):
-                later = self.first_mismatch(trace, self._with(base, trace, [*known, *together]))
-                if later is None or later.line > mismatch.line:
-                    return list(together)
+            for chosen in itertools.combinations(others, count):
+                first = self.first_mismatch(trace, self._with_deviations(base, trace, [*known, *chosen]))
+                if first is None or first.line > mismatch.line:
+                    return list(chosen)
         return []
 
-    def _with(self, base: Any, trace: Trace, deviations: list[Deviation]) -> Any:
+    def _with_deviations(self, base: Any, trace: Trace, deviations: list[Deviation]) -> Any:
         """Returns `base` with the values of the recorded version for the fields that the deviations change."""
         recorded = self._config(trace, None)
         return base._replace(**{name: getattr(recorded, name) for d in deviations for name in d.settings})
@@ -378,8 +392,8 @@ class Replayer:
         """Yields the mismatches of a sequential trace without gaps. Later ones may be consequences of the first.
 
         Ends at a difference between model and second side, or at a violated property. The replay of a finding checks
-        only the property that the finding violates. If it shows no mismatch, a second replay checks all properties.
-        Raises BadTrace.
+        only the property that the finding violates. If this replay shows no mismatch, a second one checks all
+        properties. Raises BadTrace.
         """
         agrees, skipped = True, skipped_of(self.subject, trace)
         for each in self._mismatches(trace, cfg, skipped):
@@ -422,8 +436,8 @@ class Replayer:
     def _pair(self, trace: Trace, cfg: Any, skipped: Skipped = NONE_SKIPPED) -> Pair:
         """Returns the model and the second side in the initial state of a trace.
 
-        If the trace is a finding of the comparison with another profile, the key `against` of its opening line is the
-        config of that profile. A recorded config may have the time at which the trace began, `start_ns`.
+        If the trace is a finding of a comparison with another profile, the key `against` of its opening line is the
+        config of that profile. If a recorded config has `start_ns`, the time of the initial state is `start_ns`.
         """
         machine = self.subject.machine
         other, started = trace.header.get("against"), trace.config.get("start_ns")
@@ -464,9 +478,9 @@ def _time_limit(trace: Trace) -> float:
 
 
 def skipped_of(subject: Subject, trace: Trace) -> Skipped:
-    """Returns the properties that a replay of a finding does not check: all but the one that the finding violates.
+    """Returns the properties that a replay does not check: for a finding, all except the one that it violates.
 
-    Another property may fail at an earlier step. The replay of a trace that is no finding skips none.
+    Another property may fail at an earlier step. The replay of a trace that is no finding checks all properties.
     """
     if ENGINE_KEY not in trace.header or "cause" not in trace.header:
         return NONE_SKIPPED
@@ -479,7 +493,7 @@ def field_of(cause: Cause) -> str:
 
 
 def _past_gap(trace: Trace, verdict: GapVerdict) -> Mismatch:
-    """Returns the mismatch of a recording with gaps. It is at the furthest operation that the search reached."""
+    """Returns the mismatch of a recording with gaps, at the furthest operation that the search reached."""
     last, fields, message = verdict.operation, [verdict.field], f"none of {verdict.states:,} states after the gap fits"
     if verdict.result is Agreement.UNDECIDED:
         fields, message = ["undecided"], f"not decided within {verdict.steps:,} steps of the model"

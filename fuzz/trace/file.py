@@ -5,8 +5,8 @@
     {"op": ..., "thread": name, "invoked": 3, "returned": 8}      an operation of a concurrent history
     {"gap": 2}                                                    at most two operations were not recorded here
 
-`result` and `observe` are optional. An absent one is not compared. The line that opens a trace may have further keys,
-an operation may not. If the opening line has the key `operations`, its value is the number of operation and gap lines.
+`result` and `observe` are optional; if one is absent, it is not compared. The opening line may have further keys, an
+operation may not. If the opening line has the key `operations`, its value is the number of operation and gap lines.
 `returned` is null if the operation did not return. Overlapping operations are concurrent, also in one thread. An
 operation that did not return overlaps all operations that were invoked later.
 
@@ -29,7 +29,7 @@ from fuzz.platform.files import write_whole
 from fuzz.platform.json import NotJSON, from_json, to_json
 from model.machine import BadValue
 
-#: The first bytes of compressed files that are rejected, and the name of the program that compressed them.
+#: Compression formats that are rejected: the first bytes of such a file, and the name of the format.
 _PACKED = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"BZh": "bzip2",
@@ -43,10 +43,10 @@ ENGINE_KEY = "brokerproof"
 
 
 class Absent:
-    """The class of `ABSENT`, the value of a missing field, as opposed to null. There is one instance in a process."""
+    """The class of `ABSENT`, which stands for a missing field. A field that is null is not missing, and is None."""
 
     def __reduce__(self) -> str:
-        return "ABSENT"  # copies, and pickles of other processes, are the instance of this name
+        return "ABSENT"  # so a copy, or an instance from another process, is the one instance of this process
 
     def __repr__(self) -> str:
         return "absent"
@@ -96,20 +96,20 @@ _KEYS = ("op", "args", "result", "observe", *Span._fields)
 
 
 class Operation(NamedTuple):
-    """An operation of a trace, with its line in the file."""
+    """An operation or a gap of a trace."""
 
     op: str
     args: dict[str, Any]
-    result: Any
-    observe: Any
-    line: int
-    span: Span | None = None  # in a concurrent history
-    gap: int | None = None  # of a gap line: the maximum number of operations that were not recorded
+    result: Any  # ABSENT if it was not recorded
+    observe: Any  # ABSENT if it was not recorded
+    line: int  # the number of the line in the file
+    span: Span | None = None  # in a concurrent history; otherwise None
+    gap: int | None = None  # in a gap: the maximum number of operations that were not recorded; None in an operation
 
 
 @dataclass
 class Trace:
-    """A trace: the config, and the operations with their results and observations, if recorded."""
+    """A trace: the config, and the operations with their results and observations, if these were recorded."""
 
     id: str
     component: str
@@ -150,21 +150,21 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
 def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
     """Yields the traces of a part of a file: every trace i, counted from 0, with i % parts == part.
 
-    Raises BadTrace at the first line that does not fit the format, if the number of operations is not the one that the
-    opening line has, or if the file has no trace. Operations of other parts are not parsed. Cost: O(size of the file);
+    Raises BadTrace at the first line that does not fit the format, if a trace has another number of operations than its
+    opening line says, or if the file has no trace. Operations of other parts are not parsed. Cost: O(size of the file);
     one trace is in memory at a time.
     """
     trace: Trace | None = None
-    count = 0
+    opened = 0  # number of opening lines so far; the index of the current trace is one less
     for number, line in enumerate(_lines(path), 1):
-        is_ours = (count - 1) % parts == part or not count
+        is_ours = (opened - 1) % parts == part or not opened
         if not line.strip() or (not is_ours and b'"trace"' not in line):
             continue
         data = _object(path, number, line)
         if "trace" in data:
             if trace is not None and is_ours:
                 yield _whole(path, trace)
-            count += 1
+            opened += 1
             trace = _opening(path, number, data)
         elif not is_ours:
             continue
@@ -176,7 +176,7 @@ def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator
             trace.operations.append(_operation(path, number, data))
     if trace is None:
         raise BadTrace(path, 0, "there is no trace in this file; a trace begins with a line that has the key trace")
-    if (count - 1) % parts == part:
+    if (opened - 1) % parts == part:
         yield _whole(path, trace)
 
 
@@ -191,9 +191,10 @@ def objects(path: Path | Fetched, *, among_text: bool = False) -> Iterator[tuple
 
 
 def first_object(path: Path | Fetched) -> tuple[dict[str, Any], bool] | None:
-    """Returns the first object of a file, and whether other text comes before it; None if there is no object.
+    """Returns the first object of a file, and whether text lines come before it.
 
-    Raises BadTrace if the file cannot be read.
+    Returns None if no line begins with `{`, or if the first such line is not JSON. Raises BadTrace if the file cannot
+    be read.
     """
     is_after_text = False
     for line in filter(bytes.strip, _lines(path)):
@@ -282,9 +283,9 @@ def _operation(path: Path | Fetched, number: int, data: dict[str, Any]) -> Opera
 
 
 def _whole(path: Path | Fetched, trace: Trace) -> Trace:
-    """Returns the trace. Raises BadTrace if its opening line has another number of operations."""
-    said = trace.header.pop("operations", None)
-    if said is not None and said != len(trace.operations):
-        what = f"trace {trace.id} should have {said} operations and has {len(trace.operations)}"
+    """Returns the trace without the key `operations`. Raises BadTrace if its value is not the number of operations."""
+    expected = trace.header.pop("operations", None)
+    if expected is not None and expected != len(trace.operations):
+        what = f"trace {trace.id} should have {expected} operations and has {len(trace.operations)}"
         raise BadTrace(path, trace.line, f"{what}; the file is cut off or mixed up")
     return trace

@@ -1,6 +1,6 @@
 """Replay of trace files on all cores.
 
-Part p of n of a file is every trace i, counted from 0, with i % n == p. Process p of n replays part p of each file. The
+Part p of n of a file has the traces i, counted from 0, with i % n == p. Process p of n replays part p of each file. The
 results are in the order of files and lines, and do not depend on the number of processes.
 """
 
@@ -33,7 +33,7 @@ Replayers = dict[tuple[str, str, str, str | None, bool], Replayer]
 
 
 class ReplayedTrace(NamedTuple):
-    """The mismatches of a trace. If there is a `problem`, it says why the trace cannot be replayed."""
+    """The mismatches of a trace, or the problem because of which the trace cannot be replayed."""
 
     position: tuple[int, int]  # index of the file, and line number of the trace; with a problem, of the bad line
     id: str
@@ -41,14 +41,14 @@ class ReplayedTrace(NamedTuple):
     operations: int  # the number of operations; 0 with a problem
     mismatches: list[Mismatch]
     trace: Trace | None = None  # None if there is no mismatch
-    problem: str = ""
+    problem: str = ""  # empty if the trace was replayed
 
 
 def processes_for(paths: Sequence[Path]) -> int:
     """Returns the number of processes that replay files: one for each core if the files are large, otherwise one.
 
-    Also returns one if this process cannot be forked. A process with a second thread, such as that of a progress bar,
-    is not forked: call this function before a progress bar is shown.
+    Also returns one if this process cannot be forked. A process with a second thread is not forked. A progress bar has
+    a thread, so call this function before a progress bar is shown.
     """
     may_fork = threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
     size = sum(path.stat().st_size for path in paths if path.is_file())
@@ -111,9 +111,14 @@ def replay_file(
     try:
         for trace in recorded_traces(path, part, parts):
             replayed = _replayer(replayers, trace, profile).replay(trace)
-            kept = trace if replayed.mismatches else None
-            found = replayed.operations, replayed.mismatches, kept
-            yield ReplayedTrace((number, trace.line), trace.id, trace.component, *found)
+            yield ReplayedTrace(
+                (number, trace.line),
+                trace.id,
+                trace.component,
+                replayed.operations,
+                replayed.mismatches,
+                trace if replayed.mismatches else None,
+            )
     except BadTrace as problem:
         yield ReplayedTrace((number, problem.line), "", "", 0, [], None, str(problem))
 
@@ -121,9 +126,8 @@ def replay_file(
 def _replayer(made: Replayers, trace: Trace, profile: str | None) -> Replayer:
     """Returns the replayer for a trace. Takes it from `made`, or makes it and adds it there.
 
-    A trace that an engine wrote may name a mutant.
-
-    Raises BadTrace if the component, the mutant or the profile is unknown.
+    A trace that an engine wrote may name a mutant, which is then replayed. Raises BadTrace if the component, the mutant
+    or the profile is unknown.
     """
     is_of_engine = ENGINE_KEY in trace.header
     mutant = trace.header.get("mutant") if is_of_engine else None

@@ -1,15 +1,15 @@
-"""Recordings of a real system, and mappings of them to a component.
+"""Recordings of a real system, and mappings from recordings to components.
 
 A module in `fuzz/recordings/` has mappings. A mapping (`Recording`) maps a recorded component to a subject and a
-profile, each recorded operation to actions, and outcomes and observations to their recorded form. It lists the known
-deviations of the recorded version from the reference. For traces that an engine wrote, `engine_recording` makes the
-mapping: their operations are actions.
+profile, each recorded operation to actions, and outcomes and observations to their recorded form. The mapping also
+lists the known deviations of the recorded version from the reference. For traces that an engine wrote,
+`engine_recording` makes the mapping: their operations are actions.
 
 A recorded decision table is a CSV file, named after its component. Each row is an operation; `Recording.results` names
 the columns that are the operation's result.
 
 The records that an operator of a cluster can collect, such as the messages of a topic or the lines of a log, have other
-keys than a trace file. A `Form` maps such a line to an operation.
+keys than a trace file. A `Form` maps a record to an operation.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Deviation(NamedTuple):
 
     name: str
     settings: tuple[str, ...]  # the config fields that the deviation changes
-    breaks: str  # the property that it violates; empty if it violates none, because only the design differs
-    smallest: str = ""  # the recorded trace that shows it after the fewest operations; empty if none does
+    breaks: str  # the property that the deviation violates; empty if only the design differs
+    smallest: str = ""  # the trace that shows the deviation after the fewest operations; empty if no trace shows it
 
 
 class Form(NamedTuple):
-    """A form of a file of records, with a JSON object in each line. Lines with the same key are a trace."""
+    """A format of a file of records, with a JSON object in each line. The records with the same key are a trace."""
 
     name: str
     recognises: Callable[[Mapping[str, Any]], bool]  # first line -> whether the file is in this form
@@ -59,7 +59,7 @@ class Form(NamedTuple):
     config: Callable[[Sequence[Operation]], Mapping[str, Any]]  # the recorded config of a trace with these operations
     empty: str  # the message for a file without an operation
     among_text: bool = False  # whether lines that do not begin with `{`, such as those of a start script, are skipped
-    time: Callable[[Mapping[str, Any]], Any] = lambda line: None  # line -> when it was written; None: unknown
+    time: Callable[[Mapping[str, Any]], Any] = lambda line: None  # line -> the time of its record; None: unknown
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Recording:
 
     component: str  # the name of the component in the recordings
     subject: str
-    profile: str  # of the version that was recorded
+    profile: str  # the profile of the recorded version
     settings: Callable[[Mapping[str, Any]], Mapping[str, Any]]  # recorded config -> values of fields of the config
     #: (config, state, operation, recorded config) -> the actions of the operation, each with its arguments
     actions: Callable[[Any, Any, Operation, Mapping[str, Any]], Sequence[tuple[str, Mapping[str, Any]]]]
@@ -80,21 +80,22 @@ class Recording:
     applies: Callable[[Mapping[str, Any]], bool] = lambda config: True  # recorded config -> whether the mapping applies
     results: frozenset[str] = frozenset()  # the columns of a decision table that are results
     forms: tuple[Form, ...] = ()
-    #: for a mapping with a state of its own, because the model's state does not have what earlier operations recorded:
-    #: (config, this state, operation, outcome, recorded config) -> this state after the operation, and the result in
-    #: recorded form. It replaces `result`, and `actions` receives this state in place of the model's. It is None first
+    #: for a mapping that needs values of earlier operations that the model's state does not have: (config, state of the
+    #: mapping, operation, outcome, recorded config) -> the next state of the mapping, and the result in recorded form.
+    #: `fold` replaces `result`, and `actions` receives the mapping's state in place of the model's. The mapping's first
+    #: state is None
     fold: Callable[[Any, Any, Operation, Any, Mapping[str, Any]], tuple[Any, Any]] | None = None
-    #: (the model's result, which differs from the recorded one; recorded config) -> the name of the known deviation
+    #: (a result of the model that differs from the recorded one, recorded config) -> the name of the known deviation
     #: that explains the difference, or None
     known: Callable[[Any, Mapping[str, Any]], str | None] = lambda result, config: None
-    #: known deviations: id in the defect table -> `Deviation.smallest`, without the folder
+    #: known deviations in the defect table: id of the defect -> `Deviation.smallest`, without the folder
     defects: Mapping[str, str] = field(default_factory=dict)
     #: known deviations without a row in the defect table: a different design, or one of several effects of a defect
     others: tuple[Deviation, ...] = ()
 
     @cached_property
     def deviations(self) -> tuple[Deviation, ...]:
-        """Those of `defects` and `others`."""
+        """The known deviations: those of `defects`, then `others`."""
         rows = {row.id: row for row in defects_of(self.subject)} if self.defects else {}
         known = [Deviation(name, rows[name].rules, rows[name].property, trace) for name, trace in self.defects.items()]
         of_component = f"{self.component}/dev/"
@@ -122,7 +123,7 @@ def recording_of(trace: Trace) -> Recording:
 
 
 def recorded_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
-    """Yields the traces of a file: traces as `read_traces`, a decision table as one trace, or lines in a `Form`.
+    """Yields the traces of a trace file, of a decision table, which is one trace, or of a file in a `Form`.
 
     Yields part `part` of `parts`: every trace i, counted from 0, with i % parts == part. Raises BadTrace.
     """
@@ -130,8 +131,8 @@ def recorded_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iter
         yield from [_table(path)] if part == 0 else []
         return
     first, is_after_text = first_object(path) or ({"trace": None}, False)
-    found = () if "trace" in first else ((r, f) for r in recordings() for f in r.forms)
-    form = next(((r, f) for r, f in found if f.recognises(first) and (f.among_text or not is_after_text)), None)
+    forms = () if "trace" in first else ((r, f) for r in recordings() for f in r.forms)
+    form = next(((r, f) for r, f in forms if f.recognises(first) and (f.among_text or not is_after_text)), None)
     yield from read_traces(path, part, parts) if form is None else _imported(path, *form, part, parts)
 
 
@@ -154,7 +155,7 @@ def _table(path: Path | Fetched) -> Trace:
 def _imported(path: Path | Fetched, recording: Recording, form: Form, part: int, parts: int) -> Iterator[Trace]:
     """Yields the traces of a file in a form, a trace for each key. All operations are in memory. Raises BadTrace."""
     traces: dict[str, list[Operation]] = {}
-    times, number = list[Any](), 0
+    times, number = list[Any](), 0  # the times of the first and of the last record
     for number, data in objects(path, among_text=form.among_text):
         try:
             read = form.read(data)

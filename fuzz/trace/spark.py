@@ -1,7 +1,8 @@
-"""Replay of trace files as a Spark job, over any file system that Spark knows.
+"""Replay of trace files as a Spark job, over any file system that Spark supports.
 
-Spark reads a whole file and passes it to Python. Several tasks read a large file, and each of them replays one part of
-it (`fuzz/trace/parallel.py`). The verdicts do not depend on the number of tasks. A partition is one of Spark's.
+Spark reads a whole file and passes its content to Python. Several tasks read a large file, and each task replays one
+part of the file (`fuzz/trace/parallel.py`). The verdicts do not depend on the number of tasks. A partition is a
+partition of Spark, not a part of a file.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ from fuzz.trace.file import BadTrace, Fetched, is_trace_file
 from fuzz.trace.parallel import ReplayedTrace, Replayers, replay_file
 from model.machine import BadValue
 
-#: Settings of the session: small files go to many tasks.
+#: Settings of the session: small files are distributed to many tasks.
 SETTINGS = {"spark.files.openCostInBytes": "65536"}
 #: The maximum number of parts of a file. The task of a part reads the whole file.
 _MOST_PARTS = 64
 _TASKS_PER_SLOT = 2
-#: The maximum size of a file: Spark passes it as one array.
+#: The maximum size of a file in bytes: Spark passes the content as one array.
 _MOST_BYTES = 2**31 - 1024
-#: The maximum number of disagreeing traces that are reported; each partition sends at most as many to the driver. If
-#: there are more, traces that known deviations explain are left out first.
+#: The maximum number of disagreeing traces that are reported, and that each partition sends to the driver. If there are
+#: more, traces whose mismatches are known deviations are left out first.
 _MOST_DIFFERENCES = 10_000
 
 #: A worker collects garbage after this many new objects, which is rare: traces have hardly any reference cycles.
 _GARBAGE = 100_000
 
-#: (file, replayed trace) -> the trace's row of the table, and its report, which the driver receives if it disagrees.
+#: (file, replayed trace) -> the trace's row of the table, and its report. If the trace disagrees, the driver receives
+#: the report.
 Report = Callable[[str, ReplayedTrace], tuple[tuple[Any, ...], bytes]]
 
 
@@ -48,13 +50,13 @@ class Replays(NamedTuple):
     disagreeing: list[bytes]
 
 
-class _Line(NamedTuple):
+class _Result(NamedTuple):
     """The result of a task for one trace."""
 
     position: tuple[int, int]  # index of the file, and line
     operations: int
     rank: int | None  # 1 if known deviations explain every mismatch, 0 if not; None if there is no mismatch
-    problem: str  # why the trace cannot be replayed; empty if it was
+    problem: str  # why the trace cannot be replayed; empty if it was replayed
     row: tuple[Any, ...]
     report: bytes
 
@@ -74,9 +76,9 @@ def replay_on_spark(
 ) -> Replays:
     """Replays every trace of the files and folders `uris` under `profile`, by default that of the recorded version.
 
-    `report` makes the rows, with the columns of `schema`. They are written as Parquet to the folder `out`. Raises
-    BadValue if `out` exists, if a file does not exist or is too large, or if a trace cannot be read or replayed: the
-    message is about the first. Then nothing is written.
+    `report` makes the rows, with the columns of `schema`. If the folder `out` is given, the rows are written to it as
+    Parquet. Raises BadValue, and writes nothing, if `out` exists, if a file does not exist or is too large, or if a
+    trace cannot be read or replayed. The message is about the first such trace.
     """
     from pyspark import StorageLevel
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -89,71 +91,75 @@ def replay_on_spark(
     parts = [min(_MOST_PARTS, max(1, math.ceil(tasks * size / total))) for _, size in found]
     context = spark.sparkContext
     #: path -> for each occurrence in `found`: the index there, and the number of parts
-    indices: dict[str, list[tuple[int, int]]] = {}
+    occurrences: dict[str, list[tuple[int, int]]] = {}
     for number, ((path, _), count) in enumerate(zip(found, parts, strict=True)):
-        indices.setdefault(path, []).append((number, count))
-    numbers, version = context.broadcast(indices), code_version()
+        occurrences.setdefault(path, []).append((number, count))
+    shared, version = context.broadcast(occurrences), code_version()
 
-    def lines_of(part: int) -> Any:
+    def results_of(part: int) -> Any:
         """Returns the results for this part of every file that has more than `part` parts."""
-        names = [path for path, each in indices.items() if each[0][1] > part]
+        names = [path for path, [(_, count), *_] in occurrences.items() if count > part]
 
-        def work(contents: Iterable[tuple[str, bytes]]) -> Iterator[_Line]:
+        def work(contents: Iterable[tuple[str, bytes]]) -> Iterator[_Result]:
             check_version(version)
             gc.freeze()  # the collector need not visit the modules
             gc.set_threshold(_GARBAGE)
             replayers: Replayers = {}
             for path, data in contents:
                 file = Fetched(path.removeprefix("file:"), data)
-                for number, count in numbers.value[path]:
+                for number, count in shared.value[path]:
                     for each in replay_file(number, file, profile, part, count, replayers):
-                        yield _line(file, each, report)
+                        yield _result_of(file, each, report)
 
         return context.binaryFiles(",".join(map(_as_pattern, names)), tasks).mapPartitions(work)
 
-    lines = context.union([lines_of(part) for part in range(max(parts))])
+    results = context.union([results_of(part) for part in range(max(parts))])
     if out is not None:
-        lines.persist(StorageLevel.MEMORY_AND_DISK)
+        results.persist(StorageLevel.MEMORY_AND_DISK)
     with tasks_run():
-        sums = lines.mapPartitions(_summed).collect()
+        sums = results.mapPartitions(_summed).collect()
     problems = sorted(problem for each in sums for problem in each.problems)
     if problems:
         raise BadValue(problems[0][1])
     if out is not None:
         with tasks_run():
-            rows = lines.map(lambda line: line.row)
+            rows = results.map(lambda result: result.row)
             spark.createDataFrame(rows, from_arrow_schema(schema), verifySchema=False).write.parquet(out)
-        lines.unpersist()
-    first = heapq.nsmallest(_MOST_DIFFERENCES, (each for part in sums for each in part.disagreeing))
-    traces, operations, agreed = (sum(each[i] for each in sums) for i in range(3))
-    return Replays(traces, operations, agreed, [text for *_, text in sorted(first, key=lambda each: each[1])])
+        results.unpersist()
+    reported = heapq.nsmallest(_MOST_DIFFERENCES, (each for partition in sums for each in partition.disagreeing))
+    return Replays(
+        traces=sum(each.traces for each in sums),
+        operations=sum(each.operations for each in sums),
+        agreed=sum(each.agreed for each in sums),
+        disagreeing=[text for _, _, text in sorted(reported, key=lambda each: each[1])],  # by position
+    )
 
 
-def _summed(lines: Iterable[_Line]) -> Iterator[_Sum]:
+def _summed(results: Iterable[_Result]) -> Iterator[_Sum]:
     """Yields the totals of one partition."""
     traces = operations = agreed = 0
     problems, disagreeing = list[tuple[tuple[int, int], str]](), list[tuple[int, tuple[int, int], bytes]]()
-    for line in lines:
-        if line.problem:
-            problems.append((line.position, line.problem))
+    for result in results:
+        if result.problem:
+            problems.append((result.position, result.problem))
             continue
         traces += 1
-        operations += line.operations
-        agreed += line.rank is None
-        if line.rank is not None:
-            disagreeing.append((line.rank, line.position, line.report))
+        operations += result.operations
+        agreed += result.rank is None
+        if result.rank is not None:
+            disagreeing.append((result.rank, result.position, result.report))
             if len(disagreeing) > 2 * _MOST_DIFFERENCES:
                 disagreeing = heapq.nsmallest(_MOST_DIFFERENCES, disagreeing)
     yield _Sum(traces, operations, agreed, problems, heapq.nsmallest(_MOST_DIFFERENCES, disagreeing))
 
 
-def _line(file: Fetched, each: ReplayedTrace, report: Report) -> _Line:
+def _result_of(file: Fetched, each: ReplayedTrace, report: Report) -> _Result:
     """Returns the result of a task for a replayed trace."""
     if each.problem:
-        return _Line(each.position, 0, None, each.problem, (), b"")
+        return _Result(each.position, 0, None, each.problem, (), b"")
     row, text = report(str(file), each)
     rank = int(all(m.known_deviation is not None for m in each.mismatches)) if each.mismatches else None
-    return _Line(each.position, each.operations, rank, "", row, text)
+    return _Result(each.position, each.operations, rank, "", row, text)
 
 
 def _as_pattern(path: str) -> str:

@@ -4,8 +4,9 @@
     recorder.call(Call("add", (3,)))    from any thread
     recorder.history("id", target)
 
-Times are taken from a counter: no two are equal. `run_threads` drives the implementation of a subject. Our
-implementations are not thread-safe, so the threads call a `Guard`, which calls the implementation.
+The times of a history are values of a counter, so no two are equal. `run_threads` calls the implementation of a subject
+from several threads. Our implementations are not thread-safe, so the threads call a `Guard`, which calls the
+implementation.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ class LostUpdate(Guard):
 class Recorder:
     """Records calls from any number of threads.
 
-    `act` executes a call. With probability `pause_probability`, the thread yields between the time of invocation and
-    the call, and independently between the call and the time of return. So more calls overlap.
+    `act` executes a call. To make more calls overlap, the thread yields the processor with probability
+    `pause_probability` between the time of invocation and the call, and between the call and the time of return.
     """
 
     def __init__(self, act: Act, pause_probability: float = 0.0) -> None:
@@ -154,7 +155,7 @@ def run_threads(
             try:
                 recorder.call(call)
             except Exception:
-                return  # recorded; the model allows no such outcome
+                return  # the recorder has the exception as the outcome of the call. No model allows this outcome
 
     workers = [threading.Thread(target=work, args=(calls[i::threads],), name=f"{i}") for i in range(threads)]
     interval = sys.getswitchinterval()
