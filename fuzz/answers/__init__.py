@@ -1,10 +1,10 @@
-"""What the loopback brokers answer, by the models. An adapter for each model: it takes steps of the model's machine.
+"""What the loopback brokers answer, by the models. Each module adapts a model: it takes steps of the model's machine.
 
     cursor        which messages a cursor has acknowledged, and what it reads next (`batch_acks`)
     ownership     which broker serves the topics (`bundle_transfer`)
     dispatcher    what is delivered next, to whom, for how many permits (`managed_ledger`, `client_session`)
     nacks         when a client asks for redelivery (`negative_acks`)
 
-The brokers ask `cursor` and `ownership` while they run. After a run `judge` repeats all of their decisions. `batches`
-(what an application's acknowledgements leave) and `nacks` are for contracts.
+The brokers ask `cursor` and `ownership` while they run. After a run, `judge` compares all decisions of the brokers with
+the models. Contracts use `batches` (the messages that an application has not acknowledged) and `nacks`.
 """

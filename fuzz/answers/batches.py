@@ -1,8 +1,8 @@
-"""Which messages of batches an application's acknowledgements leave, by the model of the cursor.
+"""Which messages of batches an application has not acknowledged, by the model of the cursor.
 
-With index acks, each acknowledgement reaches the cursor. Without index acks, an entry is acknowledged at the cursor
-when the application has acknowledged all messages of the entry that were delivered to it. Until then a cumulative
-acknowledgement inside the entry acknowledges the entries before it.
+With batch index acks, each acknowledgement reaches the cursor. Without them, an entry is acknowledged at the cursor
+when the application has acknowledged all messages of the entry that were delivered to the application. Until then, a
+cumulative acknowledgement of a message of the entry acknowledges the entries before this entry.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Batches:
         self.sizes.append(size)
 
     def deliver(self, messages: Iterable[Message]) -> None:
-        """Notes delivered messages. For an entry that is delivered again, earlier deliveries no longer count."""
+        """Records delivered messages. If an entry is delivered again, its earlier deliveries no longer count."""
         found: dict[int, set[int]] = {}
         for entry, index in messages:
             found.setdefault(entry, set()).add(index)
         self._waiting |= found
 
     def left(self) -> list[Message]:
-        """The messages that are not acknowledged, in order."""
+        """Returns the messages that are not acknowledged, in order."""
         return [(entry, index) for entry, size in enumerate(self.sizes) for index in self._indexes(entry, size)]
 
     def _indexes(self, entry: int, size: int) -> list[int]:
@@ -48,7 +48,7 @@ class Batches:
         return [index for index in range(size) if mask >> index & 1]
 
     def acknowledge(self, message: Message, *, cumulative: bool, index_acks: bool) -> None:
-        """The application acknowledges a message, or all up to it; `index_acks`: whether its client has index acks."""
+        """Acknowledges a message, or all messages up to it. `index_acks`: whether the client has batch index acks."""
         entry, index = message
         size, gone = self.sizes[entry], range(index + 1) if cumulative else (index,)
         waiting = self._waiting.setdefault(entry, set(range(size)))

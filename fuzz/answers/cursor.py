@@ -58,28 +58,28 @@ class Cursor:
         return None if delivered is None else self.state.read_position - 1
 
     def remaining(self, number: int) -> tuple[int, ...] | None:
-        """The ack set of an entry, empty if it is deleted; None if no message of it is acknowledged."""
+        """Returns the ack set of an entry, empty if the entry is deleted; None if no message of it is acknowledged."""
         if is_deleted(self.state.acks, number):
             return ()
         mask = remaining_of(self.state.acks, number)
         return None if mask is None else words_of(mask)
 
     def left(self, number: int, size: int) -> int:
-        """How many messages of an entry of `size` messages are not acknowledged."""
+        """Returns how many messages of an entry of `size` messages are not acknowledged."""
         mask = remaining_of(self.state.acks, number)
         return 0 if is_deleted(self.state.acks, number) else size if mask is None else mask.bit_count()
 
     def deleted(self) -> list[int]:
-        """The numbers of the individually deleted entries."""
+        """Returns the numbers of the individually deleted entries."""
         acks = self.state.acks
         return [number for number in range(acks.first_unacked, acks.deleted.bit_length()) if acks.deleted >> number & 1]
 
     def number_of(self, ledger: int, entry: int) -> int | None:
-        """The number of the entry at a position; None if there is no entry."""
+        """Returns the number of the entry at a position; None if there is no entry."""
         return entry_number(self.state.ledgers, Position(ledger, entry))
 
     def acknowledge(self, ids: Iterable[Id], *, cumulative: bool) -> bool:
-        """Acknowledges entries, or messages of them by ack sets. Returns whether the cursor accepts them all."""
+        """Acknowledges entries, or messages of entries by ack sets. Returns whether the cursor accepts all acks."""
         acks = tuple([Ack(Position(ledger, entry), ack_set) for ledger, entry, ack_set in ids])
         if cumulative:
             outcomes = [self.step("ack_cumulative", *each) for each in acks]
@@ -88,7 +88,7 @@ class Cursor:
         return not any(isinstance(each, Refused | Failed) for each in outcomes)
 
     def move(self, *, crashed: bool) -> None:
-        """Another broker opens the cursor: after a crash with what the last write stored, otherwise after a close."""
+        """Opens the cursor on another broker: after a crash with the last written state, otherwise after a close."""
         if crashed:
             self.step("crash", False)
         else:
@@ -100,6 +100,6 @@ class Cursor:
         self.step("written")
 
     def observe(self) -> dict[str, object]:
-        """What an outside observer sees of the cursor."""
+        """Returns what an outside observer can see of the cursor."""
         seen: dict[str, object] = batch_acks.observe(self.config, self.state)
         return seen

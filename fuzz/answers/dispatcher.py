@@ -2,10 +2,10 @@
 
 `managed_ledger` decides which entries are in the replay queue, which entry is read next, and which consumer gets that
 entry. `client_session` decides how many permits a delivery costs. Two things are not compared: which consumer of a
-Shared subscription is next (it may be any that has permits), and redelivery counts.
+Shared subscription is next (any consumer with permits may be), and redelivery counts.
 
-Entries are numbered from 0 and lie in one ledger here: which ledger has an entry does not matter to a dispatcher.
-A method that returns a text returns an empty one if the models agree with the brokers, and otherwise says what the
+Entries are numbered from 0 and lie in one ledger here, because a dispatcher does not depend on the ledger of an entry.
+A method that returns a text returns an empty text if the models agree with the brokers, and otherwise says what the
 models do.
 """
 
@@ -31,9 +31,9 @@ class Dispatcher:
     """A dispatcher. It reads one entry at a time, always from storage."""
 
     def __init__(self, kind: int, entries: int, first: int) -> None:
-        """Creates the dispatcher of a subscription of a type (as on the wire; 1 is Shared) of a topic with `entries`.
+        """Creates the dispatcher of a subscription, whose cursor reads from entry `first` on.
 
-        Its cursor reads from entry `first` on.
+        `kind` is the type of the subscription as on the wire (1 is Shared), `entries` the topic's number of entries.
         """
         self.is_shared = kind == _SHARED
         types = ("shared",) if self.is_shared else ("failover",)
@@ -56,29 +56,29 @@ class Dispatcher:
     def _replace(self, sub: Subscription) -> None:
         self.state = with_subscription(self.state, 0, sub)
 
-    # ---- what changes what is delivered
+    # ---- changes that deliveries depend on
 
     def add_entry(self) -> None:
         """Adds an entry to the log."""
         self.step("add_entry")
 
     def attach(self, consumer: int) -> str:
-        """A consumer subscribes."""
+        """Subscribes a consumer."""
         return _refusal(self.step("connect", 0, consumer))
 
     def detach(self, consumer: int) -> str:
-        """A consumer's session ends."""
+        """Ends a consumer's session."""
         return _refusal(self.step("disconnect", 0, consumer))
 
     def flow(self, consumer: int, permits: int) -> str:
-        """A consumer grants permits."""
+        """Adds the permits of a consumer's FLOW command."""
         return _refusal(self.step("flow", 0, consumer, permits))
 
     def redeliver(self, consumer: int, numbers: set[int | None]) -> str:
-        """A consumer of a Shared subscription asks for the redelivery of its pending entries with these numbers.
+        """Handles a consumer's request for the redelivery of its pending entries with these numbers.
 
-        Without numbers, and on other subscriptions, it asks for all its pending entries. None stands for an entry that
-        does not exist.
+        Without numbers, and if the subscription is not Shared, the request is for all pending entries of the consumer.
+        None stands for an entry that does not exist.
         """
         asking = next((each for each in self._sub.consumers if each.consumer == consumer), None)
         if asking is None or not numbers or not self.is_shared:
@@ -89,10 +89,11 @@ class Dispatcher:
         return ""
 
     def acknowledged(self, numbers: Iterable[int], first_unacked: int) -> None:
-        """Deletes entries: these, and all before `first_unacked`."""
+        """Deletes these entries, and all entries before `first_unacked`."""
         for position in [Position(0, number) for number in numbers]:
             deleted = is_acknowledged(self._sub, position)
-            if not deleted and isinstance(self.step("acknowledge", 0, position), Refused):  # nobody holds it
+            # the model refuses an entry that is neither pending nor in the replay queue
+            if not deleted and isinstance(self.step("acknowledge", 0, position), Refused):
                 self.state = individually_deleted(self.config, self.state, 0, position)
         self.step("mark_delete", 0, Position(0, first_unacked - 1))
 
@@ -107,7 +108,7 @@ class Dispatcher:
     # ---- deliveries
 
     def deliver(self, consumer: int, number: int, size: int, ack_set: tuple[int, ...] | None) -> str:
-        """The broker delivers an entry of `size` messages to a consumer, with the words of an ack set or None."""
+        """Delivers an entry of `size` messages to a consumer, as the broker did. `ack_set` has words, or is None."""
         permits = {each.consumer: each.permits for each in self._sub.consumers}
         after = _permits_after(permits.get(consumer, 0), size, ack_set)
         if after is None:
@@ -120,14 +121,14 @@ class Dispatcher:
         return ""
 
     def overdue(self) -> str:
-        """The delivery that the models would make now; empty if they make none."""
+        """Returns a text that names the delivery that the models would make now; empty if they make none."""
         before = self.state
         sent = self._deliver_next()
         self.state = before
         return "" if sent is None else f"entry {sent[0]} is not delivered to {sent[1]}"
 
     def view(self) -> list[list[Any]]:
-        """The consumers, each with its number, its permits and the numbers of its pending entries."""
+        """Returns the consumers, each with its number, its permits and the numbers of its pending entries."""
         return [[each.consumer, each.permits, _numbers(each.pending)] for each in self._sub.consumers]
 
     def _set_permits(self, permits: dict[int, int]) -> None:
@@ -158,7 +159,10 @@ class Dispatcher:
 
 
 def _permits_after(permits: int, size: int, ack_set: tuple[int, ...] | None) -> int | None:
-    """A consumer's permits after the delivery of an entry; None if it has none, or nothing of the entry is left."""
+    """Returns a consumer's permits after the delivery of an entry.
+
+    Returns None if the consumer has no permits, or if all messages of the entry are acknowledged.
+    """
     cfg = session.Config(batch_size=size, stored=1)
     start = client_session.start(cfg)
     left = range(size) if ack_set is None else [index for index in range(size) if mask_of(ack_set) >> index & 1]

@@ -1,8 +1,8 @@
-"""Whether the loopback brokers answered as the models do: repeats the brokers' journal on the models.
+"""Repeats the journal of the loopback brokers on the models, and compares the decisions.
 
 The journal has every decision in order: answers to lookups, admissions of producers and consumers, the outcome of each
-send and each ack, each delivery, and the commands on which deliveries depend. Each is compared with the models'
-decision. What a schedule orders (a send is ignored, a checksum is wrong) is not compared; the models take it as given.
+send and each ack, each delivery, and the commands on which deliveries depend. Each decision is compared with the
+models'. What a schedule orders (a send is ignored, a checksum is wrong) is not compared; the models take it as given.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from fuzz.answers.cursor import Cursor, Id
 from fuzz.answers.dispatcher import Dispatcher
 from fuzz.answers.ownership import Ownership
 
-#: The outcome of a send that a schedule orders to ignore.
+#: The outcome of a send that the broker ignores because a schedule orders it.
 _BY_ORDER = "ignored by order"
-#: Before these decisions, and at the end, the brokers must have delivered all that they can.
+#: The kinds of decisions before which the brokers must have delivered all entries that they can.
 _QUIET = ("send", "flow", "redeliver", "ack", "attach", "end")
 
 
@@ -45,8 +45,8 @@ class _Topic:
 class Judge:
     """Compares the brokers' decisions with the models'.
 
-    For each kind of decision there is a method `_KIND`, whose arguments are those of the journal. It returns how the
-    models decide otherwise, or an empty text.
+    For each kind of decision there is a method `_KIND`, whose arguments are those of the journal. The method returns
+    how the models decide otherwise, or an empty text if they decide the same.
     """
 
     def __init__(self, report: dict[str, Any], *, deduplication: bool) -> None:
@@ -216,5 +216,5 @@ class Judge:
 
 
 def differences(report: dict[str, Any], *, deduplication: bool) -> list[str]:
-    """A message for each difference between the brokers and the models; `report` is that of `Ordered.report`."""
+    """Returns a message for each difference between brokers and models. `report` is that of `Ordered.report`."""
     return list(Judge(report, deduplication=deduplication).differences())

@@ -15,7 +15,7 @@ from model.negative_acks.message_ids import NackedId
 from model.positions import Position
 
 MS = 1_000_000
-#: Nanoseconds by which a run of the timer is late, to be tried: on an idle machine, and on a busy one.
+#: The lags of a timer run that the search tries, in nanoseconds: on an idle machine, and on a busy one.
 _LAGS = (MS // 20, MS * 5 // 2)
 #: Nanoseconds by which the model's run may be later than the command, because the assumed lags may add up to too much.
 _SLACK = MS
@@ -37,12 +37,12 @@ class Command(NamedTuple):
 
 
 def delay(delay_ms: int) -> int:
-    """The delay of a nack in nanoseconds, by the model's reference, for a delay in milliseconds."""
+    """Returns the delay of a nack in nanoseconds, by the model's reference, for a configured delay in milliseconds."""
     return delay_of(reference.config._replace(redelivery_delay_ms=delay_ms, clock_unit="ns"), None) or 0
 
 
 def interval(delay_ms: int) -> int:
-    """The interval of the C++ client's timer in nanoseconds, for a delay in milliseconds."""
+    """Returns the interval of the C++ client's timer in nanoseconds, for a configured delay in milliseconds."""
     return timer_interval(cpp.config._replace(redelivery_delay_ms=delay_ms))
 
 
@@ -55,10 +55,10 @@ class _Node(NamedTuple):
 
 
 def obeys_timing_law(delay_ms: int, calls: Sequence[Call], commands: Sequence[Command], bound: int) -> bool:
-    """Whether the model makes these commands after these calls, if each run of the timer is late by at most `bound` ns.
+    """Returns whether the model can make these commands after these calls, if timer runs are at most `bound` ns late.
 
-    Calls and commands are in the order of their times. The search is depth-first over the lateness of each run. It
-    takes states whose timers differ by less than a millisecond as one, so it may return False where True is right.
+    Calls and commands are in the order of their times. The search is depth-first over the lag of each run. It treats
+    states as equal if their timers are in the same millisecond, so the result may be a wrong False.
     """
     cfg = cpp.config._replace(redelivery_delay_ms=delay_ms, initial_time=calls[0].at if calls else 0)
     stack, seen = [_Node(negative_acks.start(cfg), 0, 0)], set()
@@ -84,7 +84,7 @@ def obeys_timing_law(delay_ms: int, calls: Sequence[Call], commands: Sequence[Co
 
 
 def _lags(s: State, node: _Node, commands: Sequence[Command], bound: int) -> list[int]:
-    """Nanoseconds by which the next run may be late. The search tries the last one first."""
+    """Returns the lags of the next run in nanoseconds. The search tries the last one first."""
     if s.timer is None:
         return []
     shown = [command.at - s.timer for command in commands[node.commands : node.commands + 1]]
@@ -92,7 +92,7 @@ def _lags(s: State, node: _Node, commands: Sequence[Command], bound: int) -> lis
 
 
 def _called(cfg: Config, s: State, call: Call) -> State:
-    """The state after a call. The timer has not run since the state before."""
+    """Returns the state after a call. The timer does not run between the state before and the call."""
     s, _ = negative_acks.step(cfg, s, "advance_time", (max(0, call.at - s.now), _NEVER))
     if call.entry is None:
         return negative_acks.step(cfg, s, "close", ())[0]
@@ -100,7 +100,7 @@ def _called(cfg: Config, s: State, call: Call) -> State:
 
 
 def _run(cfg: Config, node: _Node, lag: int, commands: Sequence[Command], bound: int) -> _Node | None:
-    """The point after the next run of the timer, late by `lag`; None if the run's command is not the next command."""
+    """Returns the point after the next run of the timer, late by `lag`; None if its command is not the next command."""
     s = node.state
     assert s.timer is not None, "the timer is armed"
     at = max(s.timer + lag, s.now)

@@ -44,7 +44,7 @@ class Ownership:
         self.state = self.state._replace(topics=(topic._replace(clients=clients),))
 
     def process(self, broker: int, producer: int, sequence: int) -> str:
-        """The outcome of a send of a producer attached at a broker: added (and confirmed), duplicate or ignored.
+        """Returns the outcome of a send to a broker by an attached producer: added (and confirmed), duplicate, ignored.
 
         A text that begins with `refused` says why the model has no such send.
         """
@@ -57,7 +57,7 @@ class Ownership:
         return outcome if isinstance(outcome, str) else f"refused: {outcome.why}"
 
     def log(self) -> list[tuple[int, int]]:
-        """The stored messages of all topics in order, each with its producer and sequence id."""
+        """Returns the producer and sequence id of each stored message of all topics, in order."""
         return [(entry.producer, entry.sequence) for entry in self.state.topics[0].log]
 
     @property
@@ -66,16 +66,16 @@ class Ownership:
         return self.state.records[-1].dst
 
     def phase(self, broker: int) -> str:
-        """The phase of the topic at a broker; empty if the broker has no topic object."""
+        """Returns the phase of the topic at a broker; empty if the broker has no topic object."""
         instance = self.state.topics[0].objects[broker]
         return "" if instance is None else instance.phase
 
     def answer(self, broker: int) -> int | None:
-        """The broker that this broker names in answer to a lookup; None: the lookup waits for an owner."""
+        """Returns the broker that a broker's answer to a lookup names; None if the lookup waits for an owner."""
         return answer_of(self.config, self.state, broker)
 
     def admit(self, broker: int) -> bool | None:
-        """Whether PRODUCER or SUBSCRIBE is answered with success; False: with an error; None: not yet.
+        """Returns the broker's answer to PRODUCER or SUBSCRIBE: True for success, False for an error, None if not yet.
 
         The broker loads the topic first, if it may.
         """
@@ -91,11 +91,11 @@ class Ownership:
         return not isinstance(outcome, Failed)
 
     def is_up(self, broker: int) -> bool:
-        """Whether a broker runs."""
+        """Returns whether a broker runs."""
         return self.state.brokers[broker].alive
 
     def begin_transfer(self, destination: int) -> bool:
-        """Phase 1 of a transfer: the owner ignores sends and acks from now on. Returns whether the model allows it."""
+        """Makes phase 1 of a transfer: from now on, the owner ignores sends and acks. Returns whether it is allowed."""
         if isinstance(self.step("transfer", destination), Refused):
             return False
         for broker in range(self.config.brokers):
@@ -103,7 +103,7 @@ class Ownership:
         return True
 
     def finish_transfer(self) -> tuple[int, int]:
-        """Phase 2 of a transfer: the destination becomes the owner, and the source closes its topics.
+        """Makes phase 2 of a transfer: the destination becomes the owner, and the source closes its topics.
 
         Returns source and destination.
         """
@@ -121,7 +121,7 @@ class Ownership:
         return source, destination
 
     def crash(self, broker: int, heir: int) -> None:
-        """A broker stops. If it was the bundle's owner or the source of a transfer, `heir` becomes the owner."""
+        """Stops a broker. If it was the bundle's owner or the source of a transfer, `heir` becomes the owner."""
         self._must("crash", broker)
         if self.owner == broker or self.state.records[-1].source == broker:
             self._must("override", heir)
@@ -130,5 +130,5 @@ class Ownership:
                 pass
 
     def restart(self, broker: int) -> None:
-        """A broker starts again."""
+        """Starts a stopped broker again."""
         self._must("restart", broker)

@@ -1,1 +1,1 @@
-"""Benchmarks, each against a baseline. `runner` runs all; it has those of the engines, the other modules the rest."""
+"""Benchmarks, each against a baseline. `runner` runs all, and has those of the engines; other modules have the rest."""

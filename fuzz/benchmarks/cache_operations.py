@@ -1,4 +1,4 @@
-"""Operations a second of our range caches, beside well-known Python caches on the same stream of adds and reads.
+"""Benchmarks of our range caches against well-known Python caches, on the same stream of adds and reads.
 
 Producers add entries, and subscriptions read them at constant lags. A missing entry is added again. All caches have
 the same capacity in entries, and evict. Our caches also keep sizes, timestamps and expected reads.
@@ -24,7 +24,10 @@ Stream = list[tuple[bool, int, int]]
 
 
 def stream() -> Stream:
-    """Adds to the topics in turn. After each add, the topic's subscriptions read; the i-th is i * LAG adds behind."""
+    """Returns a stream that adds entries to the topics in turn.
+
+    After each add, the topic's subscriptions read one entry each; the i-th subscription is i * LAG entries behind.
+    """
     events: Stream = []
     for at in range(ENTRIES):
         for topic in range(TOPICS):
@@ -34,7 +37,7 @@ def stream() -> Stream:
 
 
 def ours(events: Stream) -> float:
-    """Operations a second of `impl/range_cache`, with expected read counts and its size pass."""
+    """Returns the operations a second of `impl/range_cache`, with expected read counts and its size pass."""
     caches = RangeCaches(Config(caches=TOPICS, max_bytes=CAPACITY * 100))
     started = time.perf_counter()
     for is_add, topic, entry in events:
@@ -51,7 +54,7 @@ def ours(events: Stream) -> float:
 
 
 def mapping(make: Callable[[], Any]) -> Callable[[Stream], float]:
-    """Returns a measurement of the operations a second of a cache that `make` makes, which is a mapping."""
+    """Returns a function that measures the operations a second of a cache. `make` returns the cache, a mapping."""
 
     def run(events: Stream) -> float:
         cache = make()
@@ -66,7 +69,7 @@ def mapping(make: Callable[[], Any]) -> Callable[[Stream], float]:
 
 
 def memoised(events: Stream) -> float:
-    """Operations a second of `functools.lru_cache`: an add and a missing read call the function."""
+    """Returns the operations a second of `functools.lru_cache`. An add and a cache miss call the function."""
 
     @functools.lru_cache(CAPACITY)
     def load(topic: int, entry: int) -> int:  # noqa: ARG001
@@ -79,7 +82,7 @@ def memoised(events: Stream) -> float:
 
 
 def of(module: str, name: str, *arguments: Any) -> Callable[[], Any]:
-    """Returns a function that makes a cache: the class of a module, with the capacity and further arguments."""
+    """Returns a function that makes a cache of a module's class, with the capacity and further arguments."""
     return lambda: getattr(importlib.import_module(module), name)(CAPACITY, *arguments)
 
 

@@ -1,4 +1,4 @@
-"""The real client: messages a second that it sends, and that it receives and acknowledges, without batches."""
+"""Benchmark of the real client: messages a second that it sends, receives and acknowledges, without batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _broker() -> Measured:
 
 
 def _speed(harness: Harness, count: int, *, one_by_one: bool) -> float:
-    """Messages a second. A message counts twice: as sent, and as received and acknowledged."""
+    """Returns the messages a second. A message counts twice: when sent, and when received and acknowledged."""
     urls = harness.broker("reset", check=False)
     harness.client("open", url=urls[0])
     options = {"send_timeout_millis": 0, "batching_enabled": False, "block_if_queue_full": True}

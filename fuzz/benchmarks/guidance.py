@@ -1,12 +1,12 @@
-"""Whether guidance helps: steps to kill with a kind of guidance and without, over mutants and random seeds.
+"""Measures whether guidance helps: the steps to kill seeded bugs, with a kind of guidance and without it.
 
     weights      actions are not equally likely
     situations   the weights of actions depend on the situation
-    swarms       a trace may draw other weights: it has fewer kinds of actions, and more of each
+    swarms       a trace may draw other weights, so that it has fewer actions, and more calls of each
     corpus       a trace may begin with an earlier trace that reached a new abstract state
 
 Guidance is what makes random traces differ from uniform ones. A component keeps a kind only if it helps; the field
-`guidance` of its subject says which, and why. Steps are counted, not seconds, because they are the same on every
+`guidance` of its subject says which, and why. Steps are counted, not seconds, because their number is the same on every
 machine. Each seeded bug, of the implementation or of the model, counts with its median over the seeds.
 """
 
@@ -29,9 +29,9 @@ from fuzz.seeding import mutants_of, seed_bug
 from fuzz.subject import Subject, find_profile
 from fuzz.target import Target
 
-#: For each seeded bug, its first traces' seeds: a hunt runs consecutive seeds from each of these on.
+#: The first seeds of the searches for each seeded bug. A search runs consecutive seeds.
 SEEDS = tuple(range(0, 10_000_000, 1_000_000))
-#: The largest number of steps of a hunt; a hunt that does not kill the bug counts with it.
+#: The largest number of steps of a search. A search that does not kill the bug counts with this number.
 MOST_STEPS = 200_000
 #: Seconds of processor time after which a trace counts as a hang, which kills the bug.
 _HANG_SECONDS = 0.2
@@ -45,7 +45,7 @@ class Effect(NamedTuple):
     kind: str
     with_it: float
     without: float
-    ratio: float  # geometric mean over the bugs of without / with: above one, it helps
+    ratio: float  # geometric mean over the bugs of steps without / steps with; above 1 if guidance helps
 
 
 #: How a subject is changed, and whether a corpus is used.
@@ -64,7 +64,8 @@ def effect(subject: str, kind: str) -> Effect:
     """Measures a kind of guidance on the seeded bugs of a component under `reference`. Cost: up to minutes."""
     bugs = [m for m in mutants_of(subject) if m.profile == "reference"]
     with_it, without = [
-        [median_steps(vary(seed_bug(bug)), is_of_model(bug), grows) for bug in bugs] for vary, grows in KINDS[kind]
+        [median_steps(vary(seed_bug(bug)), is_of_model(bug), uses_corpus) for bug in bugs]
+        for vary, uses_corpus in KINDS[kind]
     ]
     logs = [math.log(b / a) for a, b in zip(with_it, without, strict=True)]
     mean = math.exp(statistics.fmean(logs))
@@ -72,24 +73,24 @@ def effect(subject: str, kind: str) -> Effect:
 
 
 def kinds_of(subject: Subject) -> list[str]:
-    """The kinds of guidance that a subject has, and `corpus`, which every subject can have."""
+    """Returns the kinds of guidance that a subject has, and `corpus`, which every subject can have."""
     has = {"weights": subject.weights, "situations": subject.in_situation, "swarms": subject.swarms, "corpus": True}
     return [kind for kind in KINDS if has[kind]]
 
 
-def median_steps(subject: Subject, of_model: bool, grows: bool) -> float:
-    """The median over `SEEDS` of the steps until a seeded bug is killed."""
-    return statistics.median(steps_to_kill(subject, of_model, grows, seed) for seed in SEEDS)
+def median_steps(subject: Subject, of_model: bool, uses_corpus: bool) -> float:
+    """Returns the median over `SEEDS` of the steps until a seeded bug is killed."""
+    return statistics.median(steps_to_kill(subject, of_model, uses_corpus, seed) for seed in SEEDS)
 
 
-def steps_to_kill(subject: Subject, of_model: bool, grows: bool, seed: int) -> int:
-    """Steps until a seeded bug is killed, in traces from a first seed on; at most MOST_STEPS.
+def steps_to_kill(subject: Subject, of_model: bool, uses_corpus: bool, seed: int) -> int:
+    """Returns the steps until a seeded bug is killed, in traces of the seeds from `seed` on; at most MOST_STEPS.
 
-    `grows`: whether a corpus is used. Only properties can kill a bug of the model (`of_model`).
+    Only properties can kill a bug of the model (`of_model`).
     """
     profile, taken, corpus = find_profile(subject, "reference"), 0, _Corpus(subject, of_model, seed)
     while taken < MOST_STEPS:
-        run = corpus.next_run(profile, seed, grows)
+        run = corpus.next_run(profile, seed, uses_corpus)
         try:
             with watchdog(_HANG_SECONDS):
                 for _ in run:
@@ -114,12 +115,12 @@ class _Corpus:
         self.runs: list[tuple[Any, list[Call]]] = []
         self.seen: set[Any] = set()
 
-    def next_run(self, profile: Any, seed: int, grows: bool) -> Iterator[None]:
-        """One trace, a step at a time. Raises _Found at the step that kills the bug."""
+    def next_run(self, profile: Any, seed: int, uses_corpus: bool) -> Iterator[None]:
+        """Runs one trace. Yields after each step. Raises _Found at the step that kills the bug."""
         subject = self.subject
         plan, rng = plan_trace(subject, profile, seed)
         cfg, begun = plan.config, list[Call]()
-        if grows and self.runs and self.chance.random() < _FROM_CORPUS:
+        if uses_corpus and self.runs and self.chance.random() < _FROM_CORPUS:
             cfg, begun = self.runs[self.chance.randrange(len(self.runs))]
         choose = possible_calls(subject, cfg).chooser(cfg, plan.swarm, rng)
         pair, done = Pair(Target(subject, cfg, model_only=self.of_model)), list[Call]()
@@ -128,15 +129,15 @@ class _Corpus:
             if pair.step(call, Depth.ALL if step % CHECK_EVERY == CHECK_EVERY - 1 else Depth.OUTCOME) is not None:
                 raise _Found
             done.append(call)
-            if grows:
+            if uses_corpus:
                 self.keep(cfg, done, pair.state)
             yield
 
     def keep(self, cfg: Any, done: list[Call], state: Any) -> None:
         """Keeps the trace so far if it reached a new abstract state."""
-        kind = self.subject.abstract(cfg, state)
-        if kind not in self.seen:
-            self.seen.add(kind)
+        abstract = self.subject.abstract(cfg, state)
+        if abstract not in self.seen:
+            self.seen.add(abstract)
             self.runs.append((cfg, list(done)))
 
 

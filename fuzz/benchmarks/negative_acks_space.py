@@ -45,7 +45,7 @@ from model.machine import BadValue
 from model.negative_acks.delay import trim_lower_bits
 
 MIB = 2**20
-#: Time of the first nack; its position in a bucket determines the number of buckets.
+#: Time of the first nack. Its offset in its bucket determines the number of buckets.
 START = 1_731_650_000_000
 FIRST_LEDGER = 10_000
 #: `managedLedgerMaxEntriesPerLedger`, and milliseconds of `managedLedgerMinLedgerRolloverTimeMinutes`.
@@ -259,7 +259,7 @@ def measure(structure: str, name: str) -> None:
     account = ctypes.CDLL(None).mallinfo2
     account.restype = Info
     [row] = [row for row in ROWS if row.name == name]
-    STRUCTURES[structure](row._replace(nacks=2_000))  # allocates what is allocated once
+    STRUCTURES[structure](row._replace(nacks=2_000))  # makes the allocations that happen only once
     gc.collect()
     before, resident = account(), resident_bytes()
     filled = STRUCTURES[structure](row)
@@ -307,7 +307,7 @@ def against(row: Row, baseline: Callable[[Row], float], kind: str = "allocated")
 
 
 def prediction(row: Row, predict: Callable[[Row], float], kind: str) -> Callable[[], Measured]:
-    """Returns a comparison of the measured structure of PIP-393 with a prediction, which is exact if the ratio is 1."""
+    """Returns a comparison of the measured structure of PIP-393 with a prediction. An exact prediction has ratio 1."""
 
     def run() -> Measured:
         here, predicted = taken("bitmaps", row)[kind], predict(row)
@@ -322,12 +322,12 @@ def of_structure(structure: str, kind: str) -> Callable[[Row], float]:
 
 
 def of_hash_map(row: Row) -> float:
-    """Bytes per entry of the map before PIP-393 while entries are only added."""
+    """Returns the bytes per entry of the map before PIP-393 while entries are only added."""
     return hash_map_bytes(row.nacks) / row.nacks
 
 
 def of_idle_hash_map(row: Row) -> float:
-    """Bytes per entry of the map before PIP-393 after removals from the largest peak that does not shrink."""
+    """Returns the bytes per entry of the map before PIP-393 after removals that leave the largest possible map."""
     return hash_map_bytes(row.nacks, peak_before_idle(row.nacks)) / row.nacks
 
 

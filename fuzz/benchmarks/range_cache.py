@@ -23,7 +23,7 @@ TOPICS = (10, 100, 1_000, 10_000, 100_000)
 
 
 def central_pass(caches: int) -> float:
-    """Seconds of processor time of one time pass over the central queue, which evicts EXPIRED entries."""
+    """Returns the processor seconds of one time pass over the central queue, which evicts EXPIRED entries."""
     central = RangeCaches(range_cache.Config(caches=caches))
     for i in range(ENTRIES):
         if i == EXPIRED:
@@ -37,7 +37,7 @@ def central_pass(caches: int) -> float:
 
 
 def legacy_round(caches: int) -> float:
-    """Seconds of processor time of one legacy time pass over each cache; together they evict EXPIRED entries."""
+    """Returns the processor seconds of one legacy time pass over each cache; together they evict EXPIRED entries."""
     legacy = LegacyCaches(legacy_cache.Config(caches=caches))
     for i in range(ENTRIES):
         legacy.put(i % caches, Position(1, i // caches), 100, 0 if i < EXPIRED else 10)
@@ -49,19 +49,19 @@ def legacy_round(caches: int) -> float:
 
 
 def growth(cost: Callable[[int], float]) -> float:
-    """The median cost with MANY caches divided by the median cost with FEW, measured alternately."""
+    """Returns the median cost with MANY caches divided by the median cost with FEW, measured alternately."""
     pairs = [(cost(MANY), cost(FEW)) for _ in range(_TURNS)]
     return statistics.median(p[0] for p in pairs) / statistics.median(p[1] for p in pairs)
 
 
 def eviction() -> Measured:
-    """The growth of the cost from FEW to MANY caches: of the central queue's pass, against legacy passes."""
+    """Measures the growth of the cost from FEW to MANY caches: of the central queue's pass, against legacy passes."""
     ours, before = growth(central_pass), growth(legacy_round)
     return Measured(ours, before, before / ours)
 
 
 def cycle(caches: int) -> Measured:
-    """Microseconds of an eviction cycle over this number of caches: of the central queue, against legacy passes."""
+    """Measures the microseconds of an eviction cycle over these caches: of the central queue, against legacy passes."""
     pairs = [(central_pass(caches), legacy_round(caches)) for _ in range(_CYCLES)]
     ours, before = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
     return Measured(ours, before, before / ours)
@@ -88,7 +88,7 @@ benchmarks = [
 plots = (
     Plot(
         "Cost of an eviction cycle",
-        f"{EXPIRED:,} of {ENTRIES:,} entries have expired. Before the central queue, every topic's cache is asked.",
+        f"{EXPIRED:,} of {ENTRIES:,} entries have expired. Without the central queue, every topic's cache is visited.",
         "topics",
         "microseconds",
         (

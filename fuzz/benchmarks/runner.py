@@ -1,7 +1,8 @@
 """Benchmarks: our code and a baseline, measured in the same run.
 
 Machines are shared and noisy, so a number alone says little: our code and the baseline take turns, and the medians are
-compared. `ratio` is our value over the baseline, or, for work and memory, the baseline over our value: more is better.
+compared. `ratio` is our value over the baseline, or, for work and memory, the baseline over our value, so that a higher
+ratio is better.
 This module has the benchmarks of the engines. The other modules of the package, found by file name, have those of
 components, of foreign programs and of the real client.
 """
@@ -95,7 +96,7 @@ class Plot(NamedTuple):
 
 
 def benchmarks() -> list[Benchmark]:
-    """All benchmarks: the engines', then those of the other modules."""
+    """Returns all benchmarks: the engines', then those of the other modules."""
     found = [_lockstep(find_subject(name)) for name in subject_names(without_canaries=True)]
     found += [
         Benchmark(
@@ -116,7 +117,7 @@ def benchmarks() -> list[Benchmark]:
 
 
 def other_modules() -> list[ModuleType]:
-    """The other modules of `fuzz/benchmarks/` that have `benchmarks`, ordered by name."""
+    """Returns the other modules of `fuzz/benchmarks/` that have `benchmarks`, ordered by name."""
     names = sorted(m.name for m in pkgutil.iter_modules(fuzz.benchmarks.__path__))
     modules = [importlib.import_module(f"fuzz.benchmarks.{name}") for name in names]
     return [module for module in modules if hasattr(module, "benchmarks") and module.__name__ != __name__]
@@ -141,7 +142,7 @@ def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:
 
 
 def in_turns(ours: Callable[[], float], baseline: Callable[[], float], turns: int = _TURNS) -> tuple[float, float]:
-    """The medians of two measurements, each made `turns` times, alternately."""
+    """Returns the medians of two measurements, each made `turns` times, alternately."""
     pairs = [(ours(), baseline()) for _ in range(turns)]
     return statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs)
 
@@ -150,7 +151,7 @@ def in_turns(ours: Callable[[], float], baseline: Callable[[], float], turns: in
 
 
 def _lockstep(subject: Subject) -> Benchmark:
-    """Lockstep on one core, against a Hypothesis rule machine with the same comparisons and checks."""
+    """Returns the benchmark of lockstep on one core against a Hypothesis rule machine with the same checks."""
     about = f"steps of {subject.name} on one core, against a Hypothesis rule machine with the same checks"
 
     def run() -> Measured:
@@ -161,7 +162,7 @@ def _lockstep(subject: Subject) -> Benchmark:
 
 
 def _fast_steps(subject: Subject) -> float:
-    """Steps a second of lockstep, after a block of traces that is not measured."""
+    """Returns the steps a second of lockstep, after a block of traces that is not measured."""
     lockstep = Lockstep(Target(subject, find_profile(subject, "reference")))
     for seed in range(BLOCK):
         lockstep.run(seed)
@@ -173,7 +174,7 @@ def _fast_steps(subject: Subject) -> float:
 
 
 def _hypothesis_steps(subject: Subject) -> float:
-    """Steps a second of a rule machine, without shrinking. Its runs have as many steps as a trace."""
+    """Returns the steps a second of a rule machine without shrinking. Its runs have the same length as traces."""
     from hypothesis import HealthCheck, Phase, settings
     from hypothesis.stateful import run_state_machine_as_test
 
@@ -186,7 +187,7 @@ def _hypothesis_steps(subject: Subject) -> float:
         """Counts its steps."""
 
         def teardown(self) -> None:
-            """Called after every example."""
+            """Hook of Hypothesis, called after every example."""
             nonlocal taken
             taken += self.steps_taken
 
@@ -220,7 +221,7 @@ print(explore(space, implementation=checked == "checked", properties=checked == 
 
 
 def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
-    """Distinct states a second of the explorer and of TLC on the same scope, each from the start of its process."""
+    """Returns the benchmark of the explorer against TLC on the same scope, each from the start of its process."""
     name = f"explore.{subject.name}" + (".checked" if checked else "")
     ours = "with all properties, and every transition on the implementation" if checked else "states only"
     theirs = "its invariants too" if checked else "states only"
@@ -234,7 +235,7 @@ def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
 
 
 def _explored_speed(subject: Subject, checked: bool) -> float:
-    """Distinct states a second of the explorer, with the start of Python."""
+    """Returns the distinct states a second of the explorer, with the start of Python."""
     root = str(Path(fuzz.benchmarks.__path__[0]).parents[1])
     paths = os.pathsep.join(each for each in (os.environ.get("PYTHONPATH"), root) if each)
     command = [sys.executable, "-c", _EXPLORER, subject.name, _SCOPE, "checked" if checked else "bare"]
@@ -244,7 +245,7 @@ def _explored_speed(subject: Subject, checked: bool) -> float:
 
 
 def _tlc_speed(subject: Subject, checked: bool) -> float:
-    """Distinct states a second of TLC, with the start of Java. Raises BadValue if TLC does not succeed."""
+    """Returns the distinct states a second of TLC, with the start of Java. Raises BadValue if TLC does not succeed."""
     module = read_module(MODULES, str(subject.tla))
     twin = Twin(module, find_space(subject, _SCOPE), (ALWAYS,) if checked else ())
     text, config = twin.text("MC_bench", twin.checks)
@@ -259,7 +260,7 @@ def _tlc_speed(subject: Subject, checked: bool) -> float:
 
 
 def _guidance(subject: Subject, kind: str) -> Benchmark:
-    """Steps until a seeded bug is killed, with a kind of guidance and without."""
+    """Returns the benchmark of the steps until a seeded bug is killed, with a kind of guidance and without."""
     about = f"median steps to kill the seeded bugs of {subject.name} with {kind}, against without"
 
     def run() -> Measured:
@@ -273,7 +274,7 @@ def _guidance(subject: Subject, kind: str) -> Benchmark:
 
 
 def _campaign() -> Measured:
-    """The same seeds of all subjects except canaries: on Spark with tables, and in a process pool."""
+    """Measures the same seeds of all subjects except canaries: on Spark with tables, and in a process pool."""
     from fuzz.platform.spark import session, slots
 
     specs = tuple(Spec(name) for name in subject_names(without_canaries=True))
@@ -290,13 +291,13 @@ def _campaign() -> Measured:
 
 
 def _traces_for(specs: tuple[Spec, ...], seconds: float) -> float:
-    """The number of traces of each spec that take one worker `seconds` in all."""
+    """Returns the number of traces of each spec for which one worker takes `seconds` in all."""
     parts = [run_task(Task(spec, 0, 4 * BLOCK)) for spec in specs]
     return seconds / sum(p.seconds / p.traces for p in parts)
 
 
 def _on_spark(specs: tuple[Spec, ...], workers: SparkWorkers, speed: dict[str, float], traces: int) -> float:
-    """Steps a second of a campaign on Spark with `traces` of each spec."""
+    """Returns the steps a second of a campaign on Spark with `traces` of each spec."""
     with tempfile.TemporaryDirectory() as folder:
         store, plan = LocalStore(Path(folder)), Plan(specs, 0)
         started = time.perf_counter()
@@ -307,7 +308,7 @@ def _on_spark(specs: tuple[Spec, ...], workers: SparkWorkers, speed: dict[str, f
 
 
 def _in_pool(specs: tuple[Spec, ...], pool: ProcessPoolExecutor, jobs: int, traces: int) -> float:
-    """Steps a second of the same traces in a process pool with `jobs` processes."""
+    """Returns the steps a second of the same traces in a process pool with `jobs` processes."""
     size = max(BLOCK, round(traces / (3 * jobs) / BLOCK) * BLOCK)
     tasks = [Task(spec, first, min(size, traces - first)) for first in range(0, traces, size) for spec in specs]
     started = time.perf_counter()
@@ -319,7 +320,7 @@ def _in_pool(specs: tuple[Spec, ...], pool: ProcessPoolExecutor, jobs: int, trac
 
 
 def _replay() -> Measured:
-    """Operations a second of replaying all recordings, against reading their JSON alone."""
+    """Measures the operations a second of replaying all recordings, against reading their JSON alone."""
     paths = _recordings()
     value, baseline = in_turns(lambda: _replayed(paths), lambda: _read(paths))
     return Measured(value, baseline, value / baseline)
@@ -333,7 +334,7 @@ def _recordings() -> list[Path]:
 
 
 def _replayed(paths: list[Path]) -> float:
-    """Operations a second of `brokerproof replay`, on all cores."""
+    """Returns the operations a second of `brokerproof replay`, on all cores."""
     started = time.perf_counter()
     replayed = replay_files(paths, None, processes_for(paths))
     if any(each.mismatches for each in replayed):
@@ -342,7 +343,7 @@ def _replayed(paths: list[Path]) -> float:
 
 
 def _replay_on_spark() -> Measured:
-    """Operations a second of `brokerproof replay --master`, without the start of Spark; and of as many processes."""
+    """Measures the operations a second of `brokerproof replay --master` against a process pool, without start-up."""
     from fuzz.platform.spark import session
     from fuzz.trace.spark import SETTINGS, replay_on_spark
 
@@ -368,7 +369,7 @@ def _replay_on_spark() -> Measured:
 
 
 def _read(paths: list[Path]) -> float:
-    """Operations a second of reading the JSON of recordings on one core."""
+    """Returns the operations a second of reading the JSON of recordings on one core."""
     operations, started = 0, time.perf_counter()
     for path in paths:
         with gzip.open(path, "rt", encoding="utf-8") as lines:

@@ -1,4 +1,4 @@
-"""Foreign programs: operations a second through a pipe, with a whole trace in a request, against one call in each."""
+"""Benchmarks of foreign programs: a whole trace in each request through the pipe, against one call in each request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _processor_time() -> Measured:
 
 
 def _processor_seconds(run: Callable[[Target], float]) -> float:
-    """Seconds of processor time of an operation, in both processes together, without the start of the program."""
+    """Returns the processor seconds of an operation in both processes together, without the start of the program."""
     rate = 0.0
 
     def spent(seconds: float) -> float:
@@ -50,7 +50,7 @@ def _processor_seconds(run: Callable[[Target], float]) -> float:
 
 @contextmanager
 def _running() -> Iterator[Target]:
-    """The target with a Python program in the place of the implementation."""
+    """Yields the target, with a Python program in place of the implementation."""
     target = resolve(_COMPONENT)
     command = (sys.executable, "-m", "fuzz.sut.serve", _COMPONENT)
     root = str(Path(__file__).parents[2])
@@ -65,13 +65,13 @@ def _running() -> Iterator[Target]:
 
 
 def _in_traces(target: Target) -> float:
-    """Operations a second with a trace in each request."""
+    """Returns the operations a second with a trace in each request."""
     hunted = Hunter(target).run(0, None, time.monotonic() + _SECONDS)
     return hunted.steps / hunted.seconds
 
 
 def _in_single_steps(target: Target) -> float:
-    """Operations a second with a call in each request: the same traces, with the same comparisons."""
+    """Returns the operations a second with a call in each request: the same traces, with the same comparisons."""
     steps, seed, started = 0, 0, time.perf_counter()
     while time.perf_counter() - started < _SECONDS:
         plan, _ = plan_trace(target.subject, target.config, seed)

@@ -1,9 +1,10 @@
 """Benefit and cost of batching a transaction log: entries, bytes, request latency and replay, with and without batches.
 
-A discrete-event simulation in microseconds, on the writer and the codec of `impl/txn_writer/{writer,records}.py`.
-Concurrent clients run whole transactions. A client sends its next request after the previous one completed and a random
-think time passed. Each request appends one record, and completes when the record's entry is persisted. With batching,
-the writer has the limits that PIP-160 proposes: 512 records, 4 MiB, and a flush every millisecond.
+The benchmarks are discrete-event simulations in microseconds, on the writer and the codec of `impl/txn_writer/`
+(`writer.py`, `records.py`). Concurrent clients run whole transactions. A client sends its next request after the
+previous one completed and a random think time passed. Each request appends one record, and completes when the record's
+entry is persisted. With batching, the writer has the limits that PIP-160 proposes: 512 records, 4 MiB, and a flush
+every millisecond.
 
 All results but the replay are deterministic. Latency is measured on two ledgers: one persists any number of entries
 concurrently, so latency is only the wait for the flush; the other is busy for `BUSY_US` with each entry, so entries
@@ -39,7 +40,7 @@ from model.txn_writer.state import Config, Write
 NETWORK_US, PERSIST_US, THINK_US = 200, 2_000, 2_000
 #: The time that the busy ledger takes per entry before it starts the next.
 BUSY_US = 20
-#: The writer's flush interval. The simulation's unit of time is the microsecond, so `max_delay_ms` is one as well.
+#: The writer's flush interval. The simulation's unit of time is the microsecond, so `max_delay_ms` has this unit here.
 DELAY_US = 1_000
 ON = Config(max_delay_ms=DELAY_US)
 OFF = ON._replace(batching=False)
@@ -67,7 +68,7 @@ class Log(NamedTuple):
 
 
 def record(step: int, txn: int, client: int, now_us: int, last_id: int) -> TransactionRecord:
-    """The record of a step of a transaction: NEW, ADD_PARTITION, ADD_SUBSCRIPTION, COMMITTING, COMMITTED."""
+    """Returns the record of a transaction's step: NEW, ADD_PARTITION, ADD_SUBSCRIPTION, COMMITTING, COMMITTED."""
     if step == 0:
         now_ms = START_MS + now_us // 1_000
         return TransactionRecord(
@@ -127,7 +128,7 @@ class Simulation:
         self._tick_us = -1
 
     def run(self) -> Log:
-        """Runs all transactions to their ends and returns the log. O(records log clients)."""
+        """Runs all transactions to their ends. Returns the log. Cost: O(records log clients)."""
         for client in self._clients:
             self._send(client, 0)
         now, records = 0, 0
@@ -153,13 +154,13 @@ class Simulation:
         heapq.heappush(self._events, (at, self._event_count, kind, client))
 
     def _send(self, client: Client, now: int) -> None:
-        """The client thinks, then sends its next request, unless all its transactions are done."""
+        """Sends the client's next request after its think time, unless all its transactions are done."""
         if client.remaining:
             client.sent_us = now + self._random.randint(0, self._think_us)
             self._schedule(client.sent_us + NETWORK_US, "request", client.number)
 
     def _receive(self, now: int, client: Client) -> None:
-        """The coordinator receives a request and adds its record to the writer."""
+        """Receives a client's request at the coordinator, which adds the request's record to the writer."""
         if client.step == 0:
             self._last_id += 1
             client.txn = self._last_id
@@ -191,7 +192,7 @@ class Simulation:
 
 @functools.cache
 def simulated(cfg: Config, concurrent: int, busy_us: int = 0) -> Log:
-    """The log that a simulation with this number of concurrent transactions writes."""
+    """Returns the log that a simulation with this number of concurrent transactions writes."""
     return Simulation(cfg, concurrent, TRANSACTIONS, busy_us=busy_us).run()
 
 
@@ -207,7 +208,7 @@ class Recovered(NamedTuple):
 
 
 def replayed(entries: Sequence[bytes]) -> dict[int, Recovered]:
-    """Replays the entries of a log and returns the ongoing transactions by id. O(bytes)."""
+    """Replays the entries of a log. Returns the ongoing transactions by id. Cost: O(bytes)."""
     found: dict[int, Recovered] = {}
     for entry in entries:
         for each in read_entry(TransactionRecord, entry).records:
@@ -226,7 +227,7 @@ def replayed(entries: Sequence[bytes]) -> dict[int, Recovered]:
 
 
 def replay_rate(log: Log) -> float:
-    """The number of records replayed per second."""
+    """Returns the number of records replayed per second."""
     started = time.perf_counter()
     replayed(log.entries)
     return log.records / (time.perf_counter() - started)
@@ -257,7 +258,7 @@ def replay_speedup(concurrent: int) -> Callable[[], Measured]:
 
 
 def benchmarks_at(concurrent: int) -> list[Benchmark]:
-    """All benchmarks with this number of concurrent transactions."""
+    """Returns all benchmarks with this number of concurrent transactions."""
     name = f"txn_log_batching.{concurrent}"
     load = f"{concurrent:,} concurrent transactions" if concurrent > 1 else "one transaction at a time"
     return [
@@ -298,7 +299,7 @@ benchmarks = [each for concurrent in CONCURRENT for each in benchmarks_at(concur
 
 
 def line(label: str, metric: str, column: str = "value") -> Line:
-    """A line of a metric over the number of concurrent transactions."""
+    """Returns the line of a metric over the number of concurrent transactions."""
     return Line(label, tuple(Point(float(n), f"txn_log_batching.{n}.{metric}", column) for n in CONCURRENT))
 
 
