@@ -1,11 +1,12 @@
 """Cursors of a managed ledger (`ManagedCursorImpl`) and their effect on the cache; used by the machine.
 
     moved                  a read or mark-delete position changes; the container of active cursors is updated
-    activate, deactivate   a cursor is added to the container, or removed from it
+    activate, deactivate   a cursor is added to the container of active cursors, or removed from it
     rewind                 the read position becomes the position after the mark-delete position
     marked_deleted         all entries up to a position are acknowledged
 
-Without counts, entries before the slowest active cursor leave the cache when that cursor's position changes.
+Without counts (`cacheEvictionByExpectedReadCount` off), entries leave the cache when the slowest position of the active
+cursors changes: those before the new slowest position.
 """
 
 from __future__ import annotations
@@ -22,19 +23,20 @@ def is_active(s: State, subscription: int) -> bool:
 
 
 def tracked_position(cfg: Config, sub: Subscription) -> Position:
-    """Returns the position that the container of active cursors holds for a cursor."""
+    """Returns the position that the container of active cursors has for a cursor, if the cursor is active."""
     return sub.mark_delete if cfg.invalidates_by_mark_delete and not cfg.counts_reads else sub.read_position
 
 
 def with_subscription(s: State, subscription: int, new: Subscription) -> State:
-    """Returns the state with another value of a subscription, whose cursor does not move."""
+    """Returns the state with a new value of a subscription. If its cursor moves, use `moved`."""
     return s._replace(subscriptions=s.subscriptions[:subscription] + (new,) + s.subscriptions[subscription + 1 :])
 
 
 def moved(cfg: Config, s: State, subscription: int, new: Subscription) -> State:
-    """`ManagedLedgerImpl.updateActiveCursor`: the cursor of a subscription moves.
+    """`ManagedLedgerImpl.updateActiveCursor`: returns the state with a new value of a subscription.
 
-    Without counts, when the slowest position changes, the entries before it leave the cache.
+    If its cursor moved, the container of active cursors is updated. Without counts, if the slowest position changed,
+    the entries before it leave the cache.
     """
     position = tracked_position(cfg, new)
     has_moved = position != tracked_position(cfg, s.subscriptions[subscription])
@@ -51,7 +53,7 @@ def moved(cfg: Config, s: State, subscription: int, new: Subscription) -> State:
 def invalidate_up_to_slowest(cfg: Config, s: State) -> State:
     """`ManagedLedgerImpl.invalidateEntriesUpToSlowestReaderPosition`: removes the entries before the slowest cursor.
 
-    Without an active cursor it removes all.
+    Without active cursors, all entries are removed.
     """
     cache_cfg = cache_config(cfg, s.ledgers)
     slowest = active_cursors.slowest_of(s.active)
@@ -63,7 +65,7 @@ def invalidate_up_to_slowest(cfg: Config, s: State) -> State:
 
 
 def activate(cfg: Config, s: State, subscription: int) -> State:
-    """`ManagedLedgerImpl.activateCursor`: adds a cursor to the container, unless it is there."""
+    """`ManagedLedgerImpl.activateCursor`: adds a cursor to the container of active cursors, if it is inactive."""
     if is_active(s, subscription):
         return s
     position = tracked_position(cfg, s.subscriptions[subscription])
@@ -72,7 +74,10 @@ def activate(cfg: Config, s: State, subscription: int) -> State:
 
 
 def deactivate(cfg: Config, s: State, subscription: int) -> State:
-    """`ManagedLedgerImpl.deactivateCursor`: removes a cursor from the container. With counts, cached entries stay."""
+    """`ManagedLedgerImpl.deactivateCursor`: removes a cursor from the container of active cursors.
+
+    With counts, cached entries stay. Without counts, the entries before the slowest remaining cursor are removed.
+    """
     active, was_active = active_cursors.remove_cursor(active_config(cfg), s.active, subscription)
     s = s._replace(active=active)
     return invalidate_up_to_slowest(cfg, s) if was_active and not cfg.counts_reads else s
@@ -99,8 +104,9 @@ def individually_deleted(cfg: Config, s: State, subscription: int, position: Pos
 def marked_deleted(cfg: Config, s: State, subscription: int, mark: Position) -> State:
     """`ManagedCursorImpl.setAcknowledgedPosition`: acknowledges all entries up to a position.
 
-    The mark-delete position becomes that position, or the last of the acknowledged entries right after it. The read
-    position is moved past it. Entries up to it leave the replay queue and the pending acks of consumers.
+    The mark-delete position becomes that position. If the next entries are acknowledged without a gap, it becomes the
+    last of them. A read position that is not after the mark-delete position moves past it. Entries up to the
+    mark-delete position leave the replay queue and the pending acks of consumers.
     """
     sub = s.subscriptions[subscription]
     while (after := valid_from(s, following(mark))) in sub.acked:

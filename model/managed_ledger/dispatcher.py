@@ -1,9 +1,9 @@
 """Dispatchers: how entries are read, sent to consumers, and put back for replay; used by the machine.
 
-replay_now         the entries of the next replay read
-start_read         makes one request for the range of a normal read, or one for each entry of a replay read
-answered           a request completes: its entries are kept until all requests of the read are complete
-dispatch_entries   sends each entry of a complete read, puts it back for replay, or skips it if it is acknowledged
+    replay_now         the entries of the next replay read
+    start_read         makes one request for the range of a normal read, or one for each entry of a replay read
+    answered           a request completes: its entries are kept until all requests of the read are complete
+    dispatch_entries   sends each entry of a complete read, puts it back for replay, or skips it if it is acknowledged
 
 The count of an entry is its expected read count in the entry cache.
 """
@@ -36,7 +36,7 @@ from model.positions import Position
 
 
 def with_read(sub: Subscription, kind: Kind, read: Read | None) -> Subscription:
-    """Returns the subscription with another value of its normal or replay read."""
+    """Returns the subscription with a new value of its normal or replay read."""
     return sub._replace(normal_read=read) if kind == "normal" else sub._replace(replay_read=read)
 
 
@@ -75,9 +75,9 @@ def without_replay(sub: Subscription, position: Position) -> Subscription:
 
 
 def selected(cfg: Config, sub: Subscription, subscription: int, position: Position) -> Consumer | None:
-    """Returns the consumer for an entry.
+    """Returns the consumer to which an entry would be sent; None if there is none.
 
-    Key_Shared: the consumer of its key. Failover: the active consumer. Shared: the first one with permits.
+    Key_Shared: the consumer of its key. Failover: the active consumer. Shared: the first consumer with permits.
     """
     if not sub.consumers:
         return None
@@ -115,9 +115,9 @@ def permits_of(cfg: Config, sub: Subscription, subscription: int) -> int:
 
 
 def replay_now(cfg: Config, sub: Subscription, subscription: int, most: int) -> tuple[Position, ...]:
-    """`PersistentDispatcherMultipleConsumers.getMessagesToReplayNow`: the first entries of the replay queue.
+    """`PersistentDispatcherMultipleConsumers.getMessagesToReplayNow`: returns the first entries of the replay queue.
 
-    Key_Shared (`ReplayPositionFilter`): only entries whose consumer has a permit, and whose key is not draining.
+    Key_Shared (`ReplayPositionFilter`): only entries whose consumer has a permit left, and whose key is not draining.
     """
     if type_of(cfg, subscription) != "key_shared":
         return sub.replay[:most]
@@ -148,7 +148,7 @@ def entries_to_read(cfg: Config, s: State, subscription: int, most: int) -> tupl
 def start_read(
     cfg: Config, s: State, subscription: int, kind: Kind, positions: tuple[Position, ...]
 ) -> tuple[State, tuple[Issued, ...]]:
-    """Starts a read of these entries; returns the storage reads that it issued.
+    """Returns the state after a read of these entries has started, and the storage reads that it issued.
 
     A normal read first moves the read position to its first entry, which may be in a later ledger. The expected read
     count of entries from storage is set when storage answers (`machine.expected_read_count`).
@@ -159,8 +159,8 @@ def start_read(
     if kind == "normal":
         ranges_to_read = [(positions[0], positions[-1])]
         sub = sub._replace(read_position=positions[0])
-    first = s.caches.next_request
-    numbers = tuple(range(first, first + len(ranges_to_read)))
+    number = s.caches.next_request
+    numbers = tuple(range(number, number + len(ranges_to_read)))
     s = moved(cfg, s, subscription, with_read(sub, kind, Read(numbers, (), False, False, min_replayed_position)))
     issued: list[Issued] = []
     for low, high in ranges_to_read:
@@ -195,8 +195,9 @@ def all_answered(cfg: Config, s: State, answers: tuple[Answered, ...]) -> State:
 def answered(cfg: Config, s: State, subscription: int, kind: Kind, answer: Answered) -> State:
     """`readEntriesComplete` or `readEntriesFailed`: a request of a read completes or fails.
 
-    A normal read moves the read position past its last entry, unless that entry is before the mark-delete position.
-    When the last request of a read has completed and one has failed, the read ends and its entries are discarded.
+    A normal read moves the read position past its last entry, unless that entry is before the mark-delete position. A
+    read with a failed request ends when its last request has completed or failed: its entries are discarded, and if the
+    read was cancelled, the cursor is rewound.
     """
     sub = s.subscriptions[subscription]
     read = read_of(sub, kind)
@@ -222,7 +223,7 @@ def answered(cfg: Config, s: State, subscription: int, kind: Kind, answer: Answe
 
 
 def discard(cfg: Config, s: State, entries: tuple[ReadEntry, ...]) -> State:
-    """Releases the entries of a discarded read; their counts fall only with `discarded_read_marks_read`."""
+    """Releases the entries of a discarded read; with `discarded_read_marks_read`, their counts fall by 1."""
     change = ranges.marked_read if cfg.discarded_read_marks_read else ranges.unchanged
     for each in entries:
         caches, _ = ranges.change_read_count(s.caches.ranges, each.copy, change, keep_copy=False)
@@ -260,17 +261,17 @@ def send(s: State, subscription: int, consumer: Consumer, entry: ReadEntry) -> S
 def is_discarded(cfg: Config, sub: Subscription, kind: Kind, read: Read) -> bool:
     """Whether the entries of a complete read are discarded.
 
-    They are if no consumer is connected. Otherwise those of a cancelled normal read are, and with
-    `discards_cancelled_replay_read` those of a cancelled replay read.
+    They are discarded if no consumer is connected, or if the read is a cancelled normal read. The entries of a
+    cancelled replay read are also discarded with `discards_cancelled_replay_read`.
     """
     return not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_cancelled_replay_read))
 
 
 def is_overtaken(cfg: Config, sub: Subscription, subscription: int, read: Read) -> bool:
-    """Whether the first position of the replay queue is now before that at the start of the read.
+    """Key_Shared: whether the replay queue now has an entry before `Read.min_replayed_position`.
 
-    The latter is `Read.min_replayed_position`. False if the queue was empty then, or unless `replay_order` is
-    "any_of_key". It is also false for a cancelled replay read: the replay queue is empty until that read is dispatched.
+    If `min_replayed_position` is None, no read is overtaken. A cancelled replay read is not overtaken: the replay queue
+    is empty until this read is dispatched.
     """
     if type_of(cfg, subscription) != "key_shared" or read.min_replayed_position is None or not sub.replay:
         return False
@@ -305,19 +306,20 @@ def can_take(
 ) -> bool:
     """`PersistentStickyKeyDispatcherMultipleConsumers.canDispatchEntry`: whether an entry may be sent to a consumer.
 
-    A Shared consumer needs a permit only. The active consumer of a failover subscription gets every entry of the read.
+    Failover: always. Shared: the consumer needs a permit. Key_Shared: the consumer needs a permit, and the entry must
+    not wait for its key (`is_blocked`, `is_draining`).
     """
-    kind_of_subscription = type_of(cfg, subscription)
-    if kind_of_subscription == "failover":
+    subscription_type = type_of(cfg, subscription)
+    if subscription_type == "failover":
         return True
     if consumer.permits <= 0:
         return False
-    if kind_of_subscription == "shared":
+    if subscription_type == "shared":
         return True
     return not is_blocked(cfg, sub, kind, position) and not is_draining(cfg, sub, consumer, position)
 
 
 def unread_entries(s: State, subscription: int) -> int:
-    """`ManagedCursorImpl.getNumberOfEntries`: returns the number of unacknowledged entries from the read position."""
+    """`ManagedCursorImpl.getNumberOfEntries`: returns the number of unread entries that are not acknowledged."""
     sub = s.subscriptions[subscription]
     return entries_from(s, sub.read_position) - sum([p >= sub.read_position for p in sub.acked])

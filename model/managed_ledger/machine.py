@@ -1,4 +1,4 @@
-"""A managed ledger, its cursors, its dispatchers and its entry cache, composed (PIP-430, PIP-379).
+"""A managed ledger with its cursors, dispatchers and entry cache (PIP-430, PIP-379).
 
 Models `ManagedLedgerImpl`, `OpAddEntry`, `OpReadEntry`, `ManagedCursorImpl`, `PersistentTopic.checkBackloggedCursors`,
 `PersistentDispatcherMultipleConsumers`, `PersistentStickyKeyDispatcherMultipleConsumers` and
@@ -6,36 +6,40 @@ Models `ManagedLedgerImpl`, `OpAddEntry`, `OpReadEntry`, `ManagedCursorImpl`, `P
 One step is one add, one start of a read, one answer of storage, one `sendMessagesToConsumers`, one call of a client, or
 one run of a task.
 
-    add        the entry is cached with the number of active cursors as its expected read count ("count"). Without
-               active cursors it is cached for a grace period, without a count. A shadow topic does not cache it
+    add        the entry is cached with the number of active cursors as its expected read count ("count"). If no cursor
+               is active, the entry is cached only in the grace period, without a count. A shadow topic caches no added
+               entry
     read       a normal read from the read position, or a replay read of entries of the replay queue; cached entries
                come from the cache, the others from storage
-    storage    answers a read. When a normal read is answered, the active cursors at or before the reading cursor are
-               counted; this number is the count of all entries of the answer, which are cached if it is positive. The
-               entries of a replay read are not cached
-    dispatch   an entry is sent to a consumer; or put back for replay: its count rises by 1, then it is released
-    release    an entry that was sent is released when it was written to the connection; a release lowers the count by 1
-    inactive   a cursor is inactive while it has no consumers. Its outstanding reads are discarded when they complete;
-               then the cursor is rewound
+    storage    storage answers a read. All entries of a normal read get the same count: the number of active cursors at
+               or before the reading cursor at this time. They are cached if this number is positive. Entries of a
+               replay read are not cached
+    dispatch   an entry is sent to a consumer, or put back for replay. An entry that is put back is released after its
+               count was raised by 1
+    release    a sent entry is released when it has been written to the connection. A release lowers the count by 1
+    inactive   a cursor is inactive while it has no consumers. Reads that were outstanding when the last consumer left
+               are discarded when they complete; then the cursor is rewound
 
-Without counts (`cacheEvictionByExpectedReadCount` off), `checkBackloggedCursors` activates cursors with consumers and a
-small backlog, entries before the slowest active cursor leave the cache, and entries from storage are cached for cursors
-that `checkCursorsToCacheEntries` marks because enough cursors have a similar backlog.
+Without counts (`cacheEvictionByExpectedReadCount` off), other rules decide what is cached. `checkBackloggedCursors`
+activates cursors with consumers and a small backlog; there is no grace period. Entries before the slowest active cursor
+leave the cache. Entries from storage are cached for cursors that `checkCursorsToCacheEntries` marks: those with a large
+backlog that is similar to the backlogs of enough other cursors.
 
 State: the ledgers of the topic, the entry cache, the container of active cursors, and for each subscription its cursor
 and dispatcher: read and mark-delete position, acknowledged entries, consumers with permits and pending acks, replay
 queue, the normal and the replay read, and entries that are being sent. A subscription of type "failover" sends to its
-first consumer; with one consumer it is an Exclusive one. Keys of a Key_Shared subscription are spread evenly over the
-connected consumers.
+first consumer, the active one. A failover subscription with one consumer stands for an Exclusive one. The keys of a
+Key_Shared subscription are distributed evenly over the connected consumers.
 
 Not modelled: how a cursor persists its position (`model/batch_acks`); batches, delayed delivery, transactions;
 `maxUnackedMessagesPer*`; the order in which a Shared dispatcher serves consumers (here the first with permits); the
-hash ring; `keySharedLookAheadMsgInReplayThresholdPerConsumer`; a normal read in place of replays that could not be sent
-(`skipNextReplayToTriggerLookAhead`); `activeConsumerFailoverDelayTimeMillis` (here 0); a redelivery on a failover
-subscription that is ignored, because a read is outstanding (`internalRedeliverUnacknowledgedMessages`; here the read is
-discarded); reads that wait at the end of the topic (here a read starts when there are entries); byte limits of reads,
-and the limiter (`model/entry_cache`); retention (a closed ledger is deleted once all cursors have passed it); that a
-cursor is active when it is opened; data structures of the container (`model/active_cursors`); other topics; threads.
+hash ring; `keySharedLookAheadMsgInReplayThresholdPerConsumer`; a normal read in place of a replay read after replayed
+entries could not be sent (`skipNextReplayToTriggerLookAhead`); `activeConsumerFailoverDelayTimeMillis` (here 0); that a
+redelivery on a failover subscription is ignored while a read is outstanding (`internalRedeliverUnacknowledgedMessages`;
+here the read is discarded); reads that wait at the end of the topic (here a read starts only if there are entries);
+byte limits of reads, and the limiter (`model/entry_cache`); retention (here a closed ledger can be deleted once all
+cursors have passed it); that a cursor is active when it is opened; data structures of the container
+(`model/active_cursors`); other topics; threads.
 """
 
 from __future__ import annotations
@@ -138,9 +142,9 @@ Millis = Annotated[int, AtLeast(0)]
 
 @managed_ledger.action
 def add_entry(cfg: Config, s: State) -> Step[State, Added]:
-    """`OpAddEntry`: adds an entry, and caches it while a cursor is active or the grace period is not over.
+    """`OpAddEntry`: adds an entry, and caches it if a cursor is active or the grace period is not over.
 
-    Its count is the number of active cursors. A shadow topic caches no added entry.
+    The count of the entry is the number of active cursors. A shadow topic caches no added entry.
     """
     last = s.ledgers[-1]
     position = Position(last.ledger, last.entries)
@@ -157,7 +161,10 @@ def add_entry(cfg: Config, s: State) -> Step[State, Added]:
 
 @managed_ledger.action
 def rollover_ledger(cfg: Config, s: State) -> Step[State, int]:
-    """`ManagedLedgerImpl.ledgerClosed`, `createNewOpAddEntryForNewLedger`: later entries are added to a new ledger."""
+    """`ManagedLedgerImpl.ledgerClosed`, `createNewOpAddEntryForNewLedger`: opens a new ledger for later entries.
+
+    Returns the id of the new ledger.
+    """
     if not s.ledgers[-1].entries:
         return refused(s, "illegal_state", "the ledger is empty")
     new = s.ledgers[-1].ledger + 1
@@ -168,7 +175,7 @@ def rollover_ledger(cfg: Config, s: State) -> Step[State, int]:
 def trim_consumed_ledgers(cfg: Config, s: State) -> Step[State, int]:
     """`ManagedLedgerImpl.trimConsumedLedgersInBackground`: deletes the closed ledgers that all cursors have passed.
 
-    Their entries leave the cache (`invalidateAllEntries`). Returns the number of ledgers.
+    The entries of these ledgers leave the cache (`invalidateAllEntries`). Returns the number of deleted ledgers.
     """
     slowest = min([sub.mark_delete for sub in s.subscriptions])
     cache_cfg = cache_config(cfg, s.ledgers)
@@ -186,28 +193,29 @@ def trim_consumed_ledgers(cfg: Config, s: State) -> Step[State, int]:
 def connect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
     """`PersistentDispatcherMultipleConsumers.addConsumer`: the first consumer rewinds and activates the cursor.
 
-    A new active consumer of a failover subscription rewinds it, too. An outstanding read is discarded when it
-    completes, and the cursor is rewound then. Without counts, only `checkBackloggedCursors` activates the cursor.
+    A new active consumer of a failover subscription also rewinds the cursor. If a read is outstanding, it is cancelled,
+    and the cursor is rewound when the read completes. Without counts, only `checkBackloggedCursors` activates cursors.
     """
     sub = s.subscriptions[subscription]
     if any(c.consumer == consumer for c in sub.consumers):
         return refused(s, "illegal_state", "the consumer is connected")
     new = with_consumer(sub, Consumer(consumer, 0, ()))
     s = with_subscription(s, subscription, new)
-    if not sub.consumers or has_new_active(cfg, subscription, sub, new):
+    if not sub.consumers or active_consumer_changed(cfg, subscription, sub, new):
         s = restart(cfg, s, subscription)
     return (activate(cfg, s, subscription) if cfg.counts_reads else s), None
 
 
-def has_new_active(cfg: Config, subscription: int, before: Subscription, after: Subscription) -> bool:
-    """Whether the active consumer of a failover subscription, which had and has consumers, changed."""
+def active_consumer_changed(cfg: Config, subscription: int, before: Subscription, after: Subscription) -> bool:
+    """Whether the active consumer of a failover subscription changed; `before` and `after` have consumers."""
     return type_of(cfg, subscription) == "failover" and before.consumers[0].consumer != after.consumers[0].consumer
 
 
 def restart(cfg: Config, s: State, subscription: int) -> State:
-    """Returns the state in which the cursor is rewound: now, or when the outstanding reads are complete.
+    """Returns the state in which a subscription starts to deliver again from the mark-delete position.
 
-    The consumers keep no pending acks.
+    The pending acks of consumers are cleared. Without outstanding reads, the cursor is rewound now. Outstanding reads
+    are cancelled; then the cursor is rewound when they complete.
     """
     sub = s.subscriptions[subscription]
     consumers = tuple([c._replace(pending=()) for c in sub.consumers])
@@ -220,9 +228,9 @@ def restart(cfg: Config, s: State, subscription: int) -> State:
 def disconnect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
     """`PersistentDispatcherMultipleConsumers.removeConsumer`: adds the consumer's pending acks to the replay queue.
 
-    No count rises. A failover subscription has no replay queue: if its active consumer leaves, it delivers again from
-    the mark-delete position. When the last consumer leaves, the replay queue is cleared, the reads are cancelled and
-    the cursor becomes inactive.
+    No count rises. A failover subscription has no replay queue: if its active consumer leaves, the subscription
+    delivers again from the mark-delete position. When the last consumer leaves, the replay queue is cleared, the reads
+    are cancelled and the cursor becomes inactive.
     """
     sub = s.subscriptions[subscription]
     gone = next((c for c in sub.consumers if c.consumer == consumer), None)
@@ -235,7 +243,7 @@ def disconnect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName
     if type_of(cfg, subscription) != "failover":
         return with_subscription(s, subscription, added_to_replay(new, gone.pending)), None
     s = with_subscription(s, subscription, new)
-    return (restart(cfg, s, subscription) if has_new_active(cfg, subscription, sub, new) else s), None
+    return (restart(cfg, s, subscription) if active_consumer_changed(cfg, subscription, sub, new) else s), None
 
 
 @managed_ledger.action
@@ -255,7 +263,8 @@ def flow(
 def redeliver(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
     """`PersistentDispatcherMultipleConsumers.redeliverUnacknowledgedMessages`: replays a consumer's pending acks.
 
-    No count rises. A failover subscription delivers again from the mark-delete position, if its active consumer asks.
+    The pending acks are added to the replay queue; no count rises. A failover subscription delivers again from the
+    mark-delete position if the consumer is the active one, and otherwise ignores the call.
     """
     sub = s.subscriptions[subscription]
     asking = next((c for c in sub.consumers if c.consumer == consumer), None)
@@ -272,10 +281,11 @@ def redeliver(cfg: Config, s: State, subscription: Name, consumer: ConsumerName)
 
 @managed_ledger.action
 def read_more_entries(cfg: Config, s: State, subscription: Name) -> Step[State, Started]:
-    """`PersistentDispatcherMultipleConsumers.readMoreEntries`: starts a replay read, or a normal read if none is due.
+    """`PersistentDispatcherMultipleConsumers.readMoreEntries`: starts a replay read, or else a normal read.
 
-    A read has at most as many entries as there are permits, and at most `dispatcherMaxReadBatchSize`. No read starts
-    during a replay read, and no normal read during a normal read. Acknowledged entries first leave the replay queue.
+    First, acknowledged entries leave the replay queue. A normal read starts only if no entry can be replayed now. A
+    read has at most as many entries as there are permits, and at most `dispatcherMaxReadBatchSize`. No read starts
+    during a replay read, and no normal read during a normal read.
     """
     sub = s.subscriptions[subscription]
     most = min(permits_of(cfg, sub, subscription), cfg.read_batch)
@@ -299,7 +309,7 @@ def read_more_entries(cfg: Config, s: State, subscription: Name) -> Step[State, 
 def complete_storage_read(cfg: Config, s: State, storage_read: int, success: bool) -> Step[State, Reading]:
     """`RangeEntryCacheImpl.readFromStorage`: storage completes or fails a read. A read of a deleted ledger fails.
 
-    All entries of the answer get one count, which is determined now.
+    All entries of the answer get the same count, which is computed in this step (`expected_read_count`).
     """
     read = next((r for r in s.caches.reads if r.number == storage_read), None)
     if read is None:
@@ -316,10 +326,10 @@ def complete_storage_read(cfg: Config, s: State, storage_read: int, success: boo
 
 
 def expected_read_count(cfg: Config, s: State, subscription: int, kind: Kind) -> int:
-    """Returns the count of the entries that a cursor reads from storage; if it is 0, they are not cached.
+    """Returns the count of the entries that a cursor reads from storage; entries with the count 0 are not cached.
 
-    Normal read: the number of active cursors at or before the cursor. Without counts: 1 if the entries that this cursor
-    reads are to be cached (`ManagedCursorImpl.isCacheReadEntry`).
+    Replay read: 0. Normal read: the number of active cursors at or before the cursor. Normal read without counts: 1 if
+    `ManagedCursorImpl.isCacheReadEntry`, otherwise 0.
     """
     if kind == "replay":
         return 0
@@ -332,9 +342,9 @@ def expected_read_count(cfg: Config, s: State, subscription: int, kind: Kind) ->
 def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[State, Dispatched]:
     """`PersistentDispatcherMultipleConsumers.sendMessagesToConsumers`: dispatches the entries of a complete read.
 
-    If the read was cancelled or no consumer is connected, the entries are discarded (see `is_discarded`) and the cursor
-    is rewound. With `replay_order` "any_of_key", a Key_Shared read is not sent if `is_overtaken`: entries of a normal
-    read are put back for replay, those of a replay read are discarded and stay in the replay queue.
+    If no consumer is connected or the read was cancelled, the entries are discarded (see `is_discarded`), and the
+    cursor is rewound. With `replay_order` "any_of_key", a Key_Shared read that `is_overtaken` is not sent: the entries
+    of a normal read are put back for replay, those of a replay read are discarded and stay in the replay queue.
     """
     sub = s.subscriptions[subscription]
     read = read_of(sub, kind)
@@ -356,7 +366,7 @@ def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[Stat
 
 @managed_ledger.action
 def release(cfg: Config, s: State, subscription: Name) -> Step[State, Position]:
-    """`EntryImpl.release`: the oldest sent entry was written to the connection; its count falls by 1."""
+    """`EntryImpl.release`: the oldest sent entry has been written to the connection, so its count falls by 1."""
     sub = s.subscriptions[subscription]
     if not sub.sent:
         return refused(s, "not_enabled", "no entry is being sent")
@@ -369,7 +379,7 @@ def release(cfg: Config, s: State, subscription: Name) -> Step[State, Position]:
 
 @managed_ledger.action
 def acknowledge(cfg: Config, s: State, subscription: Name, position: Position) -> Step[State, None]:
-    """`ManagedCursorImpl.asyncDelete`: acknowledges an entry that a consumer or the replay queue holds."""
+    """`ManagedCursorImpl.asyncDelete`: acknowledges an entry that a consumer holds or that is in the replay queue."""
     sub = s.subscriptions[subscription]
     holder = next((c for c in sub.consumers if position in c.pending), None)
     if holder is not None:
@@ -382,7 +392,10 @@ def acknowledge(cfg: Config, s: State, subscription: Name, position: Position) -
 
 @managed_ledger.action
 def mark_delete(cfg: Config, s: State, subscription: Name, position: Position) -> Step[State, None]:
-    """`ManagedCursorImpl.asyncMarkDelete`: a cumulative ack, or an operator's skip. It may pass the read position."""
+    """`ManagedCursorImpl.asyncMarkDelete`: a cumulative ack, or a skip by an operator.
+
+    The position may be after the read position.
+    """
     sub = s.subscriptions[subscription]
     if position <= sub.mark_delete or not exists(s, position):
         return refused(s, "illegal_argument", "the position is acknowledged, or not in the log")
@@ -408,13 +421,13 @@ def seek(cfg: Config, s: State, subscription: Name, position: Position) -> Step[
 def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
     """`PersistentTopic.checkBackloggedCursors`: activates the cursors with consumers and a small backlog.
 
-    It deactivates all others. With counts it is not run.
+    All other cursors are deactivated. With counts, the broker does not run this check.
     """
     if cfg.counts_reads:
         return refused(s, "unsupported", "a cursor is active while it has consumers")
     for subscription, sub in enumerate(s.subscriptions):
-        may_be = bool(sub.consumers) or cfg.backlog_check_activates_without_consumers
-        if may_be and unread_entries(s, subscription) < cfg.backlogged_threshold:
+        may_be_active = bool(sub.consumers) or cfg.backlog_check_activates_without_consumers
+        if may_be_active and unread_entries(s, subscription) < cfg.backlogged_threshold:
             s = activate(cfg, s, subscription)
         else:
             s = deactivate(cfg, s, subscription)
@@ -423,9 +436,10 @@ def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
 
 @managed_ledger.action
 def check_cursors_to_cache_entries(cfg: Config, s: State) -> Step[State, None]:
-    """`ManagedLedgerImpl.checkCursorsToCacheEntries`: marks cursors with a large backlog, similar to others'.
+    """`ManagedLedgerImpl.checkCursorsToCacheEntries`: sets `isCacheReadEntry` of every cursor.
 
-    With counts it is not run.
+    It is true for a cursor with a large backlog that is similar to the backlogs of enough other cursors. With counts,
+    the broker does not run this check.
     """
     if cfg.counts_reads:
         return refused(s, "unsupported", "reads are cached by their expected read counts")
@@ -449,14 +463,18 @@ def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
 
 @managed_ledger.action
 def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
-    """`RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`: the task that an insertion triggered."""
+    """`RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`: the task that an insertion triggered.
+
+    Returns the number of evicted entries.
+    """
     caches, evicted = entry_cache.run_eviction_task(cache_config(cfg, s.ledgers), s.caches)
+    # If the task is refused, the state must be the same object.
     return (s, evicted) if caches is s.caches else (s._replace(caches=caches), evicted)
 
 
 @managed_ledger.action
 def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
-    """Time passes."""
+    """The clock advances."""
     ranges = s.caches.ranges
     ranges = ranges._replace(now_ns=ranges.now_ns + millis * UNITS_PER_MS["ns"])
     active = s.active._replace(now_ms=s.active.now_ms + millis)
@@ -471,19 +489,23 @@ def canonical(cfg: Config, s: State) -> State:
     """Makes times relative to now; numbers requests and copies in the order of the subscriptions that made them."""
     caches = names.renumber_stores(names.from_now(s.caches._replace(counters=Counters())))
     reads = [r for sub in s.subscriptions for r in (sub.normal_read, sub.replay_read) if r is not None]
-    request = {old: new for new, old in enumerate([n for r in reads for n in r.requests], 1)}
-    caches = names.with_requests(caches, request)
+    request_to = {old: new for new, old in enumerate([n for r in reads for n in r.requests], 1)}
+    caches = names.with_requests(caches, request_to)
     owned = [e.copy for sub in s.subscriptions for e in entries_of(sub)]
-    caches, copy = names.with_copies(caches, owned)
+    caches, copy_to = names.with_copies(caches, owned)
 
-    def renamed(entries: tuple[ReadEntry, ...]) -> tuple[ReadEntry, ...]:
-        return tuple([e._replace(copy=copy[e.copy]) for e in entries])
+    def renumbered(entries: tuple[ReadEntry, ...]) -> tuple[ReadEntry, ...]:
+        return tuple([e._replace(copy=copy_to[e.copy]) for e in entries])
 
-    def read(r: Read | None) -> Read | None:
-        return r and r._replace(requests=tuple([request[n] for n in r.requests]), entries=renamed(r.entries))
+    def renumbered_read(r: Read | None) -> Read | None:
+        return r and r._replace(requests=tuple([request_to[n] for n in r.requests]), entries=renumbered(r.entries))
 
     subs = [
-        sub._replace(normal_read=read(sub.normal_read), replay_read=read(sub.replay_read), sent=renamed(sub.sent))
+        sub._replace(
+            normal_read=renumbered_read(sub.normal_read),
+            replay_read=renumbered_read(sub.replay_read),
+            sent=renumbered(sub.sent),
+        )
         for sub in s.subscriptions
     ]
     active = active_cursors.canonical(active_config(cfg), s.active)

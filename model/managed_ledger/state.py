@@ -12,6 +12,7 @@ from model.machine import Setting
 from model.positions import Position, start_of
 from model.values import UNITS_PER_MS, AtLeast, Between, Origin, Rule, record
 
+#: Kind of a read (`PersistentDispatcherMultipleConsumers.ReadType`).
 Kind = Literal["normal", "replay"]
 
 # ---- settings and rules -------------------------------------------------------------------------------
@@ -20,27 +21,29 @@ Kind = Literal["normal", "replay"]
 class Config(NamedTuple):
     """The topic, settings of the broker, and the rules on which versions differ."""
 
-    #: number of subscriptions; they and their cursors are named by numbers from 0
+    #: number of subscriptions; a subscription and its cursor have the same number, from 0
     subscriptions: Annotated[int, AtLeast(1)] = 2
-    #: number of names of consumers of a subscription
+    #: maximum number of consumers of a subscription; consumers are numbered from 0
     consumers: Annotated[int, AtLeast(1)] = 2
     #: types of the subscriptions: subscription n has the type at index n modulo the length
     types: tuple[Literal["failover", "shared", "key_shared"], ...] = ("shared", "key_shared", "failover")
-    #: bytes and keys of the entries: entry id n has those at index n modulo the length; a key is a sticky key hash
+    #: sizes of the entries: the entry with id n has the size at index n modulo the length
     entry_bytes: tuple[Annotated[int, AtLeast(0)], ...] = (10,)
+    #: keys of the entries (sticky key hashes): the entry with id n has the key at index n modulo the length
     entry_keys: tuple[int, ...] = (0, 1)
-    #: whether the topic is a shadow topic (`ShadowManagedLedgerImpl`): added entries are not cached. Entries that its
-    #: cursors read from storage are, as in any other topic
+    #: whether the topic is a shadow topic (`ShadowManagedLedgerImpl`), which does not cache added entries. A shadow
+    #: topic caches entries that cursors read from storage, as any other topic does
     shadow_topic: bool = False
-    #: immediate: an eviction task runs in the step that triggers it. queued: it is a later step
+    #: immediate: an eviction task runs in the step that triggers it. queued: the task runs in a later step
     eviction_task: Literal["immediate", "queued"] = "queued"
 
     #: whether entries have expected read counts, and cursors are active while they have consumers (PIP-430). Below,
     #: "with counts" means that this setting is on, "without counts" that it is off
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
-    #: without counts: entries are invalidated up to the slowest mark-delete position, not the slowest read position
+    #: without counts: whether entries are invalidated up to the slowest mark-delete position (true) or up to the
+    #: slowest read position (false)
     invalidates_by_mark_delete: Annotated[bool, Setting("cacheEvictionByMarkDeletedPosition", False)] = False
-    #: with counts: how long added entries are cached after the last cursor became inactive; 0 switches it off
+    #: with counts: grace period, in which added entries are cached after the last cursor became inactive; 0 for none
     grace_ms: Annotated[
         int,
         AtLeast(0),
@@ -50,13 +53,14 @@ class Config(NamedTuple):
     ] = 2000
     #: TTL; an expired entry is evicted, or requeued: moved to the tail of the removal queue for another TTL
     ttl_ms: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000)] = 1000
-    #: `maxRequeueCountWhenHasExpectedReads`: a pass requeues an entry with expected reads if `requeue_count` is lower
+    #: `maxRequeueCountWhenHasExpectedReads`: an entry with expected reads is requeued if its `requeue_count` is below
+    #: this number
     max_requeue_times: Annotated[
         int,
         AtLeast(0),
         Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", (("4.1", 5),)),
     ] = 5
-    #: whether an entry that was accessed since insertion or its last requeue is requeued, without a maximum
+    #: whether an entry that was accessed since its insertion or last requeue is requeued, without a maximum
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
@@ -103,12 +107,13 @@ class Config(NamedTuple):
     ] = False
     #: whether an entry that is put back for replay gets one more expected read
     replay_raises_count: Annotated[
-        bool, Rule(Origin.INFERRED, {False: "no release; a dispatcher that adds positions without addEntryToReplay"})
+        bool, Rule(Origin.INFERRED, {False: "no shipped version; a dispatcher that does not call addEntryToReplay"})
     ] = True
-    #: Key_Shared: how the replay queue holds back entries. earlier_of_key: an entry waits for an earlier entry with its
-    #: key. any_of_key: an entry of a normal read waits for any entry with its key; and no entry of a read, normal or
-    #: replay, is sent if the replay queue has an entry before `minReplayedPosition`, its first position when the read
-    #: began (apache/pulsar#12885)
+    #: Key_Shared: which entries of the replay queue must be sent before an entry that was read.
+    #: earlier_of_key: the earlier entries with the same key.
+    #: any_of_key: if the entry is of a normal read, all entries with the same key. Moreover, a normal or replay read is
+    #: not sent at all if the replay queue has an entry before `minReplayedPosition`, which was the first position of
+    #: the queue when the read began (apache/pulsar#12885)
     replay_order: Annotated[
         Literal["earlier_of_key", "any_of_key"],
         Rule(
@@ -120,7 +125,7 @@ class Config(NamedTuple):
             },
         ),
     ] = "earlier_of_key"
-    #: whether a cancelled replay read, which began before all consumers left, is discarded
+    #: whether a cancelled replay read is discarded; all consumers have left since such a read began
     discards_cancelled_replay_read: Annotated[
         bool,
         Rule(
@@ -153,8 +158,8 @@ class Config(NamedTuple):
 class Ledger(NamedTuple):
     """A BookKeeper ledger of the topic."""
 
-    ledger: int
-    entries: int
+    ledger: int  # ledger id
+    entries: int  # number of entries
 
 
 class ReadEntry(NamedTuple):
@@ -168,23 +173,24 @@ class ReadEntry(NamedTuple):
 class Read(NamedTuple):
     """A read of a dispatcher, from its start until its entries are dispatched."""
 
-    requests: tuple[int, ...]  # incomplete requests to the entry cache: one, or one for each entry of a replay read
-    entries: tuple[ReadEntry, ...]  # of complete requests, by position
+    #: requests to the entry cache that are not complete; a normal read makes one, a replay read one for each entry
+    requests: tuple[int, ...]
+    entries: tuple[ReadEntry, ...]  # entries that complete requests returned, by position
     #: shouldRewindBeforeReadingOrReplaying: the cursor will be rewound when the read is dispatched or has failed;
     #: `dispatcher.is_discarded` decides whether the entries of the read are discarded
     cancelled: bool
-    failed: bool  # a request failed
-    #: minReplayedPosition: first position in the replay queue when the read began; None if the queue was empty, or
-    #: unless `replay_order` is any_of_key
+    failed: bool  # whether a request failed
+    #: minReplayedPosition: first position of the replay queue when the read began; None if the queue was empty or
+    #: `replay_order` is earlier_of_key
     min_replayed_position: Position | None
 
 
 class Consumer(NamedTuple):
-    """A connected consumer."""
+    """A connected consumer. It holds the entries in `pending`."""
 
     consumer: int
     permits: int  # availablePermits
-    pending: tuple[Position, ...]  # pendingAcks: sent and not acknowledged, by position
+    pending: tuple[Position, ...]  # pendingAcks: entries that were sent and are not acknowledged, by position
 
 
 @record
@@ -199,7 +205,7 @@ class Subscription(NamedTuple):
     replay: tuple[Position, ...]  # redeliveryMessages, by position
     normal_read: Read | None  # havePendingRead
     replay_read: Read | None  # havePendingReplayRead
-    sent: tuple[ReadEntry, ...]  # sent, not released: the write to the connection is not complete; oldest first
+    sent: tuple[ReadEntry, ...]  # sent entries that are not yet written to the connection, oldest first
 
 
 @record
@@ -213,9 +219,19 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """An empty ledger; every subscription is at its beginning and has no consumers."""
+    """Returns the initial state: an empty ledger; every cursor is at its beginning, and there are no consumers."""
     ledgers = (Ledger(0, 0),)
-    idle = Subscription(Position(0, 0), Position(0, -1), (), False, (), (), None, None, ())
+    idle = Subscription(
+        read_position=Position(0, 0),
+        mark_delete=Position(0, -1),
+        acked=(),
+        caches_reads=False,
+        consumers=(),
+        replay=(),
+        normal_read=None,
+        replay_read=None,
+        sent=(),
+    )
     caches = entry_cache.start(cache_config(cfg, ledgers))
     return State(ledgers, caches, active_cursors.start(active_config(cfg)), (idle,) * cfg.subscriptions)
 
@@ -228,7 +244,7 @@ class Added(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A read that was started, and the storage reads that it issued."""
+    """The read that a call started, and the storage reads that it issued; without positions, no read was started."""
 
     kind: Kind
     positions: tuple[Position, ...]
@@ -238,10 +254,10 @@ class Started(NamedTuple):
 class Dispatched(NamedTuple):
     """What `dispatch` did with the entries of a read."""
 
-    sent: tuple[tuple[Position, int], ...]  # with the consumer
+    sent: tuple[tuple[Position, int], ...]  # each with its consumer
     replayed: tuple[Position, ...]  # put back for replay
-    skipped: tuple[Position, ...]  # acknowledged, before the read or since
-    discarded: tuple[Position, ...]  # with the whole read; they are read again later
+    skipped: tuple[Position, ...]  # not sent, because they are acknowledged
+    discarded: tuple[Position, ...]  # all entries of a discarded read; they are read again later
 
 
 # ---- configs of the parts -----------------------------------------------------------------------------
@@ -295,9 +311,9 @@ def exists(s: State, position: Position) -> bool:
 
 
 def valid_from(s: State, position: Position) -> Position:
-    """Returns the first position, at this one or after it, that has an entry or gets the next one.
+    """Returns the first position, at the given one or after it, that has an entry or will get the next added one.
 
-    A position past the end of a closed ledger, or of a deleted one, becomes the start of the next ledger.
+    For a position in a deleted ledger, or past the end of a closed ledger, this is the start of the next ledger.
     `getNextValidPosition(p)` is `valid_from(s, following(p))`; a read starts at `valid_from(s, read_position)`.
     """
     for each in s.ledgers:
