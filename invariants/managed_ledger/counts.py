@@ -1,10 +1,12 @@
 """Expected read counts: when a count equals the number of deliveries still to come, and when it does not.
 
-The deliveries to come of a cached entry are those that will decrement its count if nothing intervenes:
+The deliveries to come of a cached entry are those that will decrement its count if nothing intervenes. Their number is
+the sum of three numbers:
 
-    copies    open copies that share the entry's read count: held for a read, being dispatched or being sent
-    cursors   active cursors that have not read the entry and do not await it from storage
-    replays   the entry waits in a replay queue and no replay read of it is outstanding
+    copies    copies that share the entry's read count: held for a pending request, of a read that is not dispatched,
+              or being sent
+    cursors   active cursors that have not read the entry, and whose pending normal read does not include it
+    replays   subscriptions whose replay queue has the entry, and whose replay read does not include it
 """
 
 from __future__ import annotations
@@ -18,18 +20,18 @@ from model.positions import Position
 from model.range_cache import Entry
 
 
-def counts(cfg: Config) -> bool:
+def with_counts(cfg: Config) -> bool:
     """Whether entries have expected read counts."""
     return cfg.counts_reads
 
 
 def cached(s: State) -> dict[Position, Entry]:
-    """Returns the cached entries."""
+    """Returns the cached entries by position."""
     return {e.position: e for e in s.caches.ranges.queue if e is not None}
 
 
 def active(s: State) -> dict[int, Position | None]:
-    """Returns the active cursors and their positions in the container."""
+    """Returns the positions of the active cursors in the container of active cursors, by cursor."""
     return {c.cursor: c.position for c in s.active.cursors}
 
 
@@ -39,13 +41,13 @@ def is_acked(sub: Subscription, position: Position) -> bool:
 
 
 def asked_for(s: State, requests: tuple[int, ...]) -> set[Position]:
-    """Returns the entries that pending requests ask for."""
+    """Returns the positions of the entries that these pending requests ask for."""
     parts = [(q.ledger, q.part) for q in s.caches.requests if q.number in requests]
     return {Position(ledger, i) for ledger, part in parts for i in range(part.first, part.last + 1)}
 
 
 def is_asked_for(s: State, sub: Subscription, position: Position) -> bool:
-    """Whether an outstanding normal read of a subscription includes an entry."""
+    """Whether a pending request of the normal read of a subscription asks for an entry."""
     return sub.normal_read is not None and position in asked_for(s, sub.normal_read.requests)
 
 
@@ -61,7 +63,7 @@ def awaits(s: State, sub: Subscription, storage_read: int, position: Position) -
 
 
 def awaits_replay(s: State, sub: Subscription, position: Position) -> bool:
-    """Whether an entry waits in the replay queue, and no outstanding replay read has or asks for it."""
+    """Whether an unacknowledged entry is in the replay queue, and the replay read does not include it."""
     if position not in sub.replay or is_acked(sub, position):
         return False
     read = sub.replay_read
@@ -72,18 +74,18 @@ def awaits_replay(s: State, sub: Subscription, position: Position) -> bool:
 
 def deliveries_to_come(s: State, e: Entry) -> int:
     """Returns the number of deliveries that will decrement the read count of a cached entry."""
-    known = active(s)
-    reading = [
+    active_names = active(s).keys()
+    cursors = [
         name
         for name, sub in enumerate(s.subscriptions)
-        if name in known and sub.read_position <= e.position and not is_asked_for(s, sub, e.position)
+        if name in active_names and sub.read_position <= e.position and not is_asked_for(s, sub, e.position)
     ]
     replays = [sub for sub in s.subscriptions if awaits_replay(s, sub, e.position)]
-    return len(e.copies) + len(reading) + len(replays)
+    return len(e.copies) + len(cursors) + len(replays)
 
 
 def surplus(s: State, e: Entry) -> int | None:
-    """Returns by how much the read count of a cached entry exceeds its deliveries to come; None without a count."""
+    """Returns the read count of a cached entry minus the number of its deliveries to come; None without a count."""
     return None if e.expected_reads is None else e.expected_reads - deliveries_to_come(s, e)
 
 
@@ -94,13 +96,13 @@ def surpluses(s: State) -> dict[Position, int]:
 
 
 def positions_of_answer(before: State, event: Event) -> set[Position]:
-    """Returns the entries of the storage read that a step completes."""
+    """Returns the positions of the entries of the storage read that a step completes or fails."""
     read = next((r for r in before.caches.reads if r.number == event.arguments["storage_read"]), None)
     return set() if read is None else {Position(read.ledger, i) for i in range(read.first, read.last + 1)}
 
 
 def reader(s: State, request: int) -> tuple[int, bool]:
-    """Returns the subscription that made a request, and whether it is a normal read."""
+    """Returns the subscription that made a request, and whether it did so for a normal read; (-1, False) for none."""
     for name, sub in enumerate(s.subscriptions):
         if sub.normal_read is not None and request in sub.normal_read.requests:
             return name, True
@@ -112,9 +114,12 @@ def reader(s: State, request: int) -> tuple[int, bool]:
 # ---- counts of new entries ----------------------------------------------------------------------------
 
 
-@always(managed_ledger, on=("add_entry",), given=counts)
+@always(managed_ledger, on=("add_entry",), given=with_counts)
 def added_entry_expects_one_read_of_each_active_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The count of an added entry is the number of active cursors, which all will read it; if it is 0, none is set."""
+    """The count of an added entry is the number of active cursors, and equals its deliveries to come.
+
+    If no cursor is active, the entry has no count.
+    """
     e = cached(after).get(event.outcome.position)
     if e is None or not event.outcome.cached:
         return True
@@ -122,13 +127,13 @@ def added_entry_expects_one_read_of_each_active_cursor(cfg: Config, before: Stat
     return e.expected_reads == (expected or None) and (not expected or surplus(after, e) == 0)
 
 
-@always(managed_ledger, on=("complete_storage_read",), given=counts)
+@always(managed_ledger, on=("complete_storage_read",), given=with_counts)
 def entry_from_storage_expects_reads_of_cursors_at_or_before_reader(
     cfg: Config, before: State, event: Event, after: State
 ) -> bool:
     """The count of an entry from storage is the number of active cursors at or before its reader when storage answers.
 
-    The entries of a replay read, and of a reader that is inactive by then, are not cached.
+    Entries of a replay read are not cached. If the reader is inactive when storage answers, its entries are not cached.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
@@ -142,15 +147,15 @@ def entry_from_storage_expects_reads_of_cursors_at_or_before_reader(
     return all(p not in now or now[p].expected_reads == expected for p in positions_of_answer(before, event))
 
 
-@always(managed_ledger, on=("complete_storage_read",), given=counts)
+@always(managed_ledger, on=("complete_storage_read",), given=with_counts)
 def count_of_entry_from_storage_equals_deliveries_to_come(
     cfg: Config, before: State, event: Event, after: State
 ) -> bool:
-    """The count of an entry from storage equals its deliveries to come, except in four cases.
+    """The count of an entry from storage equals its deliveries to come, except in five cases.
 
-    An active cursor is between its reader and the entry; the entry waits in a replay queue, or a replay read shares the
-    storage read; a counted cursor reads the entry now, from the cache or by another storage read; or the reader's
-    mark-delete position has passed the entry.
+    An active cursor is between its reader and the entry; the entry is in a replay queue, or a replay read shares the
+    storage read; an active cursor reads the entry now, from the cache or by another storage read; an inactive cursor
+    has a normal read that is not dispatched; or the reader's mark-delete position has passed the entry.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
@@ -183,12 +188,13 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
 
 # ---- counts of cached entries -------------------------------------------------------------------------
 
-#: Actions that change the deliveries to come and no count. The coverage goals at the end of this file are examples.
+#: Actions that change deliveries to come without changing a count. The coverage goals at the end of this file are
+#: examples.
 INTERVENTIONS = ("connect", "disconnect", "redeliver", "seek", "mark_delete", "acknowledge")
 
 
-def is_answered(s: State, event: Event) -> bool:
-    """Whether storage answers, and no read that the step completes was cancelled."""
+def completes_only_uncancelled_reads(s: State, event: Event) -> bool:
+    """Whether storage completes a read, and no request fails or is of a cancelled normal read."""
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return False
     return all(
@@ -201,10 +207,12 @@ def is_answered(s: State, event: Event) -> bool:
 def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     """Whether the count and the deliveries to come of a cached entry must change by the same number in a step.
 
-    They need not if the step replaces the entry's `EntryReadCountHandlerImpl`, or discards a read of the entry.
+    False if the step replaces the entry's `EntryReadCountHandlerImpl`, or replays a copy that does not share the
+    entry's count. A step that discards a read is compared only for entries of this read that will be read again.
     """
     if event.name == "complete_storage_read":
-        return is_answered(before, event) and e.position not in positions_of_answer(before, event)
+        is_answer_of_entry = e.position in positions_of_answer(before, event)
+        return completes_only_uncancelled_reads(before, event) and not is_answer_of_entry
     if event.name != "dispatch" or not isinstance(event.outcome, Dispatched):
         return True
     name = event.arguments["subscription"]
@@ -223,13 +231,13 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
 @always(
     managed_ledger,
     on=tuple(name for name in managed_ledger.actions if name not in INTERVENTIONS),
-    given=counts,
+    given=with_counts,
 )
 def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A count changes by the same number as the deliveries to come: a delivery lowers both, a replay keeps both.
 
-    Exceptions: a consumer or cursor that comes, leaves or moves; an entry that is redelivered, or acknowledged before
-    it is read; a failed storage read; a rewind, and a cancelled read that completes after it; a replay of an entry
+    Exceptions: a consumer connects or disconnects, or asks for redelivery; a cursor seeks; an entry is acknowledged
+    before it is read; a storage read fails; a cursor is rewound, or its cancelled read completes; an entry is replayed
     that was cached again since it was read.
     """
     was, now = cached(before), cached(after)
@@ -244,42 +252,42 @@ def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, a
 
 
 def new_differences(before: State, after: State) -> list[int]:
-    """Returns the surpluses of entries whose count was equal to the deliveries to come, and is not any more."""
+    """Returns the surpluses of the entries whose count equalled the deliveries to come before a step, but not after."""
     was, now = surpluses(before), surpluses(after)
     return [now[position] for position, each in was.items() if each == 0 and now.get(position, 0) != 0]
 
 
-@sometimes(managed_ledger, on=("connect",), given=counts)
+@sometimes(managed_ledger, on=("connect",), given=with_counts)
 def connected_cursor_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A cursor becomes active and will read cached entries whose counts do not include it."""
     return any(each < 0 for each in new_differences(before, after))
 
 
-@sometimes(managed_ledger, on=("disconnect", "seek"), given=counts)
+@sometimes(managed_ledger, on=("disconnect", "seek"), given=with_counts)
 def inactive_cursor_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A cursor becomes inactive, and the counts of cached entries still include it."""
     return any(each > 0 for each in new_differences(before, after))
 
 
-@sometimes(managed_ledger, on=("redeliver", "disconnect"), given=counts)
+@sometimes(managed_ledger, on=("redeliver", "disconnect"), given=with_counts)
 def redelivery_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Entries that a consumer holds wait for replay, and their counts do not rise."""
+    """Entries that a consumer held are added to the replay queue, and their counts do not rise."""
     return any(each < 0 for each in new_differences(before, after))
 
 
-@sometimes(managed_ledger, on=("mark_delete",), given=counts)
+@sometimes(managed_ledger, on=("mark_delete",), given=with_counts)
 def entry_deleted_before_its_read_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The mark-delete position passes entries that were not read, and their counts do not fall."""
     return any(each > 0 for each in new_differences(before, after))
 
 
-@sometimes(managed_ledger, on=("complete_storage_read",), given=counts)
+@sometimes(managed_ledger, on=("complete_storage_read",), given=with_counts)
 def entry_of_failed_read_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A storage read fails, and cached entries of its range are read again: they stay cached with the old count."""
     return not event.arguments["success"] and any(each > 0 for each in new_differences(before, after))
 
 
-@sometimes(managed_ledger, on=("dispatch",), given=counts)
+@sometimes(managed_ledger, on=("dispatch",), given=with_counts)
 def rewind_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A rewound cursor will read cached entries again, and their counts do not rise."""
     return bool(event.outcome.discarded if isinstance(event.outcome, Dispatched) else ()) and any(
@@ -287,9 +295,9 @@ def rewind_is_not_counted(cfg: Config, before: State, event: Event, after: State
     )
 
 
-@sometimes(managed_ledger, on=("complete_storage_read",), given=counts)
+@sometimes(managed_ledger, on=("complete_storage_read",), given=with_counts)
 def cursor_between_reader_and_entry_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An active cursor between the reader and an entry from storage will read it, and its count does not include it."""
+    """An active cursor between the reader and an entry from storage is not included in the count of the entry."""
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return False
     read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
@@ -302,13 +310,13 @@ def cursor_between_reader_and_entry_is_not_counted(cfg: Config, before: State, e
     )
 
 
-@sometimes(managed_ledger, given=counts)
+@sometimes(managed_ledger, given=with_counts)
 def entry_cached_in_grace_period_is_read_without_count(cfg: Config, s: State) -> bool:
     """An entry that was added without active cursors is held by a reader, and has no count."""
     return any(e.expected_reads is None and e.copies for e in cached(s).values())
 
 
-@sometimes(managed_ledger, given=counts)
+@sometimes(managed_ledger, given=with_counts)
 def count_is_negative(cfg: Config, s: State) -> bool:
     """More cursors read a cached entry than were counted."""
     return any(e.expected_reads is not None and e.expected_reads < 0 for e in cached(s).values())

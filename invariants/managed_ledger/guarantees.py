@@ -7,10 +7,10 @@ import math
 from invariants.managed_ledger.counts import (
     active,
     cached,
-    counts,
     is_acked,
     positions_of_answer,
     reader,
+    with_counts,
 )
 from invariants.managed_ledger.steps import is_type, key, log, pending
 from invariants.properties import Event, always, eventually, sometimes
@@ -20,13 +20,13 @@ from model.managed_ledger.state import Config, Dispatched, Read, Started, State,
 from model.positions import Position
 
 
-def no_counts(cfg: Config) -> bool:
+def without_counts(cfg: Config) -> bool:
     """Whether entries have no expected read counts."""
     return not cfg.counts_reads
 
 
-def entries_to_read(s: State, sub: Subscription) -> int:
-    """Returns the number of unacknowledged entries from the read position on."""
+def unread_entries(s: State, sub: Subscription) -> int:
+    """Returns the number of unread entries that are not acknowledged."""
     return sum(p >= sub.read_position and not is_acked(sub, p) for p in log(s))
 
 
@@ -56,7 +56,7 @@ def unacknowledged_entry_before_read_position_is_delivered_or_read_again(cfg: Co
 
 @always(managed_ledger, on=("dispatch",))
 def entry_is_sent_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A dispatch sends an entry at most once, and none that a consumer holds or that is acknowledged."""
+    """A dispatch sends no entry twice, and no entry that a consumer holds or that is acknowledged."""
     if not isinstance(event.outcome, Dispatched):
         return True
     sub = before.subscriptions[event.arguments["subscription"]]
@@ -66,7 +66,7 @@ def entry_is_sent_once(cfg: Config, before: State, event: Event, after: State) -
 
 @always(managed_ledger)
 def entry_is_held_once(cfg: Config, s: State) -> bool:
-    """No entry is held by two consumers, or held and in the replay queue, and no acknowledged entry is held."""
+    """An entry is held by at most one consumer; a held entry is not in the replay queue and not acknowledged."""
     return all(
         len({*pending(sub), *sub.replay}) == len(pending(sub)) + len(sub.replay)
         and not any(is_acked(sub, p) for p in pending(sub))
@@ -82,7 +82,7 @@ def held_entry_is_not_read_again(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger)
 def key_is_held_by_one_consumer_in_order(cfg: Config, s: State) -> bool:
-    """Key_Shared: at most one consumer holds entries of a key, and it also holds all unacknowledged earlier ones."""
+    """Key_Shared: at most one consumer holds entries of a key; this consumer holds all earlier unacknowledged ones."""
     for name, sub in enumerate(s.subscriptions):
         if not is_type(cfg, name, "key_shared"):
             continue
@@ -118,9 +118,9 @@ def unacknowledged_entry_is_not_deleted(cfg: Config, before: State, event: Event
     Exactly the deleted entries leave the cache.
     """
     left = set(log(after))
-    gone = [p for p in log(before) if p not in left]
-    return all(is_acked(sub, p) for sub in before.subscriptions for p in gone) and (
-        set(cached(after)) == set(cached(before)) - set(gone)
+    deleted = [p for p in log(before) if p not in left]
+    return all(is_acked(sub, p) for sub in before.subscriptions for p in deleted) and (
+        set(cached(after)) == set(cached(before)) - set(deleted)
     )
 
 
@@ -129,49 +129,52 @@ def unacknowledged_entry_is_not_deleted(cfg: Config, before: State, event: Event
 
 @always(managed_ledger)
 def active_cursor_has_consumers(cfg: Config, s: State) -> bool:
-    """A cursor is active only while its subscription has consumers; with counts, exactly then."""
+    """A cursor is active only while its subscription has consumers. With counts, it is active exactly then."""
     connected = {name for name, sub in enumerate(s.subscriptions) if sub.consumers}
     return set(active(s)) == connected if cfg.counts_reads else set(active(s)) <= connected
 
 
 @always(managed_ledger)
 def active_cursors_are_at_their_positions(cfg: Config, s: State) -> bool:
-    """The container has the read position of each active cursor, or its mark-delete position if so configured."""
+    """The container of active cursors has the read position of each active cursor.
+
+    Without counts and with `invalidates_by_mark_delete`, it has the mark-delete position.
+    """
     by_mark = cfg.invalidates_by_mark_delete and not cfg.counts_reads
     subs = s.subscriptions
     return all(p == (subs[i].mark_delete if by_mark else subs[i].read_position) for i, p in active(s).items())
 
 
-@always(managed_ledger, on=("check_backlogged_cursors",), given=no_counts)
+@always(managed_ledger, on=("check_backlogged_cursors",), given=without_counts)
 def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After the check, a cursor with consumers is active exactly if it has fewer entries to read than the threshold.
 
     Acknowledged entries do not count.
     """
     return all(
-        (name in active(after)) == (entries_to_read(after, sub) < cfg.backlogged_threshold)
+        (name in active(after)) == (unread_entries(after, sub) < cfg.backlogged_threshold)
         for name, sub in enumerate(after.subscriptions)
         if sub.consumers
     )
 
 
-@always(managed_ledger, on=("check_cursors_to_cache_entries",), given=no_counts)
+@always(managed_ledger, on=("check_cursors_to_cache_entries",), given=without_counts)
 def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The check marks a cursor exactly if its backlog reaches the minimum, and enough others have a similar backlog.
 
-    If the minimum number of cursors is 0, the check changes nothing.
+    A marked cursor has `isCacheReadEntry`. If the minimum number of cursors is 0, the check changes nothing.
     """
     if cfg.min_backlog_cursors == 0:
         return before == after
-    left = [entries_to_read(after, sub) for sub in after.subscriptions]
+    backlogs = [unread_entries(after, sub) for sub in after.subscriptions]
+
+    def similar_others(own: int) -> int:
+        most = cfg.max_backlog_between
+        return sum(own - most <= backlog <= own + most for backlog in backlogs) - 1  # the cursor itself
+
     return all(
-        sub.caches_reads
-        == (
-            own >= cfg.min_backlog_entries
-            and sum(own - cfg.max_backlog_between <= n <= own + cfg.max_backlog_between for n in left) - 1
-            >= cfg.min_backlog_cursors
-        )
-        for sub, own in zip(after.subscriptions, left, strict=True)
+        sub.caches_reads == (own >= cfg.min_backlog_entries and similar_others(own) >= cfg.min_backlog_cursors)
+        for sub, own in zip(after.subscriptions, backlogs, strict=True)
     )
 
 
@@ -180,7 +183,7 @@ def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, 
 
 @always(managed_ledger, on=("read_more_entries",))
 def cached_entry_is_not_read_from_storage(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read takes cached entries from the cache: no storage read that it issues includes one."""
+    """A read takes cached entries from the cache: the storage reads that it issues include no cached entry."""
     if not isinstance(event.outcome, Started):
         return True
     issued = {Position(each.ledger, i) for each in event.outcome.issued for i in range(each.first, each.last + 1)}
@@ -189,7 +192,7 @@ def cached_entry_is_not_read_from_storage(cfg: Config, before: State, event: Eve
 
 @always(managed_ledger, on=("read_more_entries",))
 def look_ahead_limits_replay_queue(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Key_Shared: when a normal read starts, its entries and the replay queue are at most `look_ahead` entries."""
+    """Key_Shared: when a normal read starts, its entries plus those of the replay queue are at most `look_ahead`."""
     name = event.arguments["subscription"]
     if not isinstance(event.outcome, Started) or not is_type(cfg, name, "key_shared"):
         return True
@@ -197,9 +200,9 @@ def look_ahead_limits_replay_queue(cfg: Config, before: State, event: Event, aft
     return event.outcome.kind == "replay" or not wanted or waiting + len(wanted) <= cfg.look_ahead
 
 
-@always(managed_ledger, on=("complete_storage_read",), given=no_counts)
+@always(managed_ledger, on=("complete_storage_read",), given=without_counts)
 def entry_from_storage_is_cached_for_marked_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without counts, entries from storage are cached only if the check has marked the cursor that reads them."""
+    """Without counts, entries from storage are cached only if `isCacheReadEntry` is set for the reading cursor."""
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
     read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
@@ -216,7 +219,7 @@ def entry_from_storage_is_cached_for_marked_cursor(cfg: Config, before: State, e
 def added_entry_is_cached_while_it_may_be_read(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An added entry is cached exactly if a cursor is active or, with counts, the grace period is not over.
 
-    A shadow topic and a disabled cache cache no added entry.
+    On a shadow topic, or if the cache is disabled, no added entry is cached.
     """
     ago = before.active.now_ms - before.active.last_removal_ms
     wanted = bool(before.active.cursors) or (cfg.counts_reads and ago < cfg.grace_ms)
@@ -227,7 +230,7 @@ def added_entry_is_cached_while_it_may_be_read(cfg: Config, before: State, event
 def total_above_trigger_has_eviction_queued(cfg: Config, s: State) -> bool:
     """Memory is bounded: while the cache is larger than 98 % of its maximum, an eviction task is queued.
 
-    If eviction tasks run at once, the cache is never larger than that and the watermark.
+    If eviction tasks run at once, the size of the cache is at most 98 % of the maximum, or at most the watermark.
     """
     trigger, total = math.floor(0.98 * cfg.max_bytes), s.caches.total_bytes
     if cfg.eviction_task == "queued":
@@ -237,7 +240,10 @@ def total_above_trigger_has_eviction_queued(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger, on=("run_eviction_task",))
 def eviction_task_ends_at_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction task evicts a cache above the trigger down to the watermark, and evicts nothing from any other."""
+    """An eviction task evicts a cache above the trigger down to the watermark, and nothing at or below the trigger.
+
+    The trigger is 98 % of the maximum size.
+    """
     if isinstance(event.outcome, Refused):
         return True
     total = before.caches.total_bytes
@@ -248,10 +254,10 @@ def eviction_task_ends_at_watermark(cfg: Config, before: State, event: Event, af
 
 @always(managed_ledger, on=("do_cache_eviction",), given=lambda cfg: cfg.max_bytes > 0)
 def expired_entry_is_evicted_unless_reads_are_expected(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The periodic task evicts entries older than the TTL, except those that are due for another TTL.
+    """The periodic task evicts exactly the entries older than the TTL that are not due for requeue.
 
-    These have expected reads and were requeued fewer times than the maximum, or, if configured, were accessed. A cache
-    above the trigger evicts more.
+    An entry is due for requeue if it has expected reads and was requeued fewer times than the maximum, or if it was
+    accessed and recent access extends the TTL. If the cache is above the trigger, more entries are evicted.
     """
     if before.caches.total_bytes > math.floor(0.98 * cfg.max_bytes):
         return True
@@ -265,7 +271,7 @@ def expired_entry_is_evicted_unless_reads_are_expected(cfg: Config, before: Stat
     return True
 
 
-#: Actions after which an entry may have left the cache for another reason than the position of a cursor.
+#: Actions that add entries to the cache, or remove entries for another reason than the position of a cursor.
 EVICTING = (
     *("add_entry", "complete_storage_read", "do_cache_eviction", "run_eviction_task", "trim_consumed_ledgers"),
     "check_backlogged_cursors",  # which can deactivate one cursor, then activate a slower one
@@ -285,14 +291,15 @@ def cursor_removes_only_entries_before_slowest(cfg: Config, before: State, event
     return set(cached(after)) <= set(cached(before))
 
 
+#: All actions except those that can activate a cursor.
 MOVES = tuple(n for n in managed_ledger.actions if n not in ("connect", "check_backlogged_cursors"))
 
 
-@always(managed_ledger, on=MOVES, given=no_counts)
+@always(managed_ledger, on=MOVES, given=without_counts)
 def entries_before_slowest_cursor_leave_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without counts, entries before the slowest active cursor leave the cache when its position changes.
+    """Without counts, entries before the slowest active cursor leave the cache when the slowest position changes.
 
-    All leave with the last active cursor.
+    When the last active cursor becomes inactive, all entries leave the cache.
     """
     was = min((p for p in active(before).values() if p is not None), default=None)
     now = min((p for p in active(after).values() if p is not None), default=None)
@@ -306,7 +313,7 @@ def entries_before_slowest_cursor_leave_cache(cfg: Config, before: State, event:
 
 @eventually(managed_ledger, fair=("complete_storage_read", "dispatch", "release"))
 def every_read_is_dispatched(cfg: Config, s: State) -> bool:
-    """Every read completes and is dispatched, and every entry that was sent is released, if storage answers."""
+    """If storage answers, every read completes and is dispatched, and every sent entry is released."""
     return all(not reads(sub) and not sub.sent for sub in s.subscriptions) and not s.caches.requests
 
 
@@ -316,11 +323,11 @@ def every_read_is_dispatched(cfg: Config, s: State) -> bool:
 @sometimes(managed_ledger, on=("read_more_entries",))
 def normal_read_is_served_from_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A normal read of several entries completes without storage."""
-    o = event.outcome
-    return isinstance(o, Started) and o.kind == "normal" and len(o.positions) > 1 and not o.issued
+    read = event.outcome
+    return isinstance(read, Started) and read.kind == "normal" and len(read.positions) > 1 and not read.issued
 
 
-@sometimes(managed_ledger, on=("read_more_entries",), given=counts)
+@sometimes(managed_ledger, on=("read_more_entries",), given=with_counts)
 def replay_read_is_served_from_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An entry that was put back for replay is still cached when it is read again."""
     return isinstance(event.outcome, Started) and event.outcome.kind == "replay" and not event.outcome.issued
@@ -338,7 +345,7 @@ def storage_read_is_shared(cfg: Config, before: State, event: Event, after: Stat
     return not isinstance(event.outcome, Refused) and len(event.outcome.answered) > 1
 
 
-@sometimes(managed_ledger, on=("do_cache_eviction",), given=counts)
+@sometimes(managed_ledger, on=("do_cache_eviction",), given=with_counts)
 def expected_reads_extend_ttl(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An expired entry stays cached because reads of it are expected."""
     was = cached(before)
@@ -377,7 +384,7 @@ def cached_entries_are_trimmed(cfg: Config, before: State, event: Event, after: 
     return len(cached(after)) < len(cached(before))
 
 
-@sometimes(managed_ledger, on=("mark_delete",), given=no_counts)
+@sometimes(managed_ledger, on=("mark_delete",), given=without_counts)
 def skip_empties_cache_up_to_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Without counts, a mark-delete position that moves removes entries from the cache."""
     return len(cached(after)) < len(cached(before))

@@ -1,4 +1,4 @@
-"""What each call does to log, cursors and dispatchers, that it does nothing else, and when it is rejected."""
+"""Calls on a managed ledger: what each one changes in log, cursors and dispatchers, and when it is rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from model.managed_ledger.machine import managed_ledger
 from model.managed_ledger.state import Config, Dispatched, Ledger, Read, ReadEntry, Started, State, Subscription
 from model.positions import Position
 
-KIND = {"normal": "normal_read", "replay": "replay_read"}
+#: kind of a read -> the field of `Subscription` that has the read
+READ_FIELD = {"normal": "normal_read", "replay": "replay_read"}
 
 
 def is_type(cfg: Config, name: int, kind: str) -> bool:
@@ -27,12 +28,12 @@ def key(cfg: Config, position: Position) -> int:
 
 @once_per_state
 def log(s: State) -> list[Position]:
-    """Returns all entries."""
+    """Returns the positions of all entries, in order."""
     return [Position(each.ledger, i) for each in s.ledgers for i in range(each.entries)]
 
 
 def end(s: State) -> Position:
-    """Returns the position of the next entry to come."""
+    """Returns the position that the next added entry will get."""
     return Position(s.ledgers[-1].ledger, s.ledgers[-1].entries)
 
 
@@ -42,7 +43,7 @@ def pending(sub: Subscription) -> list[Position]:
 
 
 def permits(cfg: Config, name: int, sub: Subscription) -> int:
-    """Returns the permits of the consumers that a subscription sends to: the first one, or all."""
+    """Returns the sum of the permits of all consumers; of a failover subscription, the first consumer's permits."""
     granted = [c.permits for c in sub.consumers]
     return sum(granted[:1] if is_type(cfg, name, "failover") else granted)
 
@@ -51,11 +52,12 @@ def permits(cfg: Config, name: int, sub: Subscription) -> int:
 
 
 def is_connected(cfg: Config, s: State, asked: Mapping[str, Any], sub: Subscription) -> bool:
-    """Whether the named consumer is connected."""
+    """Whether the consumer that a call names is connected."""
     return any(c.consumer == asked["consumer"] for c in sub.consumers)
 
 
-#: When a call is accepted, by config, state, arguments and the named subscription; all others always are.
+#: Whether a call is accepted, given the config, the state, its arguments, and the subscription that it names. All other
+#: calls are always accepted.
 POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], bool]] = {
     "rollover_ledger": lambda cfg, s, asked, sub: s.ledgers[-1].entries > 0,
     "connect": lambda cfg, s, asked, sub: not is_connected(cfg, s, asked, sub),
@@ -65,7 +67,7 @@ POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], b
     ),
     "complete_storage_read": lambda cfg, s, asked, sub: any(r.number == asked["storage_read"] for r in s.caches.reads),
     "dispatch": lambda cfg, s, asked, sub: any(
-        read is not None and not read.requests for read in [getattr(sub, KIND[asked["kind"]])]
+        read is not None and not read.requests for read in [getattr(sub, READ_FIELD[asked["kind"]])]
     ),
     "release": lambda cfg, s, asked, sub: len(sub.sent) > 0,
     "acknowledge": lambda cfg, s, asked, sub: (
@@ -81,11 +83,11 @@ POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], b
 
 @always(managed_ledger, on=tuple(POSSIBLE))
 def call_is_rejected_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected exactly if what it names is missing, or if it cannot happen now.
+    """A call is rejected exactly if an object that it needs is missing, or if it is not possible in this state.
 
-    It names a consumer, entry, position, read or task. A connected consumer cannot connect. A read needs permits, and
-    no outstanding replay read. A rollover needs an entry in the last ledger. The checks of backlogs run only without
-    counts.
+    The object is a consumer, entry, position, read or eviction task. A connected consumer cannot connect. A read can
+    start only with permits, and not during a replay read. A rollover is possible only if the last ledger has entries.
+    The checks of backlogs run only without counts.
     """
     sub = before.subscriptions[event.arguments.get("subscription", 0)]
     return isinstance(event.outcome, Refused) is not POSSIBLE[event.name](cfg, before, event.arguments, sub)
@@ -93,10 +95,10 @@ def call_is_rejected_exactly_if_it_cannot_happen(cfg: Config, before: State, eve
 
 @always(managed_ledger)
 def log_changes_only_by_adds_rollovers_and_trims(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only an add, a rollover and a trim change the log: they append an entry, begin a ledger, or delete consumed ones.
+    """Only adds, rollovers and trims change the log: they append an entry, begin a ledger, or delete consumed ledgers.
 
     An added entry is the next one of the last ledger. A trim deletes the closed ledgers whose last entry all
-    mark-delete positions have reached, and returns their number.
+    mark-delete positions have reached, and returns the number of deleted ledgers.
     """
     ledgers, last, wanted = before.ledgers, before.ledgers[-1], None
     if event.name == "add_entry":
@@ -115,9 +117,10 @@ def log_changes_only_by_adds_rollovers_and_trims(cfg: Config, before: State, eve
 
 @always(managed_ledger, on=("acknowledge", "mark_delete", "seek", "dispatch", "redeliver", "disconnect"))
 def entry_is_acknowledged_only_by_ack_or_seek(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack acknowledges one entry, a mark-delete all up to it; a seek leaves exactly those before it acknowledged.
+    """Only acks, mark-deletes and seeks change which entries are acknowledged.
 
-    No entry is tracked individually before the first unacknowledged one: the mark-delete position has passed it.
+    An ack acknowledges one entry, a mark-delete all entries up to its position. After a seek, exactly the entries
+    before its position are acknowledged. Individually acknowledged entries are after the first unacknowledged entry.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -141,8 +144,8 @@ def entry_is_acknowledged_only_by_ack_or_seek(cfg: Config, before: State, event:
 def read_takes_entries_to_replay_then_the_next_ones(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read takes the first entries of the replay queue, or else the next entries of one ledger at the read position.
 
-    Key_Shared: of the replay queue, only entries whose consumer has a permit, and of whose key no other consumer holds
-    an entry. Permits and `dispatcherMaxReadBatchSize` limit the number of entries.
+    Key_Shared: a replay read takes only entries whose consumer has a permit left, and whose key no other consumer
+    holds. Permits and `dispatcherMaxReadBatchSize` limit the number of entries.
     """
     if not isinstance(event.outcome, Started):
         return True
@@ -165,7 +168,7 @@ def read_takes_entries_to_replay_then_the_next_ones(cfg: Config, before: State, 
             most = max(0, min(most, cfg.look_ahead - len(replay)))
         wanted = [p for p in ahead if p.ledger == ahead[0].ledger][:most]
     is_started = kind == event.outcome.kind and wanted == list(event.outcome.positions)
-    now: Read | None = getattr(after.subscriptions[name], KIND[kind])
+    now: Read | None = getattr(after.subscriptions[name], READ_FIELD[kind])
     if not is_started or not wanted or now is None:
         return is_started and not wanted
     read = {e.position for e in now.entries} | asked_for(after, now.requests)
@@ -176,14 +179,14 @@ def read_takes_entries_to_replay_then_the_next_ones(cfg: Config, before: State, 
 def read_completes_or_fails_as_a_whole(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read keeps its entries until all its requests are complete; then it is dispatched, or ends if one failed.
 
-    It is cancelled when its consumers are replaced, or have all left.
+    A read is cancelled when the dispatcher starts to deliver again from the mark-delete position.
     """
     asked, refused = event.arguments, isinstance(event.outcome, Refused)
     for name, (sub, later) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
         own = asked.get("subscription") == name and not refused
         if sub is later and not own and event.name != "complete_storage_read":
             continue
-        for kind, field in KIND.items():
+        for kind, field in READ_FIELD.items():
             read: Read | None = getattr(sub, field)
             now: Read | None = getattr(later, field)
             if own and event.name == "read_more_entries" and kind == event.outcome.kind and read is None:
@@ -191,7 +194,7 @@ def read_completes_or_fails_as_a_whole(cfg: Config, before: State, event: Event,
             if own and event.name == "dispatch" and kind == asked["kind"]:
                 read = None
             elif read is not None and event.name == "complete_storage_read" and not refused:
-                read = _answered(read, event)
+                read = _read_after_answers(read, event)
             elif read is not None and own and starts_again(cfg, name, sub, later, event):
                 read = read._replace(cancelled=True)
             if now != read:
@@ -199,8 +202,8 @@ def read_completes_or_fails_as_a_whole(cfg: Config, before: State, event: Event,
     return True
 
 
-def _answered(read: Read, event: Event) -> Read | None:
-    """Returns a read after the answers to its requests; None if it ended."""
+def _read_after_answers(read: Read, event: Event) -> Read | None:
+    """Returns a read after the answers to its requests; None if the read failed and no request is left."""
     answers = [a for a in event.outcome.answered if a.request in read.requests]
     found = [ReadEntry(e.position, e.copy) for a in answers for e in a.entries]
     left = tuple(n for n in read.requests if n not in {a.request for a in answers})
@@ -215,8 +218,8 @@ def _answered(read: Read, event: Event) -> Read | None:
 def starts_again(cfg: Config, name: int, before: Subscription, after: Subscription, event: Event) -> bool:
     """Whether a call makes the dispatcher deliver again from the mark-delete position.
 
-    The first consumer comes, or the last one leaves. The active consumer of a failover subscription changes, or asks
-    for redelivery.
+    True if no consumer is connected before or after the call. Failover: also true if the active consumer changes, or if
+    it asks for redelivery.
     """
     old, new = ([c.consumer for c in sub.consumers] for sub in (before, after))
     if not old or not new or not is_type(cfg, name, "failover"):
@@ -228,14 +231,15 @@ def starts_again(cfg: Config, name: int, before: Subscription, after: Subscripti
 def dispatch_sends_what_consumers_can_take(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Each entry of a complete read is skipped if it is acknowledged, sent if its consumer can take it, or put back.
 
-    A Shared consumer needs a permit. Key_Shared: also, no other consumer holds the key, and no earlier entry of the key
-    is in the replay queue. A read that began before the present consumers connected is discarded.
+    A Shared consumer needs a permit. A Key_Shared consumer needs a permit; moreover, no other consumer may hold the
+    key, and no earlier entry of the key may be in the replay queue. A read that began before the present consumers
+    connected is discarded.
     """
     if not isinstance(event.outcome, Dispatched):
         return True
     name, kind = event.arguments["subscription"], event.arguments["kind"]
     sub, now = before.subscriptions[name], after.subscriptions[name]
-    read: Read = getattr(sub, KIND[kind])
+    read: Read = getattr(sub, READ_FIELD[kind])
     positions = tuple(e.position for e in read.entries)
     if not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_cancelled_replay_read)):
         return event.outcome == Dispatched((), (), (), positions) and now.sent == sub.sent
@@ -280,7 +284,7 @@ def _consumer_for(cfg: Config, name: int, left: Mapping[int, int], position: Pos
 def _must_wait(
     cfg: Config, kind: str, held: Mapping[int, set[Position]], replay: set[Position], to: int, position: Position
 ) -> bool:
-    """Whether another consumer holds entries of the key, or an entry waits for replay that must be sent before."""
+    """Whether another consumer holds entries of the key, or the replay queue has an entry that must be sent before."""
     own = key(cfg, position)
     if any(key(cfg, p) == own for c, entries in held.items() if c != to for p in entries):
         return True
@@ -291,19 +295,19 @@ def _must_wait(
 # ---- consumers and cursors ----------------------------------------------------------------------------
 
 
-#: The consumers by number, with their permits and the entries that they hold; and the entries that wait for replay.
+#: The permits and the held entries of each consumer, by its number; and the entries in the replay queue.
 Holding = tuple[dict[int, tuple[int, set[Position]]], set[Position]]
-#: Calls after which a dispatcher can begin again from the mark-delete position.
+#: Calls that can make a dispatcher deliver again from the mark-delete position.
 RESTARTING = ("connect", "disconnect", "redeliver", "seek")
 
 
 def holding(sub: Subscription) -> Holding:
-    """Returns what consumers hold and what waits for replay."""
+    """Returns the permits and held entries of the consumers, and the replay queue."""
     return {c.consumer: (c.permits, {*c.pending}) for c in sub.consumers}, {*sub.replay}
 
 
 def _holding_after(cfg: Config, name: int, sub: Subscription, now: Subscription, event: Event) -> Holding:
-    """Returns what consumers hold and what waits for replay after a call on their subscription."""
+    """Returns the permits and held entries of the consumers, and the replay queue, after a call on a subscription."""
     (held, replay), asked = holding(sub), event.arguments
     own, is_failover = asked.get("consumer", -1), is_type(cfg, name, "failover")
     granted, entries = held.get(own, (0, set()))
@@ -330,9 +334,9 @@ def _holding_after(cfg: Config, name: int, sub: Subscription, now: Subscription,
 def dispatcher_changes_only_by_its_calls(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The permits and entries of consumers, the replay queue and the sent entries change only as each call says.
 
-    Flow adds permits. Entries are held until they are acknowledged or redelivered, or their consumer leaves. They then
-    wait for replay, but a failover subscription, or one without consumers, reads them again. A release takes the oldest
-    entry that was sent.
+    Flow adds permits. A consumer holds an entry until the entry is acknowledged or redelivered, or the consumer leaves.
+    In the last two cases the entry is added to the replay queue, but a failover subscription, or a subscription without
+    consumers, reads the entry again. A release removes the oldest sent entry.
     """
     for name, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
         own = event.arguments.get("subscription") == name and not isinstance(event.outcome, Refused)
@@ -351,7 +355,7 @@ def dispatcher_changes_only_by_its_calls(cfg: Config, before: State, event: Even
 def read_position_moves_by_reads_rewinds_and_seeks(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A normal read moves the read position past its entries; a rewind moves it to the first unacknowledged entry.
 
-    A seek moves it to a position, and an ack at most past the mark-delete position.
+    A seek moves the read position to the given position. An ack moves it only if the mark-delete position passes it.
     """
     asked, refused = event.arguments, isinstance(event.outcome, Refused)
     for name, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
@@ -369,35 +373,39 @@ def read_position_moves_by_reads_rewinds_and_seeks(cfg: Config, before: State, e
             rewinds = now.consumers and not reads and starts_again(cfg, name, sub, now, event)
             wanted = first if rewinds else wanted
         elif own and event.name == "dispatch":
-            read: Read = getattr(sub, KIND[asked["kind"]])
+            read: Read = getattr(sub, READ_FIELD[asked["kind"]])
             wanted = first if read.cancelled or not sub.consumers else wanted
         elif own and event.name == "read_more_entries" and event.outcome.kind == "normal" and event.outcome.positions:
             wanted = event.outcome.positions[0]
             if now.normal_read is not None and not now.normal_read.requests:
                 wanted = max(first, _following(event.outcome.positions[-1]))
         elif event.name == "complete_storage_read" and not refused:
-            wanted = _after_answers(sub, event, wanted, first)
+            wanted = _read_position_after_answers(sub, event, wanted, first)
         if _next(after, now.read_position) != _next(after, wanted):
             return False
     return True
 
 
 def _next(s: State, position: Position) -> Position:
-    """Returns the first entry at a position or after it; the end of a ledger is as good as the start of the next."""
+    """Returns the position of the first entry at a position or after it; without such an entry, the end of the log."""
     return next((p for p in log(s) if p >= position), end(s))
 
 
 def _following(position: Position) -> Position:
+    """Returns the position after another one in its ledger."""
     return Position(position.ledger, position.entry + 1)
 
 
-def _after_answers(sub: Subscription, event: Event, position: Position, first: Position) -> Position:
-    """Returns the read position of a cursor after storage answered its reads."""
+def _read_position_after_answers(sub: Subscription, event: Event, position: Position, first: Position) -> Position:
+    """Returns the read position of a cursor after storage answered its reads.
+
+    `position` is the read position before, `first` the position of the first unacknowledged entry.
+    """
     for read in (sub.normal_read, sub.replay_read):
         answers = [a for a in event.outcome.answered if read is not None and a.request in read.requests]
         if read is sub.normal_read and answers and answers[0].entries:
             last = _following(answers[0].entries[-1].position)
             position = last if last > sub.mark_delete else position
-        if read is not None and answers and _answered(read, event) is None and read.cancelled:
+        if read is not None and answers and _read_after_answers(read, event) is None and read.cancelled:
             position = first
     return position
