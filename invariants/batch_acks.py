@@ -1,7 +1,7 @@
 """Guarantees of a cursor's acknowledgements.
 
-Each property computes the mask of unacknowledged messages of each entry: 0 for a deleted entry, all bits for an entry
-without acks.
+The properties compute a mask of unacknowledged messages for each entry. The mask is 0 for a deleted entry, and has the
+bits of all messages for an entry without acks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from model.batch_acks.state import Acks, Config, Reset, State, Write
 from model.machine import Failed, Refused
 from model.positions import Position
 
-ACKS = ("ack_individual", "ack_cumulative")
-ENDS = ("written", "write_fails")
-RESTARTS = ("crash", "reopen")
+ACK_CALLS = ("ack_individual", "ack_cumulative")
+WRITE_ENDS = ("written", "write_fails")
+RECOVERIES = ("crash", "reopen")
 
-#: The mask of the unacknowledged messages of each entry.
-Left = list[int]
+#: By entry number, the mask of the unacknowledged messages.
+Masks = list[int]
 
 
 def all_messages(cfg: Config, entry: int) -> int:
@@ -27,7 +27,7 @@ def all_messages(cfg: Config, entry: int) -> int:
     return (1 << cfg.batch_sizes[entry % len(cfg.batch_sizes)]) - 1
 
 
-def left(cfg: Config, acks: Acks, count: int) -> Left:
+def unacked_masks(cfg: Config, acks: Acks, count: int) -> Masks:
     """Returns the masks of the unacknowledged messages of the first `count` entries."""
     ack_sets = {p.entry: p.remaining for p in acks.partial}
     return [
@@ -36,35 +36,34 @@ def left(cfg: Config, acks: Acks, count: int) -> Left:
     ]
 
 
-def entries(s: State) -> int:
-    """Returns the number of entries."""
+def entry_count(s: State) -> int:
+    """Returns the number of entries in all ledgers."""
     return sum(s.ledgers)
 
 
-def unacked_messages(cfg: Config, s: State) -> Left:
+def unacked_messages(cfg: Config, s: State) -> Masks:
     """Returns the masks of the unacknowledged messages of all entries, in memory."""
-    return left(cfg, s.acks, entries(s))
+    return unacked_masks(cfg, s.acks, entry_count(s))
 
 
-def is_subset(some: Left, more: Left) -> bool:
-    """Whether every message that is unacknowledged in `some` is unacknowledged in `more`."""
+def is_subset(some: Masks, more: Masks) -> bool:
+    """Returns whether every message that is unacknowledged in `some` is unacknowledged in `more`."""
     return all(a & ~b == 0 for a, b in zip(some, more, strict=True))
 
 
-def number(s: State, ack: Ack) -> int:
-    """Returns the number of an existing entry."""
+def entry_of(s: State, ack: Ack) -> int:
+    """Returns the number of the entry at the position of an ack; the entry must exist."""
     return sum(s.ledgers[: ack.position.ledger - 1]) + ack.position.entry
 
 
-def requested(s: State, ack: Ack) -> int:
-    """Returns the mask of messages that an ack leaves unacknowledged; all bits if batch-index acks have no effect."""
-    words = ack.ack_set or ()
-    mask = sum(word % 2**64 << 64 * i for i, word in enumerate(words))
+def mask_left_by(s: State, ack: Ack) -> int:
+    """Returns the mask of the messages that an ack leaves unacknowledged; -1, all bits, if the ack has no effect."""
+    mask = mask_of(ack)
     return mask if s.batch_acks or mask == 0 else -1
 
 
 def position_of(ledgers: tuple[int, ...], entry: int) -> Position:
-    """Returns the position of an entry: the last ledger that begins at or before it, and its index there."""
+    """Returns the position of an entry: the last ledger that begins at or before the entry, and the index there."""
     firsts = [0, *accumulate(ledgers[:-1])]
     ledger, first = max((i, first) for i, first in enumerate(firsts, 1) if first <= entry)
     return Position(ledger, entry - first)
@@ -85,12 +84,12 @@ def ranges(ledgers: tuple[int, ...], deleted: int) -> list[list[int]]:
     return found
 
 
-def fits(cfg: Config, s: State, acks: Acks) -> bool:
-    """Whether a record can hold all acknowledgements."""
+def fits_in_record(cfg: Config, s: State, acks: Acks) -> bool:
+    """Returns whether a record can hold all acknowledgements."""
     return len(ranges(s.ledgers, acks.deleted)) <= cfg.max_ranges and len(acks.partial) <= cfg.max_batch_records
 
 
-def left_after(cfg: Config, reset: Reset, count: int) -> Left:
+def unacked_after_reset(cfg: Config, reset: Reset, count: int) -> Masks:
     """Returns the masks of the unacknowledged messages of the first `count` entries after a reset."""
     rest = [0 if n < reset.entry else all_messages(cfg, n) for n in range(count)]
     if reset.remaining is not None:
@@ -99,26 +98,26 @@ def left_after(cfg: Config, reset: Reset, count: int) -> Left:
 
 
 def is_error(event: Event) -> bool:
-    """Whether the call did not succeed."""
+    """Returns whether the call was rejected or failed."""
     return isinstance(event.outcome, Refused | Failed)
 
 
 def stored_write(before: State, event: Event) -> Write | None:
     """Returns the write that completes successfully in this step, or None."""
-    is_end = event.name in ENDS and not is_error(event) and event.outcome.stored
+    is_end = event.name in WRITE_ENDS and not is_error(event) and event.outcome.stored
     return before.writing if is_end else None
 
 
-def done_resets(before: State, event: Event) -> tuple[Reset, ...]:
+def completed_resets(before: State, event: Event) -> tuple[Reset, ...]:
     """Returns the resets that complete successfully in this step."""
     write = stored_write(before, event)
     return () if write is None else write.resets
 
 
 def may_undo_acks(before: State, event: Event) -> bool:
-    """Whether acks may be undone: a reset takes effect, or the cursor recovers."""
+    """Returns whether acks may be undone: a reset takes effect, or the cursor recovers."""
     write = stored_write(before, event)
-    return event.name in RESTARTS or (write is not None and write.to_apply is not None)
+    return event.name in RECOVERIES or (write is not None and write.to_apply is not None)
 
 
 # ---- acknowledgements ---------------------------------------------------------------------------------
@@ -130,37 +129,37 @@ def acknowledged_message_stays_acknowledged(cfg: Config, before: State, event: E
     return (
         after.acks is before.acks
         or may_undo_acks(before, event)
-        or is_subset(unacked_messages(cfg, after)[: entries(before)], unacked_messages(cfg, before))
+        or is_subset(unacked_messages(cfg, after)[: entry_count(before)], unacked_messages(cfg, before))
     )
 
 
 @always(batch_acks, on=("ack_individual",))
 def individual_ack_intersects_remaining_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An individual ack acknowledges exactly the messages that an ack of its list acknowledges.
+    """A list of individual acks acknowledges exactly the messages that any ack of the list acknowledges.
 
-    An entry without remaining messages is deleted. An ack with no ack set, an empty one or one of zero words
+    An entry without remaining messages is deleted. An ack without an ack set, or whose ack set has no set bit,
     acknowledges the whole entry. Other ack sets have an effect only if batch-index acks are enabled.
     """
     if is_error(event):
         return True
     wanted = unacked_messages(cfg, before)
     for ack in event.arguments["acks"]:
-        wanted[number(before, ack)] &= requested(before, ack)
+        wanted[entry_of(before, ack)] &= mask_left_by(before, ack)
     deleted = [n for n, rest in enumerate(wanted) if n < after.acks.first_unacked or after.acks.deleted >> n & 1]
     return unacked_messages(cfg, after) == wanted and deleted == [n for n, rest in enumerate(wanted) if rest == 0]
 
 
 @always(batch_acks, on=("ack_cumulative",))
 def cumulative_ack_acknowledges_up_to_its_message(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cumulative ack acknowledges all messages before its entry, the messages of its entry that its ack set
-    acknowledges, and no others.
+    """A cumulative ack acknowledges all messages before its entry, those of its entry that its ack set acknowledges,
+    and no others.
     """
     if is_error(event):
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
-    entry, wanted = number(before, ack), unacked_messages(cfg, before)
+    entry, wanted = entry_of(before, ack), unacked_messages(cfg, before)
     wanted[:entry] = [0] * entry
-    wanted[entry] &= requested(before, ack)
+    wanted[entry] &= mask_left_by(before, ack)
     return unacked_messages(cfg, after) == wanted
 
 
@@ -169,98 +168,97 @@ def order_of_individual_acks_is_irrelevant(cfg: Config, before: State, event: Ev
     """A list of individual acks has the same effect as its acks one by one in reverse order."""
     if is_error(event):
         return True
-    turned = before
+    reversed_state = before
     for ack in reversed(event.arguments["acks"]):
-        turned, _ = batch_acks.step(cfg, turned, "ack_individual", ((ack,),))
-    return turned.acks == after.acks
+        reversed_state, _ = batch_acks.step(cfg, reversed_state, "ack_individual", ((ack,),))
+    return reversed_state.acks == after.acks
 
 
-@always(batch_acks, on=ACKS)
+@always(batch_acks, on=ACK_CALLS)
 def failed_ack_changes_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A failed acknowledgement changes nothing."""
     return not is_error(event) or after == before
 
 
-@always(batch_acks, on=ACKS)
+@always(batch_acks, on=ACK_CALLS)
 def ack_returns_number_of_newly_acked_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An acknowledgement returns the number of messages that were unacknowledged before it and no longer are."""
+    """An acknowledgement returns the number of messages that it newly acknowledges."""
     if is_error(event):
         return True
     newly_acked = [a & ~b for a, b in zip(unacked_messages(cfg, before), unacked_messages(cfg, after), strict=True)]
     return bool(event.outcome == sum(mask.bit_count() for mask in newly_acked))
 
 
-def fault_of(cfg: Config, s: State, ack: Ack) -> str:
-    """Returns the error for an invalid position or ack set of an acknowledgement, or an empty string."""
+def ack_error(cfg: Config, s: State, ack: Ack) -> str:
+    """Returns the error of the position or ack set of an acknowledgement, or an empty string."""
     (ledger, entry), sizes = ack.position, s.ledgers
     if not (1 <= ledger <= len(sizes) and 0 <= entry < sizes[ledger - 1]):
         last = max([(i, count - 1) for i, count in enumerate(sizes, 1) if count], default=(1, -1))
         return "after the last entry" if tuple(ack.position) > last else "no entry"
     is_known = cfg.batch_sizes_are_known and bool(ack.ack_set)
-    return "beyond the batch" if is_known and mask(ack) & ~all_messages(cfg, number(s, ack)) else ""
+    return "beyond the batch" if is_known and mask_of(ack) & ~all_messages(cfg, entry_of(s, ack)) else ""
 
 
-def mask(ack: Ack) -> int:
-    """Returns the mask of an ack set."""
+def mask_of(ack: Ack) -> int:
+    """Returns the mask of the ack set of an ack; 0 without ack set."""
     return sum(word % 2**64 << 64 * i for i, word in enumerate(ack.ack_set or ()))
 
 
-def moves_back(cfg: Config, s: State, ack: Ack) -> bool:
+def moves_mark_delete_back(cfg: Config, s: State, ack: Ack) -> bool:
     """Returns whether a cumulative ack is before the mark-delete position."""
-    has_effect = s.batch_acks or (cfg.zero_words_mean_whole and mask(ack) == 0)
+    has_effect = s.batch_acks or (cfg.zero_words_mean_whole and mask_of(ack) == 0)
     replaces = s.batch_acks and cfg.cumulative_sets == "replace_if_further"
-    is_whole = not ack.ack_set or (mask(ack) == 0 and has_effect and not replaces)
-    return number(s, ack) + is_whole < s.acks.first_unacked
+    is_whole = not ack.ack_set or (mask_of(ack) == 0 and has_effect and not replaces)
+    return entry_of(s, ack) + is_whole < s.acks.first_unacked
 
 
-@always(batch_acks, on=(*ACKS, "reset"))
+@always(batch_acks, on=(*ACK_CALLS, "reset"))
 def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack or reset fails if and only if a position has no entry, a bit is beyond the batch, a cumulative ack is
-    before the mark-delete position, or a reset's ack set leaves nothing.
+    """An ack or reset fails if and only if a position has no entry, an ack set has a bit beyond the batch, a cumulative
+    ack is before the mark-delete position, or a reset's ack set leaves no message of its entry.
 
-    A reset may also name the position of the next entry. The error of a list names the first ack that can never
-    succeed; if there is none, the first ack of an entry that is not added yet.
+    A reset to the position of the next entry succeeds, too. The error of a list names the first ack that can never
+    succeed; without such an ack, the first ack whose position is after the last entry.
     """
     if event.name == "ack_individual":
-        faults = [fault_of(cfg, before, ack) for ack in event.arguments["acks"]]
-        later = "after the last entry"
-        wrong = [i for i, fault in enumerate(faults) if fault not in ("", later)] or [
-            i for i, fault in enumerate(faults) if fault
-        ]
-        if not wrong or not is_error(event):
-            return not wrong and not is_error(event)
-        said = event.outcome.why
-        return bool(said.startswith(f"acks[{wrong[0]}].") and said.endswith(later) == (faults[wrong[0]] == later))
+        errors = [ack_error(cfg, before, ack) for ack in event.arguments["acks"]]
+        after_last = "after the last entry"
+        never_valid = [i for i, error in enumerate(errors) if error not in ("", after_last)]
+        invalid = never_valid or [i for i, error in enumerate(errors) if error]
+        if not invalid or not is_error(event):
+            return not invalid and not is_error(event)
+        why, first = event.outcome.why, invalid[0]
+        return bool(why.startswith(f"acks[{first}].") and why.endswith(after_last) == (errors[first] == after_last))
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
-    fault = fault_of(cfg, before, ack)
+    error = ack_error(cfg, before, ack)
     if event.name == "reset":
         is_next = tuple(ack.position) == (len(before.ledgers), before.ledgers[-1]) and not ack.ack_set
-        return is_error(event) == (not is_next and (fault != "" or bool(ack.ack_set and mask(ack) == 0)))
-    if not fault or not is_error(event):
-        return is_error(event) == (bool(fault) or moves_back(cfg, before, ack))
-    return bool(event.outcome.why.endswith("after the last entry") == (fault == "after the last entry"))
+        return is_error(event) == (not is_next and (error != "" or bool(ack.ack_set and mask_of(ack) == 0)))
+    if not error or not is_error(event):
+        return is_error(event) == (bool(error) or moves_mark_delete_back(cfg, before, ack))
+    return bool(event.outcome.why.endswith("after the last entry") == (error == "after the last entry"))
 
 
 @always(batch_acks)
 def only_acks_resets_and_recovery_change_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Reads, writes of memory, requests of a reset, ledger rollovers and queries change no acknowledgements."""
-    return event.name in (*ACKS, "add_entry") or may_undo_acks(before, event) or after.acks == before.acks
+    """Reads, writes of memory, requests for a reset, ledger rollovers and queries change no acknowledgements."""
+    return event.name in (*ACK_CALLS, "add_entry") or may_undo_acks(before, event) or after.acks == before.acks
 
 
 @always(batch_acks, on=("add_entry",))
 def added_entry_is_unacknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
     """All messages of an added entry are unacknowledged, and adding it changes no other entry's acknowledgements."""
-    return unacked_messages(cfg, after) == [*unacked_messages(cfg, before), all_messages(cfg, entries(before))]
+    return unacked_messages(cfg, after) == [*unacked_messages(cfg, before), all_messages(cfg, entry_count(before))]
 
 
-@always(batch_acks, on=("add_entry", "roll_ledger", "begin_read", "flush", *ENDS, *RESTARTS, "end_read"))
+@always(batch_acks, on=("add_entry", "roll_ledger", "begin_read", "flush", *WRITE_ENDS, *RECOVERIES, "end_read"))
 def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
     """At most one read and one write are in flight: a second read fails, and a second write is queued.
 
-    The end of a read or write that is not in flight fails. A flush of a dirty cursor starts a write, or is queued
-    behind the operation in flight, unless the last queued operation is a flush. A recovered cursor reads from the
-    mark-delete position on; it is not dirty, and has no operation in flight or queued. An added entry goes to the last
-    ledger; a rollover adds an empty ledger.
+    The end of a read or write that is not in flight fails. A flush of a dirty cursor starts a write if no read or write
+    is in flight. Otherwise the flush is queued; if the last queued operation is already a flush, nothing changes. A
+    recovered cursor is not dirty, has no operation in flight or queued, and its read position is after the mark-delete
+    position. An added entry goes to the last ledger; a rollover adds an empty ledger.
     """
     reading, writing = before.reading, before.writing is not None
     match event.name:
@@ -293,9 +291,9 @@ def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: 
     return bool(event.outcome.stored == (event.name == "written" or event.arguments["stored_in_metadata"]))
 
 
-@always(batch_acks, on=ACKS, given=lambda cfg: cfg.partial_acks_are_dirty)
+@always(batch_acks, on=ACK_CALLS, given=lambda cfg: cfg.partial_acks_are_dirty)
 def ack_makes_cursor_dirty_only_if_it_changes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An acknowledgement that succeeds makes the cursor dirty only if it changes acknowledgements."""
+    """A successful ack makes the cursor dirty only if the ack changes acknowledgements."""
     return is_error(event) or not after.dirty or before.dirty or after.acks != before.acks
 
 
@@ -304,7 +302,10 @@ def ack_makes_cursor_dirty_only_if_it_changes(cfg: Config, before: State, event:
 
 @always(batch_acks)
 def ack_set_has_some_but_not_all_messages(cfg: Config, s: State) -> bool:
-    """An entry is untouched, deleted, or has an ack set with some but not all of its messages remaining."""
+    """An ack set leaves some but not all messages of its entry.
+
+    An entry has at most one ack set; a deleted entry has none.
+    """
     numbers = [p.entry for p in s.acks.partial]
     if numbers != sorted(set(numbers)):
         return False
@@ -319,15 +320,15 @@ def ack_set_has_some_but_not_all_messages(cfg: Config, s: State) -> bool:
 @always(batch_acks)
 def mark_delete_position_is_before_first_undeleted_entry(cfg: Config, s: State) -> bool:
     """The mark-delete position is directly before the first entry that is not deleted, across ledgers."""
-    return s.acks.deleted & (2 ** (s.acks.first_unacked + 1) - 1) == 0 and s.acks.deleted >> entries(s) == 0
+    return s.acks.deleted & (2 ** (s.acks.first_unacked + 1) - 1) == 0 and s.acks.deleted >> entry_count(s) == 0
 
 
 @always(batch_acks)
 def mark_delete_position_moves_back_only_by_reset(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The mark-delete position moves back only by a reset or a recovery.
 
-    The read position is always after the mark-delete position, and advances with it. Otherwise only reads, resets and
-    recoveries move the read position.
+    The read position is always after the mark-delete position. The read position moves only by reads, resets and
+    recoveries, or because the mark-delete position reaches it.
     """
     if may_undo_acks(before, event) or event.name == "end_read":
         return after.read_position >= after.acks.first_unacked
@@ -343,7 +344,7 @@ def no_ack_set_without_batch_index_acks(cfg: Config, s: State) -> bool:
 
 @always(batch_acks, on=("end_read",))
 def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read delivers the next entry that is not deleted, with the bits of its unacknowledged messages."""
+    """A read delivers the next entry that is not deleted. The set bits of its ack set are unacknowledged messages."""
     if is_error(event):
         return True
     rest = unacked_messages(cfg, before)
@@ -353,21 +354,21 @@ def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event:
     words = event.outcome.ack_set
     ack_set = sum(word % 2**64 << 64 * i for i, word in enumerate(words or ()))
     delivered = all_messages(cfg, entry) if words is None else ack_set
-    is_it = (
+    is_next_entry = (
         event.outcome.position == position_of(before.ledgers, entry)
         and delivered & all_messages(cfg, entry) == rest[entry]
     )
-    return is_it and after.read_position == entry + 1
+    return is_next_entry and after.read_position == entry + 1
 
 
 # ---- storage ------------------------------------------------------------------------------------------
 
 
-@always(batch_acks, on=RESTARTS)
+@always(batch_acks, on=RECOVERIES)
 def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a recovery, every acknowledged message was acknowledged before, or by a reset whose record survives.
+    """After a recovery, every acknowledged message was acknowledged before the recovery.
 
-    If the record of a reset survives, only messages that the reset acknowledges are acknowledged.
+    If the record in flight is that of a reset and survives, the reset has acknowledged every acknowledged message.
     """
     if is_error(event):
         return True
@@ -375,31 +376,31 @@ def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event
     to_apply = before.writing.to_apply if before.writing is not None else None
     if to_apply is None or not event.arguments["write_survives"]:
         return is_subset(known, found)
-    return is_subset(left_after(cfg, to_apply, entries(before)), found)
+    return is_subset(unacked_after_reset(cfg, to_apply, entry_count(before)), found)
 
 
-@always(batch_acks, on=RESTARTS)
+@always(batch_acks, on=RECOVERIES)
 def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A recovered cursor has exactly the acknowledgements of its record.
 
     It has ack sets only if batch-index acks are enabled.
     """
-    ack_sets, count = after.durable.partial if after.batch_acks else (), entries(after)
+    ack_sets, count = after.durable.partial if after.batch_acks else (), entry_count(after)
     stored = after.durable._replace(partial=ack_sets)
-    return is_error(event) or left(cfg, after.acks, count) == left(cfg, stored, count)
+    return is_error(event) or unacked_masks(cfg, after.acks, count) == unacked_masks(cfg, stored, count)
 
 
 @always(batch_acks)
 def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
-    """If the cursor is not dirty and one record can hold all its acknowledgements, such a record exists.
+    """If the cursor is not dirty and one record can hold all its acknowledgements, a record holds them.
 
-    It is in flight, unless the write in flight is that of a reset; otherwise it is durable.
+    This is the record in flight. If no record is in flight, or that of a reset, it is the durable record.
     """
-    if s.dirty or not fits(cfg, s, s.acks):
+    if s.dirty or not fits_in_record(cfg, s, s.acks):
         return True
     record = s.durable if s.writing is None or s.writing.to_apply is not None else s.writing.record
-    count = entries(s)
-    return is_subset(left(cfg, record, count), left(cfg, s.acks, count))
+    count = entry_count(s)
+    return is_subset(unacked_masks(cfg, record, count), unacked_masks(cfg, s.acks, count))
 
 
 @always(batch_acks, on=("reopen",))
@@ -408,7 +409,7 @@ def clean_close_keeps_everything_that_fits(cfg: Config, before: State, event: Ev
 
     Ack sets are kept if batch-index acks are enabled after the reopen.
     """
-    if is_error(event) or not fits(cfg, before, before.acks):
+    if is_error(event) or not fits_in_record(cfg, before, before.acks):
         return True
     ack_sets = before.acks.partial if event.arguments["batch_acks"] else ()
     return after.acks == before.acks._replace(partial=ack_sets)
@@ -416,14 +417,14 @@ def clean_close_keeps_everything_that_fits(cfg: Config, before: State, event: Ev
 
 @always(batch_acks)
 def only_completed_write_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The durable record is that of the last successful write; a write that failed or is in flight leaves no trace.
+    """The durable record is that of the last successful write. Other writes do not change the durable record.
 
     A write in flight that survives a crash is successful.
     """
     if event.name == "reopen" or after.durable is before.durable:
         return True
-    if event.name in (*ENDS, "crash") and before.writing is not None:
-        kept = event.outcome.stored if event.name in ENDS else event.arguments["write_survives"]
+    if event.name in (*WRITE_ENDS, "crash") and before.writing is not None:
+        kept = event.outcome.stored if event.name in WRITE_ENDS else event.arguments["write_survives"]
         wanted = before.writing.record if kept else before.durable
         if not cfg.metadata_sets_are_recovered and event.name == "write_fails":
             return after.durable._replace(partial=wanted.partial) == wanted
@@ -435,12 +436,12 @@ def only_completed_write_is_durable(cfg: Config, before: State, event: Event, af
 def record_respects_configured_limits(cfg: Config, s: State) -> bool:
     """A record holds at most the configured numbers of ranges and ack sets."""
     records = [s.durable] if s.writing is None else [s.durable, s.writing.record]
-    return all(fits(cfg, s, each) for each in records)
+    return all(fits_in_record(cfg, s, each) for each in records)
 
 
 @always(batch_acks)
 def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record of memory has the mark-delete position, and up to the limits the lowest ranges and lowest ack sets."""
+    """A record of memory has the mark-delete position and, up to the limits, the lowest ranges and ack sets."""
     write, is_close = after.writing, event.name == "reopen" and not is_error(event)
     if not is_close and (write is None or write is before.writing or write.to_apply is not None):
         return True
@@ -458,34 +459,34 @@ def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: E
 @always(batch_acks, on=("is_fully_persistable",))
 def fully_persistable_means_ranges_and_ack_sets_fit(cfg: Config, before: State, event: Event, after: State) -> bool:
     """`is_fully_persistable` is true if and only if one record can hold all ranges and ack sets."""
-    return event.outcome is fits(cfg, before, before.acks)
+    return event.outcome is fits_in_record(cfg, before, before.acks)
 
 
 # ---- resets -------------------------------------------------------------------------------------------
 
 
-@always(batch_acks, on=ENDS)
+@always(batch_acks, on=WRITE_ENDS)
 def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When resets succeed, the last one takes effect: reading restarts at its entry, and exactly the messages before
-    this entry and those that the reset's ack set acknowledges are acknowledged.
+    """When resets succeed, the last one takes effect: reading restarts at its entry. Acknowledged are exactly the
+    messages before this entry, and those that the reset's ack set acknowledges.
 
     The cursor is not dirty, because the written record has these acknowledgements.
     """
-    resets = done_resets(before, event)
+    resets = completed_resets(before, event)
     if not resets:
         return True
-    wanted = left_after(cfg, resets[-1], entries(after))
+    wanted = unacked_after_reset(cfg, resets[-1], entry_count(after))
     return unacked_messages(cfg, after) == wanted and after.read_position == resets[-1].entry and not after.dirty
 
 
 @always(batch_acks, on=("reset",))
 def reset_takes_effect_with_its_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset starts a write, or is queued last if a read or write is in flight; it changes nothing else."""
+    """A reset starts a write or, if a read or write is in flight, is queued last. The request changes nothing else."""
     if is_error(event):
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
-    to = number(before, ack)
-    remaining = requested(before, ack) if ack.ack_set else -1
+    to = entry_of(before, ack)
+    remaining = mask_left_by(before, ack) if ack.ack_set else -1
     wanted = Reset(before.next_ticket, to, None if remaining in (-1, all_messages(cfg, to)) else remaining)
     expected = before._replace(next_ticket=before.next_ticket + 1)
     if before.reading or before.writing is not None:
@@ -506,9 +507,9 @@ def queued_operation_waits_for_read_or_write(cfg: Config, s: State) -> bool:
 @always(batch_acks)
 def reset_completes_exactly_once(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Every reset completes or fails exactly once, in the order of the requests; a recovery discards pending resets."""
-    if event.name in RESTARTS:
+    if event.name in RECOVERIES:
         return is_error(event) or not open_tickets(after)
-    completed = list(event.outcome.resets) if event.name in ENDS and not is_error(event) else []
+    completed = list(event.outcome.resets) if event.name in WRITE_ENDS and not is_error(event) else []
     requested_now = [event.outcome] if event.name == "reset" and not is_error(event) else []
     return open_tickets(before) + requested_now == completed + open_tickets(after)
 
@@ -524,13 +525,13 @@ def open_tickets(s: State) -> list[int]:
 
 @sometimes(batch_acks, on=("ack_individual",))
 def last_message_of_batch_is_acked(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack set deletes an entry although it leaves messages: earlier acks have acknowledged those."""
+    """An ack set that leaves messages deletes an entry, because earlier acks have acknowledged these messages."""
     if is_error(event):
         return False
     ack_sets = {p.entry: p.remaining for p in before.acks.partial}
     unacked = unacked_messages(cfg, after)
     return any(
-        number(before, ack) in ack_sets and any(ack.ack_set or ()) and unacked[number(before, ack)] == 0
+        entry_of(before, ack) in ack_sets and any(ack.ack_set or ()) and unacked[entry_of(before, ack)] == 0
         for ack in event.arguments["acks"]
     )
 
@@ -548,15 +549,15 @@ def cumulative_ack_into_entry_with_ack_set(cfg: Config, before: State, event: Ev
     """A cumulative ack leaves messages of an entry that had an ack set."""
     if is_error(event) or not event.outcome:
         return False
-    entry = number(before, Ack(event.arguments["position"], None))
+    entry = entry_of(before, Ack(event.arguments["position"], None))
     return entry in [p.entry for p in before.acks.partial] and entry in [p.entry for p in after.acks.partial]
 
 
 @sometimes(batch_acks, on=("ack_individual",))
 def ack_list_has_position_without_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The last of several positions in a list is after the last entry."""
+    """The last of several positions in a list of acks is after the last entry."""
     acks = event.arguments["acks"]
-    return len(acks) > 1 and fault_of(cfg, before, acks[-1]) == "after the last entry"
+    return len(acks) > 1 and ack_error(cfg, before, acks[-1]) == "after the last entry"
 
 
 @sometimes(batch_acks)
@@ -588,16 +589,16 @@ def crash_recovers_record_in_flight(cfg: Config, before: State, event: Event, af
     return not is_error(event) and event.arguments["write_survives"] and after.durable != before.durable
 
 
-@sometimes(batch_acks, on=ENDS)
+@sometimes(batch_acks, on=WRITE_ENDS)
 def queued_reset_starts_with_later_write(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The end of a write starts the write of a queued reset."""
-    return not done_resets(before, event) and after.writing is not None and after.writing.resets != ()
+    return not completed_resets(before, event) and after.writing is not None and after.writing.resets != ()
 
 
 @sometimes(batch_acks, on=("written",))
 def reset_into_batch_before_mark_delete_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset with an ack set completes, to an entry before the mark-delete position."""
-    resets = done_resets(before, event)
+    """A reset with an ack set, to an entry before the mark-delete position, completes."""
+    resets = completed_resets(before, event)
     return bool(resets) and resets[-1].remaining is not None and resets[-1].entry < before.acks.first_unacked
 
 
@@ -623,5 +624,5 @@ def ack_sets_are_dropped_when_switched_off(cfg: Config, before: State, event: Ev
 
 @eventually(batch_acks, fair=("flush", "written", "end_read"))
 def acknowledgements_become_durable(cfg: Config, s: State) -> bool:
-    """If flushes, reads and writes are fair, eventually the cursor is not dirty and no write is in flight."""
+    """If flushes start, and reads and writes complete, eventually the cursor is clean and no write is in flight."""
     return not s.dirty and s.writing is None

@@ -3,39 +3,39 @@
 Models `ManagedCursorImpl`. One step is one call, the start or the end of one write or read of the cursor, one added
 entry, or one ledger rollover.
 
-    individual ack   `asyncDelete`: a list of entries, each whole or with an ack set. The ack sets of an entry are
-                     intersected; an entry without remaining messages is deleted. A list that fails has no effect
-    cumulative ack   `asyncMarkDelete`: acknowledges everything before an entry, and the entry, or the messages of it
-                     that an ack set acknowledges
+    individual ack   `asyncDelete`: acknowledges a list of entries, each whole or by ack set. The ack sets of an entry
+                     are intersected; an entry without remaining messages is deleted. A list that fails has no effect
+    cumulative ack   `asyncMarkDelete`: acknowledges all entries before an entry, and the entry, whole or by ack set
     mark-delete      the mark-delete position advances over individually deleted entries, across ledgers
     deleted entry    a batch-index ack of a deleted entry is a no-op; deleting an entry removes its ack set
-    record           a write persists the mark-delete position, the lowest ranges of individually deleted entries, and
-                     the lowest ack sets, as many as the settings allow
-    crash            recovers the last record: acks may be lost, none is invented; a clean close loses none within the
-                     limits
-    reset            seek: `asyncResetCursor` to an entry or a message of it; memory changes when the record is stored
+    record           a write persists the mark-delete position, and up to the configured limits the lowest ranges of
+                     individually deleted entries and the lowest ack sets
+    crash            a recovery reads the last record: acks may be lost, but no ack is invented
+    close            writes memory first: all acks are kept that fit in a record
+    reset            seek: `asyncResetCursor` to an entry or to a message of a batch; memory changes when the record is
+                     stored
     queue            while a read or write is in flight, resets and writes are queued; then one record is written for
                      all of them
 
 Differences from the shipped broker (each a rule of `Config`; see `fuzz/defects/batch_acks.toml`):
-  * a cumulative ack is validated first, and its ack set is intersected with that of the entry;
+  * a cumulative ack is validated before its ack set is stored, and the ack set is intersected with that of the entry;
   * a list with a position after the last entry changes nothing;
-  * an ack set of zero words acknowledges its entry, and a bit beyond the batch is an error;
-  * batch-index acks alone make the cursor dirty, and a recovery from the metadata store reads them;
+  * an ack set whose words are all 0 acknowledges its entry, and a bit beyond the batch is an error;
+  * a batch-index ack always makes the cursor dirty, and a recovery from the metadata store reads the ack sets;
   * the record of a reset has the acknowledgements after the reset, and no queued reset is lost;
   * a record has at most the configured number of ranges, and `isCursorDataFullyPersistable` also compares ack sets.
 
 Not modelled:
-  * when writes start (here, at any time), several writes in flight, bytes, the properties of the cursor;
+  * when writes start (here at any time), several writes in flight, the bytes of records, the properties of the cursor;
   * pending acks of transactions (`model/pending_acks`), and the client, which groups the acks of a batch;
   * `resetCursorInProgress`: Pulsar rejects resets and cumulative acks while a reset is pending;
-  * acks of a missing entry before the last one, such as one after the end of a closed ledger: every profile rejects
-    them;
-  * ack sets without effect: Pulsar stores one that acknowledges nothing, and keeps those of entries that the
-    mark-delete position has passed until the next write;
+  * acks of a missing entry before the last entry, such as a position after the end of a closed ledger: every profile
+    rejects them;
+  * ack sets without effect: Pulsar stores an ack set that acknowledges nothing, and keeps the ack sets of entries that
+    the mark-delete position has passed until the next write;
   * the mark-delete position (next ledger, -1), to which Pulsar moves the cursor at a rollover if it has caught up
     (`maybeUpdateCursorBeforeTrimmingConsumedLedger`) and, on the master branch, when `asyncMarkDelete` reaches the last
-    entry of a closed ledger. Here the position stays at the entry.
+    entry of a closed ledger. Here the mark-delete position stays at the last entry.
 """
 
 from __future__ import annotations
@@ -99,17 +99,17 @@ batch_acks = Machine(
 
 
 class Ack(NamedTuple):
-    """An entry of an individual ack; without an ack set, all of its messages."""
+    """One position of an individual ack. Without an ack set, the ack is for the whole entry."""
 
     position: Position
     ack_set: AckSet | None
 
 
 class Delivered(NamedTuple):
-    """An entry as a consumer receives it, with the bits of its unacknowledged messages; no ack set if these are all."""
+    """An entry as a consumer receives it."""
 
     position: Position
-    ack_set: AckSet | None
+    ack_set: AckSet | None  # a set bit is an unacknowledged message; None: all messages are unacknowledged
 
 
 class Written(NamedTuple):
@@ -131,7 +131,7 @@ def add_entry(cfg: Config, s: State) -> Step[State, Position]:
 
 @batch_acks.action
 def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
-    """`ManagedLedgerImpl.ledgerClosed`: the next entry goes to a new ledger; the last one may be empty."""
+    """`ManagedLedgerImpl.ledgerClosed`: adds an empty ledger, and returns its id. The old ledger may also be empty."""
     return s._replace(ledgers=(*s.ledgers, 0)), len(s.ledgers) + 1
 
 
@@ -144,13 +144,13 @@ def entry_count(s: State) -> int:
 
 
 def is_after_last_entry(s: State, position: Position) -> bool:
-    """Whether a position is after the last entry."""
+    """Returns whether a position is after the last entry."""
     count = entry_count(s)
     return position > (position_of(s.ledgers, count - 1) if count else Position(1, -1))
 
 
 def ack_error(cfg: Config, s: State, entry: int | None, position: Position, ack_set: AckSet | None) -> str:
-    """Returns the error of an acknowledgement, or an empty string; for a position after the last entry it is empty."""
+    """Returns the error of an ack, or an empty string. A position after the last entry is not an error here."""
     if entry is None:
         return "" if is_after_last_entry(s, position) else f"position is {list(position)}, where no entry is"
     return ack_set_error(cfg, entry, ack_set) if ack_set else ""
@@ -166,9 +166,10 @@ def ack_set_error(cfg: Config, entry: int, ack_set: AckSet) -> str:
 
 @batch_acks.action
 def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, int]:
-    """`asyncDelete`: acknowledges entries, whole or by ack set; all of the list, or nothing if a position has no entry.
+    """`asyncDelete`: acknowledges a list of entries, each whole or by ack set.
 
-    Returns the number of newly acknowledged messages.
+    If a position has no entry or an ack set is invalid, nothing is acknowledged. Returns the number of newly
+    acknowledged messages.
     """
     entries: list[tuple[int, AckSet | None]] = []
     beyond = ""
@@ -204,8 +205,8 @@ def with_individual_ack(cfg: Config, batch_acks: bool, acks: Acks, entry: int, a
 def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -> State:
     """Returns the state with other acknowledgements; the mark-delete and read positions advance.
 
-    A change makes the cursor dirty. Without `partial_acks_are_dirty`, individual acks make it dirty exactly if it then
-    has individually deleted entries.
+    A change makes the cursor dirty. Without `partial_acks_are_dirty`, individual acks make the cursor dirty if and only
+    if it has individually deleted entries before the mark-delete position advances.
     """
     is_changed = after is not s.acks and after != s.acks
     if individual and not cfg.partial_acks_are_dirty:
@@ -218,10 +219,10 @@ def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -
 
 @batch_acks.action
 def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
-    """`asyncMarkDelete`: acknowledges everything before an entry, and the entry, or its messages that the ack set acks.
+    """`asyncMarkDelete`: acknowledges all entries before an entry, and the entry, whole or by ack set.
 
-    The mark-delete position advances to the entry or, with an ack set, to the entry before it. A position after the
-    last entry is rejected, and an ack that would move the mark-delete position back. Returns the number of newly
+    The mark-delete position advances to the entry; with an ack set, to the previous entry. An ack is rejected if its
+    position is after the last entry, or if it would move the mark-delete position back. Returns the number of newly
     acknowledged messages.
     """
     entry = entry_number(s.ledgers, position)
@@ -252,7 +253,7 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
 
 
 def mark_delete_error(s: State, entry: int | None, requested: int | None) -> str:
-    """Returns why the mark-delete position cannot advance to an entry, or an empty string."""
+    """Returns why a cumulative ack of an entry is rejected, or an empty string."""
     if entry is None:
         return "position is after the last entry"
     if entry + (requested == 0) < s.acks.first_unacked:
@@ -261,10 +262,11 @@ def mark_delete_error(s: State, entry: int | None, requested: int | None) -> str
 
 
 def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, given: int | None) -> Acks:
-    """Shipped rule (`ackBatchPosition`): the ack set replaces the stored one if its first set bit is later.
+    """Shipped rule (`ackBatchPosition`): the given ack set replaces the stored one if its first set bit is later.
 
-    Ack sets of entries before the previous entry are dropped. No profile has the rule before apache/pulsar#23833: a
-    rejected `asyncMarkDelete` without an ack set dropped ack sets, too.
+    Returns the acknowledgements with the ack set that results. Ack sets of entries before the previous entry are
+    dropped. Before apache/pulsar#23833, a rejected `asyncMarkDelete` without an ack set also dropped ack sets; no
+    profile has that behaviour.
     """
     if entry is None or given is None:
         return s.acks
@@ -281,7 +283,7 @@ def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, g
 
 @batch_acks.action
 def begin_read(cfg: Config, s: State) -> Step[State, None]:
-    """`asyncReadEntries`: starts a read; writes and resets are queued until it ends."""
+    """`asyncReadEntries`: starts a read. Writes and resets are queued until the read ends."""
     if s.reading:
         return refused(s, "illegal_state", "a read is in flight")
     return s._replace(reading=True), None
@@ -291,7 +293,7 @@ def begin_read(cfg: Config, s: State) -> Step[State, None]:
 def end_read(cfg: Config, s: State) -> Step[State, Delivered | None]:
     """`asyncReadEntries` completes: delivers the next entry that is not deleted, with its ack set.
 
-    Returns None if there is no such entry. Queued operations start.
+    Returns None if there is no such entry. Then queued operations start.
     """
     if not s.reading:
         return refused(s, "illegal_state", "no read is in flight")
@@ -308,12 +310,16 @@ def end_read(cfg: Config, s: State) -> Step[State, Delivered | None]:
 
 
 def is_busy(s: State) -> bool:
-    """Whether a read or a write is in flight."""
+    """Returns whether a read or a write is in flight."""
     return s.reading or s.writing is not None
 
 
 def with_write_started(cfg: Config, s: State, operations: tuple[Queued, ...]) -> State:
-    """Starts one write for all given operations. It writes the last reset among them or, without a reset, memory."""
+    """Returns the state with one write in flight for all given operations.
+
+    The record is that of the last reset or, without a reset, of memory. With `queue_applies` "last", the record is that
+    of the last operation.
+    """
     resets = tuple([each for each in operations if each is not None])
     to_apply = resets[-1] if resets else None
     if cfg.queue_applies == "last":
@@ -323,7 +329,7 @@ def with_write_started(cfg: Config, s: State, operations: tuple[Queued, ...]) ->
 
 
 def with_queue_started(cfg: Config, s: State) -> State:
-    """Starts the queued operations if nothing is in flight and there is something to write."""
+    """Returns the state after the queued operations start, if nothing is in flight and there is something to write."""
     if not s.queued or is_busy(s):
         return s
     if s.dirty or s.queued != (None,):
@@ -333,7 +339,10 @@ def with_queue_started(cfg: Config, s: State) -> State:
 
 @batch_acks.action
 def flush(cfg: Config, s: State) -> Step[State, bool]:
-    """`flush`: starts a write of memory, or queues it behind what is in flight; returns whether it started."""
+    """`flush`: starts a write of memory if the cursor is dirty; returns whether the write started.
+
+    If a read or write is in flight, the write of memory is queued.
+    """
     if not s.dirty:
         return s, False
     if not is_busy(s):
@@ -352,7 +361,7 @@ def written(cfg: Config, s: State) -> Step[State, Written]:
 
 
 def stored(cfg: Config, s: State, write: Write, durable: Acks) -> tuple[State, Written]:
-    """Returns the state with a durable record, and the tickets of the resets whose callbacks complete."""
+    """Returns the step of a successful write: the record is durable, and the callbacks of its resets complete."""
     s = s._replace(durable=durable, writing=None)
     if write.to_apply is not None:
         s = s._replace(acks=acks_after_reset(write.to_apply), read_position=write.to_apply.entry, dirty=False)
@@ -366,7 +375,10 @@ def tickets(write: Write) -> tuple[int, ...]:
 
 @batch_acks.fault
 def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, Written]:
-    """`persistPositionToLedger` fails; `persistPositionToMetaStore` stores the record, or the cursor stays dirty."""
+    """`persistPositionToLedger` fails. `stored_in_metadata`: `persistPositionToMetaStore` stores the record.
+
+    If the record is not stored, the resets fail; after a write of memory, the cursor is dirty again.
+    """
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     write = s.writing
@@ -378,7 +390,7 @@ def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, 
 
 @batch_acks.action
 def is_fully_persistable(cfg: Config, s: State) -> Step[State, bool]:
-    """`isCursorDataFullyPersistable`: whether a record can hold everything that is acknowledged."""
+    """`isCursorDataFullyPersistable`: returns whether a record can hold all acknowledgements."""
     ranges, ack_sets = range_starts(s.ledgers, s.acks.deleted).bit_count(), len(s.acks.partial)
     return s, ranges <= cfg.max_ranges and (ack_sets <= cfg.max_batch_records or not cfg.persistable_compares_ack_sets)
 
@@ -387,7 +399,7 @@ def is_fully_persistable(cfg: Config, s: State) -> Step[State, bool]:
 def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
     """`asyncResetCursor`: reading restarts at an entry or after the last one; an ack set selects messages of the entry.
 
-    Returns a ticket. The end of the write that has this ticket completes the reset; until then, memory does not change.
+    Returns a ticket. The reset completes when the write with this ticket ends; until then, memory does not change.
     """
     entry = entry_number(s.ledgers, position)
     if entry is None and position == position_of(s.ledgers, entry_count(s)) and not ack_set:
@@ -413,14 +425,14 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
 
 
 def recovered(s: State, durable: Acks, batch_acks: bool) -> State:
-    """Returns a cursor that was recovered from a record; it reads from the mark-delete position on."""
+    """Returns a cursor that was recovered from a record; its read position is after the mark-delete position."""
     acks = with_mark_delete_advanced(durable if batch_acks else durable._replace(partial=()))
     return State(s.ledgers, acks, acks.first_unacked, durable, False, None, (), False, batch_acks, s.next_ticket)
 
 
 @batch_acks.fault
 def crash(cfg: Config, s: State, write_survives: bool) -> Step[State, None]:
-    """Memory is lost; the last record is recovered, or the one in flight if it was stored."""
+    """Memory is lost, and the durable record is recovered. `write_survives`: the record in flight became durable."""
     if write_survives and s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     durable = s.writing.record if write_survives and s.writing is not None else s.durable
@@ -446,7 +458,7 @@ def reopen(cfg: Config, s: State, batch_acks: bool) -> Step[State, None]:
 
 @batch_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Numbers the open tickets in the order of requests."""
+    """Renumbers the tickets of pending resets from 1, in the order of requests."""
     open_resets = [*(s.writing.resets if s.writing else ()), *[each for each in s.queued if each is not None]]
     if s.next_ticket == len(open_resets) + 1:
         return s
@@ -466,7 +478,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @batch_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """The positions in memory and in storage, individually deleted entries, and ack sets."""
+    """Returns the positions in memory and in storage, the individually deleted entries, and the ack sets."""
     entries = range(s.acks.first_unacked, entry_count(s))
     return {
         "mark_delete_position": mark_delete_position(s.ledgers, s.acks.first_unacked).as_plain(),

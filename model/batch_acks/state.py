@@ -4,10 +4,12 @@ Entries are numbered from 0 across all ledgers; an empty ledger takes no entry n
 a `PositionInfo` in the cursor ledger, or a `ManagedCursorInfo` in the metadata store. Acknowledgements, in memory and
 in records, are a triple:
 
-    first_unacked  every entry before this number is acknowledged; the entry before it is at the mark-delete position
-    deleted        a mask: bit n is entry n, which is after `first_unacked` and individually deleted
-                   (`individualDeletedMessages`); entries before `first_unacked` have no bit
-    partial        entries with an ack set (`batchDeletedIndexes`), each with the mask of its remaining messages
+    first_unacked  the first entry that is not deleted; the previous entry is at the mark-delete position
+    deleted        a mask: bit n is set if entry n is individually deleted (`individualDeletedMessages`); the bits of
+                   entries before `first_unacked` are clear
+    partial        the entries with an ack set (`batchDeletedIndexes`), each with the mask of its remaining messages
+
+An entry is deleted if all its messages are acknowledged. Remaining messages are the unacknowledged ones.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class Config(NamedTuple):
     batch_sizes: tuple[Annotated[int, AtLeast(1)], ...] = (4, 1, 3)
     #: number of entries of the first ledger at the start
     entries: Annotated[int, AtLeast(0)] = 4
-    #: whether batch-index acks are enabled when the cursor is first opened; `reopen` can change it
+    #: whether batch-index acks are enabled when the cursor is first opened; `reopen` can enable or disable them
     batch_acks: Annotated[bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))] = (
         True
     )
@@ -41,9 +43,9 @@ class Config(NamedTuple):
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
-    #: a cursor that is closed with at most this many ranges is stored in the metadata store, with more in the cursor
-    #: ledger. -1: always in the cursor ledger. With `max_ranges` 0 always in the metadata store. (apache/pulsar#25992
-    #: raised the defaults of the three limits.)
+    #: a cursor that is closed with at most this many ranges is stored in the metadata store, with more ranges in the
+    #: cursor ledger. -1: always in the cursor ledger. If `max_ranges` is 0, the cursor is stored in the metadata store,
+    #: whatever this limit. (apache/pulsar#25992 raised the defaults of the three limits.)
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(-1),
@@ -51,35 +53,36 @@ class Config(NamedTuple):
     ] = 200_000
 
     #: the ack set of an entry after a cumulative ack with an ack set. `and`: the intersection of the stored and the
-    #: given one. `replace_if_further`: the given one if its first unacknowledged index is larger, else the stored one
+    #: given ack set. `replace_if_further`: the given ack set if its first unacknowledged index is larger, otherwise the
+    #: stored one
     cumulative_sets: Annotated[
         Literal["and", "replace_if_further"],
         Rule(Origin.READ, {"replace_if_further": "ManagedCursorImpl.asyncMarkDelete, master 2026-07"}),
     ] = "and"
-    #: whether a cumulative ack is validated before its ack set is stored
+    #: whether a cumulative ack is validated before its ack set is stored; otherwise after
     cumulative_ack_is_validated_first: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncMarkDelete, master 2026-07"})
     ] = True
-    #: whether `asyncDelete` of several positions, one of them after the last entry, has no effect; otherwise the
-    #: positions before it in the list take effect
+    #: whether `asyncDelete` has no effect if a position of its list is after the last entry; otherwise the earlier
+    #: positions of the list take effect
     lists_are_atomic: Annotated[bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})] = (
         True
     )
-    #: whether an ack set whose words are all 0 is treated like one without words: it acknowledges the whole entry, even
-    #: if batch-index acks are disabled
+    #: whether an ack set whose words are all 0 acknowledges the whole entry if batch-index acks are disabled, as an ack
+    #: set without words does; otherwise it has no effect then
     zero_words_mean_whole: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
-    #: whether batch-index acks alone make the cursor dirty
+    #: whether a batch-index ack makes a cursor without individually deleted entries dirty
     partial_acks_are_dirty: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
-    #: whether the cursor knows batch sizes, and so rejects ack sets with bits beyond the batch
+    #: whether the cursor knows batch sizes, and therefore rejects ack sets with bits beyond the batch
     batch_sizes_are_known: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
-    #: whether the record written for a reset has the acknowledgements after the reset; otherwise the new position with
-    #: the acknowledgements from before the reset
+    #: whether the record of a reset has the acknowledgements after the reset; otherwise it has the new position and the
+    #: acknowledgements from before the reset
     reset_record_has_new_acks: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.internalResetCursor, master 2026-07"})
     ] = True
@@ -92,7 +95,7 @@ class Config(NamedTuple):
             {"last": "ManagedCursorImpl.internalFlushPendingMarkDeletes, since apache/pulsar#25047 for resets, too"},
         ),
     ] = "all"
-    #: whether a record holds at most the configured number of ranges; otherwise one more
+    #: whether a record holds at most `max_ranges` ranges; otherwise one range more
     range_cap_is_exact: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07"})
     ] = True
@@ -100,7 +103,7 @@ class Config(NamedTuple):
     persistable_compares_ack_sets: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.isCursorDataFullyPersistable, master 2026-07"})
     ] = True
-    #: whether a recovery from the metadata store reads the ack sets, which are stored there
+    #: whether a recovery from the metadata store reads the ack sets; they are stored there in any case
     metadata_sets_are_recovered: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.recover before apache/pulsar#26474"})
     ] = True
@@ -110,10 +113,10 @@ class Config(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """An entry with an ack set: some messages are acknowledged, the mask has the remaining ones."""
+    """An entry with an ack set: some of its messages are acknowledged, but not all."""
 
     entry: int
-    remaining: int
+    remaining: int  # mask of the remaining messages
 
 
 @record
@@ -128,17 +131,17 @@ class Acks(NamedTuple):
 class Reset(NamedTuple):
     """A requested reset."""
 
-    ticket: int  # number of the request; outcomes refer to the request by it
+    ticket: int  # number of the request, by which outcomes refer to it
     entry: int  # the entry at which reading restarts
-    remaining: int | None  # mask of the messages of `entry` that remain; None: all of them
+    remaining: int | None  # mask of the messages of `entry` that are unacknowledged after the reset; None: all
 
 
 class Write(NamedTuple):
     """A record in flight."""
 
     record: Acks
-    resets: tuple[Reset, ...]  # whose callbacks complete with this write
-    to_apply: Reset | None  # changes memory when the write succeeds
+    resets: tuple[Reset, ...]  # the resets whose callbacks complete with this write
+    to_apply: Reset | None  # the reset that changes memory when the write succeeds; None: the record is of memory
 
 
 #: A queued operation: a reset, or None for a write of the acknowledgements in memory (an ordinary mark-delete).
@@ -149,17 +152,17 @@ Queued = Reset | None
 class State(NamedTuple):
     """A cursor, and the ledgers of its managed ledger."""
 
-    ledgers: tuple[int, ...]  # number of entries of each; ledger ids start at 1
+    ledgers: tuple[int, ...]  # number of entries of each ledger; ledger ids start at 1
     acks: Acks  # in memory
     read_position: int  # number of the next entry to read
-    durable: Acks  # the record that a recovery finds
-    dirty: bool  # memory is to be written (`ManagedCursorImpl.isDirty`)
-    writing: Write | None
+    durable: Acks  # the record that a recovery reads
+    dirty: bool  # whether memory must be written (`ManagedCursorImpl.isDirty`)
+    writing: Write | None  # the write in flight
     #: operations that start when no read and no write is in flight. (In Pulsar, `pendingMarkDeleteOps` waits for reads
-    #: and for the creation of the cursor ledger, not for writes, of which several may be in flight.)
+    #: and for the creation of the cursor ledger. It does not wait for writes: several writes may be in flight.)
     queued: tuple[Queued, ...]
-    reading: bool  # an `asyncReadEntries` is in flight (`pendingReadOps`)
-    batch_acks: bool  # batch-index acks are enabled
+    reading: bool  # whether an `asyncReadEntries` is in flight (`pendingReadOps`)
+    batch_acks: bool  # whether batch-index acks are enabled
     next_ticket: int
 
 
@@ -172,7 +175,7 @@ def start(cfg: Config) -> State:
 
 
 def entry_number(ledgers: tuple[int, ...], position: Position) -> int | None:
-    """Returns the number of the entry at a position, or None."""
+    """Returns the number of the entry at a position; None if no entry is there."""
     ledger, entry = position
     if 1 <= ledger <= len(ledgers) and 0 <= entry < ledgers[ledger - 1]:
         return sum(ledgers[: ledger - 1]) + entry
@@ -180,13 +183,16 @@ def entry_number(ledgers: tuple[int, ...], position: Position) -> int | None:
 
 
 def future_entry_number(ledgers: tuple[int, ...], position: Position) -> int | None:
-    """Returns the number that a position after the last entry, in the last ledger, will have; None for any other."""
+    """Returns the number that a future entry will have, which is added to the last ledger at the given position.
+
+    Returns None if the position is not after the last entry of the last ledger.
+    """
     ledger, entry = position
     return sum(ledgers[:-1]) + entry if ledger == len(ledgers) and entry >= ledgers[-1] else None
 
 
 def position_of(ledgers: tuple[int, ...], number: int) -> Position:
-    """Returns the position of an entry; for the number after the last entry, the next position in the last ledger."""
+    """Returns the position of an entry; for the number of the next entry, the next position in the last ledger."""
     for i, count in enumerate(ledgers[:-1], 1):
         if number < count:
             return Position(i, number)
@@ -195,7 +201,7 @@ def position_of(ledgers: tuple[int, ...], number: int) -> Position:
 
 
 def mark_delete_position(ledgers: tuple[int, ...], first_unacked: int) -> Position:
-    """Returns the mark-delete position: that of the entry before the first one that is not deleted."""
+    """Returns the mark-delete position: the position of the entry before `first_unacked`, (1, -1) if there is none."""
     return position_of(ledgers, first_unacked - 1) if first_unacked else Position(1, -1)
 
 
@@ -208,12 +214,12 @@ def size_of(cfg: Config, entry: int) -> int:
 
 
 def is_deleted(acks: Acks, entry: int) -> bool:
-    """Whether every message of the entry is acknowledged."""
+    """Returns whether every message of an entry is acknowledged."""
     return entry < acks.first_unacked or bool(acks.deleted >> entry & 1)
 
 
 def remaining_of(acks: Acks, entry: int) -> int | None:
-    """Returns the mask of the remaining messages of an entry with an ack set, or None."""
+    """Returns the mask of the remaining messages of an entry; None if the entry has no ack set."""
     for p in acks.partial:
         if p.entry == entry:
             return p.remaining
@@ -234,7 +240,7 @@ def without_ack_set(partial: tuple[Partial, ...], entry: int) -> tuple[Partial, 
 
 
 def with_remaining(partial: tuple[Partial, ...], entry: int, remaining: int) -> tuple[Partial, ...]:
-    """Returns the ack sets with that of an entry replaced."""
+    """Returns the ack sets, in order of entries, with the ack set of one entry added or replaced."""
     new = Partial(entry, remaining)
     for i, p in enumerate(partial):
         if p.entry >= entry:
@@ -243,15 +249,16 @@ def with_remaining(partial: tuple[Partial, ...], entry: int, remaining: int) -> 
 
 
 def with_entry_deleted(acks: Acks, entry: int) -> Acks:
-    """Returns the acknowledgements with an entry individually deleted, without its ack set."""
+    """Returns the acknowledgements with an entry individually deleted; its ack set is removed."""
     partial = without_ack_set(acks.partial, entry) if acks.partial else ()
     return Acks(acks.first_unacked, acks.deleted | 1 << entry, partial)
 
 
 def with_mark_delete_at(acks: Acks, first_unacked: int) -> Acks:
-    """`setAcknowledgedPosition`: deletes every entry before `first_unacked`.
+    """`setAcknowledgedPosition`: returns the acknowledgements with every entry before `first_unacked` deleted.
 
-    The mark-delete position then advances over deleted entries.
+    The mark-delete position then advances over individually deleted entries. The ack sets of the entries that it passes
+    are removed.
     """
     first_unacked += lowest_set_bit(~(acks.deleted >> first_unacked))
     deleted, partial = acks.deleted >> first_unacked << first_unacked, acks.partial
@@ -261,14 +268,15 @@ def with_mark_delete_at(acks: Acks, first_unacked: int) -> Acks:
 
 
 def with_mark_delete_advanced(acks: Acks) -> Acks:
-    """Advances the mark-delete position over individually deleted entries; ack sets of passed entries are dropped."""
+    """Returns the acknowledgements with the mark-delete position advanced over individually deleted entries."""
     return with_mark_delete_at(acks, acks.first_unacked) if acks.deleted >> acks.first_unacked & 1 else acks
 
 
 def requested_mask(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int | None:
-    """Returns the mask of messages that an ack leaves unacknowledged.
+    """Returns the mask of the messages that an ack leaves unacknowledged.
 
-    0 if it acknowledges the whole entry, None if it has no effect.
+    The mask is 0 if the ack is for the whole entry, and None if the ack has no effect: it has an ack set although
+    batch-index acks are disabled.
     """
     if not ack_set:
         return 0
@@ -279,9 +287,9 @@ def requested_mask(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int
 
 
 def with_ack_set(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
-    """`asyncDelete`: returns the acknowledgements with an ack set intersected with the stored one of the entry.
+    """`asyncDelete`: returns the acknowledgements with an ack set intersected with the stored ack set of the entry.
 
-    An entry without remaining messages is deleted.
+    An entry without remaining messages is deleted. An ack set that acknowledges no message is not stored.
     """
     old, everything = remaining_of(acks, entry), bits_below(size_of(cfg, entry))
     stored = old if old is not None else everything if cfg.batch_sizes_are_known else given
@@ -297,9 +305,10 @@ def with_ack_set(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
 
 
 def range_starts(ledgers: tuple[int, ...], deleted: int) -> int:
-    """Returns the mask of the first entries of ranges of deleted entries.
+    """Returns the mask of the first entries of the ranges of individually deleted entries.
 
-    A range ends with its ledger, as with `managedLedgerUnackedRangesOpenCacheSetEnabled`, the default.
+    A range ends at the end of its ledger, as in Pulsar if `managedLedgerUnackedRangesOpenCacheSetEnabled` is true, the
+    default.
     """
     starts, first = deleted & ~(deleted << 1), 0
     for count in ledgers:
@@ -309,7 +318,7 @@ def range_starts(ledgers: tuple[int, ...], deleted: int) -> int:
 
 
 def lowest_ranges(ledgers: tuple[int, ...], deleted: int, limit: int) -> int:
-    """Returns the deleted entries of the lowest ranges, at most `limit` ranges."""
+    """Returns the mask of the deleted entries of the lowest ranges, at most `limit` ranges."""
     starts = range_starts(ledgers, deleted)
     while starts and limit > 0:
         starts &= starts - 1
@@ -318,7 +327,7 @@ def lowest_ranges(ledgers: tuple[int, ...], deleted: int, limit: int) -> int:
 
 
 def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
-    """Returns the acknowledgements in a record: the lowest ranges, and the lowest ack sets, within their limits.
+    """Returns the acknowledgements in a record: the lowest ranges and the lowest ack sets, within their limits.
 
     Models `buildIndividualDeletedMessageRanges` and `buildBatchEntryDeletionIndexInfoList`.
     """
@@ -328,29 +337,30 @@ def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
 
 
 def fits_metadata(cfg: Config, starts: int) -> bool:
-    """Whether a closed cursor is stored in the metadata store and not in the cursor ledger.
+    """Returns whether a closed cursor is stored in the metadata store; otherwise it is stored in the cursor ledger.
 
-    Models the negation of `shouldPersistUnackRangesToLedger` with an open cursor ledger. `starts` is the mask of the
-    first entries of the ranges.
+    The result is the negation of `shouldPersistUnackRangesToLedger` with an open cursor ledger. `starts` is the mask of
+    the first entries of the ranges.
     """
     return cfg.max_ranges == 0 or starts.bit_count() <= cfg.max_ranges_in_metadata
 
 
 def read_from_metadata(cfg: Config, acks: Acks) -> Acks:
-    """Returns what a recovery reads of a record in the metadata store: all of it, or all but the ack sets."""
+    """Returns what a recovery reads of a record in the metadata store: the whole record, or all but the ack sets."""
     return acks if cfg.metadata_sets_are_recovered else acks._replace(partial=())
 
 
 def acks_after_reset(reset: Reset) -> Acks:
     """`internalResetCursor`: returns the acknowledgements after a reset.
 
-    They are the entries before the entry of the reset, and the messages of this entry that its ack set acknowledges.
+    Acknowledged are the entries before the entry of the reset, and the messages of this entry that the reset's ack set
+    acknowledges.
     """
     return Acks(reset.entry, 0, () if reset.remaining is None else (Partial(reset.entry, reset.remaining),))
 
 
 def record_of(cfg: Config, s: State, to_apply: Reset | None) -> Acks:
-    """Returns the record to write: of the acknowledgements in memory, or of a reset."""
+    """Returns the record of a reset; without a reset, the record of the acknowledgements in memory."""
     if to_apply is None:
         return capped(cfg, s.ledgers, s.acks)
     if cfg.reset_record_has_new_acks:
