@@ -19,18 +19,18 @@ COMPLETIONS = ("complete_write", "fail_write")
 TASKS = ("add", "close", "run_writer_tasks", "advance_time")
 
 
-def batches(cfg: Config) -> bool:
-    """Whether batching is effective."""
+def is_batching(cfg: Config) -> bool:
+    """Whether records are batched."""
     return cfg.batching and cfg.max_records >= 2
 
 
 def effects_of(event: Event) -> Effects:
-    """Returns the effects of a step, or no effects if the action was rejected."""
+    """Returns the effects of a step; no effects if the call was rejected."""
     return Effects(0) if isinstance(event.outcome, Refused) else event.outcome
 
 
 def pending_records(s: State) -> list[int]:
-    """Returns the records in the executor's queue, in the buffer, or in flight."""
+    """Returns the numbers of the records in the executor's queue, in the buffer, or in flight."""
     numbers = [number for write in s.in_flight for number in write.records]
     if s.status != "closed":
         numbers += [each.number for each in s.buffer]
@@ -63,19 +63,19 @@ def tasks_run(cfg: Config, before: State, event: Event) -> tuple[Task, ...]:
 
 
 def sizes_of(write: Write, before: State, event: Event) -> list[int]:
-    """Returns the sizes of the records of a write, from the state before the step and the step's own record."""
-    known = {each.number: each.size for each in before.buffer}
-    known.update({task.number: task.size for task in before.tasks if isinstance(task, Record)})
+    """Returns the sizes of the records of a write, which were buffered or queued before the step, or added by it."""
+    size_of = {each.number: each.size for each in before.buffer}
+    size_of.update({task.number: task.size for task in before.tasks if isinstance(task, Record)})
     if event.name == "add":
-        known[effects_of(event).number] = event.arguments["size"]
-    return [known.get(number, 0) for number in write.records]
+        size_of[effects_of(event).number] = event.arguments["size"]
+    return [size_of.get(number, 0) for number in write.records]
 
 
 def respects_limits(cfg: Config, write: Write, sizes: list[int]) -> bool:
-    """Whether an entry has the size of its records (and of its header), and its records respect the limits.
+    """Whether the size of an entry is that of its records and header, and its records respect the limits.
 
-    A plain entry has one record. A batch without its last record is below both thresholds, and with it below twice
-    max_bytes.
+    A plain entry has one record. A batch is below twice max_bytes; without its last record, it is below both
+    thresholds.
     """
     size = sum(sizes)
     if write.size != size + (cfg.header_bytes if write.batched else 0):
@@ -90,11 +90,12 @@ def respects_limits(cfg: Config, write: Write, sizes: list[int]) -> bool:
 
 
 def can_trigger(cfg: Config, task: Task, flush: Flush) -> bool:
-    """Whether a task can trigger a flush of this size with this trigger."""
+    """Whether a task can cause this flush: with its trigger and its size."""
     if not isinstance(task, Record):
         return flush.reason == ("delay" if task == "tick" else "close")
-    if task.size >= cfg.max_bytes or flush.reason not in ("records", "size"):
-        return task.size >= cfg.max_bytes and flush.reason == "large"
+    is_large = task.size >= cfg.max_bytes
+    if is_large or flush.reason not in ("records", "size"):
+        return is_large and flush.reason == "large"
     is_full = flush.size >= cfg.max_bytes
     return flush.reason == "records" or is_full or (cfg.size_limit == "cap" and flush.size + task.size > cfg.max_bytes)
 
@@ -102,11 +103,11 @@ def can_trigger(cfg: Config, task: Task, flush: Flush) -> bool:
 # ---- callbacks ------------------------------------------------------------------------------------------
 
 
-@always(txn_writer, given=lambda cfg: batches(cfg) or cfg.unserialisable_unbatched == "callback")
+@always(txn_writer, given=lambda cfg: is_batching(cfg) or cfg.unserialisable_unbatched == "callback")
 def record_without_callback_is_pending(cfg: Config, s: State) -> bool:
     """A record's callback is pending if and only if the record is in the executor's queue, buffered or in flight.
 
-    Not checked without batching if `add` may throw; `add_never_throws` covers that.
+    Configs without batching in which `add` may throw are excluded; `add_never_throws` covers them.
     """
     return sorted(pending_records(s)) == list(s.pending_callbacks)
 
@@ -119,15 +120,16 @@ def add_never_throws(cfg: Config, before: State, event: Event, after: State) -> 
 
 @always(txn_writer)
 def callback_completes_exactly_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step completes the callback of a pending record once, or the callback stays pending. No other completes."""
-    waiting = [*before.pending_callbacks, *range(before.next_record, after.next_record)]
-    return sorted([*record_numbers(effects_of(event).callbacks), *after.pending_callbacks]) == waiting
+    """A step completes each pending callback once, or leaves it pending, and completes no other callback."""
+    pending = [*before.pending_callbacks, *range(before.next_record, after.next_record)]
+    return sorted([*record_numbers(effects_of(event).callbacks), *after.pending_callbacks]) == pending
 
 
 @always(txn_writer)
 def successful_callback_names_stored_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Exactly the callbacks of succeeded entries succeed, each with the position, batch index and batch size at which
-    its record is stored.
+    """A record's callback succeeds if and only if the record's entry succeeds; it then has the entry's position.
+
+    In a batch, the callback also has the batch index of its record, and the number of records.
     """
     expected: list[tuple[int, Position, int | None, int | None]] = []
     for position, batched, records, succeeded in after.log[len(before.log) :]:
@@ -135,29 +137,35 @@ def successful_callback_names_stored_position(cfg: Config, before: State, event:
             expected += [(number, position, i, len(records)) for i, number in enumerate(records)]
         elif succeeded:
             expected += [(number, position, None, None) for number in records]
-    callbacks = [a for a in effects_of(event).callbacks if a.outcome == "ok"]
-    return [(a.record, a.position, a.batch_index, a.batch_size) for a in callbacks] == expected
+    callbacks = [callback for callback in effects_of(event).callbacks if callback.outcome == "ok"]
+    return [
+        (callback.record, callback.position, callback.batch_index, callback.batch_size) for callback in callbacks
+    ] == expected
 
 
 @always(txn_writer, on=COMPLETIONS)
 def write_result_reaches_exactly_its_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a write completes or fails, so do the callbacks of its records, in order, and no others.
+    """When a write completes or fails, exactly the callbacks of its records do, in order.
 
-    It is the first write in flight; the others do not change.
+    The write is the first one in flight; the other writes stay in flight.
     """
     if isinstance(event.outcome, Refused):
         return True
     outcome = "ok" if event.name == "complete_write" else "write_failed"
-    completed = [(a.record, a.outcome) for a in event.outcome.callbacks]
+    completed = [(callback.record, callback.outcome) for callback in event.outcome.callbacks]
     write = before.in_flight[0]
     return after.in_flight == before.in_flight[1:] and completed == [(number, outcome) for number in write.records]
 
 
 @always(txn_writer)
 def successes_complete_in_position_order(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Successful callbacks complete in position order, and within an entry in batch index order."""
+    """Successful callbacks complete in position order, and within an entry in the order of batch indexes."""
     last = before.log[-1].position if before.log else None
-    stored = [(a.position, a.batch_index or 0) for a in effects_of(event).callbacks if a.position is not None]
+    stored = [
+        (callback.position, callback.batch_index or 0)
+        for callback in effects_of(event).callbacks
+        if callback.position is not None
+    ]
     return stored == sorted(set(stored)) and (last is None or not stored or stored[0][0] > last)
 
 
@@ -171,11 +179,7 @@ def records_are_stored_in_call_order(cfg: Config, s: State) -> bool:
     A large record never overtakes buffered ones.
     """
     stored = [number for entry in s.log for number in entry.records]
-    waiting = [number for write in s.in_flight for number in write.records]
-    if s.status != "closed":
-        waiting += [each.number for each in s.buffer]
-    waiting += [task.number for task in s.tasks if isinstance(task, Record)]
-    return all(a < b for a, b in pairwise(stored + waiting))
+    return all(a < b for a, b in pairwise(stored + pending_records(s)))
 
 
 @always(txn_writer)
@@ -185,31 +189,32 @@ def entry_positions_are_consecutive(cfg: Config, s: State) -> bool:
     for i, entry in enumerate(s.log):
         is_first = i == 0 or s.log[i - 1].position.ledger != entry.position.ledger
         expected.append((entry.position.ledger, 0 if is_first else expected[-1][1] + 1))
-    there = sum([entry.position.ledger == s.ledger for entry in s.log])
+    in_last_ledger = sum([entry.position.ledger == s.ledger for entry in s.log])
     ledgers = [entry.position.ledger for entry in s.log]
-    if [tuple(entry.position) for entry in s.log] != expected or s.next_entry != there:
+    if [tuple(entry.position) for entry in s.log] != expected or s.next_entry != in_last_ledger:
         return False
     return ledgers == sorted(ledgers) and all(ledger <= s.ledger for ledger in ledgers)
 
 
 @always(txn_writer)
 def entry_respects_batch_limits(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A plain entry has one record. A batch has 1 to max_records records: all but the last together have less than
-    max_bytes, and all together less than 2 * max_bytes.
+    """A plain entry has one record; a batch has 1 to max_records records and less than 2 * max_bytes.
 
-    The size of an entry is that of its records, plus the header of a batch.
+    The records of a batch but the last have less than max_bytes together. The size of an entry is that of its records,
+    plus the header of a batch.
     """
-    shapes = [(entry.batched, len(entry.records)) for entry in after.log[len(before.log) :]]
-    shaped = all(1 <= count <= (cfg.max_records if batched else 1) for batched, count in shapes)
-    return shaped and all(
+    counts = [(entry.batched, len(entry.records)) for entry in after.log[len(before.log) :]]
+    are_within_limit = all(1 <= count <= (cfg.max_records if batched else 1) for batched, count in counts)
+    return are_within_limit and all(
         respects_limits(cfg, write, sizes_of(write, before, event)) for write in effects_of(event).writes
     )
 
 
-@always(txn_writer, on=TASKS, given=batches)
+@always(txn_writer, on=TASKS, given=is_batching)
 def only_large_records_are_written_alone(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record of max_bytes or more is written as a plain entry; a smaller record is always in a batch, even if it is
-    the batch's only record.
+    """A record of max_bytes or more is written as a plain entry; a smaller record is always written in a batch.
+
+    A batch may have a single record.
     """
     for write in effects_of(event).writes:
         if any(write.batched != (size < cfg.max_bytes) for size in sizes_of(write, before, event)):
@@ -217,10 +222,11 @@ def only_large_records_are_written_alone(cfg: Config, before: State, event: Even
     return all(each.size < cfg.max_bytes for each in after.buffer)
 
 
-@always(txn_writer, given=lambda cfg: not batches(cfg))
+@always(txn_writer, given=lambda cfg: not is_batching(cfg))
 def entries_are_plain_without_batching(cfg: Config, s: State) -> bool:
-    """Without batching, every entry is plain (without magic number), no record is buffered, no timer is armed, and no
-    task is queued.
+    """Without batching, every entry is plain: it has no magic number.
+
+    No record is buffered, no timer is armed, and no task is queued.
     """
     batched = [entry.batched for entry in s.log] + [write.batched for write in s.in_flight]
     return not any(batched) and not s.buffer and s.timer is None and not s.tasks
@@ -228,7 +234,7 @@ def entries_are_plain_without_batching(cfg: Config, s: State) -> bool:
 
 @always(txn_writer, on=TASKS, given=lambda cfg: cfg.size_limit == "cap")
 def batch_respects_size_cap(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """With the size limit as a cap, the records of a batch never exceed max_bytes."""
+    """If the size limit is a cap, the records of a batch never exceed max_bytes."""
     written = [sizes_of(write, before, event) for write in effects_of(event).writes if write.batched]
     return after.size <= cfg.max_bytes and all(sum(sizes) <= cfg.max_bytes for sizes in written)
 
@@ -245,7 +251,7 @@ def rollover_returns_next_ledger(cfg: Config, before: State, event: Event, after
 
 @always(txn_writer)
 def buffer_is_below_thresholds(cfg: Config, s: State) -> bool:
-    """The buffer of a writer that is not closed is below both thresholds, and `size` is the sum of its records."""
+    """The buffer of a writer that is not closed is below both thresholds, and `size` is the size of its records."""
     if s.size != sum([each.size for each in s.buffer]):
         return False
     return s.status == "closed" or not s.buffer or (len(s.buffer) < cfg.max_records and s.size < cfg.max_bytes)
@@ -253,41 +259,42 @@ def buffer_is_below_thresholds(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each flush of a step is caused by a task of its own, and is reported with its trigger.
+    """Each flush of a step is caused by another task of the executor, and is reported with its trigger.
 
-    The trigger is `records` if and only if the batch has max_records records. Otherwise it is `size` if the batch has
-    max_bytes, or if the next record would exceed the cap. Otherwise the task determines the trigger: a large record
-    (`large`), a tick (`delay`) or a close (`close`).
+    The trigger is `records` if and only if the batch has max_records records. Otherwise the trigger is `size` if the
+    batch has max_bytes, or if the next record would exceed the cap. Otherwise the task determines the trigger: a large
+    record (`large`), a tick (`delay`) or a close (`close`).
     """
     flushes = effects_of(event).flushes
     if not flushes or flushes != after.flushes:
         return isinstance(event.outcome, Refused) or flushes == after.flushes
     tasks = iter(tasks_run(cfg, before, event))
     for flush in flushes:
-        enough = flush.records >= cfg.max_records
-        if enough != (flush.reason == "records"):
+        has_max_records = flush.records >= cfg.max_records
+        if has_max_records != (flush.reason == "records"):
             return False
-        if flush.size >= cfg.max_bytes and not enough and flush.reason != "size":
+        if flush.size >= cfg.max_bytes and not has_max_records and flush.reason != "size":
             return False
-        if not any(can_trigger(cfg, task, flush) for task in tasks):  # only tasks after the previous flush's task
+        # `tasks` is an iterator: a flush is compared only with tasks after the task of the previous flush
+        if not any(can_trigger(cfg, task, flush) for task in tasks):
             return False
     return True
 
 
 @always(txn_writer)
 def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every flush submits all records of the buffer as one batch, or fails them all, and leaves none in the buffer.
+    """Every flush empties the buffer: it submits all records as one batch, or fails all their callbacks.
 
     Writes are numbered in order.
     """
-    happened = effects_of(event)
-    if [write.number for write in happened.writes] != list(range(before.next_write, after.next_write)):
+    effects = effects_of(event)
+    if [write.number for write in effects.writes] != list(range(before.next_write, after.next_write)):
         return False
-    if happened.flushes and after.status != "closed" and any(each in before.buffer for each in after.buffer):
+    if effects.flushes and after.status != "closed" and any(each in before.buffer for each in after.buffer):
         return False
-    written = [len(write.records) for write in happened.writes if write.batched]
-    flushed = [flush.records for flush in happened.flushes]
-    failed = sum([a.outcome in ("serialization", "closed", "fenced") for a in happened.callbacks])
+    written = [len(write.records) for write in effects.writes if write.batched]
+    flushed = [flush.records for flush in effects.flushes]
+    failed = sum([callback.outcome in ("serialization", "closed", "fenced") for callback in effects.callbacks])
     if len(written) == len(flushed):
         return written == flushed
     return len(written) < len(flushed) and sum(flushed) - sum(written) <= failed
@@ -295,27 +302,29 @@ def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event,
 
 @always(txn_writer, on=TASKS, given=lambda cfg: cfg.unserialisable_batch == "fails")
 def flush_reports_size_and_age_of_its_batch(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A flush reports the bytes of its records, and how long the oldest of them was buffered.
+    """A flush reports the bytes of its records, and how long the oldest record was buffered.
 
-    The bytes are compared if every flush of the step submitted a batch. Without a flush, a record that is added to the
-    buffer has the current time.
+    The bytes are compared if every flush of the step submitted a batch. In a step without a flush, a record that is
+    added to the buffer has the current time.
     """
-    happened, old = effects_of(event), before.buffer
-    if not happened.flushes:
+    effects, old = effects_of(event), before.buffer
+    if not effects.flushes:
         return all(each.since == after.now for each in after.buffer if each not in old)
     now = before.timer if event.name == "advance_time" else after.now
     assert now is not None
-    oldest = [old[0].since if old else now, *[now] * len(happened.flushes)]
-    ages = [now - since for since in oldest[: len(happened.flushes)]]
-    sizes = [write.size - cfg.header_bytes for write in happened.writes if write.batched]
-    is_size = [flush.size for flush in happened.flushes] == sizes or len(sizes) < len(happened.flushes)
-    return is_size and [flush.waited for flush in happened.flushes] == ages
+    # only the first flush of a step can have records that were buffered before the step
+    oldest = [old[0].since if old else now, *[now] * len(effects.flushes)]
+    ages = [now - since for since in oldest[: len(effects.flushes)]]
+    sizes = [write.size - cfg.header_bytes for write in effects.writes if write.batched]
+    is_size = [flush.size for flush in effects.flushes] == sizes or len(sizes) < len(effects.flushes)
+    return is_size and [flush.waited for flush in effects.flushes] == ages
 
 
 @always(txn_writer)
 def buffered_record_is_flushed_within_max_delay(cfg: Config, s: State) -> bool:
-    """While an open writer has buffered records, the timer is due at most max_delay after the oldest of them was added,
-    or a tick is queued.
+    """While an open writer has buffered records, a tick is queued, or the timer is due within max_delay.
+
+    max_delay counts from the addition of the oldest buffered record.
     """
     if not s.buffer or s.status != "open" or has_tick(s):
         return True
@@ -331,14 +340,12 @@ def at_most_one_timer_or_tick_is_outstanding(cfg: Config, s: State) -> bool:
     count = (s.timer is not None) + sum([task == "tick" for task in s.tasks])
     if count > 1 or (s.timer is not None and s.timer <= s.now) or (s.status == "closed" and s.timer is not None):
         return False
-    return count == 1 or not batches(cfg) or cfg.delay_from != "tick" or s.status != "open"
+    return count == 1 or not is_batching(cfg) or cfg.delay_from != "tick" or s.status != "open"
 
 
 @always(txn_writer, given=lambda cfg: cfg.delay_from == "first_record")
 def timer_is_armed_for_first_record_of_batch(cfg: Config, s: State) -> bool:
-    """If the delay counts from the first record, the deadline of the timer is exactly max_delay after the first record
-    of the batch was added.
-    """
+    """If the delay counts from the first record, the timer is due exactly max_delay after this record was added."""
     if s.timer is None:
         return not s.buffer or has_tick(s) or s.status == "closed"
     return bool(s.buffer) and s.timer == s.buffer[0].since + cfg.max_delay_ms
@@ -373,32 +380,36 @@ def closed_writer_has_empty_buffer(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def closing_writer_submits_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the call of close, no entry is submitted; a writer with `flush-on-close` may submit until it is closed.
+    """After the call of close, no entry is submitted.
 
-    A closed writer fails every record with the result `closed`.
+    A writer whose close flushes (`flush-on-close`) may submit entries until it is closed. A closed writer fails every
+    record with the result `closed`.
     """
-    happened = effects_of(event)
+    effects = effects_of(event)
     if before.status == "open" or (before.status == "closing" and cfg.close_buffered == "flushes"):
         return True
     in_flight = {number for write in before.in_flight for number in write.records}
-    others = [a.outcome for a in happened.callbacks if a.record not in in_flight]
-    return not happened.writes and (before.status == "closing" or all(outcome == "closed" for outcome in others))
+    others = [callback.outcome for callback in effects.callbacks if callback.record not in in_flight]
+    return not effects.writes and (before.status == "closing" or all(outcome == "closed" for outcome in others))
 
 
 @always(txn_writer, on=TASKS, given=lambda cfg: cfg.close_buffered == "fails")
 def close_fails_unsubmitted_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the call of close, every buffered or queued record fails with the result `closed`. Buffered records fail no
-    later than the close future completes. If a tick flushes them first and they cannot be serialised, their result is
-    `serialization`.
+    """After the call of close, every buffered or queued record fails with the result `closed`.
+
+    Buffered records fail no later than the close future completes. If a tick flushes the buffer before the close, and
+    the batch cannot be serialised, the result of its records is `serialization`.
     """
     if after.status == "open" or before.status == "closed":
         return True
-    happened, buffered = effects_of(event), {each.number for each in before.buffer}
-    fails = bool(happened.flushes) and "batch" in [each.fails_on for each in before.buffer]
-    others = [a for a in happened.callbacks if a.outcome != "closed"]
-    if not all(fails and a.record in buffered and a.outcome == "serialization" for a in others):
+    effects, buffered = effects_of(event), {each.number for each in before.buffer}
+    batch_fails = bool(effects.flushes) and "batch" in [each.fails_on for each in before.buffer]
+    others = [callback for callback in effects.callbacks if callback.outcome != "closed"]
+    if not all(
+        batch_fails and callback.record in buffered and callback.outcome == "serialization" for callback in others
+    ):
         return False
-    return after.status == "closing" or buffered <= set(record_numbers(happened.callbacks))
+    return after.status == "closing" or buffered <= set(record_numbers(effects.callbacks))
 
 
 @always(txn_writer, on=("close", "run_writer_tasks"))
@@ -409,18 +420,19 @@ def close_preserves_writes_in_flight(cfg: Config, before: State, event: Event, a
 
 @always(txn_writer, on=("close",))
 def completed_close_means_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A close, including a second one, is complete on return if and only if the writer is closed."""
+    """The future of a close, including a second one, is complete on return if and only if the writer is closed."""
     return (effects_of(event).number == 1) == (after.status == "closed")
 
 
 @always(txn_writer)
 def every_close_future_completes_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every pending close future completes when the writer is closed. Close futures are pending if and only if the
-    writer is closing.
+    """Every pending close future completes once, when the writer is closed.
+
+    Close futures are pending if and only if the writer is closing.
     """
-    done = effects_of(event).closed
-    came = event.name == "close" and (done > 0 or event.outcome.number == 0)
-    return after.closers == before.closers + came - done and (after.closers > 0) == (after.status == "closing")
+    completed = effects_of(event).closed
+    is_new = event.name == "close" and (completed > 0 or event.outcome.number == 0)
+    return after.closers == before.closers + is_new - completed and (after.closers > 0) == (after.status == "closing")
 
 
 @always(txn_writer)
@@ -434,10 +446,10 @@ def time_status_and_log_are_monotone(cfg: Config, before: State, event: Event, a
 
 @always(txn_writer)
 def fenced_ledger_accepts_no_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A fenced ledger accepts no write, stays fenced, and rejects a second fence. Fencing changes no other state."""
+    """A fenced ledger accepts no write and stays fenced. A second fence is rejected. A fence changes no other state."""
     if event.name == "fence":
-        fences = after == before._replace(fenced=True, flushes=()) and event.outcome == Effects(0)
-        return isinstance(event.outcome, Refused) if before.fenced else fences
+        is_fenced = after == before._replace(fenced=True, flushes=()) and event.outcome == Effects(0)
+        return isinstance(event.outcome, Refused) if before.fenced else is_fenced
     return after.fenced == before.fenced and not (before.fenced and effects_of(event).writes)
 
 
@@ -449,35 +461,36 @@ def flushed_by(event: Event, reason: str) -> bool:
     return any(flush.reason == reason for flush in effects_of(event).flushes)
 
 
-@sometimes(txn_writer, on=TASKS, given=batches)
+@sometimes(txn_writer, on=TASKS, given=is_batching)
 def flush_by_max_records(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The number of records triggers a flush."""
     return flushed_by(event, "records")
 
 
-@sometimes(txn_writer, on=TASKS, given=batches)
+@sometimes(txn_writer, on=TASKS, given=is_batching)
 def flush_by_max_size(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The size of the records triggers a flush."""
     return flushed_by(event, "size")
 
 
-@sometimes(txn_writer, on=TASKS, given=batches)
+@sometimes(txn_writer, on=TASKS, given=is_batching)
 def flush_by_large_record(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A large record flushes a non-empty buffer."""
     return flushed_by(event, "large") and any(not write.batched for write in effects_of(event).writes)
 
 
-@sometimes(txn_writer, on=TASKS, given=batches)
+@sometimes(txn_writer, on=TASKS, given=is_batching)
 def single_record_is_flushed_by_max_delay(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The tick flushes a batch of one record."""
+    """A tick flushes a batch of one record."""
     return flushed_by(event, "delay") and any(w.batched and len(w.records) == 1 for w in effects_of(event).writes)
 
 
-@sometimes(txn_writer, on=TASKS, given=batches)
+@sometimes(txn_writer, on=TASKS, given=is_batching)
 def batch_serialization_fails(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Several records fail because one of them cannot be serialised in a batch."""
     return (
-        bool(effects_of(event).flushes) and [a.outcome for a in effects_of(event).callbacks].count("serialization") > 1
+        bool(effects_of(event).flushes)
+        and [callback.outcome for callback in effects_of(event).callbacks].count("serialization") > 1
     )
 
 
@@ -489,26 +502,26 @@ def failed_record_is_durable(cfg: Config, before: State, event: Event, after: St
 
 @sometimes(txn_writer, on=("complete_write",))
 def write_succeeds_after_failed_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A write succeeds after an earlier durable write failed: the succeeded entries are not a prefix of the log."""
+    """A write succeeds after a durable write failed: the successful entries are not a prefix of the log."""
     return bool(before.log) and not before.log[-1].succeeded and len(after.log) > len(before.log)
 
 
 @sometimes(txn_writer, on=TASKS)
 def failure_overtakes_write_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A fenced ledger fails a record while an earlier record is in flight."""
-    return bool(after.in_flight) and any(a.outcome == "fenced" for a in effects_of(event).callbacks)
+    return bool(after.in_flight) and any(callback.outcome == "fenced" for callback in effects_of(event).callbacks)
 
 
-@sometimes(txn_writer, on=TASKS, given=lambda cfg: batches(cfg) and cfg.thread == "queued")
+@sometimes(txn_writer, on=TASKS, given=lambda cfg: is_batching(cfg) and cfg.thread == "queued")
 def later_record_fails_first_while_closing(cfg: Config, before: State, event: Event, after: State) -> bool:
     """While the writer is closing, a queued record fails before earlier, buffered records."""
-    numbers = [a.record for a in effects_of(event).callbacks if a.outcome == "closed"]
+    numbers = [callback.record for callback in effects_of(event).callbacks if callback.outcome == "closed"]
     return numbers != sorted(numbers)
 
 
 @sometimes(txn_writer, on=("complete_write",))
 def write_in_flight_succeeds_after_close(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A write in flight succeeds after the writer closed."""
+    """A write in flight succeeds after the writer was closed."""
     return before.status == "closed" and not isinstance(event.outcome, Refused)
 
 

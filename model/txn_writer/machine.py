@@ -1,14 +1,14 @@
 """Buffered writer of a transaction log: batches records into ledger entries and completes their callbacks (PIP-160).
 
 Models `TxnLogBufferedWriter` on one managed ledger. One step is one call, one completion of a ledger write, a run of
-some queued tasks of the writer's executor, or an advance of the clock.
+queued tasks of the writer's executor, an advance of the clock, or a rollover or fence of the ledger.
 
-    add       appends a record to the buffer; flushes the buffer at max records, else at max size. A large record,
-              of max size or more, flushes the buffer and is then written alone, as a plain entry
+    add       appends a record to the buffer, and flushes the buffer at max records, else at max size. A large record
+              (max size or more) flushes the buffer and is then written alone, as a plain entry
     tick      the free-running timer flushes the buffer and is re-armed, even if the flush fails
     write     an entry is one batch or one plain record; several may be in flight
     complete  the callbacks of an entry complete in order, with position, batch size and batch index, or all fail
-    close     buffered and later records fail; writes in flight complete
+    close     buffered and later records fail; writes in flight are not affected
 
 A failed write may be durable; a reader of the log then finds records whose callbacks failed. Without batching, each
 call writes its record as a plain entry.
@@ -18,7 +18,7 @@ The profiles `pip-160`, `size-is-a-cap` and `flush-on-close` have the alternativ
 
 Differences from the shipped writer (each a rule of `Config`; see `fuzz/defects/txn_writer.toml`):
   * a record or batch that cannot be serialised fails its callbacks;
-  * a second close completes with the first;
+  * the future of a second close completes with that of the first;
   * a closed writer drops its buffer, because the recycled `FlushContext` may belong to another writer.
 
 Not modelled:
@@ -74,7 +74,7 @@ Count = Annotated[int, AtLeast(0)]
 
 
 class EffectCollector:
-    """Collects the effects of a step."""
+    """Collects the effects of one step, which its functions add in order."""
 
     __slots__ = ("callbacks", "closed", "flushes", "writes")
 
@@ -84,17 +84,17 @@ class EffectCollector:
         self.flushes: list[Flush] = []
         self.closed = 0
 
-    def fail(self, numbers: tuple[int, ...], why: Outcome) -> None:
+    def fail(self, records: tuple[int, ...], why: Outcome) -> None:
         """Completes the callbacks of records with a failure."""
-        self.callbacks += [Callback(number, why) for number in numbers]
+        self.callbacks += [Callback(record, why) for record in records]
 
     def step(self, s: State, number: int, *, thrown: bool = False) -> tuple[State, Effects]:
-        """Returns the state without the completed callbacks, and the effects of the step."""
+        """Returns the outcome of the action: the state without the completed callbacks, and the effects."""
         flushes = tuple(self.flushes)
         if self.callbacks:
-            answered = {callback.record for callback in self.callbacks}
-            left = tuple([number for number in s.pending_callbacks if number not in answered])
-            s = s._replace(pending_callbacks=left, flushes=flushes)
+            completed_records = {callback.record for callback in self.callbacks}
+            pending = tuple([record for record in s.pending_callbacks if record not in completed_records])
+            s = s._replace(pending_callbacks=pending, flushes=flushes)
         elif s.flushes != flushes:
             s = s._replace(flushes=flushes)
         return s, Effects(number, tuple(self.writes), tuple(self.callbacks), flushes, self.closed, thrown)
@@ -104,7 +104,7 @@ class EffectCollector:
 
 
 def submitted(cfg: Config, s: State, batched: bool, records: tuple[int, ...], size: int, out: EffectCollector) -> State:
-    """`ManagedLedger.asyncAddEntry`: submits an entry. A fenced ledger fails the write at once."""
+    """`ManagedLedger.asyncAddEntry`: submits an entry. A fenced ledger fails the entry's callbacks at once."""
     if s.fenced:
         out.fail(records, "fenced")
         return s
@@ -117,13 +117,13 @@ def submitted(cfg: Config, s: State, batched: bool, records: tuple[int, ...], si
 
 
 def stored(s: State, write: Write, succeeded: bool) -> State:
-    """Returns the state after the ledger stored an entry at the next position."""
+    """Returns the state after the ledger has stored an entry at the next position."""
     entry = Entry(Position(s.ledger, s.next_entry), write.batched, write.records, succeeded)
     return s._replace(log=(*s.log, entry), next_entry=s.next_entry + 1)
 
 
 def completed(s: State, write: Write, out: EffectCollector) -> State:
-    """Stores an entry and completes its callbacks in batch order, with position, batch size and batch index."""
+    """Stores an entry and completes its callbacks, in batch order, with the position and, in a batch, the index."""
     position, batch = Position(s.ledger, s.next_entry), len(write.records)
     if write.batched:
         out.callbacks += [Callback(number, "ok", position, i, batch) for i, number in enumerate(write.records)]
@@ -135,7 +135,7 @@ def completed(s: State, write: Write, out: EffectCollector) -> State:
 def flushed(cfg: Config, s: State, reason: Reason, out: EffectCollector) -> tuple[State, bool]:
     """`TxnLogBufferedWriter.doFlush`: flushes the buffer as one batch.
 
-    Returns the state, and false if an exception escaped and left the buffer unchanged.
+    Returns the state, and false if an exception escapes; the buffer is then unchanged.
     """
     records = tuple([each.number for each in s.buffer])
     out.flushes.append(Flush(reason, len(records), s.size, s.now - s.buffer[0].since))
@@ -164,7 +164,8 @@ def written_plain(cfg: Config, s: State, record: Record, out: EffectCollector) -
 def run_add(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
     """`internalAsyncAddData`: adds a record to the buffer; a large one flushes the buffer and is written alone.
 
-    A writer that is not open fails the record. A large record is dropped if the exception of its flush escapes.
+    A writer that is not open fails the record. If the record triggers a flush first, and the flush's exception escapes,
+    the record is dropped.
     """
     if s.status != "open":
         out.fail((record.number,), "closed")
@@ -194,7 +195,10 @@ def buffered(cfg: Config, s: State, record: Record, out: EffectCollector) -> Sta
 
 
 def run_tick(cfg: Config, s: State, out: EffectCollector) -> State:
-    """`trigFlushByTimingTask`: flushes the buffer by max delay, and re-arms the timer unless the writer is closing."""
+    """`trigFlushByTimingTask`: flushes the buffer by max delay, and re-arms the timer of an open writer.
+
+    A timer that counts from the first record is re-armed only if the flush left records in the buffer.
+    """
     if s.buffer and s.status != "closed":
         s, _ = flushed(cfg, s, "delay", out)
     if s.status == "open" and (cfg.delay_from == "tick" or s.buffer):
@@ -205,7 +209,7 @@ def run_tick(cfg: Config, s: State, out: EffectCollector) -> State:
 def run_close(cfg: Config, s: State, out: EffectCollector) -> State:
     """The task of `close`: fails buffered records, cancels the timer, completes the close futures.
 
-    With `close_buffered` "flushes" it flushes them instead.
+    With `close_buffered` `flushes`, buffered records are flushed instead.
     """
     if s.buffer and cfg.close_buffered == "flushes":
         s, _ = flushed(cfg, s, "close", out)
@@ -236,8 +240,8 @@ def execute(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
 def add(cfg: Config, s: State, size: Size, fails_on: FailsOn) -> Step[State, Effects]:
     """`TxnLogBufferedWriter.asyncAddData`: adds a record.
 
-    Returns the record's number. Its callback completes in this call or in a later step, unless the call throws.
-    `fails_on` is where the serialisation of the record fails.
+    The record's callback completes in this call or in a later step, unless the call throws. `fails_on` is where the
+    serialisation of the record fails.
     """
     number, out = s.next_record, EffectCollector()
     record = Record(number, size, fails_on)
@@ -254,9 +258,9 @@ def add(cfg: Config, s: State, size: Size, fails_on: FailsOn) -> Step[State, Eff
 
 @txn_writer.action
 def close(cfg: Config, s: State) -> Step[State, Effects]:
-    """`TxnLogBufferedWriter.close`: starts to close the writer.
+    """`TxnLogBufferedWriter.close`: closes the writer. With batching, a task of the executor closes it.
 
-    Returns 1 if the returned future is complete, else 0. Without batching it is always complete.
+    Without batching, the returned future is always complete.
     """
     out = EffectCollector()
     if s.status == "closed" or (s.status == "closing" and cfg.second_close == "returns"):
@@ -272,7 +276,7 @@ def close(cfg: Config, s: State) -> Step[State, Effects]:
 
 @txn_writer.action
 def run_writer_tasks(cfg: Config, s: State, count: Count) -> Step[State, Effects]:
-    """`internalAsyncAddData`, or another task: the executor runs up to `count` tasks in order. Returns their number."""
+    """`internalAsyncAddData` or another task: the executor runs the first `count` queued tasks, or all if fewer."""
     out, tasks = EffectCollector(), s.tasks[:count]
     if tasks:
         s = s._replace(tasks=s.tasks[count:])
@@ -283,10 +287,7 @@ def run_writer_tasks(cfg: Config, s: State, count: Count) -> Step[State, Effects
 
 @txn_writer.action
 def advance_time(cfg: Config, s: State, by: Span) -> Step[State, Effects]:
-    """`trigFlushByTimingTask`: advances the clock. Each time the timer is due, it submits a tick to the executor.
-
-    Returns the number of ticks.
-    """
+    """`trigFlushByTimingTask`: advances the clock. Each time the timer is due, it submits a tick to the executor."""
     end, fired, out = s.now + by, 0, EffectCollector()
     while s.timer is not None and s.timer <= end:
         s = execute(cfg, s._replace(now=s.timer, timer=None), "tick", out)
@@ -324,10 +325,7 @@ def fail_write(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
 
 @txn_writer.action
 def roll_ledger(cfg: Config, s: State) -> Step[State, Effects]:
-    """`ledgerClosed`: rolls over to a new ledger, which stores all writes that complete later, also writes in flight.
-
-    Returns the id of the new ledger.
-    """
+    """`ledgerClosed`: rolls over to a new ledger, which stores all later completed writes, also those in flight."""
     return EffectCollector().step(s._replace(ledger=s.ledger + 1, next_entry=0), s.ledger + 1)
 
 
@@ -345,23 +343,23 @@ def fence(cfg: Config, s: State) -> Step[State, Effects]:
 @txn_writer.canonical_form
 def canonical(cfg: Config, s: State) -> State:
     """Makes times relative to now, and renumbers records and writes from 1 in order."""
-    known = {each.number for each in s.tasks if isinstance(each, Record)}
-    known.update([each.number for each in s.buffer], s.pending_callbacks)
-    known.update(*[each.records for each in s.in_flight], *[each.records for each in s.log])
-    names = {number: i for i, number in enumerate(sorted(known), 1)}
+    records = {each.number for each in s.tasks if isinstance(each, Record)}
+    records.update([each.number for each in s.buffer], s.pending_callbacks)
+    records.update(*[each.records for each in s.in_flight], *[each.records for each in s.log])
+    new_number = {number: i for i, number in enumerate(sorted(records), 1)}
 
-    def renamed(records: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple([names[number] for number in records])
+    def renumbered(numbers: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple([new_number[number] for number in numbers])
 
     return s._replace(
         now=0,
-        tasks=tuple([t._replace(number=names[t.number]) if isinstance(t, Record) else t for t in s.tasks]),
-        buffer=tuple([b._replace(number=names[b.number], since=b.since - s.now) for b in s.buffer]),
+        tasks=tuple([t._replace(number=new_number[t.number]) if isinstance(t, Record) else t for t in s.tasks]),
+        buffer=tuple([b._replace(number=new_number[b.number], since=b.since - s.now) for b in s.buffer]),
         timer=None if s.timer is None else s.timer - s.now,
-        in_flight=tuple([w._replace(number=i, records=renamed(w.records)) for i, w in enumerate(s.in_flight, 1)]),
-        pending_callbacks=renamed(s.pending_callbacks),
-        log=tuple([e._replace(records=renamed(e.records)) for e in s.log]),
-        next_record=len(names) + 1,
+        in_flight=tuple([w._replace(number=i, records=renumbered(w.records)) for i, w in enumerate(s.in_flight, 1)]),
+        pending_callbacks=renumbered(s.pending_callbacks),
+        log=tuple([e._replace(records=renumbered(e.records)) for e in s.log]),
+        next_record=len(new_number) + 1,
         next_write=len(s.in_flight) + 1,
         flushes=(),
     )

@@ -1,7 +1,7 @@
 """Buffered writer of a transaction log: settings, rules, state, and the effects of a step.
 
 Records are numbered in call order. Sizes are bytes of serialised records, times are milliseconds. A write is one entry
-submitted to the ledger: plain with one record, or a batch, which has a header even with a single record.
+submitted to the ledger: a plain entry with one record, or a batch. A batch has a header, even if it has one record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from model.values import AtLeast, Origin, Rule, record
 
 
 class Config(NamedTuple):
-    """Broker settings, the environment of the writer, then the rules on which versions and proposals differ.
+    """Broker settings, the environment of the writer, and rules on which versions and proposals differ.
 
     The settings are those of the transaction log. The pending-ack store uses the same writer with the settings
     `transactionPendingAckBatchedWrite*`, which have the same defaults.
@@ -26,12 +26,13 @@ class Config(NamedTuple):
     batching: Annotated[bool, Setting("transactionLogBatchedWriteEnabled", False)] = True
     #: a batch is flushed when it has this many records
     max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", 512)] = 512
-    #: a batch is flushed when its records have this many bytes; a large record, of this size or more, is written alone
+    #: a batch is flushed when its records have this many bytes. A record of this size or more, a large record, is
+    #: written alone
     max_bytes: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxSize", 4_194_304)] = 4194304
     #: the period of the delay trigger in milliseconds
     max_delay_ms: Annotated[int, AtLeast(1), Setting("transactionLogBatchedWriteMaxDelayInMillis", 1)] = 1
 
-    #: the start time in milliseconds
+    #: the time at which the writer is constructed
     start: int = 0
     #: bytes of magic and version before a batch
     header_bytes: Annotated[int, AtLeast(0)] = 4
@@ -41,31 +42,32 @@ class Config(NamedTuple):
     writes: Literal["at_once", "queued"] = "queued"
 
     #: the effect of a batch that cannot be serialised. `fails`: all its records fail. `escapes`: the exception reaches
-    #: the executor, the batch stays in the buffer, and a large record that triggered the flush is lost
+    #: the executor, the batch stays in the buffer, and a large record that triggered the flush is dropped
     unserialisable_batch: Annotated[
         Literal["fails", "escapes"], Rule(Origin.RECORDED, {"escapes": "TxnLogBufferedWriter.doFlush, master 2026-07"})
     ] = "fails"
-    #: the effect of a record that cannot be serialised, without batching: its `callback` fails, or the call throws
+    #: the effect of a record that cannot be serialised, without batching. `callback`: its callback fails. `exception`:
+    #: the call throws, and the callback never completes
     unserialisable_unbatched: Annotated[
         Literal["callback", "exception"],
         Rule(Origin.RECORDED, {"exception": "TxnLogBufferedWriter.asyncAddData, master 2026-07"}),
     ] = "callback"
-    #: when the future of a second close completes: with the first close (`waits`), or at once (`returns`)
+    #: when the future of a second close completes. `waits`: with the future of the first close. `returns`: at once
     second_close: Annotated[
         Literal["waits", "returns"], Rule(Origin.RECORDED, {"returns": "TxnLogBufferedWriter.close, master 2026-07"})
     ] = "waits"
-    #: whether the buffer of a closed writer is empty, or still refers to the recycled `FlushContext`
+    #: the buffer of a closed writer. `empty`: it has no record. `stale`: it still refers to the recycled `FlushContext`
     closed_buffer: Annotated[
         Literal["empty", "stale"],
         Rule(Origin.RECORDED, {"stale": "TxnLogBufferedWriter.close, master 2026-07; apache/pulsar#17399"}),
     ] = "empty"
-    #: `trigger`: a batch that reaches `max_bytes` is flushed; its size is below twice `max_bytes`. `cap`: a batch is
-    #: flushed before a record is added that would make it exceed `max_bytes`
+    #: the meaning of `max_bytes`. `trigger`: a batch is flushed when it reaches `max_bytes`, so its records have less
+    #: than twice `max_bytes`. `cap`: a batch is flushed before a record is added that would make it exceed `max_bytes`
     size_limit: Annotated[
         Literal["trigger", "cap"],
         Rule(Origin.INFERRED, {"cap": "an alternative, because PIP-160 says that a batch never exceeds the size"}),
     ] = "trigger"
-    #: the delay trigger. `tick`: a free-running timer. `first_record`: the delay counts from the batch's first record
+    #: the delay trigger. `tick`: a free-running timer. `first_record`: a timer that the first record of a batch arms
     delay_from: Annotated[Literal["tick", "first_record"], Rule(Origin.READ, {"first_record": "PIP-160, Approach"})] = (
         "tick"
     )
@@ -82,10 +84,10 @@ def is_batching(cfg: Config) -> bool:
 
 # ---- state --------------------------------------------------------------------------------------------
 
-#: Where serialisation of a record fails. nothing: it does not; size: in `getSerializedSize`; single: as a plain entry;
-#: batch: in a batch.
+#: Where the serialisation of a record fails. nothing: nowhere; size: in `getSerializedSize`; single: when the record is
+#: written as a plain entry; batch: when its batch is flushed.
 FailsOn = Literal["nothing", "size", "single", "batch"]
-#: The trigger of a flush. records: max records; size: max size; large: a large record; delay: max delay; close: close.
+#: The trigger of a flush: max records, max size, a large record, max delay, or close.
 Reason = Literal["records", "size", "large", "delay", "close"]
 #: The result of a callback. ok: success; closed: the writer is closed; fenced: the ledger is fenced (both are
 #: `ManagedLedgerFencedException`); write_failed: the write failed; serialization: `ManagedLedgerInterceptException`.
@@ -110,7 +112,7 @@ class Buffered(NamedTuple):
 
 
 class Write(NamedTuple):
-    """An entry submitted to the ledger; the size of a batch includes its header."""
+    """An entry submitted to the ledger. The size of a batch includes the header."""
 
     number: int
     batched: bool
@@ -119,7 +121,7 @@ class Write(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A durable entry. If `succeeded` is false, its write was reported as failed: the callbacks failed."""
+    """A durable entry. If `succeeded` is false, its write was reported as failed, and its records' callbacks failed."""
 
     position: Position
     batched: bool
@@ -152,7 +154,7 @@ class State(NamedTuple):
     timer: int | None  # deadline of the armed timer
     in_flight: tuple[Write, ...]
     pending_callbacks: tuple[int, ...]  # records whose callbacks have not completed
-    closers: int  # pending close futures
+    closers: int  # number of pending close futures
     fenced: bool  # the ledger rejects further writes
     ledger: int  # ledger id of the next entry
     next_entry: int
@@ -163,7 +165,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Returns an open writer with an empty buffer. A free-running timer is armed."""
+    """Returns an open writer with an empty buffer. If the timer is free-running, it is armed."""
     ticks = is_batching(cfg) and cfg.delay_from == "tick"
     timer = cfg.start + cfg.max_delay_ms if ticks else None
     return State(cfg.start, "open", (), (), 0, timer, (), (), 0, False, 1, 0, (), 1, 1, ())
@@ -186,16 +188,16 @@ class Callback(NamedTuple):
 
 
 class Effects(NamedTuple):
-    """Effects of a step.
+    """What a step does: the writes that it submits, the callbacks that it completes, and its flushes.
 
     `number` depends on the action. `add`: the number of the record. `complete_write`, `fail_write`: the number of the
-    write. `roll_ledger`: the ledger id. `run_writer_tasks`: how many tasks ran. `advance_time`: how many ticks.
-    `close`: 1 if the returned future is complete, else 0. `fence`: 0.
+    write. `roll_ledger`: the id of the new ledger. `run_writer_tasks`: how many tasks ran. `advance_time`: how many
+    ticks were submitted. `close`: 1 if the returned future is complete, else 0. `fence`: 0.
     """
 
     number: int
     writes: tuple[Write, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     flushes: tuple[Flush, ...] = ()
-    closed: int = 0  # completed close futures
+    closed: int = 0  # number of completed close futures
     thrown: bool = False  # the call threw an exception

@@ -123,15 +123,15 @@ SIZE = Metric(
     "Bytes of the records of a batch.",
     buckets=(128, 512, 1024, 2048, 4096, 16384, 102400, 1232896),
 )
-#: "olderst" is PIP-160's spelling. Its buckets are 1, 5 and 10 ms, here in seconds. The shipped histogram observes
-#: seconds, with the buckets 1, 5 and 10 s, so nearly every value is in the first one.
+#: "olderst" is PIP-160's spelling. PIP-160's buckets are 1, 5 and 10 ms, here in seconds. The shipped histogram
+#: observes seconds, with the buckets 1, 5 and 10 s, so nearly every value is in the first bucket.
 DELAY = Metric(
     "_batched_log_olderst_record_delay_time_seconds",
     "_batch_oldest_record_delay_seconds",
     "Age of the oldest record of a batch.",
     buckets=(0.001, 0.005, 0.01),
 )
-#: PIP-160 has no counter for large records; the first name of this counter is ours.
+#: One counter for each trigger but close. PIP-160 has no counter for large records; we formed its first name.
 TRIGGERS = (
     Metric(
         "_batched_log_triggering_count_by_records",
@@ -162,13 +162,13 @@ PRINTED = {"pulsar_txn_tc_batched_log_records_count_per_entry": "pulsar_txn_tc_l
 
 
 class Commands(NamedTuple):
-    """The two admin commands of PIP-160 for a kind of log. Neither was shipped; apache/pulsar#16748 proposed `stat`."""
+    """PIP-160's two admin commands for one kind of log. Neither was shipped; apache/pulsar#16748 proposed `stat`."""
 
     enable: str  # enables batching
     stat: str  # lists the open stores of a broker, each with whether it batches
     setting: str  # the dynamic setting that shipped instead of `enable`
     enabled: str  # the key of the broker's setting in the response of `stat`
-    stores: str  # the key of the open stores
+    stores: str  # the key of the open stores in that response
 
 
 COMMANDS: dict[Log, Commands] = {
