@@ -10,7 +10,7 @@ from model.bundle_transfer.machine import bundle_transfer
 from model.bundle_transfer.state import Client, Config, Record, State, Topic
 from model.machine import Failed, Refused
 
-#: All actions except faults, `send`, `dispatch`, and `transfer`, which an operator calls.
+#: All actions except faults, and except `send`, `dispatch` and `transfer`, which begin new work.
 FAIR = (
     "deliver",
     "publish",
@@ -58,7 +58,7 @@ def sequences(t: Topic, producer: int) -> list[int]:
 
 
 def happened(event: Event) -> bool:
-    """Whether an action was not refused and did not fail."""
+    """Whether an action succeeded: it was not refused and did not fail."""
     return not isinstance(event.outcome, Refused | Failed)
 
 
@@ -106,7 +106,7 @@ def deduplicated_log_has_no_duplicate(cfg: Config, s: State) -> bool:
 
 @always(bundle_transfer)
 def cursor_is_within_log(cfg: Config, s: State) -> bool:
-    """The mark-delete position never passes the last entry of the log, and the consumer has processed all before it."""
+    """The mark-delete position is in the log, and the consumer has processed every entry up to this position."""
     for t in s.topics:
         cursors = [t.cursor, *[o.cursor for o in t.objects if o is not None]]
         consumed = [c.done for c in t.clients[cfg.producers :]] or [0]
@@ -130,7 +130,7 @@ def consumer_skips_no_entry(cfg: Config, s: State) -> bool:
 
 @always(bundle_transfer, on=("close_ledger", "disconnect", "open_topic"))
 def acknowledgements_survive_transfer(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that closes its ledger persists its mark-delete position, and a topic that is opened begins with it."""
+    """A broker that closes a ledger persists the mark-delete position. A broker that opens the topic starts at it."""
     topic, broker = event.arguments["topic"], event.arguments["broker"]
     o, new = before.topics[topic].objects[broker], after.topics[topic].objects[broker]
     if not happened(event) or o is None:
@@ -151,23 +151,23 @@ def topic_is_opened_by_its_owner(cfg: Config, before: State, event: Event, after
     """
     broker = event.arguments["broker"]
     r = seen_by(before, broker)
-    is_owner = r.state == "owned" and r.dst == broker and before.brokers[broker].registered
-    served = r.state == "acquiring" and r.source == broker and before.brokers[broker].registered
-    return not happened(event) or is_owner or served
+    is_owner = r.state == "owned" and r.dst == broker
+    is_acquired_from = r.state == "acquiring" and r.source == broker
+    return not happened(event) or (before.brokers[broker].registered and (is_owner or is_acquired_from))
 
 
 @always(bundle_transfer, on=("open_topic",))
 def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that opens a topic does not fence the owner of the newest record, unless it has not read an override."""
+    """A broker that opens a topic, and has read every override, does not fence the owner in the newest record."""
     r, broker = newest(before), event.arguments["broker"]
-    others = [b for b in writers(before.topics[event.arguments["topic"]]) if b != broker]
-    may_lag = any(unread.forced for unread in before.records[before.brokers[broker].view + 1 :])
-    return not happened(event) or r.state != "owned" or r.dst not in others or may_lag
+    fenced = [b for b in writers(before.topics[event.arguments["topic"]]) if b != broker]
+    has_unread_override = any(unread.forced for unread in before.records[before.brokers[broker].view + 1 :])
+    return not happened(event) or r.state != "owned" or r.dst not in fenced or has_unread_override
 
 
 @always(bundle_transfer, on=("publish", "close_timeout"))
 def source_releases_after_ledgers_are_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The source appends the record after Releasing only after it has closed the ledger of every topic."""
+    """The source of Releasing appends the next record only after it has closed the ledger of every topic."""
     broker = event.arguments["broker"]
     if not happened(event) or before.brokers[broker].duty != "release" or after.brokers[broker].duty == "release":
         return True
@@ -176,7 +176,7 @@ def source_releases_after_ledgers_are_closed(cfg: Config, before: State, event: 
 
 @always(bundle_transfer, on=("publish", "close_timeout"))
 def owned_is_appended_by_destination(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Owned is appended only by the destination of Assigning, or in V4 by the source of Releasing."""
+    """Without force, Owned is appended only by the destination of Assigning; in V4, only by the source of Releasing."""
     r, broker = newest(after), event.arguments["broker"]
     if event.outcome is not True or r.state != "owned" or len(after.records) < 2:
         return True
@@ -185,7 +185,7 @@ def owned_is_appended_by_destination(cfg: Config, before: State, event: Event, a
 
 @always(bundle_transfer, on=("override",))
 def override_spares_registered_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean-up replaces the owner of a bundle only if the owner is not registered."""
+    """The leader's clean-up replaces the owner of a bundle only if the owner is not registered."""
     r = newest(before)
     return not happened(event) or r.state != "owned" or not before.brokers[r.dst].registered
 
@@ -228,7 +228,7 @@ def topic_in_transfer_sends_no_error(cfg: Config, before: State, event: Event, a
 
 @always(bundle_transfer, on=("disconnect",))
 def redirect_names_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The address of a close command is the owner in the broker's view, or the destination in V1a, V1b and V2."""
+    """The address of a close command is the owner in the broker's view; in V1a, V1b and V2 also the destination."""
     r = seen_by(before, event.arguments["broker"])
     if not happened(event) or event.outcome is None:
         return True
@@ -248,12 +248,15 @@ def no_pending_write_is_leaked(cfg: Config, s: State) -> bool:
     return all(b.leaked == 0 for b in s.brokers)
 
 
-# ---- nothing blocks ------------------------------------------------------------------------------------
+# ---- no step is blocked --------------------------------------------------------------------------------
 
 
 @always(bundle_transfer, on=("disconnect",))
 def stale_topic_can_be_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that knows the owner can close every topic that is fenced, or that it does not own."""
+    """A broker whose view has an owner can close each of its stale topics.
+
+    A topic is stale if it is fenced for a transfer, or if its broker does not own the bundle.
+    """
     t, broker = before.topics[event.arguments["topic"]], event.arguments["broker"]
     r, o = seen_by(before, broker), t.objects[broker]
     if o is None or o.phase == "disconnected" or r.state != "owned":
@@ -263,10 +266,11 @@ def stale_topic_can_be_closed(cfg: Config, before: State, event: Event, after: S
 
 @always(bundle_transfer, on=("publish",))
 def release_waits_for_ledgers_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The source can append the record after Releasing as soon as it has closed every ledger."""
+    """The source of Releasing can append the next record as soon as it has closed every ledger."""
     broker = event.arguments["broker"]
-    closing = any(o is not None and o.phase == "closing" for t in before.topics for o in (t.objects[broker],))
-    return happened(event) or closing or before.brokers[broker].duty != "release"
+    objects = [t.objects[broker] for t in before.topics]
+    is_closing = any(o is not None and o.phase == "closing" for o in objects)
+    return happened(event) or is_closing or before.brokers[broker].duty != "release"
 
 
 @always(bundle_transfer, on=("close_ledger",))
@@ -303,16 +307,16 @@ def only_topic_in_transfer_ignores_sends(cfg: Config, before: State, event: Even
 
 @always(bundle_transfer, on=("restart",))
 def restarted_broker_resumes_its_duty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that starts has a duty if the newest record is Assigning to it, or Releasing from it."""
+    """A restarted broker has a duty if it is the destination of Assigning, or the source of Releasing."""
     r, broker = newest(before), event.arguments["broker"]
-    waits = (r.state == "assigning" and r.dst == broker) or (r.state == "releasing" and r.source == broker)
-    return not happened(event) or not waits or after.brokers[broker].duty != ""
+    must_act = (r.state == "assigning" and r.dst == broker) or (r.state == "releasing" and r.source == broker)
+    return not happened(event) or not must_act or after.brokers[broker].duty != ""
 
 
 # ---- sessions ------------------------------------------------------------------------------------------
 
-#: By topic and client: the next sequence id that the client's session sends, or None if it has sent nothing; and
-#: whether the broker ignored a send of the session.
+#: By topic and client: the next sequence id that the broker expects from the client's session, or None if the session
+#: has sent nothing; and whether the broker ignored a send of the session.
 Sessions = tuple[tuple[tuple[int | None, bool], ...], ...]
 
 
@@ -323,7 +327,7 @@ def no_sessions(cfg: Config) -> Sessions:
 
 @history(bundle_transfer, initial=no_sessions, on=("process", "receive"))
 def sessions(cfg: Config, value: Sessions, before: State, event: Event, after: State) -> Sessions:
-    """The next sequence id of each session of a client, and whether the broker ignored a send of the session."""
+    """The next expected sequence id of each client's session, and whether the broker ignored a send of the session."""
     topic, client = event.arguments["topic"], event.arguments["client"]
     if not happened(event):
         return value
@@ -345,9 +349,9 @@ def is_send(cfg: Config, event: Event) -> bool:
 
 @always(bundle_transfer, on=("process",), history=(sessions,))
 def ignored_sends_are_a_suffix(cfg: Config, before: State, event: Event, after: State, values: Sessions) -> bool:
-    """In one session of a producer, no send is accepted after one was ignored."""
-    ignored = is_send(cfg, event) and values[event.arguments["topic"]][event.arguments["client"]][1]
-    return bool(not ignored or event.outcome == "ignored")
+    """In one session of a producer, no send is accepted after another send was ignored."""
+    has_ignored = is_send(cfg, event) and values[event.arguments["topic"]][event.arguments["client"]][1]
+    return bool(not has_ignored or event.outcome == "ignored")
 
 
 @always(bundle_transfer, on=("process",), history=(sessions,))
@@ -369,11 +373,12 @@ def overridden(cfg: Config, value: bool, before: State, event: Event, after: Sta
 @always(bundle_transfer, on=("open_topic",), history=(overridden,))
 def load_fences_only_after_override(cfg: Config, before: State, event: Event, after: State, forced: bool) -> bool:
     """Without an override, every ledger is closed before another broker opens the topic: fencing is never needed."""
-    others = [b for b in writers(before.topics[event.arguments["topic"]]) if b != event.arguments["broker"]]
-    return not happened(event) or forced or not others
+    fenced = [b for b in writers(before.topics[event.arguments["topic"]]) if b != event.arguments["broker"]]
+    return not happened(event) or forced or not fenced
 
 
-#: The newest record when each broker last registered; whether a broker has opened a topic with an older view.
+#: By broker: the index of the newest record when the broker last registered. Then: whether a broker has opened a topic
+#: while its view was older than that record.
 Registrations = tuple[tuple[int, ...], bool]
 
 
@@ -384,13 +389,13 @@ Registrations = tuple[tuple[int, ...], bool]
 )
 def registrations(cfg: Config, value: Registrations, before: State, event: Event, after: State) -> Registrations:
     """The newest record when each broker last registered, and whether a broker opened a topic with an older view."""
-    records, has_failed = value
+    newest_at, has_older_view = value
     broker = event.arguments["broker"]
     if not happened(event):
         return value
     if event.name == "open_topic":
-        return records, has_failed or before.brokers[broker].view < records[broker]
-    return (*records[:broker], len(after.records) - 1, *records[broker + 1 :]), has_failed
+        return newest_at, has_older_view or before.brokers[broker].view < newest_at[broker]
+    return (*newest_at[:broker], len(after.records) - 1, *newest_at[broker + 1 :]), has_older_view
 
 
 @always(bundle_transfer, history=(registrations,))
@@ -404,17 +409,18 @@ FAULTS = tuple(a.name for a in bundle_transfer.actions.values() if a.fault)
 
 @history(bundle_transfer, initial=lambda cfg: 0, on=(*FAULTS, "transfer", "override"))
 def disturbances(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
-    """The number of transfers of the run; 2 after a fault or an override."""
+    """The number of transfers of the run, or 2 and more after a fault or an override; 1 is an undisturbed transfer."""
     if isinstance(event.outcome, Refused):
         return value
     return value + 1 if event.name == "transfer" else 2
 
 
 def parks_redirected_clients(cfg: Config) -> bool:
-    """Whether the destination has applied a record of the transfer before a client gets its address.
+    """Whether the destination always parks the requests of redirected clients until it owns the bundle.
 
-    It then parks the client's request until it owns the bundle. In V1a and V4 it may have applied none, and rejects the
-    client, which looks the topic up. In V3 clients get no address.
+    A destination that has applied a record of the transfer parks requests. In V0, V1b and V2 it applies one before a
+    client gets its address. In V1a and V4 it may have applied none: it rejects the client, which looks the topic up. In
+    V3 clients get no address.
     """
     return cfg.variant in ("V0", "V1b", "V2")
 
@@ -423,7 +429,7 @@ def parks_redirected_clients(cfg: Config) -> bool:
 def undisturbed_transfer_needs_no_lookup(
     cfg: Config, before: State, event: Event, after: State, disturbed: int
 ) -> bool:
-    """In a single transfer without faults no client looks its topic up."""
+    """In a single transfer without faults and overrides, no client looks its topic up."""
     return disturbed > 1 or isinstance(event.outcome, Refused)
 
 
@@ -431,10 +437,10 @@ def undisturbed_transfer_needs_no_lookup(
 def undisturbed_transfer_reconnects_client_once(
     cfg: Config, before: State, event: Event, after: State, disturbed: int
 ) -> bool:
-    """In a single transfer without faults, only the source, broker 0, closes the sessions of clients.
+    """In a single transfer without faults and overrides, only the source, broker 0, closes sessions of clients.
 
-    The destination closes none. So each client reconnects once, because none returns to the source
-    (`undisturbed_transfer_needs_no_lookup`).
+    So each client reconnects at most once: the destination closes no session, and without a lookup no client returns
+    to the source (`undisturbed_transfer_needs_no_lookup`).
     """
     c = before.topics[event.arguments["topic"]].clients[event.arguments["client"]] if happened(event) else None
     return disturbed > 1 or c is None or c.down[0].kind != "close" or c.peer == 0
@@ -444,7 +450,7 @@ def undisturbed_transfer_reconnects_client_once(
 def undisturbed_transfer_duplicates_nothing(
     cfg: Config, before: State, event: Event, after: State, disturbed: int
 ) -> bool:
-    """In a single transfer without faults no message is stored twice, also without deduplication."""
+    """In a single transfer without faults and overrides, no message is stored twice, even without deduplication."""
     return disturbed > 1 or all(len(set(t.log)) == len(t.log) for t in after.topics)
 
 
@@ -465,13 +471,13 @@ def resent_message_is_duplicate(cfg: Config, before: State, event: Event, after:
 
 @sometimes(bundle_transfer, on=("open_topic",))
 def recovery_keeps_unconfirmed_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Ledger recovery keeps an entry that was never confirmed."""
+    """Ledger recovery keeps an unconfirmed entry."""
     return happened(event) and event.arguments["kept"] > 0
 
 
 @sometimes(bundle_transfer, on=("admit",), given=lambda cfg: cfg.variant == "V0")
 def request_waits_for_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`PRODUCER` or `SUBSCRIBE` arrives at the destination before it owns the bundle."""
+    """`PRODUCER` or `SUBSCRIBE` arrives at the destination before the destination owns the bundle."""
     return isinstance(event.outcome, Refused) and event.outcome.why == "the bundle has no owner yet"
 
 
@@ -486,25 +492,25 @@ def stale_append_is_skipped(cfg: Config, before: State, event: Event, after: Sta
 
 @eventually(bundle_transfer, fair=FAIR)
 def bundle_is_owned_by_registered_broker(cfg: Config, s: State) -> bool:
-    """Every transfer completes, and an owner that is not registered is replaced."""
+    """The bundle is eventually owned by a registered broker: transfers end, and unregistered owners are replaced."""
     return newest(s).state == "owned" and s.brokers[newest(s).dst].registered
 
 
 @eventually(bundle_transfer, fair=FAIR)
 def views_converge(cfg: Config, s: State) -> bool:
-    """Every running broker applies the newest record."""
+    """Every running broker eventually applies the newest record."""
     return all(b.view == len(s.records) - 1 for b in s.brokers if b.alive)
 
 
 @eventually(bundle_transfer, fair=FAIR)
 def pending_messages_are_receipted(cfg: Config, s: State) -> bool:
-    """Every message that was sent gets its receipt."""
+    """Every message that was sent eventually gets its receipt."""
     return all(c.done == c.begun for t in s.topics for c in t.clients[: cfg.producers])
 
 
 @eventually(bundle_transfer, fair=FAIR)
 def clients_are_attached_to_owner(cfg: Config, s: State) -> bool:
-    """Every client is attached to the owner, whose topic is open; no lookup is parked."""
+    """Every client is eventually attached to the owner, whose topic is open. Then no lookup is parked."""
     for t in s.topics:
         o = t.objects[newest(s).dst]
         if newest(s).state != "owned" or o is None or o.phase != "open":
@@ -516,7 +522,7 @@ def clients_are_attached_to_owner(cfg: Config, s: State) -> bool:
 
 @eventually(bundle_transfer, fair=FAIR)
 def client_leaves_closed_topic(cfg: Config, s: State) -> bool:
-    """No client stays attached to a topic that is not open."""
+    """No client stays attached for ever to a topic that is not open."""
     return not any(
         o is None or o.phase != "open" for t in s.topics for _, broker in attached(t) for o in (t.objects[broker],)
     )
@@ -524,6 +530,6 @@ def client_leaves_closed_topic(cfg: Config, s: State) -> bool:
 
 @eventually(bundle_transfer, fair=FAIR)
 def only_owner_has_topic_object(cfg: Config, s: State) -> bool:
-    """Only the owner has topic objects, and they are open or loading."""
+    """Eventually only the owner has topic objects, and these are open or loading."""
     objects: Any = [(b, o) for t in s.topics for b, o in enumerate(t.objects) if o is not None]
     return newest(s).state == "owned" and all(b == newest(s).dst and o.phase in ("open", "loading") for b, o in objects)

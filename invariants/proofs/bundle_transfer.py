@@ -137,7 +137,7 @@ class Bundle:
 
     def steps(self, *names: str) -> Iterator[tuple[str, Path, Rec]]:
         """Yields each path through these actions (default: all) that changes the state: action, path, state after."""
-        stubs = {state.to_attached: lambda t, *_: self.after_commands(t)}
+        stubs = {state.with_command_to_attached: lambda t, *_: self.after_commands(t)}
         facts = {"receive": self.addressed(), "confirm": self.added_by_client()}
         for name in names or bundle_transfer.actions:
             action = bundle_transfer.actions[name]
@@ -164,10 +164,10 @@ class Bundle:
         return found
 
     def show_commands(self) -> None:
-        """Proves that commands to clients change no ledger and no handle, for one iteration of `to_attached`."""
+        """Proves that one iteration of `with_command_to_attached` changes no ledger and no handle."""
         before = self.s.fields["topics"].at(self.some_topic)
         over: Seq = dataclasses.replace(before.fields["clients"])
-        loop = Reader([self.brokers >= 1, *self.is_broker(self.broker)]).loop(state.to_attached)
+        loop = Reader([self.brokers >= 1, *self.is_broker(self.broker)]).loop(state.with_command_to_attached)
         names = {"t": before, "broker": self.broker, "command": unknown(Command, "command")}
         head = {**names, ITERATED: over, INDEX: z3.Int("at"), "": frozenset(names)}
         inside = [z3.Int("at") >= 0, z3.Int("at") < over.length, *self.is_broker(self.p)]

@@ -1,8 +1,8 @@
-"""The channel: commands, overrides, what a broker does on a record, and crashes of brokers.
+"""The channel: transfers, overrides, what a broker does when it applies a record, and crashes of brokers.
 
-Every reader skips a record that was computed from a stale view, so transfers and overrides are steps only of a broker
-that has applied the newest record. A duty is a record that a broker still has to append. If the broker's view is stale
-when it appends the record, readers skip the record, and the duty ends.
+Every reader skips a record that was computed from a stale view. Therefore the model computes transfers and overrides
+only from the newest record. A duty is a record that a broker still has to append. If the broker's view is stale when it
+appends the record, readers skip the record, and the duty ends.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from model.bundle_transfer.state import (
     Topic,
     TopicObject,
     bundle_transfer,
-    to_attached,
     view_of,
     with_broker,
+    with_command_to_attached,
     without_connection,
 )
 from model.machine import Refused, Step, refused
@@ -44,7 +44,7 @@ def appended(s: State, r: Record) -> State:
 def transfer(cfg: Config, s: State, dst: BrokerName) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: starts the transfer of the bundle to a registered broker.
 
-    The leader, or a broker that an operator calls, appends Releasing; in V1b and V2 it appends Acquiring.
+    The leader, or a broker that an operator calls, appends Releasing; in V1b and V2 it appends acquiring.
     """
     r = s.records[-1]
     if r.state != "owned" or dst == r.dst:
@@ -70,9 +70,10 @@ def deliver(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
 
 @bundle_transfer.fault
 def jump(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
-    """`ServiceUnitStateChannelImpl.handleEvent`: a slow broker applies the newest record and misses others.
+    """`ServiceUnitStateChannelImpl.handleEvent`: a slow broker applies the newest record and misses earlier ones.
 
-    The topic was compacted, or notifications of the metadata store were coalesced. Returns the record's state.
+    The channel's topic was compacted, or notifications of the metadata store were coalesced. Returns the state of the
+    newest record.
     """
     b = s.brokers[broker]
     if not b.alive:
@@ -83,9 +84,11 @@ def jump(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
 
 
 def applied(cfg: Config, s: State, broker: int, view: int) -> State:
-    """Returns the state after a broker applied a record, with its new duty.
+    """Returns the state after a broker applied the record at the index `view`: the record determines its new duty.
 
-    The source of Releasing fences its topics (phase 1): clients stay connected, and their sends and acks are ignored.
+    The source of Releasing fences its topics (phase 1): clients stay attached, and their sends and acks are ignored. In
+    V2, the source of acquiring pauses its clients. If an override then returns the bundle to the source, a close
+    command makes the paused clients connect to it again.
     """
     r, b = s.records[view], s.brokers[broker]
     duty: Duty = ""
@@ -104,9 +107,9 @@ def applied(cfg: Config, s: State, broker: int, view: int) -> State:
 
 
 def fenced(cfg: Config, t: Topic, broker: int) -> Topic:
-    """Returns the topic after its broker fenced it for a transfer.
+    """Returns the topic after a broker fenced its topic object for a transfer.
 
-    With `load_checks_ownership_again` the broker gives up a load in progress.
+    With `load_checks_ownership_again` the broker gives up a load in progress; otherwise the load goes on.
     """
     o = t.objects[broker]
     if o is None or o.phase not in ("open", "failed", "loading"):
@@ -118,17 +121,17 @@ def fenced(cfg: Config, t: Topic, broker: int) -> Topic:
 
 
 def sent_to_all(s: State, broker: int, command: Command) -> State:
-    """Returns the state after a broker sent a command to every attached client."""
-    return s._replace(topics=tuple([to_attached(t, broker, command) for t in s.topics]))
+    """Returns the state after a broker sent a command to every client that is attached to it, of every topic."""
+    return s._replace(topics=tuple([with_command_to_attached(t, broker, command) for t in s.topics]))
 
 
 @bundle_transfer.action
 def publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
     """`ServiceUnitStateChannelImpl.handleReleaseEvent`, `handleAssignEvent`: a broker appends the record of its duty.
 
-    Returns whether readers accept the record; the broker is not informed.
+    Returns whether readers accept the record. The broker does not learn of it.
 
-    prepare   the destination appends Releasing, once it has begun to load every topic (V1b, V2)
+    prepare   the destination of acquiring appends Releasing, once it has begun to load every topic (V1b, V2)
     release   the source appends Assigning (V4: Owned), once it has closed the ledger of every topic
     own       the destination of Assigning appends Owned
     """
@@ -157,27 +160,27 @@ def is_closing(s: State, broker: int) -> bool:
 
 
 def waits_at(s: State, broker: int) -> bool:
-    """Whether a client waits at the broker."""
+    """Whether a client waits for the broker's answer to `PRODUCER` or `SUBSCRIBE`."""
     return any(c.phase == "waiting" and c.peer == broker for t in s.topics for c in t.clients)
 
 
 def published(cfg: Config, s: State, broker: int) -> tuple[State, bool]:
-    """Returns the state after a broker appended the record of its duty, and whether it was accepted."""
+    """Returns the state after a broker appended the record of its duty, and whether readers accept the record."""
     b, r = s.brokers[broker], view_of(s, broker)
-    accepted = b.view + 1 == len(s.records)
+    is_accepted = b.view + 1 == len(s.records)
     following: RecordState = "owned"
     if r.state == "acquiring":
         following = "releasing"
     elif r.state == "releasing" and cfg.variant != "V4":
         following = "assigning"
-    if accepted:
+    if is_accepted:
         s = appended(s, r._replace(state=following))
-    return with_broker(s, broker, s.brokers[broker]._replace(duty="")), accepted
+    return with_broker(s, broker, s.brokers[broker]._replace(duty="")), is_accepted
 
 
 @bundle_transfer.fault
 def fail_publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
-    """`ServiceUnitStateChannelImpl.pubAsync`: a broker's append fails; it is not retried."""
+    """`ServiceUnitStateChannelImpl.pubAsync`: a broker fails to append the record of its duty, and does not retry."""
     b = s.brokers[broker]
     if not b.duty:
         return refused(s, "not_enabled", "the broker has nothing to append")
@@ -188,7 +191,8 @@ def fail_publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]
 def close_timeout(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
     """`BrokerService.unloadServiceUnit`: closing the topics exceeds `namespaceBundleUnloadingTimeoutMs`.
 
-    With `close_timeout_publishes` the source appends the record of its duty; else it keeps waiting for them.
+    With `close_timeout_publishes` the source appends the record of its duty; otherwise it goes on closing its topics.
+    Returns whether a record is appended that readers accept.
     """
     if s.brokers[broker].duty != "release":
         return refused(s, "not_enabled", "the broker closes no ledgers")
@@ -199,7 +203,7 @@ def close_timeout(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool
 
 
 def overridden(s: State, dst: int) -> State:
-    """Returns the state after the leader assigned the bundle to a broker, whatever the newest record is."""
+    """Returns the state after the leader appended a forced Owned record that assigns the bundle to a broker."""
     r = s.records[-1]
     source = r.dst if r.state == "owned" else r.source
     return appended(s, Record("owned", dst, None if source == dst else source, True))
@@ -207,9 +211,9 @@ def overridden(s: State, dst: int) -> State:
 
 @bundle_transfer.action
 def override(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
-    """`ServiceUnitStateChannelImpl.doCleanup`: the leader assigns the bundle if its owner is not registered.
+    """`ServiceUnitStateChannelImpl.doCleanup`: the leader reassigns a bundle whose owner is not registered.
 
-    It does so, too, if the source or the destination of a transfer is not registered.
+    The leader also reassigns a bundle in transfer if the source or the destination is not registered.
     """
     r = s.records[-1]
     sides = [r.dst] if r.state == "owned" and not cfg.unregistered_source_makes_orphan else [r.dst, r.source]
@@ -222,9 +226,9 @@ def override(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
 
 @bundle_transfer.fault
 def override_stuck(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
-    """`ServiceUnitStateChannelImpl.monitorOwnerships`: assigns a bundle whose transfer takes longer than 30 s.
+    """`ServiceUnitStateChannelImpl.monitorOwnerships`: the leader reassigns a bundle in transfer for more than 30 s.
 
-    The source and the destination are registered; each of them may be the new owner, too.
+    The source and the destination are registered. The new owner may be any registered broker, also one of these two.
     """
     r = s.records[-1]
     if r.state not in IN_FLIGHT or r.source is None:
@@ -239,7 +243,10 @@ def override_stuck(cfg: Config, s: State, owner: BrokerName) -> Step[State, None
 
 @bundle_transfer.fault
 def crash(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
-    """A broker stops: its registration, topic objects and connections are lost. Unconfirmed entries stay stored."""
+    """A broker stops: its registration, topic objects and connections are lost.
+
+    Its unconfirmed entries stay stored at the bookies.
+    """
     if not s.brokers[broker].alive:
         return s, DOWN
     return crashed(s, broker), None
@@ -252,7 +259,7 @@ def crashed(s: State, broker: int) -> State:
 
 
 def without_broker(t: Topic, broker: int) -> Topic:
-    """Returns the topic after a broker stopped; its clients look it up again."""
+    """Returns the topic after a broker stopped: the broker's clients look the topic up again."""
     o = t.objects[broker]
     abandoned = tuple([add.entry for add in o.adds]) if o is not None and o.writable else t.abandoned
     clients = [without_connection(c, "lookup") if c.peer == broker and c.phase != "directed" else c for c in t.clients]
@@ -273,7 +280,7 @@ def restart(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
 def suspect(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.handleMetadataSessionEvent`: a running broker loses its session and registration.
 
-    With `session_loss` "shutdown", it stops.
+    With `session_loss` "shutdown", the broker stops.
     """
     b = s.brokers[broker]
     if not b.registered:
@@ -287,7 +294,7 @@ def suspect(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
 def register(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
     """`BrokerRegistryImpl.registerAsync`: a running broker registers again.
 
-    Unless `session_loss` is "stale", it first applies the newest record.
+    The broker first applies the newest record; with `session_loss` "stale", it keeps its view.
     """
     b = s.brokers[broker]
     if not b.alive or b.registered:

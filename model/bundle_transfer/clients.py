@@ -1,4 +1,4 @@
-"""Clients: sends and acknowledgements, lookups, and connections that end."""
+"""Clients: lookups, connections, sends and acknowledgements, and how brokers answer them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from model.bundle_transfer.state import (
     is_attached,
     is_producer,
     owner_in,
-    to_attached,
     view_of,
     with_client,
     with_command,
+    with_command_to_attached,
     with_object,
     with_topic,
     without_connection,
@@ -32,7 +32,7 @@ ELSEWHERE = Refused("not_enabled", "the client is not in this phase")
 
 
 def found(s: State, topic: int, client: int) -> tuple[Topic, Client | None]:
-    """Returns a topic and one of its clients."""
+    """Returns a topic and one of its clients; None if the topic has no such client."""
     t = s.topics[topic]
     return t, t.clients[client] if 0 <= client < len(t.clients) else None
 
@@ -46,11 +46,11 @@ def replaced(s: State, topic: int, client: int, changed: Client) -> State:
 
 
 def answer_of(cfg: Config, s: State, broker: int) -> int | None:
-    """Returns the address with which a broker answers a lookup from its view; None: it parks the request.
+    """Returns the broker with whose address a broker answers a lookup from its view; None if it parks the lookup.
 
-    It answers with the owner if the owner is registered, and otherwise parks the request. During a transfer the
-    destination parks the request (with `source_parks` also the source), and every other broker answers with the
-    destination. A broker without registration parks nothing.
+    If the view has an owner, the answer is the owner; the lookup is parked if the owner is not registered. During a
+    transfer, the destination parks the lookup (with `source_parks` also the source), and every other broker answers
+    with the destination. An unregistered broker parks nothing.
     """
     r, is_registered = view_of(s, broker), s.brokers[broker].registered
     owner = owner_in(r)
@@ -64,7 +64,7 @@ def answer_of(cfg: Config, s: State, broker: int) -> int | None:
 def lookup(cfg: Config, s: State, topic: TopicName, client: ClientName, broker: BrokerName) -> Step[State, str]:
     """`ServerCnx.handleLookup`: a client without address looks its topic up at a broker.
 
-    The broker answers from its view, or parks the request. Returns "answered" or "parked".
+    The broker answers from its view, or parks the lookup. Returns "answered" or "parked".
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "lookup":
@@ -84,7 +84,8 @@ def lookup(cfg: Config, s: State, topic: TopicName, client: ClientName, broker: 
 def answer(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.handleOwnEvent`: a broker answers a parked lookup once its view has an owner.
 
-    The owner must be registered. A broker that has lost its registration fails the lookup. Returns the owner.
+    The owner must be registered. If the answering broker has lost its registration, the lookup fails. Returns the
+    owner.
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "parked" or c.peer is None:
@@ -102,7 +103,7 @@ def answer(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[
 def connect(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, None]:
     """`ConnectionHandler.grabCnx`: a client connects to its address and sends `PRODUCER` or `SUBSCRIBE`.
 
-    If the broker is down, the client looks the topic up again (`address_is_used_once`).
+    If the broker is down, the client looks the topic up again; without `address_is_used_once`, it keeps the address.
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "directed" or c.peer is None:
@@ -119,8 +120,8 @@ def connect(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 def admit(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
     """`ServerCnx.handleProducer`, `handleSubscribe`: a broker answers `PRODUCER` or `SUBSCRIBE` from its view.
 
-    The owner answers success once it has loaded the topic, and an error while it closes the topic. The destination of
-    a transfer parks the request until it owns the bundle. Any other broker answers an error.
+    The owner answers with success once it has loaded the topic, and with an error while it closes the topic. The
+    destination of a transfer parks the request until it owns the bundle. Any other broker answers with an error.
     """
     t, c = found(s, topic, client)
     if c is None or c.phase != "waiting" or c.peer is None or c.down:
@@ -141,7 +142,7 @@ def admit(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[S
 
 
 def admitted(cfg: Config, s: State, t: Topic, client: int) -> Client:
-    """Returns the client after its broker sent success, in V2 also prepare. A consumer reads on from the cursor."""
+    """Returns the client after its broker sent success, in V2 also prepare. A consumer continues at the cursor."""
     c = t.clients[client]
     assert c.peer is not None, "a waiting client has a peer"
     o, r = t.objects[c.peer], view_of(s, c.peer)
@@ -162,9 +163,10 @@ def pending(cfg: Config, c: Client, client: int) -> tuple[int, ...]:
 
 @bundle_transfer.action
 def send(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
-    """`ProducerImpl.sendAsync`: the application sends a message, unless the window is full. Returns its sequence id.
+    """`ProducerImpl.sendAsync`: the application sends a message. Returns the message's sequence id.
 
-    A producer that is not ready keeps the message until it is attached again.
+    The step is refused while the window of pending messages is full. A producer that is not ready keeps the message
+    until it is attached again.
     """
     _, c = found(s, topic, client)
     if c is None or not is_producer(cfg, client):
@@ -179,7 +181,9 @@ def send(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[St
 def process(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
     """`ServerCnx.handleSend`, `ServerCnx.handleAck`: a broker processes the next send or ack of an attached client.
 
-    A topic in transfer ignores it, without receipt or error; in V3 it closes the session. Returns what the broker did.
+    A fenced topic ignores the command: the client gets neither a receipt nor an error. In V3 the broker then closes the
+    sessions of all clients of the topic. A duplicate send gets a receipt, and a send in doubt ends the session (see
+    `added`). Returns "added", "duplicate", "in_doubt", "acknowledged" or "ignored".
     """
     t, c = found(s, topic, client)
     if c is None:
@@ -190,7 +194,7 @@ def process(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
     t = with_client(t, client, c._replace(up=c.up[1:]))
     if o is None or o.phase != "open":
         if cfg.variant == "V3":
-            t = to_attached(t, broker, Command("close"))
+            t = with_command_to_attached(t, broker, Command("close"))
         return with_topic(s, topic, t), "ignored"
     if not is_producer(cfg, client):
         return with_topic(s, topic, with_object(t, broker, o._replace(cursor=max(o.cursor, value)))), "acknowledged"
@@ -203,7 +207,7 @@ def process(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 
 @bundle_transfer.action
 def dispatch(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
-    """`Consumer.sendMessages`: the broker sends the consumer the next entry. Returns its position."""
+    """`Consumer.sendMessages`: the broker sends the consumer the next entry. Returns the position of the entry."""
     t, c = found(s, topic, client)
     if c is None or is_producer(cfg, client):
         return s, NO_CLIENT
@@ -222,10 +226,11 @@ def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
     """`ClientCnx`: a client handles the next command of its broker. Returns how many commands to the broker are lost.
 
     success   a producer sends all pending messages again, oldest first
-    receipt   the oldest pending message is complete. A receipt of an earlier message is ignored; after one of a later
-              message the client ends the connection
+    receipt   the oldest pending message is complete. A receipt of an earlier message is ignored. A receipt of a later
+              message makes the client end the connection
     message   the consumer processes the entry and acknowledges it
     close     the client connects to the address; without an address it looks the topic up. A paused client is connected
+              to the address already
     prepare   the client is paused: it stops sending, and connects to the destination
     """
     _, c = found(s, topic, client)
@@ -256,7 +261,7 @@ def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 def break_connection(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, None]:
     """`ConnectionHandler.connectionClosed`: a connection breaks.
 
-    Commands in flight are lost, and the client looks the topic up again.
+    Commands in flight in both directions are lost, and the client looks the topic up again.
     """
     _, c = found(s, topic, client)
     if c is None or c.phase not in ("waiting", "ready"):
@@ -265,7 +270,7 @@ def break_connection(cfg: Config, s: State, topic: TopicName, client: ClientName
 
 
 def broken(s: State, topic: int, client: int) -> State:
-    """Returns the state after a connection ended: adds of its session get no receipt any more."""
+    """Returns the state after a client's connection ended: the session's adds in flight get no receipt any more."""
     t = s.topics[topic]
     c = t.clients[client]
     return with_topic(s, topic, with_client(without_session(t, client), client, without_connection(c, "lookup")))

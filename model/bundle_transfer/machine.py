@@ -1,29 +1,33 @@
 """Transfer of a bundle's topics from a source S to a destination D (PIP-307, reviewed as PIP-281).
 
-Models the parts of `ServiceUnitStateChannelImpl`, `BrokerService`, `PersistentTopic` and `ServerCnx` that take part,
-and `ProducerImpl`, `ConsumerImpl` and `ConnectionHandler` of the clients. One step is one record appended or applied,
-one command sent, processed or received, one add confirmed, one ledger closed or opened. `state.py` has the state.
+Models the parts of `ServiceUnitStateChannelImpl`, `BrokerService`, `PersistentTopic` and `ServerCnx` that take part in
+a transfer, and the clients' `ProducerImpl`, `ConsumerImpl` and `ConnectionHandler`. One step is one record appended or
+applied, one command sent, processed or received, one add confirmed, or one ledger closed or opened. `state.py` has the
+state.
 
-    transfer     Releasing(D, S) is appended to the channel
-    phase 1      S applies it and fences its topics. Clients stay attached; their sends and acks are ignored. S closes
-                 each ledger: the log ends at the last confirmed entry
-    hand-over    S appends Assigning(D, S); D applies it and appends Owned(D, S), before it loads a topic
-    phase 2      S applies Owned and closes each client's session with D's address; the topic object is removed later
-    reconnect    the client connects to D without lookup. D loads the topic lazily, answers, and the producer sends all
-                 pending messages again
-    override     the leader appends a forced Owned, because a broker of the newest record is not registered, or a
-                 transfer takes too long
+    transfer     a broker appends Releasing(D, S) to the channel
+    phase 1      S applies Releasing and fences its topics. Clients stay attached; S ignores their sends and acks. S
+                 closes each ledger: the log ends at the last confirmed entry
+    hand-over    S appends Assigning(D, S). D applies Assigning and appends Owned(D, S), before it loads a topic
+    phase 2      S applies Owned, and closes each client's session with D's address. S removes its topic object later
+    reconnect    each client connects to D without lookup. D loads the topic lazily, and answers success. The producer
+                 then sends all pending messages again
+    override     the leader appends a forced Owned, because a broker of the newest record is not registered, or because
+                 a transfer takes too long
 
-Loading a topic fences its last ledger: no other broker can write to it any more, whatever its view.
+A broker that opens a topic recovers and fences the topic's last ledger. No other broker can write to that ledger any
+more, whatever its view says.
 
-`Config.variant` is V0 for PIP-307, and V1a to V4 for its alternatives. In V2 a paused client is also connected to the
-destination. The model has no such connection: the source's close command makes the client wait there, and the
-destination learns of the topic by `begin_load`.
+`Config.variant` is V0 for PIP-307, and V1a to V4 for its alternatives. In V2, the source pauses its clients, and they
+connect to the destination in advance. The model leaves out this second connection: the destination begins to load a
+topic that has a paused client, and the source's close command moves the paused client to the destination in one step.
 
-The reference differs from Pulsar in the rules of `Config` (see `fuzz/defects/`):
-  * a broker closes its stale topics at any Owned record, also at one that returns the bundle to it or does not name it;
-  * closing a topic is retried; after a failure or a timeout the source does not append Assigning;
-  * an unregistered broker answers no request; when it registers again, it first applies the newest record;
+The reference differs from Pulsar in rules of `Config` (see `fuzz/defects/`). A topic is stale if it is fenced for a
+transfer, or if its broker does not own the bundle:
+  * a broker disconnects the clients of its stale topics on any Owned record, even if the record names it as owner, or
+    does not name it at all;
+  * the source retries to close a topic. After a failure or a timeout it does not append Assigning;
+  * an unregistered broker answers no request. When it registers again, it first applies the newest record;
   * a restarted broker acts on the newest record, also on Releasing and Assigning.
 
 Not modelled: versions and storage of records (see `model/ownership_channel`), splits, unloads without destination,
@@ -42,7 +46,7 @@ __all__ = ["bundle_transfer", "merged", "reference"]
 
 reference = bundle_transfer.profile("reference", "PIP-307 with the repairs of this project", Config())
 
-#: Rules on which master of September 2026 differs from the reference.
+#: The rules in which Pulsar's master branch of September 2026 differs from the reference.
 _MERGED: dict[str, Any] = {
     "stale_topics_closed_on": "owner_names_source",
     "close_timeout_publishes": True,

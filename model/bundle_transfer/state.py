@@ -1,13 +1,14 @@
 """State of a bundle transfer, settings, rules, and the machine; the other modules of this package add its actions.
 
-    records   the channel (PIP-192): the ownership records of the bundle, in one order. The append of a writer with a
-              stale view succeeds, but every reader skips its record; `records` does not contain it
-    brokers   of each: whether it is alive, whether it is registered with the metadata store, its view (the last record
-              that it applied), and its duty (the record that it still has to append)
-    topics    what the bookies store; a topic object in the cache of each broker; the clients
+    records   the channel (PIP-192): the ownership records of the bundle, in one order. If a writer's view is stale, its
+              append succeeds, but every reader skips the record. `records` does not contain skipped records
+    brokers   of each broker: whether it is alive, whether it is registered with the metadata store, its view (the last
+              record that it applied), and its duty (the record that it still has to append)
+    topics    of each topic: what the bookies store; a topic object in the cache of each broker that loaded it; the
+              clients
 
-A client is a producer or the consumer of the topic's subscription, with one connection at a time: a FIFO queue of
-commands in each direction. A connection that ends empties both.
+A client is a producer or the consumer of the topic's subscription. It has one connection at a time, with a FIFO queue
+of commands in each direction. When a connection ends, the commands in both queues are lost.
 """
 
 from __future__ import annotations
@@ -19,27 +20,28 @@ from model.values import AtLeast, Between, Origin, Rule, record
 
 Variant = Literal["V0", "V1a", "V1b", "V2", "V3", "V4"]
 
+#: The states of `ServiceUnitState` that a transfer needs, and acquiring, with which V1b and V2 begin a transfer.
 RecordState = Literal["owned", "acquiring", "releasing", "assigning"]
-#: The record that a broker still has to append (`channel.publish`); empty if none. prepare: Releasing; release:
-#: Assigning, in V4 Owned; own: Owned.
+#: The record that a broker still has to append (`channel.publish`); empty if it has none to append. prepare: Releasing;
+#: release: Assigning, in V4 Owned; own: Owned.
 Duty = Literal["", "prepare", "release", "own"]
 
-#: Variants with Acquiring: the destination begins to load topics before the source fences them.
+#: Variants with acquiring: the destination begins to load topics before the source fences them.
 PREPARING = ("V1b", "V2")
 #: Variants in which the source disconnects a client as soon as the topic's ledger is closed.
-EARLY = ("V1a", "V1b", "V2", "V3")
+DISCONNECTED_BEFORE_OWNED = ("V1a", "V1b", "V2", "V3")
 #: Variants in which a client's `PRODUCER` or `SUBSCRIBE` lets the destination load the topic before it owns the bundle.
 LOADED_BEFORE_OWNED = ("V1a", "V2")
 
 
 class Config(NamedTuple):
-    """The cluster, broker and client settings, then the protocol's variant and the rules on which versions differ."""
+    """Sizes, settings of brokers and clients, the variant of the protocol, then the rules in which versions differ."""
 
     #: number of brokers; broker 0 owns the bundle at the start
     brokers: Annotated[int, Between(2, 4)] = 3
     #: number of topics in the bundle
     topics: Annotated[int, Between(1, 4)] = 1
-    #: number of producers of each topic; they are its first clients
+    #: number of producers of each topic. Clients are numbered from 0: first the producers, then the consumer
     producers: Annotated[int, Between(1, 4)] = 2
     #: number of consumers of each topic: 0 or 1
     consumers: Annotated[int, Between(0, 1)] = 1
@@ -47,10 +49,11 @@ class Config(NamedTuple):
     window: Annotated[int, AtLeast(1), Setting("maxPendingMessages", "0 (unbounded)")] = 2
     deduplication: Annotated[bool, Setting("brokerDeduplicationEnabled", False)] = False
 
-    #: V0: PIP-307 as merged. V1a: the source sends the close command as soon as the ledger is closed; also in V1b, V2
-    #: and V3. V1b: the destination begins to load every topic before the source fences it. V2: as V1b, and clients
-    #: pause and connect to the destination in advance. V3: the close command has no address; the client looks the topic
-    #: up. V4: there is no Assigning
+    #: V0: PIP-307 as merged. V1a: the source sends the close command as soon as the ledger is closed. V1b: as V1a, and
+    #: the destination begins to load every topic before the source fences it. V2: as V1a, and the source first pauses
+    #: its clients. They connect to the destination, which begins to load their topics before the source fences them.
+    #: V3: as V1a, but the close command has no address, so the client looks the topic up. V4: as V0, but the source
+    #: appends Owned in place of Assigning
     variant: Annotated[
         Variant,
         Rule(
@@ -58,25 +61,26 @@ class Config(NamedTuple):
             dict.fromkeys(("V1a", "V1b", "V2", "V3"), "review of apache/pulsar#20748") | {"V4": "apache/pulsar#19683"},
         ),
     ] = "V0"
-    #: which Owned record lets a broker disconnect the clients of its stale topics (fenced, or of a bundle that it does
-    #: not own): any, or only one that names the broker as source
+    #: after which Owned record a broker disconnects the clients of its stale topics (see `machine.py`): after any, or
+    #: only after one that names the broker as source
     stale_topics_closed_on: Annotated[
         Literal["any_owner", "owner_names_source"],
         Rule(Origin.READ, {"owner_names_source": "ServiceUnitStateChannelImpl.handleOwnEvent"}),
     ] = "any_owner"
-    #: whether the source appends the record of its duty (Assigning, in V4 Owned) when closing the topics has timed out
+    #: whether the source appends the record of its duty (Assigning, in V4 Owned) when the close of its topics times out
     close_timeout_publishes: Annotated[bool, Rule(Origin.READ, {True: "BrokerService.unloadServiceUnit"})] = False
-    #: whether a topic is removed from the cache if phase 1 of its close fails before the ledger is closed, although its
-    #: clients stay attached
+    #: whether a topic whose close fails in phase 1, before the ledger is closed, is removed from the cache. Its clients
+    #: stay attached
     failed_close_evicts: Annotated[
         bool, Rule(Origin.READ, {True: "PersistentTopic.close, BrokerService.cleanUnloadedTopicFromCache"})
     ] = False
-    #: whether a broker without registration answers from its view, and parks no request. A broker that parks a request
-    #: (`deferGetOwnerRequest`) answers when its view has an owner
+    #: whether an unregistered broker answers requests from its view, and parks none. A parked request
+    #: (`deferGetOwnerRequest`) is answered when the broker's view has an owner
     unregistered_uses_view: Annotated[
         bool, Rule(Origin.READ, {True: "ServiceUnitStateChannelImpl.getActiveOwnerAsync"})
     ] = False
-    #: after a metadata session loss: the view is refreshed, stays stale, or the broker shuts down
+    #: what follows when a broker loses its metadata session. refresh: its view is refreshed when it registers again;
+    #: stale: its view stays as it is; shutdown: the broker shuts down
     session_loss: Annotated[
         Literal["refresh", "stale", "shutdown"],
         Rule(
@@ -87,27 +91,28 @@ class Config(NamedTuple):
             },
         ),
     ] = "refresh"
-    #: which topics ignore sends. transferring: those in transfer; fenced: all fenced ones, also after a failed write
+    #: which topics ignore sends. transferring: topics in transfer; fenced: all fenced topics, also after a failed write
     sends_ignored_while: Annotated[
         Literal["transferring", "fenced"], Rule(Origin.READ, {"fenced": "apache/pulsar#21408, before #21668"})
     ] = "transferring"
     #: whether a write that fails during the transfer disconnects the topic's clients
     failed_write_disconnects: Annotated[bool, Rule(Origin.READ, {True: "apache/pulsar#21408, before #21668"})] = False
-    #: whether the callback of a write that fails during the transfer is invoked; it lowers the number of writes that
-    #: are pending on the connection
+    #: whether the callback of a write that fails during the transfer is invoked. The callback lowers the number of
+    #: writes that are pending on the connection
     failed_write_completes: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#25554"})] = True
-    #: whether a client that cannot connect to its address looks the topic up again
+    #: whether a client that cannot connect to the address of a redirect looks the topic up. false: it tries the address
+    #: again
     address_is_used_once: Annotated[bool, Rule(Origin.READ, {False: "apache/pulsar#25929, before #26009"})] = True
     #: whether the leader also reassigns an Owned bundle whose source (previous owner) is not registered
     unregistered_source_makes_orphan: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
-    #: whether a restarted broker handles the newest record (`handleExisting`) as if it had just been delivered
+    #: whether a restarted broker handles the newest record (`handleExisting`) like a record that is delivered to it
     restart_acts_on_record: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#25379"})] = True
-    #: whether the clean-up of a closed topic compares the topic object, and not only the name
+    #: whether the clean-up of a closed topic compares the topic object before it removes it, and not only the name
     removal_compares_instance: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#26145"})] = True
     #: whether a topic that is closing opens again when its last pending write completes
     drained_topic_reopens: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#7735"})] = False
-    #: whether the source, too, parks requests during the transfer, and appends the record of its duty only when no
-    #: client waits at it (a deadlock)
+    #: whether the source also parks requests during the transfer. It then appends the record of its duty only when no
+    #: client waits at the source, while the client waits for that record: a deadlock
     source_parks: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#22112"})] = False
     #: whether closing a cursor waits until the bundle has an owner
     cursor_close_checks_ownership: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#21332"})] = False
@@ -115,9 +120,9 @@ class Config(NamedTuple):
     closing_topic_answers: Annotated[bool, Rule(Origin.INFERRED, {False: "reported in apache/pulsar#6872, #9792"})] = (
         True
     )
-    #: whether a broker gives up a load if it no longer owns the bundle
+    #: whether a broker gives up the load of a topic if it does not own the bundle any more
     load_checks_ownership_again: Annotated[bool, Rule(Origin.READ, {False: "reported in apache/pulsar#20540"})] = True
-    #: whether an entry that ledger recovery did not find cannot be confirmed later
+    #: true: an entry that ledger recovery does not find is never confirmed. false: it may be confirmed after recovery
     recovery_seals_ledger: Annotated[bool, Rule(Origin.INFERRED, {False: "before apache/pulsar#24722"})] = True
 
 
@@ -126,25 +131,26 @@ class Config(NamedTuple):
 
 @record
 class Record(NamedTuple):
-    """An ownership record (`ServiceUnitStateData`). In acquiring (V1b, V2) the source still owns the bundle."""
+    """An ownership record (`ServiceUnitStateData`)."""
 
     state: RecordState
-    dst: int  # the owner, or the broker that shall own the bundle
-    source: int | None  # the previous owner
+    dst: int  # the owner; during a transfer, the next owner
+    source: int | None  # the previous owner; in acquiring (V1b, V2), the source still owns the bundle
     forced: bool  # an override by the leader
 
 
 @record
 class Broker(NamedTuple):
-    """A broker: its view of the channel, and its duty."""
+    """A broker."""
 
     alive: bool
     registered: bool
-    view: int  # the index of the last record that it applied; 0 if it is down
+    view: int  # index in `State.records` of the last record that the broker applied; 0 if the broker is down
     duty: Duty
-    #: the last Owned record that it applied names it as source; always false without `owner_names_source`
+    #: the last Owned record that the broker applied names this broker as source; always false without
+    #: `owner_names_source`
     named_source: bool
-    leaked: int  # failed writes that still count as pending on its connections
+    leaked: int  # number of failed writes that still count as pending on the broker's connections
 
 
 # ---- topics --------------------------------------------------------------------------------------------
@@ -159,24 +165,27 @@ class Entry(NamedTuple):
 
 @record
 class Add(NamedTuple):
-    """An entry sent to the bookies, not confirmed yet. `live`: the session that sent it is still attached."""
+    """An entry that was sent to the bookies and is not confirmed."""
 
     entry: Entry
-    live: bool
+    live: bool  # the session that sent the entry is still attached, and gets the receipt
 
 
 @record
 class TopicObject(NamedTuple):
     """A topic object in a broker's cache (`PersistentTopic`)."""
 
-    #: closing: fenced and `transferring`, its ledger is still open; closed: the same, its ledger is closed (the end of
-    #: phase 1, see `machine.py`); failed: fenced by a failed write; disconnected: its clients got the close command
-    #: (phase 2), and only its clean-up is pending
+    #: loading: its ledger is not open yet
+    #: open: it serves clients
+    #: closing: in phase 1 (see `machine.py`), fenced and `transferring`; its ledger is still open
+    #: closed: at the end of phase 1; its ledger is closed
+    #: failed: fenced by a failed write
+    #: disconnected: in phase 2; its clients got the close command, and only its clean-up is pending
     phase: Literal["loading", "open", "closing", "closed", "failed", "disconnected"]
-    writable: bool  # its ledger is open and no other broker has fenced it
-    adds: tuple[Add, ...]  # in the order in which they were sent
-    cursor: int  # number of acknowledged entries: the mark-delete position plus 1
-    older: int  # number of older topic objects whose clean-up is pending
+    writable: bool  # its ledger is open, and no other broker has fenced the ledger
+    adds: tuple[Add, ...]  # in flight to the bookies, oldest first
+    cursor: int  # number of acknowledged entries: the mark-delete position is the last of them
+    older: int  # number of older topic objects of this topic at this broker whose clean-up is pending
 
 
 class Command(NamedTuple):
@@ -190,33 +199,37 @@ class Command(NamedTuple):
 class Client(NamedTuple):
     """A producer or consumer handler and its connection."""
 
-    #: lookup: without address; parked: the peer parks its lookup; directed: it has the peer's address; waiting: it sent
-    #: `PRODUCER` or `SUBSCRIBE`; ready: it has received success
+    #: lookup: it has no address
+    #: parked: the peer has parked its lookup
+    #: directed: it has the peer's address
+    #: waiting: it has sent `PRODUCER` or `SUBSCRIBE` to the peer
+    #: ready: it has received success
     phase: Literal["lookup", "parked", "directed", "waiting", "ready"]
-    peer: int | None
+    peer: int | None  # the broker of the phase
     paused: bool  # V2: it has received prepare and sends nothing; its connection to the destination is not modelled
     #: producer: number of messages that the application sent; consumer: position of the next entry to dispatch
     begun: int
     #: producer: number of messages with a receipt; consumer: position after the last entry that it processed
     done: int
-    up: tuple[int, ...]  # in flight to the peer. producer: sequence ids; consumer: numbers of acknowledged entries
-    down: tuple[Command, ...]  # commands in flight from the peer
+    #: in flight to the peer: a producer's sends (sequence ids), or a consumer's acks (numbers of acknowledged entries)
+    up: tuple[int, ...]
+    down: tuple[Command, ...]  # commands in flight from the peer, oldest first
 
 
 @record
 class Topic(NamedTuple):
-    """A topic: what the bookies have, a topic object of each broker or None, and the clients."""
+    """A topic."""
 
-    log: tuple[Entry, ...]  # entries of closed ledgers and confirmed ones of the open ledger
-    abandoned: tuple[Entry, ...]  # unconfirmed entries of a ledger whose writer is gone
+    log: tuple[Entry, ...]  # entries of closed ledgers and confirmed entries of the last ledger
+    abandoned: tuple[Entry, ...]  # unconfirmed entries of the last ledger if its writer is gone
     cursor: int  # number of acknowledged entries, as persisted
-    objects: tuple[TopicObject | None, ...]
-    clients: tuple[Client, ...]
+    objects: tuple[TopicObject | None, ...]  # by broker; None: the topic is not in the broker's cache
+    clients: tuple[Client, ...]  # the producers, then the consumer
 
 
 @record
 class State(NamedTuple):
-    """The bundle."""
+    """The records of the bundle, the brokers, and the topics of the bundle."""
 
     records: tuple[Record, ...]
     brokers: tuple[Broker, ...]
@@ -224,7 +237,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Broker 0 owns the bundle and serves every topic; all clients are attached to it."""
+    """Returns the initial state: broker 0 owns the bundle and serves every topic; all clients are attached to it."""
     client = Client("ready", 0, False, 0, 0, (), ())
     clients = (client,) * (cfg.producers + min(cfg.consumers, 1))
     serving = TopicObject("open", True, (), 0, 0)
@@ -280,7 +293,7 @@ def view_of(s: State, broker: int) -> Record:
 
 
 def owner_in(r: Record) -> int | None:
-    """Returns the broker that serves the bundle according to a record, if any."""
+    """Returns the broker that owns the bundle according to a record, or None."""
     if r.state == "owned":
         return r.dst
     return r.source if r.state == "acquiring" else None
@@ -312,20 +325,20 @@ def is_producer(cfg: Config, client: int) -> bool:
 
 
 def is_attached(c: Client, broker: int) -> bool:
-    """Whether the broker has the client's session: it answered success and sent no close since."""
+    """Whether the broker has a session of the client: it answered success, and has sent no close command since."""
     kinds = [command.kind for command in c.down]
     return c.peer == broker and "close" not in kinds and (c.phase == "ready" or "success" in kinds)
 
 
 def with_command(t: Topic, client: int, command: Command) -> Topic:
-    """Returns the topic after a broker sent a client a command; a close ends the session at once."""
+    """Returns the topic after a broker sent a client a command. A close command ends the client's session at once."""
     c = t.clients[client]
     t = with_client(t, client, c._replace(down=(*c.down, command)))
     return without_session(t, client) if command.kind == "close" else t
 
 
-def to_attached(t: Topic, broker: int, command: Command) -> Topic:
-    """Returns the topic after a broker sent a command to every client that is attached to it."""
+def with_command_to_attached(t: Topic, broker: int, command: Command) -> Topic:
+    """Returns the topic after a broker sent a command to every client that is attached to this broker."""
     for number, c in enumerate(t.clients):
         if is_attached(c, broker):
             t = with_command(t, number, command)
@@ -333,15 +346,15 @@ def to_attached(t: Topic, broker: int, command: Command) -> Topic:
 
 
 def without_session(t: Topic, client: int) -> Topic:
-    """Returns the topic after a client's session ended: its adds in flight get no receipt any more."""
+    """Returns the topic after a client's session ended: the session's adds in flight get no receipt any more."""
     return t._replace(objects=tuple([o and o._replace(adds=without_live(o.adds, client)) for o in t.objects]))
 
 
 def without_live(adds: tuple[Add, ...], client: int) -> tuple[Add, ...]:
-    """Returns the adds after the session of a producer ended."""
+    """Returns the adds, of which those of one producer are not live any more."""
     return tuple([add._replace(live=add.live and add.entry.producer != client) for add in adds])
 
 
 def without_connection(c: Client, phase: Literal["lookup", "directed", "waiting"], peer: int | None = None) -> Client:
-    """Returns a client after its connection ended."""
+    """Returns a client in a new phase after its connection ended: the commands in flight are lost."""
     return c._replace(phase=phase, peer=peer, paused=False, up=(), down=())

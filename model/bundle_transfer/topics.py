@@ -6,7 +6,7 @@ from typing import Annotated
 
 from model.bundle_transfer.channel import BrokerName
 from model.bundle_transfer.state import (
-    EARLY,
+    DISCONNECTED_BEFORE_OWNED,
     LOADED_BEFORE_OWNED,
     Add,
     Command,
@@ -17,10 +17,10 @@ from model.bundle_transfer.state import (
     TopicObject,
     bundle_transfer,
     owner_in,
-    to_attached,
     view_of,
     with_broker,
     with_command,
+    with_command_to_attached,
     with_object,
     with_topic,
 )
@@ -37,7 +37,8 @@ NO_OBJECT = Refused("not_enabled", "the broker has no topic object in this phase
 def may_load(cfg: Config, s: State, broker: int) -> bool:
     """Whether the broker may load topics: it is registered, and owns the bundle in its view.
 
-    With `unregistered_uses_view` an unregistered broker may, also during the transfer to it.
+    With `unregistered_uses_view`, an unregistered broker may load topics if its view names it as owner or as
+    destination of a transfer.
     """
     r = view_of(s, broker)
     if not s.brokers[broker].registered:
@@ -48,9 +49,9 @@ def may_load(cfg: Config, s: State, broker: int) -> bool:
 def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
     """Whether a broker should begin to load a topic.
 
-    A broker loads a topic when a client waits for it and the broker owns the bundle; in V1a and V2 also if the broker
-    is the destination of the transfer. In V1b and V2 the destination also loads topics before the source fences them:
-    in V1b every topic, in V2 a topic with a paused client.
+    A broker loads a topic if a client waits for the topic at this broker, and the broker owns the bundle. In V1a and V2
+    it suffices that the broker is the destination of a transfer. In V1b and V2 the destination also begins to load
+    topics before the source fences them: in V1b every topic, in V2 a topic with a paused client.
     """
     t, r, b = s.topics[topic], view_of(s, broker), s.brokers[broker]
     if b.duty == "prepare":
@@ -62,7 +63,7 @@ def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
 
 @bundle_transfer.action
 def begin_load(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, None]:
-    """`BrokerService.loadOrCreatePersistentTopic`: a broker begins to load a topic. It fences no other broker yet."""
+    """`BrokerService.loadOrCreatePersistentTopic`: a broker begins to load a topic. Nothing is fenced yet."""
     t = s.topics[topic]
     o = t.objects[broker]
     if not s.brokers[broker].alive or not is_wanted(cfg, s, topic, broker):
@@ -80,7 +81,8 @@ def open_topic(
     """`ManagedLedgerImpl.initialize`: the broker opens the topic's managed ledger.
 
     Recovery fences the last ledger, and keeps the first `kept` of its unconfirmed entries. A new ledger accepts writes.
-    A broker that no longer owns the bundle gives up the load. Returns the length of the log.
+    With `load_checks_ownership_again`, a broker that does not own the bundle any more gives up the load, and the step
+    fails. Returns the length of the log.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -89,8 +91,8 @@ def open_topic(
     if cfg.load_checks_ownership_again and not may_load(cfg, s, broker):
         if view_of(s, broker).dst == broker and s.brokers[broker].registered:
             return refused(s, "not_enabled", "the broker does not own the bundle yet")
-        lost = with_topic(s, topic, with_object(t, broker, None))
-        return lost, Failed("not_ready", "the broker does not own the bundle any more")
+        given_up = with_topic(s, topic, with_object(t, broker, None))
+        return given_up, Failed("not_ready", "the broker does not own the bundle any more")
     unconfirmed = unconfirmed_in(t)
     if kept > len(unconfirmed):
         return refused(s, "illegal_argument", "the ledger has fewer unconfirmed entries")
@@ -102,7 +104,7 @@ def open_topic(
 
 
 def unconfirmed_in(t: Topic) -> tuple[Entry, ...]:
-    """Returns the entries of the last ledger that the bookies have not confirmed: recovery may find them or not."""
+    """Returns the unconfirmed entries of the last ledger. Recovery may keep any number of them, from the first on."""
     writers = [o for o in t.objects if o is not None and o.writable]
     return (*t.abandoned, *[add.entry for o in writers for add in o.adds])
 
@@ -112,15 +114,17 @@ def unconfirmed_in(t: Topic) -> tuple[Entry, ...]:
 
 @bundle_transfer.action
 def confirm(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int]:
-    """`OpAddEntry.addComplete`: the bookies confirm the oldest unconfirmed entry, and the producer receives a receipt.
+    """`OpAddEntry.addComplete`: the bookies confirm the oldest add in flight.
 
-    If another broker has fenced the ledger, the add fails instead (`after_failed_add`). Returns the sequence id.
+    If the session of the add is still attached, the broker sends the producer a receipt. If another broker has fenced
+    the ledger, the add fails instead (`after_failed_add`). Returns the sequence id.
     """
     t = s.topics[topic]
     o = t.objects[broker]
     if o is None or not o.adds:
         return refused(s, "not_enabled", "no add is in flight")
     entry, live = o.adds[0]
+    # without `recovery_seals_ledger`, the add of an entry that recovery did not find is confirmed although it is lost
     if not o.writable and (cfg.recovery_seals_ledger or entry in t.log):
         return after_failed_add(cfg, s, topic, broker)
     phase = o.phase
@@ -136,7 +140,7 @@ def confirm(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step
 
 @bundle_transfer.fault
 def fail_add(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, None]:
-    """`OpAddEntry.addComplete`: the oldest add in flight fails at the bookies, and so do all later ones."""
+    """`OpAddEntry.addComplete`: the oldest add in flight fails at the bookies, and so do all later adds."""
     o = s.topics[topic].objects[broker]
     if o is None or not o.adds:
         return refused(s, "not_enabled", "no add is in flight")
@@ -146,9 +150,9 @@ def fail_add(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Ste
 def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[State, Failed]:
     """Returns the state after all adds in flight failed.
 
-    An open topic sends its clients a close command without address and is removed from the cache; with
-    `sends_ignored_while` "fenced" it is fenced instead. During a transfer the clients get no answer; with
-    `failed_write_disconnects` they get a close command.
+    An open topic is removed from the cache, and its clients get a close command without address. With
+    `sends_ignored_while` "fenced", an open topic is fenced instead. The clients of a topic in transfer get no answer;
+    with `failed_write_disconnects`, they get a close command.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -158,8 +162,8 @@ def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[St
     if is_open and cfg.sends_ignored_while == "fenced":
         return with_topic(s, topic, with_object(t, broker, o._replace(phase="failed", adds=()))), failed
     if is_open or cfg.failed_write_disconnects:
-        t = to_attached(t, broker, Command("close"))
-    o = t.objects[broker]
+        t = with_command_to_attached(t, broker, Command("close"))
+    o = t.objects[broker]  # read again: a close command changes the adds of its session
     assert o is not None, "an add belongs to a topic object"
     if not is_open:
         if not cfg.failed_write_completes:
@@ -170,7 +174,7 @@ def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[St
 
 
 def abandoned(t: Topic, o: TopicObject) -> Topic:
-    """Returns the topic after a topic object was removed with its ledger open: unconfirmed entries stay stored."""
+    """Returns the topic after a topic object was removed with its ledger open: its unconfirmed entries stay stored."""
     return t._replace(abandoned=tuple([add.entry for add in o.adds])) if o.writable else t
 
 
@@ -179,9 +183,9 @@ def abandoned(t: Topic, o: TopicObject) -> Topic:
 
 @bundle_transfer.action
 def close_ledger(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int]:
-    """`PersistentTopic.close`: phase 1 ends; the ledger is closed at its last confirmed entry, the cursor is persisted.
+    """`PersistentTopic.close`: phase 1 ends: the ledger is closed at its last confirmed entry, the cursor is persisted.
 
-    Adds in flight get no answer. Returns their number.
+    Adds in flight get no answer. Returns the number of these adds.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -196,12 +200,12 @@ def close_ledger(cfg: Config, s: State, topic: TopicName, broker: BrokerName) ->
 
 
 def closed(t: Topic, o: TopicObject) -> Topic:
-    """Returns the topic after a topic object closed its ledger, if it could still write."""
+    """Returns the topic after a topic object closed its ledger. The cursor is persisted unless the ledger is fenced."""
     return t._replace(cursor=max(t.cursor, o.cursor)) if o.writable else t
 
 
 def shut(o: TopicObject, phase: str) -> TopicObject:
-    """Returns the topic object in a phase in which it cannot write."""
+    """Returns the topic object in a phase in which its ledger is closed."""
     return o._replace(phase=phase, writable=False, adds=())  # type: ignore[arg-type]
 
 
@@ -209,9 +213,9 @@ def shut(o: TopicObject, phase: str) -> TopicObject:
 def fail_close(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, str]:
     """`PersistentTopic.close`: fails before the ledger is closed, for instance because a replicator does not stop.
 
-    The source keeps the topic in its cache and closes it again. With `failed_close_evicts` the topic is removed
-    (`BrokerService.cleanUnloadedTopicFromCache`), and the source appends nothing. A failure of the ledger's own close
-    is ignored in Pulsar.
+    The source keeps the topic in its cache and retries the close. With `failed_close_evicts` the topic is removed
+    (`BrokerService.cleanUnloadedTopicFromCache`), and the source appends nothing. Pulsar ignores a failure of
+    `ManagedLedger.asyncClose`, so the model has no such failure. Returns "retried" or "evicted".
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -227,22 +231,23 @@ def fail_close(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
 def disconnect(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int | None]:
     """`ServiceUnitStateChannelImpl.handleOwnEvent`: phase 2; a broker that knows the new owner closes its stale topic.
 
-    It sends every client a close command with the owner's address; in V3 without address. A topic is stale if its
-    broker does not own the bundle, or if it is fenced. In V1a, V1b, V2 and V3 the source sends the command as soon as
-    the ledger is closed. Returns the address.
+    The broker sends every attached client a close command with the owner's address; in V3 without address. A topic is
+    stale if its broker does not own the bundle, or if it is fenced for a transfer. In V1a, V1b, V2 and V3 the source
+    sends the command as soon as the ledger is closed, with the address of the destination. Returns the address.
     """
     t, r = s.topics[topic], view_of(s, broker)
     o = t.objects[broker]
     if o is None or o.phase == "disconnected":
         return s, NO_OBJECT
-    early = cfg.variant in EARLY and o.phase == "closed" and r.state == "releasing" and r.source == broker
+    is_closed_source = o.phase == "closed" and r.state == "releasing" and r.source == broker
+    is_early = cfg.variant in DISCONNECTED_BEFORE_OWNED and is_closed_source
     is_stale = r.state == "owned" and (r.dst != broker or o.phase in ("closing", "closed"))
     if cfg.stale_topics_closed_on == "owner_names_source":
         is_stale = is_stale and s.brokers[broker].named_source
-    if not early and not is_stale:
+    if not is_early and not is_stale:
         return refused(s, "not_enabled", "the topic is not stale, or no owner is known yet")
     address = None if cfg.variant == "V3" else r.dst
-    t = to_attached(closed(t, o), broker, Command("close", address))
+    t = with_command_to_attached(closed(t, o), broker, Command("close", address))
     return with_topic(s, topic, with_object(t, broker, shut(o, "disconnected"))), address
 
 
@@ -250,7 +255,8 @@ def disconnect(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
 def clean_up(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, bool]:
     """`BrokerService.removeTopicFromCache`: the clean-up of a closed topic object removes it from the cache.
 
-    It does not remove a younger object (`Config.removal_compares_instance`). Returns whether an object was removed.
+    If the broker has loaded the topic again, the clean-up removes nothing; without `removal_compares_instance`, it
+    removes the younger topic object. Returns whether a topic object was removed.
     """
     t = s.topics[topic]
     o = t.objects[broker]
