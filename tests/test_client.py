@@ -616,10 +616,9 @@ def traced(observed: Observed) -> list[list[Any]]:
 
 def repeated(row: Any) -> list[Any]:
     """An experiment, once for each value of `*`."""
-    values = [str(each) for each in row.get("each", [""])]
     return [
-        row | {"steps": [[str(a).replace("*", v) if "*" in str(a) else a for a in s] for s in row["steps"]]}
-        for v in values
+        row | {"steps": [[value if each == "*" else each for each in step] for step in row["steps"]]}
+        for value in row.get("each", [None])
     ]
 
 

@@ -16,13 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 from fuzz.answers.ownership import Ownership
+from fuzz.client.answer import Answer, Order
 from fuzz.client.topic import Connection, Consumer, Producer, Send, Topic
 from fuzz.client.wire import ServerError, Type, command_of, parts_of, payloads_of
 
 _MAX_MESSAGE = 5 << 20
 _REDIRECT, _CONNECT, _FAILED = 0, 1, 2  # of a lookup's response
-#: Orders by which a PRODUCER or SUBSCRIBE is not answered with success.
-_REFUSALS = ("refuse", "fail", "silent", "error")
+#: Answers to a PRODUCER or SUBSCRIBE other than success.
+_REFUSALS = (Answer.REFUSE, Answer.FAIL, Answer.SILENT, Answer.ERROR)
 
 
 class Cluster:
@@ -49,7 +50,7 @@ class Cluster:
         # orders about sends, acks, receipts and answers; `orders.py` describes them
         self.sends = self.acks = "store"
         self.holds_receipts = False
-        self.answers: dict[str, deque[str]] = defaultdict(deque)  # by kind of command
+        self.answers: dict[str, deque[Order]] = defaultdict(deque)  # by kind of command
         self.sessions = 0  # the number of the newest session
         self.started = time.monotonic()
         #: received commands, used orders (ORDER), and ended connections (ENDED, or LOST if the client ended it):
@@ -62,8 +63,8 @@ class Cluster:
         self.parked: list[tuple[Connection, Any]] = []
         #: replies that are sent just before the next command is answered, oldest first
         self.late: list[tuple[Connection, Any]] = []
-        #: replies to SEEK that are sent before or after the next SUCCESS of a SUBSCRIBE: order, connection, reply
-        self.sought: list[tuple[str, Connection, Any]] = []
+        #: replies to SEEK that are sent before or after the next SUCCESS of a SUBSCRIBE: answer, connection, reply
+        self.sought: list[tuple[Answer, Connection, Any]] = []
         #: numbers of the connections that a broker ended, or that the client may end because of a reply
         self.ended: set[int] = set()
         #: messages whose sends were answered with SEND_ERROR
@@ -96,13 +97,13 @@ class Cluster:
     def _connect(self, connection: Connection, body: Any, _: bytes) -> None:
         self._note(connection, "CONNECT", body.client_version)
         order = self._order(connection, "CONNECT")
-        if order == "error":
+        if order.answer is Answer.ERROR:
             self.ended.add(connection.number)
             error = ServerError.SERVICE_NOT_READY
             connection.send(command_of(Type.ERROR, request_id=0, error=error, message="not ready"))
-        if order in ("error", "silent"):
+        if order.answer in (Answer.ERROR, Answer.SILENT):
             return
-        version = int(order.removeprefix("version ")) if order else min(body.protocol_version, 20)
+        version = order.number if order.answer is Answer.VERSION else min(body.protocol_version, 20)
         reply = command_of(Type.CONNECTED, server_version="loopback", protocol_version=version)
         reply.CONNECTED.max_message_size = self.max_message_sizes[connection.broker]
         connection.send(reply)
@@ -125,14 +126,14 @@ class Cluster:
         if owner is None:
             self.parked.append((connection, body))
             return
-        order = self._order(connection, "LOOKUP")
-        if order == "silent":
+        answer = self._order(connection, "LOOKUP").answer
+        if answer is Answer.SILENT:
             return
         reply = command_of(Type.LOOKUP_RESPONSE, request_id=body.request_id, response=_CONNECT, authoritative=True)
-        if order == "redirect":
+        if answer is Answer.REDIRECT:
             reply.LOOKUP_RESPONSE.response = _REDIRECT
             reply.LOOKUP_RESPONSE.url = self.urls[1 - connection.broker]
-        elif order:
+        elif answer is not Answer.FAITHFUL:
             self.ended.add(connection.number)  # the client may end it, by design
             reply.LOOKUP_RESPONSE.response = _FAILED
             reply.LOOKUP_RESPONSE.error = ServerError.SERVICE_NOT_READY
@@ -140,14 +141,14 @@ class Cluster:
             reply.LOOKUP_RESPONSE.url = self.urls[owner]
         connection.send(reply)
 
-    def _next_order(self, kind: str) -> str:
-        """Returns the order for the next command of a kind, or an empty text."""
-        return self.answers[kind][0] if self.answers[kind] else ""
+    def _next_order(self, kind: str) -> Order:
+        """Returns the order for the next command of a kind."""
+        return self.answers[kind][0] if self.answers[kind] else Order()
 
-    def _order(self, connection: Connection, kind: str) -> str:
-        """Removes the order for the next command of a kind, and records it. Returns it, or an empty text."""
+    def _order(self, connection: Connection, kind: str) -> Order:
+        """Removes the order for the next command of a kind, and records it. Returns it."""
         if not self.answers[kind]:
-            return ""
+            return Order()
         order = self.answers[kind].popleft()
         self._note(connection, "ORDER", [kind, order])
         return order
@@ -163,20 +164,18 @@ class Cluster:
             self.parked.append((connection, body))
             return False
         order = self._next_order(kind)
-        if order.startswith(_REFUSALS):  # otherwise the caller takes it
+        if order.answer in _REFUSALS:  # otherwise the caller takes it
             self._order(connection, kind)
-        if order == "silent":
+        if order.answer is Answer.SILENT:
             return False
-        if served and not order.startswith(_REFUSALS):
+        if served and order.answer not in _REFUSALS:
             if self.loaded_at != connection.broker:
                 self._load(connection.broker)
             return True
-        error = int(ServerError.PERSISTENCE_ERROR if order == "fail" else ServerError.SERVICE_NOT_READY)
-        if order.startswith("error"):
-            error = int(order.removeprefix("error "))
-        connection.send(
-            command_of(Type.ERROR, request_id=body.request_id, error=error, message=order or "not served here")
-        )
+        codes = {Answer.FAIL: int(ServerError.PERSISTENCE_ERROR), Answer.ERROR: order.number}
+        error = codes.get(order.answer, int(ServerError.SERVICE_NOT_READY))
+        why = "not served here" if order.answer is Answer.FAITHFUL else order.answer
+        connection.send(command_of(Type.ERROR, request_id=body.request_id, error=error, message=why))
         return False
 
     def _fail(self, connection: Connection, body: Any, error: ServerError) -> None:
@@ -197,7 +196,7 @@ class Cluster:
             return
         topic, key = self.topic(body.topic), (connection.number, body.producer_id)
         name = body.producer_name or f"loopback-{self.sessions}"
-        if self._next_order("PRODUCER") == "rename":
+        if self._next_order("PRODUCER").answer is Answer.RENAME:
             name += "-renamed"
         for other, each in list(topic.producers.items()):
             if each.name != name:
@@ -215,34 +214,34 @@ class Cluster:
         reply = command_of(Type.PRODUCER_SUCCESS, request_id=body.request_id, producer_name=name, producer_ready=True)
         reply.PRODUCER_SUCCESS.last_sequence_id = last
         order = self._order(connection, "PRODUCER")
-        if order.startswith("close"):
+        if order.answer is Answer.CLOSE:
             self.forget_producer(topic, key)
-        if order == "queued":
+        if order.answer is Answer.QUEUED:
             waits = command_of(Type.PRODUCER_SUCCESS, request_id=body.request_id, producer_name=name)
             waits.PRODUCER_SUCCESS.producer_ready = False
             connection.send(waits)
         self._welcome(order, producer, reply)
 
-    def _welcome(self, order: str, session: Producer | Consumer, reply: Any) -> None:
+    def _welcome(self, order: Order, session: Producer | Consumer, reply: Any) -> None:
         """Sends the success `reply` to a new session. An order can repeat it, send CLOSE before it, or delay it.
 
         Also sends the replies to SEEK that an order has delayed until now.
         """
         connection = session.connection
-        if order == "twice":
+        if order.answer is Answer.TWICE:
             connection.send(reply)
-        if order.startswith("close"):
-            connection.send(close_command(session, self.urls[connection.broker] if "redirect" in order else ""))
+        if order.answer is Answer.CLOSE:
+            connection.send(close_command(session, self.urls[connection.broker] if order.has_address else ""))
         sought, self.sought = self.sought, []
         for when, other, answer in sought:
-            if when == "before_subscribe":
+            if when is Answer.BEFORE_SUBSCRIBE:
                 other.send(answer)
-        if "late" in order:
+        if order.is_late:
             self.late.append((connection, reply))
         else:
             connection.send(reply)
         for when, other, answer in sought:
-            if when == "after_subscribe":
+            if when is Answer.AFTER_SUBSCRIBE:
                 other.send(answer)
 
     def forget_producer(self, topic: Topic, key: tuple[int, int]) -> None:
@@ -284,8 +283,9 @@ class Cluster:
     def _store(self, topic: Topic, producer: Producer, send: Send) -> None:
         receipt, added = topic.store(producer, send)
         outcome = "added" if added else "duplicate"
-        indexes = {"middle": len(send.payloads) // 2, "last": len(send.payloads) - 1}  # by order; otherwise the first
-        receipt.SEND_RECEIPT.sequence_id += indexes.get(self._order(producer.connection, "SEND_RECEIPT"), 0)
+        last = len(send.payloads) - 1
+        indexes = {Answer.MIDDLE: len(send.payloads) // 2, Answer.LAST: last}  # by order; otherwise the first
+        receipt.SEND_RECEIPT.sequence_id += indexes.get(self._order(producer.connection, "SEND_RECEIPT").answer, 0)
         self.journal.append(("send", producer.session, send.highest, outcome))
         if self.holds_receipts or producer.receipts:
             producer.receipts.append(receipt)

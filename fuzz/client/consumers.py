@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fuzz.client.answer import Answer
 from fuzz.client.cluster import Cluster, close_command
 from fuzz.client.topic import EXCLUSIVE, FAILOVER, Connection, Consumer, Subscription, Topic
 from fuzz.client.wire import ServerError, Type, command_of
@@ -39,9 +40,9 @@ class Consumers(Cluster):
         subscription.attach(consumer)
         topic.consumers[key] = subscription, consumer
         order = self._order(connection, "SUBSCRIBE")
-        if order.startswith("close"):
+        if order.answer is Answer.CLOSE:
             topic.remove(*topic.consumers.pop(key))
-        if order == "eager":
+        if order.answer is Answer.EAGER:
             subscription.flow(consumer, 1)
             subscription.dispatch(topic.log)
         self._welcome(order, consumer, command_of(Type.SUCCESS, request_id=body.request_id))
@@ -111,22 +112,22 @@ class Consumers(Cluster):
     def _seek(self, connection: Connection, body: Any, _: bytes) -> None:
         """Resets the cursor. Sends CLOSE to the subscription's consumers, then SUCCESS. An order can change this."""
         self._note(connection, "SEEK", [body.consumer_id, body.message_id.ledger, body.message_id.entry])
-        found, order = self._consumer(connection, body.consumer_id), self._order(connection, "SEEK")
-        if found is None or order == "fail":
+        found, answer = self._consumer(connection, body.consumer_id), self._order(connection, "SEEK").answer
+        if found is None or answer is Answer.FAIL:
             self._fail(connection, body, ServerError.METADATA_ERROR)
             return
         topic, subscription, _consumer = found
         subscription.seek(topic.number_of(body.message_id))
         reply = command_of(Type.SUCCESS, request_id=body.request_id)
-        if order in ("success_first", "stay"):
+        if answer in (Answer.SUCCESS_FIRST, Answer.STAY):
             connection.send(reply)
         for key, (other, consumer) in list(topic.consumers.items()):
-            if other is subscription and order != "stay":
+            if other is subscription and answer is not Answer.STAY:
                 topic.remove(*topic.consumers.pop(key))
                 consumer.connection.send(close_command(consumer))
-        if order.endswith("subscribe"):
-            self.sought.append((order, connection, reply))
-        elif not order:
+        if answer in (Answer.BEFORE_SUBSCRIBE, Answer.AFTER_SUBSCRIBE):
+            self.sought.append((answer, connection, reply))
+        elif answer is Answer.FAITHFUL:
             connection.send(reply)
         topic.dispatch()
 

@@ -10,18 +10,18 @@ once:
                  refuse                (PRODUCER, SUBSCRIBE, LOOKUP) ServiceNotReady
                  silent                (PRODUCER, SUBSCRIBE, LOOKUP, CONNECT) no answer
                  fail                  (PRODUCER, SUBSCRIBE) PersistenceError
-                 close                 (PRODUCER, SUBSCRIBE) CLOSE, then SUCCESS
-                 close_redirect        the same, and CLOSE has this broker's address
-                 close_late, close_redirect_late    SUCCESS comes just before the answer to the next command
+                 close                 (PRODUCER, SUBSCRIBE) CLOSE, then SUCCESS. CLOSE may have this broker's address
+                                       (`has_address`), SUCCESS may come just before the answer to the next command
+                                       (`is_late`)
                and only in experiments, because no real broker is known to answer so:
-                 error N               (PRODUCER, SUBSCRIBE) the error with that number
+                 error                 (PRODUCER, SUBSCRIBE) the error with the number `number`
                  twice, queued, rename (PRODUCER) SUCCESS twice; first not ready, then ready; with another name
                  eager                 (SUBSCRIBE) one message comes before SUCCESS
                  redirect              (LOOKUP) to the other broker
-                 error, version N      (CONNECT) ERROR; that protocol version
+                 error, version        (CONNECT) ERROR; the protocol version `number`
                  success_first, stay, never, before_subscribe, after_subscribe, fail    (SEEK) SUCCESS before CLOSE;
                                        without CLOSE; CLOSE alone; SUCCESS around that of the next SUBSCRIBE; ERROR
-                 middle, last          (SEND_RECEIPT) with the sequence id of that message of the batch
+                 first, middle, last   (SEND_RECEIPT) with the sequence id of that message of the batch
 
 The other orders are methods: `broker.py` calls a method by the name in a request.
 """
@@ -32,6 +32,9 @@ import time
 from itertools import dropwhile
 from typing import Any
 
+import msgspec
+
+from fuzz.client.answer import Order
 from fuzz.client.cluster import close_command
 from fuzz.client.consumers import Consumers
 from fuzz.client.topic import Producer
@@ -42,14 +45,14 @@ class Ordered(Consumers):
     """Brokers that obey a schedule."""
 
     def order(
-        self, *, sends: str | None = None, receipts: str | None = None, acks: str | None = None, **answers: list[str]
+        self, *, sends: str | None = None, receipts: str | None = None, acks: str | None = None, **answers: list[Any]
     ) -> None:
-        """Replaces orders about sends, receipts and acks; adds orders about answers, lists by kind of command."""
+        """Replaces orders about sends, receipts and acks; adds lists of `Order`, by kind of command."""
         self.acks = acks or self.acks
         self.sends = sends or self.sends
         self.holds_receipts = receipts == "hold" if receipts else self.holds_receipts
         for kind, values in answers.items():
-            self.answers[kind].extend(values)
+            self.answers[kind].extend(msgspec.convert(values, list[Order]))
 
     def release(self, how: str = "in_order") -> None:
         """Stores deferred sends and sends held receipts; from now on, sends are stored and receipts sent at once.

@@ -11,6 +11,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
+from fuzz.client.answer import Answer
 from fuzz.client.run import Observed
 from fuzz.scenarios.ack_contracts import entries_acknowledged_by_id, left_at_brokers, messages_not_removed
 from fuzz.scenarios.nack_contracts import (
@@ -120,12 +121,13 @@ def pending_messages_were_refused_and_others_failed(seen: Observed) -> bool:
 # ---- requests and connections -------------------------------------------------------------------------
 
 
-def _orders(seen: Observed, kind: str) -> list[str]:
-    """The order about the last command of a kind, for each producer or consumer; empty if there was none."""
-    commands, found = _commands(seen), dict[int, str]()
+def _answers(seen: Observed, kind: str) -> list[Answer]:
+    """The ordered answer to the last command of a kind, for each producer or consumer; FAITHFUL without an order."""
+    commands, found = _commands(seen), dict[int, Answer]()
     for (name, about), (following, order) in pairwise([*commands, ("", None)]):
         if name == kind:
-            found[about[0]] = order[1] if following == "ORDER" and order[0] == kind else ""
+            is_ordered = following == "ORDER" and order[0] == kind
+            found[about[0]] = Answer(order[1]["answer"]) if is_ordered else Answer.FAITHFUL
     return list(found.values())
 
 
@@ -137,36 +139,35 @@ def segmentation_fault_after_checksum_error(seen: Observed) -> bool:
 
 def producer_was_closed_during_its_request(seen: Observed) -> bool:
     """The last PRODUCER had CLOSE before SUCCESS, and no other followed: no producer is attached."""
-    orders = _orders(seen, "PRODUCER")
-    is_closed = bool(orders) and orders[-1].startswith("close")
+    is_closed = _answers(seen, "PRODUCER")[-1:] == [Answer.CLOSE]
     return is_closed and bool(seen.report.get("attached", [1])[0] == 0)
 
 
 def consumer_was_closed_during_its_request(seen: Observed) -> bool:
     """Some consumers are not attached, at most as many as had CLOSE before the SUCCESS of their last SUBSCRIBE."""
-    closed = [each for each in _orders(seen, "SUBSCRIBE") if each.startswith("close")]
+    closed = _answers(seen, "SUBSCRIBE").count(Answer.CLOSE)
     detached = seen.consumers - int(seen.report.get("attached", [0, 0])[1])
-    return 0 < detached <= len(closed)
+    return 0 < detached <= closed
 
 
-def _subscribe_timed_out(seen: Observed, order: str) -> bool:
+def _subscribe_timed_out(seen: Observed, answer: Answer) -> bool:
     """Only subscribing failed, by a timeout, for at most as many consumers as were refused or closed at the end.
 
-    At least one of these had an order that begins with `order`.
+    At least one of these had the ordered answer `answer`.
     """
-    orders = [each for each in _orders(seen, "SUBSCRIBE") if each.startswith(("close", "refuse"))]
+    answers = [each for each in _answers(seen, "SUBSCRIBE") if each in (Answer.CLOSE, Answer.REFUSE)]
     is_timeout = all(each == "subscribe failed: Timeout" for each in seen.failed)
-    return is_timeout and len(seen.failed) <= len(orders) and any(each.startswith(order) for each in orders)
+    return is_timeout and len(seen.failed) <= len(answers) and answer in answers
 
 
 def first_subscribe_was_refused(seen: Observed) -> bool:
     """The only SUBSCRIBE of a consumer was refused."""
-    return _subscribe_timed_out(seen, "refuse")
+    return _subscribe_timed_out(seen, Answer.REFUSE)
 
 
 def first_subscribe_was_closed(seen: Observed) -> bool:
     """The only SUBSCRIBE of a consumer had CLOSE before SUCCESS."""
-    return _subscribe_timed_out(seen, "close")
+    return _subscribe_timed_out(seen, Answer.CLOSE)
 
 
 def lost_connections_had_an_unknown_command(seen: Observed) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from fuzz.client.answer import Answer, Order
 from fuzz.client.run import GROUPED, TOPIC, Observed, Run
 from fuzz.client.schedule import Scenario, StepKind, violations
 
 
 def answer(run: Run, kind: str, how: str, count: int = 1) -> None:
     """Orders the answer `how` for the next `count` commands of a kind."""
-    run.broker("order", **{kind: [how] * count})
+    run.broker("order", **{kind: [Order(Answer(how))] * count})
 
 
 def send_only(run: Run, count: int) -> None:
@@ -101,6 +102,8 @@ def ack_index(run: Run, kind: str, index: int) -> None:
 
 STEPS = {
     "answer": StepKind(answer),
+    "answer_error": StepKind(lambda run, number: run.broker("order", PRODUCER=[Order(Answer.ERROR, number)])),
+    "answer_version": StepKind(lambda run, number: run.broker("order", CONNECT=[Order(Answer.VERSION, number)])),
     "send_only": StepKind(send_only),
     "close_twice": StepKind(close_twice),
     "stray": StepKind(lambda run: run.broker("stray_receipts")),

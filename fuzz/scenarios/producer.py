@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fuzz.client.answer import Answer, Order
 from fuzz.client.contracts import PRODUCER
 from fuzz.client.run import Run
 from fuzz.client.schedule import Scenario, StepKind
@@ -64,12 +65,12 @@ def close(run: Run) -> None:
 
 def refuse(run: Run) -> None:
     """Orders that the next PRODUCER is refused with ServiceNotReady."""
-    run.broker("order", PRODUCER=["refuse"])
+    run.broker("order", PRODUCER=[Order(Answer.REFUSE)])
 
 
 def close_first(run: Run) -> None:
     """Orders that the next PRODUCER is answered with CLOSE_PRODUCER and then with PRODUCER_SUCCESS."""
-    run.broker("order", PRODUCER=["close"])
+    run.broker("order", PRODUCER=[Order(Answer.CLOSE)])
 
 
 def checksum(run: Run, rank: int) -> None:

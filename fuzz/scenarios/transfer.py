@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fuzz.client.answer import Answer, Order
 from fuzz.client.contracts import CONSUMER, PRODUCER, redirect_needs_no_lookup
 from fuzz.client.run import Run
 from fuzz.client.schedule import Scenario, StepKind
@@ -13,7 +14,12 @@ _OPERATION_TIMEOUT = 2
 _BAD_URLS = ("pulsar://127.0.0.1:1", "", "127.0.0.1:1", "pulsar://")
 
 #: CLOSE during a request, without and with an address; SUCCESS follows at once, or at the client's next command.
-_CLOSES = ("close", "close_redirect", "close_late", "close_redirect_late")
+_CLOSES = {
+    "close": Order(Answer.CLOSE),
+    "close_redirect": Order(Answer.CLOSE, has_address=True),
+    "close_late": Order(Answer.CLOSE, is_late=True),
+    "close_redirect_late": Order(Answer.CLOSE, has_address=True, is_late=True),
+}
 
 
 def begin(run: Run) -> None:
@@ -88,9 +94,14 @@ def terminate(run: Run) -> None:
     run.sync()
 
 
-def order(kind: str, answer: str, weight: int = 1) -> StepKind:
+def order(kind: str, answer: Answer, weight: int = 1) -> StepKind:
     """A kind of step that orders an answer for the next command of a kind."""
-    return StepKind(lambda run: run.broker("order", **{kind: [answer]}), weight=weight)
+    return StepKind(lambda run: run.broker("order", **{kind: [Order(answer)]}), weight=weight)
+
+
+def close(kind: str) -> StepKind:
+    """A kind of step that orders CLOSE before the SUCCESS of the next command of a kind."""
+    return StepKind(lambda run, how: run.broker("order", **{kind: [_CLOSES[how]]}), (tuple(_CLOSES),))
 
 
 scenario = Scenario(
@@ -112,11 +123,11 @@ scenario = Scenario(
         "restart": StepKind(lambda run: run.broker("restart")),
         "drop": StepKind(drop),
         "terminate": StepKind(terminate),
-        "refuse_producer": order("PRODUCER", "refuse"),
-        "refuse_subscribe": order("SUBSCRIBE", "refuse", weight=3),
-        "refuse_lookup": order("LOOKUP", "refuse"),
-        "close_producer_first": StepKind(lambda run, how: run.broker("order", PRODUCER=[how]), (_CLOSES,)),
-        "close_subscribe_first": StepKind(lambda run, how: run.broker("order", SUBSCRIBE=[how]), (_CLOSES,)),
+        "refuse_producer": order("PRODUCER", Answer.REFUSE),
+        "refuse_subscribe": order("SUBSCRIBE", Answer.REFUSE, weight=3),
+        "refuse_lookup": order("LOOKUP", Answer.REFUSE),
+        "close_producer_first": close("PRODUCER"),
+        "close_subscribe_first": close("SUBSCRIBE"),
     },
     begin=begin,
     end=Run.finish,
