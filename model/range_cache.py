@@ -1,33 +1,33 @@
 """Range caches of a broker and the removal queue that they share (PIP-430).
 
 Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper` and `EntryReadCountHandlerImpl`, and
-`RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`. One step is one call on a cache or one whole eviction
-pass: passes are serialised by the monitor of the queue. `model/cache_steps` interleaves threads inside these calls.
+`RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`. One step is one call on a cache, or one whole eviction
+pass: passes are `synchronized`. `model/cache_steps` interleaves threads inside these calls.
 
-State: the removal queue of all caches (`queue`) has one slot for each cached entry, its wrapper. After a removal by
-position (`remove_range`, `invalidate_ledger`, `clear`) the wrapper stays in the queue, detached, until a pass reaches
-it; its slot is None. With `retention` "stash", size passes move entries from the queue to `stash`. A copy is an
-`EntryImpl` that a reader holds; it has a number. It shares the read count handler of the cached entry, with the
-expected read count ("read count" for short). When the entry leaves the cache, or a duplicate put replaces its handler,
-its copies become `orphaned_copies`.
+State: the removal queue of all caches (`queue`) has a slot for each cached entry's wrapper. After a removal by position
+(`remove_range`, `invalidate_ledger`, `clear`) the wrapper stays in the queue, detached, until a pass visits it; the
+slot is None. With `retention` "stash" (a draft), size passes move entries from `queue` to `stash`. A copy is an
+`EntryImpl` that a reader holds. A copy shares the cached entry's `EntryReadCountHandler` and so its expected read count
+("read count"). When the entry leaves the cache or gets another handler, its copies become `orphaned_copies`.
 
-    put          position absent: a new wrapper at the tail of the queue. Position present: nothing is added; with
-                 `duplicate_put` "latest_handler", the cached entry gets the handler of the other one
-    get          sets `accessed`; with `hold`, the caller gets a copy
-    release      releases a copy; decrements the read count if the entry was delivered
+    put          adds an entry at an absent position; its wrapper is the new tail of the queue. At a cached position (a
+                 duplicate put), adds nothing; with `duplicate_put` "latest_handler", replaces the entry's handler
+    get          returns an entry and sets its `accessed`; with `hold`, the caller gets a copy
+    release      releases a copy; decrements the read count if the copy was delivered
     time_pass    `evictLEntriesBeforeTimestamp`. Visits wrappers from the head. Detached: dropped (MISSING). Not
                  expired: the pass ends (STOP). Due for requeue: moved to the tail (REQUEUE). Else: evicted (REMOVE)
-    size_pass    `evictLeastAccessedEntries`. Likewise, but ignores age: the pass ends when enough bytes are freed. It
-                 can visit a requeued entry again
+    size_pass    `evictLeastAccessedEntries`. The same, but ignores age; the pass ends (STOP) when enough bytes are
+                 freed. It can visit a requeued entry again
 
-An entry is due for requeue if `accessed` and `extend_ttl_of_recently_accessed` are set, or if it has expected reads and
-`requeue_count` is below `max_requeue_times` ("the maximum").
+An entry is expired if its timestamp is before the threshold of the pass. It is due for requeue if `accessed` and
+`extend_ttl_of_recently_accessed` are set, or if it has expected reads (a read count of 1 or more) and `requeue_count`
+is below `max_requeue_times` ("the maximum").
 
 Not modelled: cursors (`expected_reads` is an argument: for an added entry, the number of active cursors; for an entry
 read from storage, `getNumberOfCursorsAtSamePositionOrBefore` of the reading cursor); when passes are scheduled; buffers
-and reference counts, except `over_release`; the reuse of wrappers; the endless size pass of the draft with a stash,
-which left a stashed entry at the head of the queue. `managedLedgerCacheCopyEntries` changes no step: without copying,
-the cached slice retains the buffer of the whole BookKeeper response, so memory can exceed the sizes here.
+and reference counts, except `over_release`; the reuse of wrappers; the endless size pass of the draft, which left a
+stashed entry at the head of the queue. `managedLedgerCacheCopyEntries` changes no step. Without copying, a cached slice
+retains the buffer of the whole BookKeeper response, so memory can exceed the sizes here.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class Config(NamedTuple):
 
     #: number of topics with a cache on this broker; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: TTL; used only where a size pass looks at age, because `time_pass` takes its threshold as an argument
+    #: TTL; used only if a size pass considers age, because `time_pass` takes its threshold as an argument
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
-    #: `maxRequeueCountWhenHasExpectedReads`: a pass requeues an entry with expected reads if `requeue_count` is lower
+    #: `maxRequeueCountWhenHasExpectedReads`: a pass requeues an entry for expected reads if `requeue_count` is lower
     max_requeue_times: Annotated[
         int,
         AtLeast(0),
         Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", (("4.1", 5),)),
     ] = 5
-    #: whether an entry that was accessed since insertion or its last requeue is requeued, without a maximum
+    #: whether a pass requeues an entry accessed since its insertion or last requeue; such requeues have no maximum
     extend_ttl_of_recently_accessed: Annotated[
         bool,
         Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False))),
@@ -73,7 +73,7 @@ class Config(NamedTuple):
     #: whether entries have expected read counts
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
 
-    #: handler of a cached entry after a duplicate put: its own ("keep"), or that of the entry that was not added
+    #: handler of a cached entry after a duplicate put: its own ("keep"), or that of the put ("latest_handler")
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
         Rule(Origin.RECORDED, {"keep": f"RangeEntryCacheImpl.insert, {SHIPPED}", "latest_handler": "2026-09"}),
@@ -95,15 +95,15 @@ class Config(NamedTuple):
     access_requeue_counts: Annotated[
         bool, Rule(Origin.INFERRED, {False: 'PIP-430, "Requeuing Mechanism": the maximum is for expected reads'})
     ] = True
-    #: whether a size pass requeues an entry that is due for requeue and expired, or removes it
+    #: whether a size pass requeues an expired entry that is due for requeue; otherwise the pass removes the entry
     size_pass_requeues_expired: Annotated[
         bool, Rule(Origin.READ, {False: "evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430"})
     ] = True
-    #: whether removing an entry whose value is already deallocated leaves its bytes in the size
+    #: whether the size still includes the bytes of a removed entry whose value was already deallocated
     released_value_stays_counted: Annotated[
         bool, Rule(Origin.READ, {True: "RangeCache.removeEntry, 4.1 to master 2026-09"})
     ] = False
-    #: how an entry with expected reads survives a size pass: it is requeued, or moved to `State.stash`
+    #: what a size pass does with an entry that has expected reads: it requeues it, or moves it to `State.stash`
     retention: Annotated[
         Literal["requeue", "stash"],
         Rule(Origin.READ, {"stash": "RangeCacheRemovalQueueStash, first draft of apache/pulsar#24623"}),
@@ -122,8 +122,8 @@ class Entry(NamedTuple):
     bytes: int  # length at insertion
     expected_reads: int | None  # expectedReadCount of its handler; None without a handler; may be negative
     copies: tuple[int, ...]  # numbers of the copies that share the handler, ascending
-    timestamp_ns: int  # of insertion or of the last requeue
-    requeue_count: int  # requeues since insertion; those for recent access only with `access_requeue_counts`
+    timestamp_ns: int  # time of the insertion or last requeue
+    requeue_count: int  # requeues since insertion; requeues for recent access count only with `access_requeue_counts`
     accessed: bool  # looked up since insertion or the last requeue
     released: bool  # the value is deallocated although the entry is cached
 
@@ -146,16 +146,16 @@ class State(NamedTuple):
     orphaned_copies: tuple[OrphanedCopies, ...]  # ordered by the numbers of the copies
     next_copy: int  # number of the next copy
     max_requeue_times: int  # dynamic setting; `Config` has the initial value
-    extend_ttl_of_recently_accessed: bool  # likewise
+    extend_ttl_of_recently_accessed: bool  # also a dynamic setting
 
 
 def start(cfg: Config) -> State:
-    """Empty caches at time zero."""
+    """Returns the state with empty caches at time zero."""
     return State(0, (), (), (0,) * cfg.caches, (), 1, cfg.max_requeue_times, cfg.extend_ttl_of_recently_accessed)
 
 
 class Hit(NamedTuple):
-    """A looked-up entry; `copy` is the number of the copy that the caller holds, or None."""
+    """An entry that a lookup returns; `copy` is the number of the caller's copy, None without `hold`."""
 
     position: Position
     bytes: int
@@ -170,7 +170,7 @@ class Count(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """Entries and bytes that a removal or a pass took out of the caches."""
+    """Number and bytes of the entries that a removal or a pass removed."""
 
     entries: int
     bytes: int
@@ -186,17 +186,17 @@ Nanos = Annotated[int, AtLeast(0)]
 
 
 def initial_count(cfg: Config, expected_reads: int) -> int | None:
-    """`EntryReadCountHandlerImpl.maybeCreate`: the read count of a new handler; None (no handler) for zero or less."""
+    """`maybeCreate`: returns the read count of a new handler; None (no handler) for zero or less, or if not counted."""
     return expected_reads if cfg.counts_reads and expected_reads > 0 else None
 
 
 def marked_read(count: int | None) -> int | None:
-    """`EntryReadCountHandlerImpl.markRead`: decrements, also below 0; without a handler nothing changes."""
+    """`EntryReadCountHandlerImpl.markRead`: returns the read count minus 1, also below 0; None without a handler."""
     return None if count is None else count - 1
 
 
 def replayed(count: int | None) -> int | None:
-    """`EntryReadCountHandlerImpl.incrementExpectedReadCount`: increments; without a handler nothing changes."""
+    """`EntryReadCountHandlerImpl.incrementExpectedReadCount`: returns the read count plus 1; None without a handler."""
     return None if count is None else count + 1
 
 
@@ -216,19 +216,19 @@ def should_requeue(s: State, e: Entry) -> bool:
 
 
 def requeue_count_after(cfg: Config, s: State, e: Entry) -> int:
-    """`requeueCount` after a requeue: one more, except for recent access without `access_requeue_counts`."""
+    """Returns `requeueCount` after a requeue: one more, but the same for recent access that does not count."""
     if cfg.access_requeue_counts or not (s.extend_ttl_of_recently_accessed and e.accessed):
         return e.requeue_count + 1
     return e.requeue_count
 
 
 def is_expired(timestamp_ns: int, threshold_ns: int) -> bool:
-    """Whether a timestamp is before the threshold; equality is not expired."""
+    """Whether a timestamp is before the threshold; one that equals the threshold is not expired."""
     return timestamp_ns < threshold_ns
 
 
 def is_in_range(position: Position, first: Position, last: Position, last_inclusive: bool) -> bool:
-    """Whether a position is in a range; `first` is always included."""
+    """Whether a position is in the range from `first`, inclusive, to `last`, inclusive only if `last_inclusive`."""
     return first <= position and (position <= last if last_inclusive else position < last)
 
 
@@ -236,7 +236,7 @@ def is_in_range(position: Position, first: Position, last: Position, last_inclus
 
 
 def find(s: State, cache: int, position: Position) -> Entry | None:
-    """The entry of a cache at a position, or None."""
+    """Returns the entry of a cache at a position, or None."""
     for e in s.queue + s.stash:
         if e is not None and e.position == position and e.cache == cache:
             return e
@@ -244,13 +244,13 @@ def find(s: State, cache: int, position: Position) -> Entry | None:
 
 
 def entries_in_range(s: State, cache: int, first: Position, last: Position, last_inclusive: bool) -> list[Entry]:
-    """The entries of a cache in a range, ordered by position."""
+    """Returns the entries of a cache in a range, ordered by position."""
     cached = [e for e in s.queue + s.stash if e is not None and e.cache == cache]
     return sorted(e for e in cached if is_in_range(e.position, first, last, last_inclusive))
 
 
 def replace_entry(s: State, old: Entry, new: Entry) -> State:
-    """The state with `new` in the slot of `old`."""
+    """Returns the state with `new` in the slot of `old`."""
     if old in s.queue:
         i = s.queue.index(old)
         return s._replace(queue=s.queue[:i] + (new,) + s.queue[i + 1 :])
@@ -261,17 +261,17 @@ def replace_entry(s: State, old: Entry, new: Entry) -> State:
 def add_orphaned_copies(
     copies: tuple[int, ...], count: int | None, orphaned_copies: tuple[OrphanedCopies, ...]
 ) -> tuple[OrphanedCopies, ...]:
-    """The orphaned copies with one more group and its read count; the same if the group is empty."""
+    """Returns the orphaned copies with another group, which shares a read count; adds no empty group."""
     return tuple(sorted((*orphaned_copies, OrphanedCopies(copies, count)))) if copies else orphaned_copies
 
 
 def stays_counted(cfg: Config, e: Entry) -> bool:
-    """Whether the bytes of an entry stay in the size after `RangeCache.removeEntry`; then no removal reports it."""
+    """Whether `RangeCache.removeEntry` leaves the bytes of an entry in the size; it then does not count the removal."""
     return e.released and cfg.released_value_stays_counted
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Subtracts the bytes of removed entries from the sizes, and orphans their copies; returns number and bytes."""
+    """Subtracts the bytes of removed entries from the sizes and orphans their copies. Returns the state and totals."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
@@ -291,7 +291,7 @@ def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[S
 def put(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """`RangeCache.put`: inserts an entry; if its position is cached, may replace the handler (`updateIfCached`)."""
+    """`RangeCache.put`: inserts an entry. At a cached position, returns false and may replace the handler."""
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
     if present is None:
@@ -317,7 +317,7 @@ def put_mismatched(
 
 @range_cache.action
 def get(cfg: Config, s: State, cache: Cache, position: Position, hold: bool) -> Step[State, Hit | None]:
-    """`RangeCache.get`: looks an entry up; sets `accessed` even if the value is deallocated, which is a miss."""
+    """`RangeCache.get`: sets `accessed` of the entry at a position, and returns it unless its value is deallocated."""
     present = find(s, cache, position)
     if present is None:
         return s, None
@@ -329,7 +329,7 @@ def get(cfg: Config, s: State, cache: Cache, position: Position, hold: bool) -> 
 def get_range(
     cfg: Config, s: State, cache: Cache, first: Position, last: Position, hold: bool
 ) -> Step[State, tuple[Hit, ...]]:
-    """`RangeCache.getRange`: looks up every entry from first to last, both inclusive; gaps are skipped."""
+    """`RangeCache.getRange`: looks up the entries from first to last, both inclusive; gaps are skipped."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return look_up(s, entries_in_range(s, cache, first, last, True), hold)
@@ -361,20 +361,20 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
 
 @range_cache.action
 def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Count]:
-    """`EntryImpl.release`: releases a copy; decrements its read count if it was delivered. Returns the read count."""
-    counts = delivered or cfg.undelivered_release_marks_read
-    return change_read_count(s, copy, marked_read if counts else unchanged, keep_copy=False)
+    """`EntryImpl.release`: releases a copy, decrements its read count if it was delivered, and returns the count."""
+    is_counted = delivered or cfg.undelivered_release_marks_read
+    return change_read_count(s, copy, marked_read if is_counted else unchanged, keep_copy=False)
 
 
 @range_cache.action
 def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
-    """`incrementExpectedReadCount`: increments and returns the read count of a copy's entry that is to be replayed."""
+    """`incrementExpectedReadCount`: increments and returns the read count of a copy that will be replayed."""
     return change_read_count(s, copy, replayed, keep_copy=True)
 
 
 @range_cache.action
 def mark_read(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Count | None]:
-    """`EntryReadCountHandlerImpl.markRead`: decrements the read count of a cached entry without a lookup."""
+    """`EntryReadCountHandlerImpl.markRead`: decrements and returns the read count of a cached entry."""
     present = find(s, cache, position)
     if present is None:
         return s, None
@@ -383,14 +383,14 @@ def mark_read(cfg: Config, s: State, cache: Cache, position: Position) -> Step[S
 
 
 def unchanged(count: int | None) -> int | None:
-    """The read count itself."""
+    """Returns the same read count."""
     return count
 
 
 def change_read_count(
     s: State, copy: int, change: Callable[[int | None], int | None], keep_copy: bool
 ) -> Step[State, Count]:
-    """Changes the read count that a copy shares, and releases the copy unless `keep_copy`."""
+    """Changes and returns the read count that a copy shares; releases the copy unless `keep_copy`."""
     for e in s.queue + s.stash:
         if e is not None and copy in e.copies:
             count = change(e.expected_reads)
@@ -446,7 +446,7 @@ EvictionResult = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
 
 
 def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, threshold_ns: int) -> EvictionResult:
-    """The result of a time pass for the wrapper at the head."""
+    """Returns what a time pass does with the wrapper at the head."""
     if e is None:
         return "MISSING"
     if not is_expired(e.timestamp_ns, threshold_ns):
@@ -457,7 +457,7 @@ def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, thre
 
 
 def size_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, bytes_to_free: int) -> EvictionResult:
-    """The result of a size pass for the wrapper at the head."""
+    """Returns what a size pass does with the wrapper at the head."""
     if e is None:
         return "MISSING"
     if freed >= bytes_to_free:
@@ -472,7 +472,7 @@ def is_removed_as_expired(cfg: Config, s: State, e: Entry) -> bool:
     return not cfg.size_pass_requeues_expired and is_expired(e.timestamp_ns, s.now_ns - cfg.ttl_ns)
 
 
-#: The result for the head, given the bytes freed so far and the limit of the pass (timestamp, or bytes to free).
+#: (config, state, head, bytes freed so far, limit of the pass: threshold or bytes to free) -> result for the head
 Predicate = Callable[[Config, State, Entry | None, int, int], EvictionResult]
 
 
@@ -512,7 +512,7 @@ def time_pass(cfg: Config, s: State, threshold_ns: int) -> Step[State, Removed]:
 
 @range_cache.action
 def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]:
-    """`RangeCacheRemovalQueue.evictLeastAccessedEntries`: evicts until enough bytes are freed, due entries last."""
+    """`evictLeastAccessedEntries`: evicts until enough bytes are freed; entries that are due for requeue come last."""
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
     if cfg.retention == "stash":
@@ -522,7 +522,7 @@ def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]
 
 @range_cache.action
 def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
-    """`doEvictToWatermarkWhenOverThreshold`: above 98 % of `max_bytes`, runs a size pass down to the watermark."""
+    """`doEvictToWatermarkWhenOverThreshold`: if the total exceeds 98 % of `max_bytes`, evicts down to the watermark."""
     total = sum(s.sizes)
     wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)
     if not watermark.is_over_threshold(total, cfg.max_bytes) or wanted <= 0:
@@ -542,12 +542,12 @@ def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
 
 
 def must_be_stashed(cfg: Config, s: State, e: Entry) -> bool:
-    """Whether a size pass keeps an entry, in the stash: it has expected reads and is not expired."""
+    """Whether a size pass keeps an entry in the stash: the entry has expected reads and is not expired."""
     return has_expected_reads(e.expected_reads) and not is_expired(e.timestamp_ns, s.now_ns - cfg.ttl_ns)
 
 
 def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Removed]:
-    """Evicts expired entries of the stash, and of the queue up to the first unexpired one; ignores read counts."""
+    """Evicts the expired entries of the stash, and those of the queue before its first unexpired entry."""
     gone = [e for e in s.stash if is_expired(e.timestamp_ns, threshold_ns)]
     stash = tuple(e for e in s.stash if not is_expired(e.timestamp_ns, threshold_ns))
     head = 0
@@ -561,21 +561,21 @@ def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Re
 
 
 def stash_size_pass(cfg: Config, s: State, bytes_to_free: int) -> tuple[State, Removed]:
-    """Evicts from the stash, then from the queue, until enough bytes are freed; stashes entries that must be kept."""
+    """Evicts from the stash, then from the queue, until enough bytes are freed; stashes what `must_be_stashed`."""
     stash: list[Entry] = []
     gone: list[Entry] = []
     freed = head = 0
     for e in s.stash:
-        taken = freed < bytes_to_free and not must_be_stashed(cfg, s, e)
-        (gone if taken else stash).append(e)
-        freed += e.bytes if taken and not stays_counted(cfg, e) else 0
+        is_evicted = freed < bytes_to_free and not must_be_stashed(cfg, s, e)
+        (gone if is_evicted else stash).append(e)
+        freed += e.bytes if is_evicted and not stays_counted(cfg, e) else 0
     for slot in s.queue:
         if slot is not None:
             if freed >= bytes_to_free:
                 break
-            taken = not must_be_stashed(cfg, s, slot)
-            (gone if taken else stash).append(slot)
-            freed += slot.bytes if taken and not stays_counted(cfg, slot) else 0
+            is_evicted = not must_be_stashed(cfg, s, slot)
+            (gone if is_evicted else stash).append(slot)
+            freed += slot.bytes if is_evicted and not stays_counted(cfg, slot) else 0
         head += 1
     return account_for_removed(cfg, s._replace(queue=s.queue[head:], stash=tuple(stash)), gone)
 
@@ -603,7 +603,7 @@ def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
 
 @range_cache.fault
 def step_clock_back(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
-    """Moves the clock back, as if two concurrent puts entered the queue in the opposite order of their timestamps."""
+    """Moves the clock back, as if concurrent puts entered the queue in the wrong order of their timestamps."""
     return s._replace(now_ns=s.now_ns - nanos), None
 
 
@@ -621,36 +621,36 @@ def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Ste
 
 @range_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Renumbers the copies, in queue order and then the orphaned ones, and makes times relative to now."""
+    """Renumbers copies in the order of queue, stash and orphaned copies, and makes times relative to now."""
     if s.now_ns == 0 and s.next_copy == 1:
         return s
-    following = 1
+    next_number = 1
 
     def renumbered(copies: tuple[int, ...]) -> tuple[int, ...]:
-        nonlocal following
-        following += len(copies)
-        return tuple(range(following - len(copies), following))
+        nonlocal next_number
+        next_number += len(copies)
+        return tuple(range(next_number - len(copies), next_number))
 
-    def moved(e: Entry | None) -> Entry | None:
+    def canonical_entry(e: Entry | None) -> Entry | None:
         if e is None or (not e.copies and not s.now_ns):
             return e
         copies = renumbered(e.copies) if e.copies else ()
         return e._replace(timestamp_ns=e.timestamp_ns - s.now_ns, copies=copies)
 
-    queue = tuple([moved(e) for e in s.queue])
-    stash = tuple([e for e in map(moved, s.stash) if e is not None])
+    queue = tuple([canonical_entry(e) for e in s.queue])
+    stash = tuple([e for e in map(canonical_entry, s.stash) if e is not None])
     orphaned_copies = s.orphaned_copies
     if orphaned_copies:
         by_content = sorted(
             orphaned_copies, key=lambda g: (len(g.copies), g.expected_reads is None, g.expected_reads or 0)
         )
         orphaned_copies = tuple([OrphanedCopies(renumbered(g.copies), g.expected_reads) for g in by_content])
-    return s._replace(now_ns=0, queue=queue, stash=stash, orphaned_copies=orphaned_copies, next_copy=following)
+    return s._replace(now_ns=0, queue=queue, stash=stash, orphaned_copies=orphaned_copies, next_copy=next_number)
 
 
 @range_cache.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Each cache by position, the queue from the head and then the stash, and the copies with their read counts."""
+    """Returns each cache by position, the slots of queue and stash, and the copies with their read counts."""
     cached: list[list[list[object]]] = [[] for _ in s.sizes]
     slots: list[list[object] | None] = []
     copies = [[c, g.expected_reads] for g in s.orphaned_copies for c in g.copies]

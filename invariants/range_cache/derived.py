@@ -1,4 +1,4 @@
-"""What the properties of the range caches derive from states and events."""
+"""What the properties of the range caches compute from states and events."""
 
 from __future__ import annotations
 
@@ -13,37 +13,38 @@ LOOKUPS = ("get", "get_range")
 READ_COUNT_CHANGES = ("release", "replay", "mark_read")
 PUTS = ("put", "put_mismatched")
 
+#: A cache and a position in it.
 Key = tuple[int, Position]
 
 
 @once_per_state
 def entries(s: State) -> list[Entry]:
-    """All cached entries."""
+    """Returns all cached entries."""
     return [e for e in s.queue + s.stash if e is not None]
 
 
 @once_per_state
 def by_key(s: State) -> dict[Key, Entry]:
-    """All cached entries by cache and position."""
+    """Returns all cached entries by cache and position."""
     return {(e.cache, e.position): e for e in entries(s)}
 
 
 @once_per_state
 def read_counts(s: State) -> dict[int, int | None]:
-    """The read count of each open copy, by the copy's number."""
+    """Returns the read count of each open copy, by the copy's number. A copy is open until its release."""
     holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.orphaned_copies)
     return {copy: holder.expected_reads for holder in holders for copy in holder.copies}
 
 
 @once_per_state
 def copy_groups(s: State) -> list[tuple[int, ...]]:
-    """The copies that share a read count, for each read count."""
+    """Returns, for each read count, the open copies that share it."""
     holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.orphaned_copies)
     return [holder.copies for holder in holders]
 
 
 def key_of(event: Event) -> Key:
-    """The cache and position that an action names."""
+    """Returns the cache and position that are arguments of an action."""
     return event.arguments["cache"], event.arguments["position"]
 
 
@@ -55,28 +56,32 @@ def unchanged(before: State, after: State) -> bool:
 
 
 def expects_reads(e: Entry) -> bool:
-    """Whether the read count is defined and positive."""
+    """Whether an entry has a read count of 1 or more."""
     return e.expected_reads is not None and e.expected_reads > 0
 
 
 def is_due(s: State, e: Entry) -> bool:
-    """Whether the first visit must requeue the entry: it is accessed, or has expected reads and requeues left."""
+    """Whether an entry is due for requeue.
+
+    Either it was accessed and recent access extends the TTL, or it has expected reads and `requeueCount` is below the
+    maximum.
+    """
     if e.accessed and s.extend_ttl_of_recently_accessed:
         return True
     return expects_reads(e) and s.max_requeue_times - e.requeue_count > 0
 
 
 def is_requeued(cfg: Config, s: State, event: Event, e: Entry) -> bool:
-    """Whether the first visit of this pass requeues the entry: it is due.
+    """Whether a pass requeues an entry at its first visit: the entry is due for requeue.
 
     If `size_pass_requeues_expired` is false, a size pass does not requeue an expired entry.
     """
-    looks_at_age = event.name != "time_pass" and not cfg.size_pass_requeues_expired
-    return is_due(s, e) and not (looks_at_age and s.now_ns - e.timestamp_ns > cfg.ttl_ns)
+    considers_age = event.name != "time_pass" and not cfg.size_pass_requeues_expired
+    return is_due(s, e) and not (considers_age and s.now_ns - e.timestamp_ns > cfg.ttl_ns)
 
 
 def requeues_left(cfg: Config, s: State, event: Event, e: Entry) -> int:
-    """The number of visits of one pass that requeue the entry, before the next visit removes it."""
+    """Returns how often a pass requeues an entry; at the visit after these, it removes the entry."""
     if not is_requeued(cfg, s, event, e):
         return 0
     for_access = int(e.accessed and s.extend_ttl_of_recently_accessed)
@@ -85,12 +90,12 @@ def requeues_left(cfg: Config, s: State, event: Event, e: Entry) -> int:
 
 
 def has_past_threshold(before: State, event: Event) -> bool:
-    """Whether a step is a time pass whose threshold is not in the future. A broker's threshold never is."""
+    """Whether a step is a time pass whose threshold is now or earlier, as in a broker (now minus the TTL)."""
     return event.name == "time_pass" and event.arguments["threshold_ns"] <= before.now_ns
 
 
 def bytes_to_free(cfg: Config, before: State, event: Event) -> int:
-    """The bytes that a size pass or a size check must free. A size check with zero or less does nothing."""
+    """Returns the bytes that a size pass or `evict_to_watermark` must free; zero or less if the latter does nothing."""
     if event.name == "size_pass":
         return int(event.arguments["bytes_to_free"])
     total = sum(before.sizes)

@@ -21,7 +21,7 @@ from model.watermark import TRIGGER_SHARE
 
 
 def requeues(cfg: Config) -> bool:
-    """Whether passes requeue entries; otherwise size passes stash them."""
+    """Whether passes requeue entries; with `retention` "stash", size passes move them to the stash."""
     return cfg.retention == "requeue"
 
 
@@ -30,37 +30,37 @@ def requeues_for_reads(cfg: Config) -> bool:
     return requeues(cfg) and cfg.counts_reads and cfg.max_requeue_times > 0
 
 
-def _requeued(before: State, after: State) -> list[tuple[Entry, int]]:
-    """The entries that a pass kept, each with the number of its requeues."""
+def _kept_with_times_requeued(before: State, after: State) -> list[tuple[Entry, int]]:
+    """Returns the entries that a pass kept, each with the number of times that it was requeued."""
     kept = by_key(after)
     return [(e, kept[k].requeue_count - e.requeue_count) for k, e in by_key(before).items() if k in kept]
 
 
 @sometimes(range_cache, on=PASSES, given=requeues_for_reads)
 def requeued_for_expected_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass requeues an entry only because it has expected reads."""
-    return any(times and not e.accessed for e, times in _requeued(before, after))
+    """A pass requeues an entry that was not accessed, because of its expected reads."""
+    return any(times and not e.accessed for e, times in _kept_with_times_requeued(before, after))
 
 
 @sometimes(range_cache, on=PASSES, given=lambda cfg: requeues(cfg) and cfg.access_requeue_counts)
 def requeued_for_recent_access(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass requeues an entry only because it was accessed."""
-    return any(times and not expects_reads(e) for e, times in _requeued(before, after))
+    """A pass requeues an entry without expected reads, because it was accessed."""
+    return any(times and not expects_reads(e) for e, times in _kept_with_times_requeued(before, after))
 
 
 @sometimes(range_cache, on=PASSES, given=lambda cfg: requeues_for_reads(cfg) and cfg.access_requeue_counts)
 def access_requeue_reached_the_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A requeue for recent access brings an entry with expected reads to the maximum."""
+    """A requeue for recent access raises `requeueCount` of an entry with expected reads to the maximum."""
     return before.extend_ttl_of_recently_accessed and any(
         times == 1 and e.accessed and expects_reads(e) and e.requeue_count + 1 == before.max_requeue_times
-        for e, times in _requeued(before, after)
+        for e, times in _kept_with_times_requeued(before, after)
     )
 
 
 @sometimes(range_cache, on=("size_pass",), given=requeues_for_reads)
 def size_pass_requeued_entry_twice(cfg: Config, before: State, event: Event, after: State) -> bool:
     """One size pass requeues the same entry twice or more."""
-    return any(times >= 2 for _, times in _requeued(before, after))
+    return any(times >= 2 for _, times in _kept_with_times_requeued(before, after))
 
 
 @sometimes(range_cache, on=("time_pass",), given=lambda cfg: cfg.counts_reads)
@@ -80,8 +80,8 @@ def size_pass_evicted_due_entry(cfg: Config, before: State, event: Event, after:
 @sometimes(range_cache, on=PASSES)
 def pass_dropped_only_detached_wrappers(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A pass drops detached wrappers at the head and removes no entry."""
-    kept = by_key(after).keys() == by_key(before).keys() and after.stash == before.stash
-    return kept and len(after.queue) < len(before.queue) and bool(after.queue)
+    all_kept = by_key(after).keys() == by_key(before).keys() and after.stash == before.stash
+    return all_kept and len(after.queue) < len(before.queue) and bool(after.queue)
 
 
 @sometimes(range_cache, on=("time_pass",))
@@ -106,7 +106,7 @@ def time_pass_visited_entry_twice(cfg: Config, before: State, event: Event, afte
 
 @sometimes(range_cache, given=lambda cfg: cfg.counts_reads)
 def negative_expected_read_count(cfg: Config, s: State) -> bool:
-    """An entry was read more often than expected."""
+    """The read count of a cached entry is negative: the entry was read more often than expected."""
     return any(e.expected_reads is not None and e.expected_reads < 0 for e in entries(s))
 
 
@@ -138,7 +138,7 @@ def replay_raised_read_count_to_one(cfg: Config, before: State, event: Event, af
 
 @sometimes(range_cache, on=("replay",), given=lambda cfg: cfg.counts_reads)
 def replay_left_read_count_nonpositive(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay raises a negative read count, and the entry still expects no read."""
+    """A replay raises a negative read count, which is still zero or less."""
     count = event.outcome.expected_reads if isinstance(event.outcome, Count) else None
     return count is not None and count <= 0
 
@@ -165,13 +165,13 @@ def lookup_missed_deallocated_value(cfg: Config, before: State, event: Event, af
 
 @sometimes(range_cache, on=("evict_to_watermark",))
 def size_check_evicted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The size check finds the caches above the trigger and evicts."""
+    """The size check (`evict_to_watermark`) finds the total above the trigger and evicts entries."""
     return bool(event.outcome != NOTHING)
 
 
 @sometimes(range_cache, given=lambda cfg: cfg.retention == "stash")
 def entry_was_stashed(cfg: Config, s: State) -> bool:
-    """A size pass stashed an entry."""
+    """The stash has an entry: a size pass moved it there."""
     return bool(s.stash)
 
 
@@ -180,17 +180,17 @@ def entry_was_stashed(cfg: Config, s: State) -> bool:
 
 @eventually(range_cache, fair=("advance", "time_pass"))
 def every_entry_is_eventually_evicted(cfg: Config, s: State) -> bool:
-    """Time passes empty the caches once puts and lookups stop, for any expected read counts."""
+    """When puts and lookups have stopped, time passes empty the caches, whatever the read counts are."""
     return not entries(s)
 
 
 @eventually(range_cache, fair=("advance", "time_pass"))
 def every_detached_wrapper_is_eventually_dropped(cfg: Config, s: State) -> bool:
-    """Time passes drop a detached wrapper once every entry in front of it is expired."""
+    """A time pass drops each detached wrapper, once every entry nearer to the head is expired."""
     return None not in s.queue
 
 
 @eventually(range_cache, fair=("evict_to_watermark",), given=requeues)
 def size_check_eventually_ends_at_or_below_trigger(cfg: Config, s: State) -> bool:
-    """The size check brings the total size to the trigger or below it, or empties the caches, for any read counts."""
+    """The size check brings the total to the trigger or below, or empties the caches, whatever the read counts are."""
     return sum(s.sizes) <= int(cfg.max_bytes * TRIGGER_SHARE) or not entries(s)

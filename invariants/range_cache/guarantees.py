@@ -1,4 +1,8 @@
-"""Guarantees of the range caches and their removal queue. An entry is readable unless its value is deallocated."""
+"""Guarantees of the range caches and their removal queue.
+
+A copy is open until its release. An entry is readable unless its value is deallocated. The size check is
+`evict_to_watermark`.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ def queue_timestamps_are_nondecreasing(cfg: Config, s: State) -> bool:
 
 @always(range_cache)
 def open_copy_shares_exactly_one_read_count(cfg: Config, s: State) -> bool:
-    """An open copy shares exactly one read count, and its number is not given again."""
+    """An open copy shares exactly one read count, and no new copy gets its number."""
     copies = [c for e in entries(s) for c in e.copies] + [c for g in s.orphaned_copies for c in g.copies]
     return len(copies) == len(read_counts(s)) and (not copies or max(copies) < s.next_copy)
 
@@ -66,12 +70,12 @@ def open_copy_shares_exactly_one_read_count(cfg: Config, s: State) -> bool:
 def put_appends_entry_as_given(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A put at an absent position appends the entry at the tail, with its bytes, its read count and the current time.
 
-    The entry is neither accessed nor requeued. A put appends nothing if it returns false or is rejected.
+    `accessed` is false and `requeueCount` is 0. A put that returns false or is rejected appends nothing.
     """
     cache, position = key_of(event)
     if event.outcome is not True:
-        is_rejected = isinstance(event.outcome, Refused) or (cache, position) in by_key(before)
-        return is_rejected and len(after.queue) == len(before.queue)
+        may_fail = isinstance(event.outcome, Refused) or (cache, position) in by_key(before)
+        return may_fail and len(after.queue) == len(before.queue)
     wanted = event.arguments["expected_reads"]
     count = wanted if wanted >= 1 and cfg.counts_reads else None
     entry = Entry(cache, position, event.arguments["bytes"], count, (), before.now_ns, 0, False, False)
@@ -80,7 +84,7 @@ def put_appends_entry_as_given(cfg: Config, before: State, event: Event, after: 
 
 @always(range_cache, on=PUTS)
 def duplicate_put_changes_at_most_the_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put at a cached position adds nothing. Of the cached entry it changes at most the read count handler."""
+    """A put at a cached position adds no entry, and changes at most the read count handler of the cached entry."""
     present = by_key(before).get(key_of(event))
     if present is None:
         return True
@@ -91,7 +95,7 @@ def duplicate_put_changes_at_most_the_read_count(cfg: Config, before: State, eve
 
 @always(range_cache, on=("put",))
 def latest_put_sets_expected_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a put, a readable entry has the expected read count of that put; zero or less means none."""
+    """After a put, a readable entry has the expected read count of the put; it has none for zero or less."""
     e, wanted = by_key(after)[key_of(event)], event.arguments["expected_reads"]
     return e.released or e.expected_reads == (wanted if wanted >= 1 and cfg.counts_reads else None)
 
@@ -108,7 +112,7 @@ def put_rejects_value_of_another_position(cfg: Config, before: State, event: Eve
 
 @always(range_cache, on=("get_range", "remove_range"))
 def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A range whose first position is after its last is empty, and no error."""
+    """A range whose first position is after its last is empty; it is no error."""
     if event.arguments["first"] <= event.arguments["last"]:
         return True
     return after == before and event.outcome in ((), NOTHING)
@@ -118,7 +122,7 @@ def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: Sta
 def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup returns position, bytes and read count of exactly the readable entries in its range, in order.
 
-    With `hold`, each of them comes with a new open copy.
+    With `hold`, it opens a copy of each entry that it returns.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -135,7 +139,7 @@ def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Ev
 
 @always(range_cache, on=LOOKUPS)
 def lookup_marks_exactly_entries_of_range_accessed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup sets `accessed` of every entry in its range, and changes nothing else but copies."""
+    """A lookup sets `accessed` of every entry in its range. Otherwise it changes only copies."""
     if isinstance(event.outcome, Refused):
         return True
     asked, now = event.arguments, by_key(after)
@@ -168,13 +172,13 @@ def accessed_is_cleared_only_by_requeue(cfg: Config, before: State, event: Event
 
 @always(range_cache, on=("non_evictable_size",))
 def non_evictable_size_counts_entries_that_may_be_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`getNonEvictableSize` returns count and bytes of the entries without a handler or with expected reads.
+    """`getNonEvictableSize` returns number and bytes of the entries that have expected reads or no handler.
 
     It drops all detached wrappers, and changes nothing else.
     """
     sizes = [e.bytes for e in entries(before) if e.expected_reads is None or e.expected_reads > 0]
-    dropped = tuple(e for e in before.queue if e is not None)
-    return event.outcome == Removed(len(sizes), sum(sizes)) and after == before._replace(queue=dropped)
+    live = tuple(e for e in before.queue if e is not None)
+    return event.outcome == Removed(len(sizes), sum(sizes)) and after == before._replace(queue=live)
 
 
 # ---- read counts --------------------------------------------------------------------------------------
@@ -182,7 +186,7 @@ def non_evictable_size_counts_entries_that_may_be_read(cfg: Config, before: Stat
 
 @always(range_cache)
 def copy_stays_open_until_released(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An open copy stays open until its own release, whatever happens to its entry."""
+    """An open copy stays open until its own release, also if its entry is removed."""
     if not read_counts(before):
         return True
     released = event.arguments["copy"] if event.name == "release" else None
@@ -195,9 +199,9 @@ def copy_stays_open_until_released(cfg: Config, before: State, event: Event, aft
 
 @always(range_cache)
 def copies_keep_sharing_their_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Open copies that share a read count keep sharing it, also with their entry while it is cached with that handler.
+    """Open copies that share a read count keep sharing it; they share it with their entry while the entry is cached.
 
-    A duplicate put gives the entry a new handler, which no open copy has.
+    With `duplicate_put` "latest_handler", a duplicate put gives a readable entry a new handler, which no open copy has.
     """
     if not read_counts(before) or (unchanged(before, after) and event.name not in PUTS):
         return True
@@ -207,11 +211,11 @@ def copies_keep_sharing_their_read_count(cfg: Config, before: State, event: Even
         return tuple(c for c in copies if c < before.next_copy and c in still_open)
 
     groups = [{earlier(copies) for copies in copy_groups(s)} - {()} for s in (before, after)]
-    is_replaced = event.outcome is False and event.name in PUTS and cfg.duplicate_put == "latest_handler"
-    replaced, kept = key_of(event) if is_replaced else None, by_key(after)
+    replaces_handler = event.outcome is False and event.name in PUTS and cfg.duplicate_put == "latest_handler"
+    replaced, kept = key_of(event) if replaces_handler else None, by_key(after)
     for key, e in by_key(before).items():
-        shares = () if key == replaced and not e.released else earlier(e.copies)
-        if key in kept and earlier(kept[key].copies) != shares:
+        sharing = () if key == replaced and not e.released else earlier(e.copies)
+        if key in kept and earlier(kept[key].copies) != sharing:
             return False
     return groups[0] == groups[1]
 
@@ -220,7 +224,7 @@ def copies_keep_sharing_their_read_count(cfg: Config, before: State, event: Even
 def counting_returns_the_new_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
     """`release`, `replay` and `mark_read` return the read count after the change.
 
-    `release` and `replay` are rejected for an unknown copy; `mark_read` returns None for a position that is not cached.
+    `release` and `replay` are rejected if the copy is not open; `mark_read` returns None if the position is not cached.
     """
     change, _, _ = _change_of(before, event)
     if event.name == "mark_read":
@@ -239,17 +243,17 @@ def counting_returns_the_new_read_count(cfg: Config, before: State, event: Event
 
 @always(range_cache)
 def only_delivered_releases_decrement_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read count changes by +1 for each replay and by -1 for each delivered release or `markRead`, and no other way.
+    """A replay raises a read count by 1, a delivered release or `markRead` lowers it by 1; nothing else changes it.
 
-    A put gives its own read count to the entry and leaves the former one to the open copies.
+    A duplicate put may give the entry a new read count; the open copies keep the old one.
     """
     if unchanged(before, after) and event.name not in READ_COUNT_CHANGES:
         return True
     change, copies, key = _change_of(before, event)
-    now_of = read_counts(after)
+    counts_after = read_counts(after)
     for copy, count in read_counts(before).items():
         expected = count if count is None or copy not in copies else count + change
-        if now_of.get(copy, expected) != expected:
+        if counts_after.get(copy, expected) != expected:
             return False
     replaced = key_of(event) if event.name in PUTS else None
     kept = by_key(after)
@@ -263,7 +267,10 @@ def only_delivered_releases_decrement_read_count(cfg: Config, before: State, eve
 
 
 def _change_of(before: State, event: Event) -> tuple[int, tuple[int, ...], Key | None]:
-    """The change of a read count by an event, the open copies that share the count, and their entry if it is cached."""
+    """Returns by how much an event changes a read count, and who shares it: open copies, and the key of their entry.
+
+    The key is None if the entry is not cached.
+    """
     if event.name == "mark_read":
         e = by_key(before).get(key_of(event))
         return (-1, e.copies, key_of(event)) if e else (0, (), None)
@@ -282,9 +289,9 @@ def _change_of(before: State, event: Event) -> tuple[int, tuple[int, ...], Key |
 
 @always(range_cache, on=REMOVALS)
 def removal_detaches_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal by position detaches exactly the entries of its cache in its range; all other slots stay as they are.
+    """A removal by position detaches exactly the entries of its cache in its range, and changes no other slot.
 
-    `invalidate_ledger` covers the entries of one ledger, `clear` those of the cache.
+    The range of `invalidate_ledger` is one ledger; the range of `clear` is the whole cache.
     """
     if isinstance(event.outcome, Refused):
         return after == before
@@ -339,7 +346,7 @@ def requeue_preserves_size_read_count_and_copies(cfg: Config, before: State, eve
 
 @always(range_cache, on=PASSES)
 def requeues_for_expected_reads_are_capped(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass raises `requeueCount` up to the maximum; only a requeue for recent access goes beyond, by one."""
+    """A pass raises `requeueCount` up to the maximum; above that, only a requeue for recent access raises it, once."""
     was = by_key(before)
     for key, e in by_key(after).items():
         by_access = before.extend_ttl_of_recently_accessed and was[key].accessed
@@ -359,7 +366,7 @@ def pass_requeues_only_due_entries(cfg: Config, before: State, event: Event, aft
 
 @always(range_cache, on=("time_pass",))
 def time_pass_leaves_no_expired_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a time pass no cached entry has a timestamp before the threshold, unless that was in the future."""
+    """After a time pass no cached entry has a timestamp before the threshold, unless the threshold is in the future."""
     threshold = event.arguments["threshold_ns"]
     return not has_past_threshold(before, event) or all(e.timestamp_ns >= threshold for e in entries(after))
 
@@ -382,7 +389,7 @@ def time_pass_keeps_due_entries(cfg: Config, before: State, event: Event, after:
 
 @always(range_cache, on=("size_pass",))
 def size_pass_frees_requested_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass frees the requested bytes, or all bytes."""
+    """A size pass frees at least the requested bytes, or all bytes."""
     if isinstance(event.outcome, Refused):
         return True
     present = sum(e.bytes for e in entries(before))
@@ -426,10 +433,11 @@ def pass_evicts_in_queue_order(cfg: Config, before: State, event: Event, after: 
 
 @always(range_cache, on=PASSES, given=lambda cfg: cfg.retention == "requeue")
 def pass_removes_entry_when_its_requeues_are_used_up(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass counts one requeue for each visit at which an entry is due, and removes it at the first other visit.
+    """A pass requeues an entry at each visit while the entry is due for requeue, and removes it at the next visit.
 
-    A size pass visits the entries in turn: those with fewer requeues left are removed earlier, and of two with equally
-    many the one nearer to the head. A time pass visits an entry at most once, unless its threshold is in the future.
+    A size pass removes the entries with the fewest requeues left first; among equals, those nearest to the head. A time
+    pass visits an entry at most once, unless the threshold is in the future. A requeue raises `requeueCount` by 1,
+    except a requeue for recent access without `access_requeue_counts`.
     """
     kept, live = by_key(after), [e for e in before.queue if e is not None]
     order = {(e.cache, e.position): (requeues_left(cfg, before, event, e), i) for i, e in enumerate(live)}
@@ -438,14 +446,14 @@ def pass_removes_entry_when_its_requeues_are_used_up(cfg: Config, before: State,
             return True
         visits = {k: int(by_key(before)[k].timestamp_ns < event.arguments["threshold_ns"]) for k in kept}
     else:
-        turns, last = max([order[k] for k in order if k not in kept], default=(0, -1))
-        if any(order[k] < (turns, last) for k in kept):
+        laps, last = max([order[k] for k in order if k not in kept], default=(0, -1))
+        if any(order[k] < (laps, last) for k in kept):
             return False
-        visits = {k: turns + (order[k][1] < last) for k in kept}
+        visits = {k: laps + (order[k][1] < last) for k in kept}
     for key, times in visits.items():
         e = by_key(before)[key]
-        is_free = e.accessed and before.extend_ttl_of_recently_accessed and not cfg.access_requeue_counts
-        if kept[key].requeue_count != e.requeue_count + times - (is_free and times > 0):
+        is_uncounted = e.accessed and before.extend_ttl_of_recently_accessed and not cfg.access_requeue_counts
+        if kept[key].requeue_count != e.requeue_count + times - (is_uncounted and times > 0):
             return False
     return True
 
@@ -458,9 +466,9 @@ def pass_leaves_no_detached_wrapper_at_head(cfg: Config, before: State, event: E
 
 @always(range_cache, on=("size_pass", "evict_to_watermark"), given=lambda cfg: cfg.retention == "stash")
 def size_pass_stashes_entries_with_expected_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """With a stash, a size pass keeps exactly the unexpired entries with expected reads until all others are removed.
+    """With a stash, a size pass removes no unexpired entry with expected reads, and stashes no other entry.
 
-    It moves those that it visits to the stash.
+    It frees the requested bytes, or leaves only such entries, all in the stash.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -480,14 +488,14 @@ def size_pass_stashes_entries_with_expected_reads(cfg: Config, before: State, ev
 
 @always(range_cache, on=("evict_to_watermark",))
 def size_check_evicts_down_to_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Above trigger (98 % of the maximum) and watermark, the size check frees down to the watermark or evicts all.
+    """If the total is above the trigger (98 % of the maximum), the size check frees the bytes above the watermark.
 
-    At or below one of the two it changes nothing.
+    If there are too few entries, it evicts all. It changes nothing if the total is not above trigger and watermark.
     """
-    goal = bytes_to_free(cfg, before, event)
-    if goal <= 0:
+    wanted = bytes_to_free(cfg, before, event)
+    if wanted <= 0:
         return after == before and bool(event.outcome == NOTHING)
-    return sum(before.sizes) - sum(after.sizes) >= goal or not entries(after)
+    return sum(before.sizes) - sum(after.sizes) >= wanted or not entries(after)
 
 
 # ---- time and settings --------------------------------------------------------------------------------
@@ -503,7 +511,7 @@ def clock_changes_only_by_advance(cfg: Config, before: State, event: Event, afte
 
 @always(range_cache)
 def dynamic_settings_change_only_by_their_actions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A dynamic setting has the value that was set last, and setting it changes no entry."""
+    """A setter gives a dynamic setting its value and changes nothing else; no other action changes dynamic settings."""
     if event.name == "set_max_requeue_times":
         return after == before._replace(max_requeue_times=event.arguments["value"])
     if event.name == "set_extend_ttl":
@@ -531,12 +539,12 @@ def canonical_form_renames_only(cfg: Config, before: State, event: Event, after:
         for s in (after, renamed)
     ]
     numbers = sorted(read_counts(renamed))
-    named = numbers == list(range(1, renamed.next_copy)) and renamed.now_ns == 0
-    return forms[0] == forms[1] and named and canonical(cfg, _renumbered(renamed)) == renamed
+    is_canonical = numbers == list(range(1, renamed.next_copy)) and renamed.now_ns == 0
+    return forms[0] == forms[1] and is_canonical and canonical(cfg, _renamed(renamed)) == renamed
 
 
-def _renumbered(s: State) -> State:
-    """The state with the numbers of its open copies reversed."""
+def _renamed(s: State) -> State:
+    """Returns the state with the numbers of its open copies in reverse order, and all times one nanosecond later."""
 
     def reversed_numbers(copies: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(s.next_copy - copy for copy in reversed(copies))
