@@ -1,4 +1,8 @@
-"""Guarantees of the range caches between the steps of concurrent operations."""
+"""Guarantees of the range caches between the steps of concurrent threads.
+
+A wrapper is live if it has a key and is not in the pool. A late lookup still holds the number of a wrapper that was
+recycled.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from model.cache_steps.threads import REFERENCE_RULES, Config, State, Wrapper
 from model.machine import Refused
 
 #: All steps except those that begin an operation. `begin_eviction` begins a task that is already scheduled.
-STEPS_ON = (
+CONTINUING_STEPS = (
     "publish",
     "count_in_cache",
     "count_in_total",
@@ -45,7 +49,7 @@ VISITS = ("visit_for_size", "visit_for_time")
 
 @once_per_state
 def at_rest(s: State) -> bool:
-    """Whether every thread is idle, although tasks may be scheduled."""
+    """Whether every thread is idle; eviction tasks may be scheduled."""
     return (
         s.eviction.at == "idle"
         and all(i.at == "idle" for i in s.inserts)
@@ -55,15 +59,15 @@ def at_rest(s: State) -> bool:
 
 
 @once_per_state
-def lock_holders(s: State) -> list[int]:
-    """Returns the wrappers that threads have locked. An eviction holds the lock after `unmap_evicted`."""
+def locked_wrappers(s: State) -> list[int]:
+    """Returns the wrapper of each lock that a thread holds, except the lock of an eviction before `unmap_evicted`."""
     held = [i.wrapper for i in s.inserts] + [r.wrapper for r in s.removals if r.at in ("unmap", "mark_removed")]
     held.append(s.eviction.wrapper if s.eviction.at in ("mark_removed", "subtract") else None)
     return [n for n in held if n is not None]
 
 
-def done(event: Event) -> bool:
-    """Whether the step was not refused."""
+def is_taken(event: Event) -> bool:
+    """Whether the step was taken; otherwise it was refused."""
     return not isinstance(event.outcome, Refused)
 
 
@@ -72,7 +76,7 @@ def done(event: Event) -> bool:
 
 @always(cache_steps)
 def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
-    """While every thread is idle, the size of each cache is the sum of its live entries' bytes."""
+    """While every thread is idle, the size of each cache is the sum of the bytes of its live wrappers' entries."""
     if not at_rest(s):
         return True
     sums = [0] * cfg.caches
@@ -91,7 +95,7 @@ def total_equals_sum_of_cache_sizes(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def cache_size_is_nonnegative(cfg: Config, s: State) -> bool:
-    """The size of a cache is never negative: the lock keeps an entry from being removed before it is counted."""
+    """The size of a cache is never negative: the inserting thread holds the lock until it has counted the entry."""
     return min(s.sizes) >= 0
 
 
@@ -100,7 +104,7 @@ def mapped_wrapper_has_exactly_one_slot(cfg: Config, s: State) -> bool:
     """A wrapper has at most one slot in the removal queue; a mapped wrapper that is not locked has one."""
     slots = set(s.queue)
     return len(slots) == len(s.queue) and all(
-        n in slots for n in s.mapped if n is not None and n not in lock_holders(s)
+        n in slots for n in s.mapped if n is not None and n not in locked_wrappers(s)
     )
 
 
@@ -114,8 +118,8 @@ def pooled_wrapper_is_unreferenced(cfg: Config, s: State) -> bool:
 @always(cache_steps)
 def wrapper_is_pooled_queued_or_held(cfg: Config, s: State) -> bool:
     """A wrapper is in the pool, in the queue, or held by the thread that inserts or recycles it."""
-    somewhere = {*s.queue, s.eviction.wrapper, *[i.wrapper for i in s.inserts]}
-    return all(w.pooled or n in somewhere for n, w in enumerate(s.wrappers))
+    queued_or_held = {*s.queue, s.eviction.wrapper, *[i.wrapper for i in s.inserts]}
+    return all(w.pooled or n in queued_or_held for n, w in enumerate(s.wrappers))
 
 
 @always(cache_steps)
@@ -126,15 +130,15 @@ def mapped_wrapper_has_its_key(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def live_entry_is_mapped(cfg: Config, s: State) -> bool:
-    """A live entry that is not locked is mapped at its position."""
+    """A live wrapper is mapped at its position, unless the wrapper is locked or its value is deallocated."""
     live = [n for n, w in enumerate(s.wrappers) if w.key is not None and not w.pooled and not w.released]
-    return all(s.mapped[s.wrappers[n].key or 0] == n or n in lock_holders(s) for n in live)
+    return all(s.mapped[s.wrappers[n].key or 0] == n or n in locked_wrappers(s) for n in live)
 
 
 @always(cache_steps)
 def lock_has_at_most_one_holder(cfg: Config, s: State) -> bool:
     """At most one thread holds the lock of a wrapper."""
-    return len(set(lock_holders(s))) == len(lock_holders(s))
+    return len(set(locked_wrappers(s))) == len(locked_wrappers(s))
 
 
 @always(cache_steps)
@@ -145,13 +149,13 @@ def eviction_removes_checked_head(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def at_most_one_eviction_task(cfg: Config, s: State) -> bool:
-    """At most one eviction task is scheduled or runs at a time."""
+    """At most one task that an insert scheduled waits or runs at a time."""
     return s.scheduled + (s.eviction.at != "idle" and not s.eviction.periodic) <= 1
 
 
 @always(cache_steps)
 def eviction_is_in_progress_while_task_exists(cfg: Config, s: State) -> bool:
-    """`evictionInProgress` is set while a task is scheduled or runs."""
+    """`evictionInProgress` is set while a task that an insert scheduled waits or runs."""
     return s.eviction_in_progress or (not s.scheduled and (s.eviction.at == "idle" or s.eviction.periodic))
 
 
@@ -160,8 +164,8 @@ def eviction_is_in_progress_while_task_exists(cfg: Config, s: State) -> bool:
 
 @always(cache_steps, on=("mark_removed", "mark_evicted_removed"))
 def entry_is_counted_by_one_remover(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal or eviction counts an entry only if it marks its wrapper as removed: each entry is counted once."""
-    if not done(event):
+    """A removal or eviction counts an entry only if the wrapper still has the entry's key. It then clears the key."""
+    if not is_taken(event):
         return True
     if event.name == "mark_evicted_removed":
         e = before.eviction
@@ -172,15 +176,15 @@ def entry_is_counted_by_one_remover(cfg: Config, before: State, event: Event, af
 
 @always(cache_steps, on=("retain",))
 def lookup_returns_requested_position_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup returns the entry at the requested position or nothing, although its wrapper may have been reused."""
-    asked = before.lookups[event.arguments["reader"]].key
-    return not done(event) or event.outcome in (None, asked)
+    """A lookup returns the entry at the requested position or none, also if its wrapper was reused meanwhile."""
+    requested = before.lookups[event.arguments["reader"]].key
+    return not is_taken(event) or event.outcome in (None, requested)
 
 
 @always(cache_steps, on=("recycle",))
 def recycled_wrapper_is_cleared(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A recycled wrapper has no key, and neither `accessed` nor `released`."""
-    if not done(event) or before.eviction.wrapper is None:
+    """A recycled wrapper has no key; its `accessed` and `released` are false."""
+    if not is_taken(event) or before.eviction.wrapper is None:
         return True
     w = after.wrappers[before.eviction.wrapper]
     return w.key is None and not w.accessed and not w.released
@@ -188,8 +192,8 @@ def recycled_wrapper_is_cleared(cfg: Config, before: State, event: Event, after:
 
 @always(cache_steps, on=("find_next",))
 def removal_visits_every_entry_of_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A range removal visits the next mapped position of its range, and skips none."""
-    if not done(event):
+    """A range removal finds the next mapped position of its range; it skips none."""
+    if not is_taken(event):
         return True
     r = before.removals[event.arguments["remover"]]
     assert r.key is not None, "set by remove"
@@ -200,7 +204,7 @@ def removal_visits_every_entry_of_its_range(cfg: Config, before: State, event: E
 
 # ---- the program of the threads -----------------------------------------------------------------------
 
-#: The program counters of a thread before each step, and the possible ones after it.
+#: Step -> the program counters (`at`) from which a thread takes the step, and those that it can have after the step.
 PROGRAM = {
     "insert": ({"idle"}, {"offer", "put", "idle"}),
     "publish": ({"offer", "put"}, {"count", "offer", "idle"}),
@@ -233,19 +237,23 @@ PROGRAM = {
     "set_accessed": ({"set_accessed"}, {"retain"}),
     "retain": ({"retain"}, {"idle"}),
 }
-#: The arguments that are numbers of threads, and the state field of those threads.
+#: Argument that is the number of a thread -> field of the state with these threads.
 ROLES = {"inserter": "inserts", "remover": "removals", "reader": "lookups"}
 
 
 @functools.cache
 def impossible_steps(role: str, number: int, at: str) -> list[tuple[Callable[..., Any], tuple[int, ...]]]:
-    """Returns the steps that a thread cannot take at a program counter; arguments are its number, and 0 for others."""
-    found = []
+    """Returns the steps that a thread cannot take at a program counter, each with arguments.
+
+    `role` is the name of the argument with the thread's number; it is empty for the evicting thread. All other
+    arguments are 0.
+    """
+    impossible = []
     for name, (counters, _) in PROGRAM.items():
         action = cache_steps.actions[name]
         if at not in counters and next((each for each in action.names if each in ROLES), "") == role:
-            found.append((action.run, tuple(number if each in ROLES else 0 for each in action.names)))
-    return found
+            impossible.append((action.run, tuple(number if each in ROLES else 0 for each in action.names)))
+    return impossible
 
 
 def thread_of(s: State, event: Event) -> Any:
@@ -256,25 +264,25 @@ def thread_of(s: State, event: Event) -> Any:
     return s.eviction
 
 
-def asked_key(cfg: Config, event: Event) -> int:
-    """Returns the key of the cache and position that a step names."""
+def named_key(cfg: Config, event: Event) -> int:
+    """Returns the key of the cache and position that are arguments of a step."""
     return int(event.arguments["cache"] * cfg.positions + event.arguments["position"])
 
 
 def bytes_at(cfg: Config, key: int | None) -> int:
-    """Returns the bytes of the entry at a key; 0 for none."""
+    """Returns the bytes of the entry at a key; 0 for None."""
     return 0 if key is None else divmod(key, cfg.positions)[1] + 1
 
 
 def replaced(items: tuple[Any, ...], index: int | None, item: Any) -> tuple[Any, ...]:
-    """Returns the items with another one at an index; the same for None."""
+    """Returns the items with `item` at an index; unchanged if the index is None."""
     return tuple(item if i == index else each for i, each in enumerate(items))
 
 
-def head_is_locked(cfg: Config, s: State, wrapper: int) -> bool:
-    """Whether a thread holds the lock of a wrapper; an eviction holds it from its visit on, if it removes that one."""
-    own = s.eviction.wrapper if s.eviction.at == "unmap" and cfg.eviction_unmaps == "checked" else None
-    return wrapper in lock_holders(s) or wrapper == own
+def is_locked(cfg: Config, s: State, wrapper: int) -> bool:
+    """Whether a thread holds the lock of a wrapper, also an eviction before `unmap_evicted`."""
+    checked = s.eviction.wrapper if s.eviction.at == "unmap" and cfg.eviction_unmaps == "checked" else None
+    return wrapper in locked_wrappers(s) or wrapper == checked
 
 
 @always(cache_steps)
@@ -283,8 +291,8 @@ def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, even
     missing: a pooled wrapper, a scheduled task, or a value to deallocate.
     """
     if event.name == "over_release":
-        n = before.mapped[asked_key(cfg, event)]
-        return done(event) == (n is not None and not before.wrappers[n].released)
+        n = before.mapped[named_key(cfg, event)]
+        return is_taken(event) == (n is not None and not before.wrappers[n].released)
     t = thread_of(before, event)
     possible = t.at in PROGRAM[event.name][0]
     wrapper = None
@@ -299,17 +307,17 @@ def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, even
         wrapper = t.wrapper
     elif possible and event.name == "unmap_evicted" and cfg.eviction_unmaps == "mapped":
         wrapper = t.wrapper if before.mapped[t.key] is None else before.mapped[t.key]
-    return done(event) == (possible and (wrapper is None or not head_is_locked(cfg, before, wrapper)))
+    return is_taken(event) == (possible and (wrapper is None or not is_locked(cfg, before, wrapper)))
 
 
 @always(cache_steps)
 def thread_follows_its_program(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step moves its own thread to the next step of its operation, and no other thread.
+    """A step moves its own thread to the next step of its operation, and moves no other thread.
 
-    A pass that freed bytes reports them; a time pass then runs the size check, a size pass ends its task. A thread can
-    take no step but the one at its program counter. An idle thread holds nothing.
+    A pass that freed bytes reports them. After that, a time pass runs the size check, and a size pass ends its task. A
+    thread can take only the steps that `PROGRAM` has for its program counter. An idle thread holds no wrapper.
     """
-    if not done(event) or event.name == "over_release":
+    if not is_taken(event) or event.name == "over_release":
         return (before.inserts, before.removals, before.eviction, before.lookups) == (
             (after.inserts, after.removals, after.eviction, after.lookups)
         )
@@ -338,7 +346,7 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
 
 @always(cache_steps, given=lambda cfg: all(getattr(cfg, name) == right for name, right in REFERENCE_RULES.items()))
 def sizes_and_total_lack_only_what_threads_hold(cfg: Config, s: State) -> bool:
-    """Sizes and total are always exact, except for bytes that threads have not counted, subtracted or reported yet."""
+    """Sizes and total are exact, except for bytes that a thread has still to count, subtract or report."""
     sizes = [0] * cfg.caches
     total = -s.eviction.freed
     for key, sign in [
@@ -360,9 +368,9 @@ def sizes_and_total_lack_only_what_threads_hold(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def queue_changes_only_at_its_ends(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A wrapper is appended when published, moves from the head to the tail by a requeue, and leaves when popped."""
+    """Only a put, a requeue and a pop change the queue: a wrapper is appended, moved from head to tail, or dropped."""
     queue = before.queue
-    if done(event):
+    if is_taken(event):
         if event.name == "requeue":
             queue = (*queue[1:], queue[0])
         elif event.name == "pop":
@@ -376,16 +384,16 @@ def queue_changes_only_at_its_ends(cfg: Config, before: State, event: Event, aft
 
 @always(cache_steps)
 def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert maps its wrapper at a free position; a removal or eviction unmaps the wrapper that it holds."""
+    """An insert maps its wrapper at a free position; a removal or eviction unmaps its wrapper. Nothing else changes."""
     mapped, t = before.mapped, thread_of(before, event)
-    if event.name in ("unmap", "unmap_evicted") and done(event):
+    if event.name in ("unmap", "unmap_evicted") and is_taken(event):
         held = thread_of(after, event).wrapper
         mapped = replaced(mapped, t.key if mapped[t.key] == held else None, None)
     elif event.name == "insert" and event.outcome is True and cfg.published_first == "map" and cfg.put_is_atomic:
-        mapped = replaced(mapped, asked_key(cfg, event), event.arguments["wrapper"])
-    elif event.name == "publish" and done(event) and t.at == "put" and mapped[t.key] is None:
+        mapped = replaced(mapped, named_key(cfg, event), event.arguments["wrapper"])
+    elif event.name == "publish" and is_taken(event) and t.at == "put" and mapped[t.key] is None:
         mapped = replaced(mapped, t.key, t.wrapper)
-    elif event.name == "subtract" and done(event) and cfg.clears_in_bulk:
+    elif event.name == "subtract" and is_taken(event) and cfg.clears_in_bulk:
         first = t.last - t.last % cfg.positions
         mapped = tuple(None if first <= key <= t.last else n for key, n in enumerate(mapped))
     return after.mapped == mapped
@@ -395,11 +403,11 @@ def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, ev
 def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A wrapper changes only when it is filled, marked as removed, recycled, looked up, requeued or deallocated.
 
-    An insert fills it, a removal or eviction marks it as removed, recycling resets it. A lookup sets `accessed`, a
-    requeue clears it. An insert and a removal keep `accessed` of a late lookup.
+    An insert fills the wrapper, a removal or eviction marks it as removed, recycling resets it. A lookup sets
+    `accessed`, and a requeue clears `accessed`. An insert and a removal do not change `accessed`.
     """
     t, n, w = thread_of(before, event), None, Wrapper(None, False, False, True)
-    if done(event):
+    if is_taken(event):
         n = (
             event.arguments["wrapper"]
             if event.name == "insert"
@@ -408,13 +416,13 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
             else t.wrapper
         )
     was = None if n is None else before.wrappers[n]
-    if event.name == "over_release" and done(event):
-        n = before.mapped[asked_key(cfg, event)]
+    if event.name == "over_release" and is_taken(event):
+        n = before.mapped[named_key(cfg, event)]
         w = before.wrappers[n or 0]._replace(released=True)
     elif was is None:
         n = None
     elif event.name == "insert" and event.outcome is True:
-        w = Wrapper(asked_key(cfg, event), was.accessed, False, False)
+        w = Wrapper(named_key(cfg, event), was.accessed, False, False)
     elif event.name == "set_accessed" or event.outcome == "REQUEUE":
         w = was._replace(accessed=event.name == "set_accessed")
     elif event.name == "mark_evicted_removed" and event.outcome is True:
@@ -431,24 +439,24 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
 
 @always(cache_steps)
 def eviction_in_progress_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The first thread above the trigger sets `evictionInProgress` and schedules a task, whose end clears the flag."""
+    """A thread that finds `evictionInProgress` null sets it and schedules a task; the end of the task clears it."""
     is_set, tasks, t = before.eviction_in_progress, before.scheduled, thread_of(before, event)
-    if event.name == "schedule" and done(event) and t.at == "schedule":
+    if event.name == "schedule" and is_taken(event) and t.at == "schedule":
         if event.outcome is is_set:
             return False
         tasks += not is_set
         is_set = not (is_set and cfg.late_trigger == "erases")
-    elif event.name == "begin_eviction" and done(event):
+    elif event.name == "begin_eviction" and is_taken(event):
         tasks -= 1
-    elif event.name == "begin_periodic_eviction" and done(event):
+    elif event.name == "begin_periodic_eviction" and is_taken(event):
         is_set = is_set or cfg.periodic_task_overwrites_future
-    elif event.name == "end_eviction" and done(event):
+    elif event.name == "end_eviction" and is_taken(event):
         is_set = is_set and t.periodic and not cfg.periodic_task_overwrites_future
     return (after.eviction_in_progress, after.scheduled) == (is_set, tasks)
 
 
-#: The outcome of a step, as a function of the states before and after it and of its thread before it.
-FOUND: dict[str, Callable[[Config, State, State, Any], object]] = {
+#: Step -> its outcome, as a function of config, state before, state after, and the thread before the step.
+OUTCOMES: dict[str, Callable[[Config, State, State, Any], object]] = {
     "count_in_cache": lambda cfg, before, after, t: after.sizes[t.key // cfg.positions],
     "subtract": lambda cfg, before, after, t: after.sizes[t.last // cfg.positions],
     "report": lambda cfg, before, after, t: after.total,
@@ -462,17 +470,18 @@ FOUND: dict[str, Callable[[Config, State, State, Any], object]] = {
 
 @always(cache_steps)
 def thread_continues_with_values_of_its_step(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A thread continues with the wrapper, the key and the bytes that its step found.
+    """After a step, the thread has the wrapper, key and bytes that the step found.
 
-    A removal advances to the next position; an inserter above the trigger schedules a task unless one is in progress.
+    A removal goes on to the next position. An insert goes on to schedule a task if the total is above the trigger and
+    no eviction is in progress.
     """
-    if not done(event) or event.name == "over_release":
+    if not is_taken(event) or event.name == "over_release":
         return True
     was, now, outcome = thread_of(before, event), thread_of(after, event), event.outcome
     w = before.wrappers[was.wrapper] if was.wrapper is not None else None
     wanted: dict[str, Any] = {}
     if event.name in ("insert", "find") and outcome:
-        key = asked_key(cfg, event)
+        key = named_key(cfg, event)
         wanted = {"key": key, "wrapper": event.arguments.get("wrapper", before.mapped[key])}
     elif event.name == "remove":
         first = event.arguments["cache"] * cfg.positions
@@ -480,16 +489,16 @@ def thread_continues_with_values_of_its_step(cfg: Config, before: State, event: 
     elif event.name == "find_next" and outcome is not None:
         wanted = {"key": outcome, "wrapper": before.mapped[outcome]}
     elif event.name == "take" and w is not None:
-        stays = w.released and not cfg.removal_passes_released_values
-        takes = not stays and (w.key == was.key or not cfg.removal_rechecks_key)
-        wanted = {"at": "unmap" if takes else "find", "key": was.key + (not takes and not stays)}
+        finds_again = w.released and not cfg.removal_passes_released_values
+        takes = not finds_again and (w.key == was.key or not cfg.removal_rechecks_key)
+        wanted = {"at": "unmap" if takes else "find", "key": was.key + (not takes and not finds_again)}
     elif event.name == "mark_removed":
         is_marked = before.wrappers[was.wrapper] != after.wrappers[was.wrapper]
         removed = was.removed + bytes_at(cfg, was.key) * is_marked if cfg.removal_rechecks_key else now.removed
         wanted = {"key": was.key + 1, "wrapper": None, "removed": removed}
     elif event.name == "count_in_total":
-        above = after.total > cfg.trigger_bytes and not before.eviction_in_progress
-        wanted = {"at": "schedule" if above else "idle"}
+        triggers = after.total > cfg.trigger_bytes and not before.eviction_in_progress
+        wanted = {"at": "schedule" if triggers else "idle"}
     elif event.name == "compare" and w is not None:
         wanted = {"at": "set_accessed" if w.key == was.key else "idle"}
     elif event.name == "peek":
@@ -504,8 +513,8 @@ def thread_continues_with_values_of_its_step(cfg: Config, before: State, event: 
     return all(getattr(now, name) == value for name, value in wanted.items())
 
 
-#: The program counter of a thread after a step that returned true; it has another one after false.
-GOES_ON = {
+#: Step -> the program counter of the thread if the step returned true; after false, the thread has another one.
+AFTER_TRUE = {
     "count_in_total": "schedule",
     "take": "unmap",
     "peek": "visit",
@@ -517,18 +526,18 @@ GOES_ON = {
 
 @always(cache_steps)
 def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step returns what it found or computed: a wrapper, a size, the bytes removed or to free, an eviction result."""
-    if not done(event) or event.name == "over_release":
+    """A step returns what it found or did: key, size, bytes removed or to free, eviction result, or a boolean."""
+    if not is_taken(event) or event.name == "over_release":
         return True
     t, outcome = thread_of(before, event), event.outcome
-    if isinstance(outcome, bool) and event.name in GOES_ON:
-        return bool(outcome == (thread_of(after, event).at == GOES_ON[event.name]))
+    if isinstance(outcome, bool) and event.name in AFTER_TRUE:
+        return bool(outcome == (thread_of(after, event).at == AFTER_TRUE[event.name]))
     if event.name == "publish" and t.at == "offer":
         return outcome is True
-    if event.name in FOUND:
-        return bool(outcome == FOUND[event.name](cfg, before, after, t))
+    if event.name in OUTCOMES:
+        return bool(outcome == OUTCOMES[event.name](cfg, before, after, t))
     if event.name == "find":
-        return outcome is (before.mapped[asked_key(cfg, event)] is not None)
+        return outcome is (before.mapped[named_key(cfg, event)] is not None)
     if event.name == "mark_removed":
         return bool(outcome == thread_of(after, event).removed)
     w = None if t.wrapper is None else before.wrappers[t.wrapper]
@@ -539,7 +548,7 @@ def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: 
             outcome == ("MISSING" if w.key is None else "STOP" if stops else "REQUEUE" if requeues else "REMOVE")
         )
     if event.name == "insert" and cfg.published_first == "map":
-        return outcome is (before.mapped[asked_key(cfg, event)] is None)
+        return outcome is (before.mapped[named_key(cfg, event)] is None)
     if w is not None and event.name == "retain" and cfg.retaining_checks_position:
         return bool(outcome == (t.key if w.key == t.key and not w.released else None))
     return True
@@ -547,7 +556,7 @@ def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: 
 
 @always(cache_steps)
 def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
-    """An observer sees the mapped keys of each cache and the keys in the queue, but no number of a wrapper."""
+    """The observation has the mapped keys of each cache and the keys in the queue, and no numbers of wrappers."""
     observe = cache_steps.observe
     seen, renumbered = observe(cfg, s), cache_steps.canonical(cfg, s)
     mapped = [key for key in range(cfg.caches * cfg.positions) if s.mapped[key] is not None]
@@ -570,20 +579,20 @@ def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
 def late_lookup_set_accessed_of_reused_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup sets `accessed` of a wrapper that was reused for another position."""
     k = before.lookups[event.arguments["reader"]]
-    return done(event) and k.wrapper is not None and before.wrappers[k.wrapper].key not in (None, k.key)
+    return is_taken(event) and k.wrapper is not None and before.wrappers[k.wrapper].key not in (None, k.key)
 
 
 @sometimes(cache_steps, on=("set_accessed",))
 def late_lookup_set_accessed_of_pooled_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup sets `accessed` of a wrapper in the pool."""
     k = before.lookups[event.arguments["reader"]]
-    return done(event) and k.wrapper is not None and before.wrappers[k.wrapper].pooled
+    return is_taken(event) and k.wrapper is not None and before.wrappers[k.wrapper].pooled
 
 
 @sometimes(cache_steps, on=("retain",))
 def lookup_missed_removed_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup compares the key and returns nothing, because the entry was removed in between."""
-    return done(event) and event.outcome is None
+    """A lookup compares the key with success and returns no entry, because the entry was removed in between."""
+    return is_taken(event) and event.outcome is None
 
 
 @sometimes(cache_steps, on=("take",))
@@ -608,7 +617,7 @@ def eviction_waited_for_insert(cfg: Config, before: State, event: Event, after: 
 
 @sometimes(cache_steps)
 def total_is_transiently_negative(cfg: Config, s: State) -> bool:
-    """The total is negative: a removal was reported before the insert was counted."""
+    """The total is negative: the bytes of an entry were subtracted from the total before they were added."""
     return s.total < 0
 
 
@@ -651,7 +660,7 @@ def position_reused_before_wrapper_marked_removed(cfg: Config, before: State, ev
 @sometimes(cache_steps, on=("begin_periodic_eviction",))
 def periodic_task_preceded_scheduled_task(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The periodic task begins while another task is scheduled."""
-    return done(event) and before.scheduled > 0
+    return is_taken(event) and before.scheduled > 0
 
 
 @sometimes(cache_steps)
@@ -669,10 +678,10 @@ def deallocated_value_is_mapped(cfg: Config, s: State) -> bool:
 # ---- liveness -----------------------------------------------------------------------------------------
 
 
-@eventually(cache_steps, fair=STEPS_ON)
+@eventually(cache_steps, fair=CONTINUING_STEPS)
 def every_operation_terminates(cfg: Config, s: State) -> bool:
-    """Every operation terminates and no task stays scheduled, once no thread begins a new operation.
+    """When no thread begins a new operation, every operation terminates and every scheduled task runs.
 
-    Repeated lookups can keep a size pass from ending, because they set `accessed` of requeued entries again.
+    Lookups without end can keep a size pass from ending, because they set `accessed` of requeued entries again.
     """
     return at_rest(s) and not s.scheduled

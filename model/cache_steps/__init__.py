@@ -1,1 +1,1 @@
-"""Range caches at the grain of the source's critical sections."""
+"""Range caches and their removal queue, with concurrent threads (PIP-430)."""

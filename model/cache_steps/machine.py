@@ -2,17 +2,18 @@
 
 Models `RangeCache`, `RangeCacheRemovalQueue` and `RangeEntryCacheManagerImpl` (PIP-430; master 2026-07, before
 `RangeCache` had pages) at the grain of their linearisation points. The total is `currentSize` of the manager, the size
-of a cache `RangeCache.size`, the trigger `evictionTriggerThreshold`.
+of a cache is `RangeCache.size`, and the trigger is `evictionTriggerThreshold`.
 
-    insert    fill a pooled wrapper under its lock, and map it; offer it to the removal queue; add its bytes to the size
-              of the cache, and unlock it; add them to the total; if the total is above the trigger and
-              `evictionInProgress` is null, set it and submit an eviction task
+    insert    fill a pooled wrapper under its lock, and map it; offer it to the removal queue; add the entry's bytes to
+              the size of the cache, and unlock the wrapper; add the bytes to the total; if the total is above the
+              trigger and `evictionInProgress` is null, set `evictionInProgress` and submit an eviction task
     remove    for each position of a range: find the wrapper; lock it; if it still has the key, unmap it and mark it as
-              removed (`markRemoved`). At the end subtract all bytes from the size of the cache, then from the total
+              removed (`markRemoved`). At the end subtract the removed bytes from the size of the cache, then from the
+              total
     evict     one thread, one task at a time. Peek the head; under its lock, decide: MISSING, STOP, REQUEUE or REMOVE.
-              To remove: unmap it, mark it as removed, subtract its bytes from the size of the cache; then pop and
-              recycle it. At the end of the pass subtract all bytes from the total; at the end of the task set
-              `evictionInProgress` to null
+              To remove: unmap the wrapper, mark it as removed, subtract the entry's bytes from the size of the cache;
+              then pop and recycle the wrapper. At the end of the pass subtract all freed bytes from the total; at the
+              end of the task set `evictionInProgress` to null
     look up   find the wrapper in the map; compare its key; set `accessed` without the lock; retain the value if it
               still has the position
 
@@ -21,13 +22,14 @@ One step is one access to a shared structure, with these exceptions: `count_in_t
 `accessed`; `requeue` polls and offers; `retain` retains the value, checks it and may release it.
 
 State: map, removal queue, wrappers, sizes, total, `evictionInProgress`, scheduled tasks, and the next step of each
-thread (`at`), from which the locks follow. A step that is not the thread's next one is refused, and so is a step that
-needs a lock of another thread. A wrapper has a number, which a thread can still hold after the wrapper was recycled and
-reused. A key is the number of a position among those of all caches. The entry at position p of a cache has p + 1 bytes.
+thread (`at`). The locks follow from `at`. A step is refused if it is not the thread's next one, or if it needs a lock
+that another thread holds. A wrapper has a number. A lookup can still hold the number after the wrapper was recycled and
+reused (a late lookup). A key is the number of a position among the positions of all caches. The entry at position p of
+a cache has p + 1 bytes.
 
-Not modelled: time (every entry may be expired), expected reads and `requeueCount` (see `model/range_cache`), buffers
-and reference counts, ledgers, an `EntryImpl` that is recycled while its wrapper still refers to it. A range lookup is
-several lookups.
+Not modelled: time (`visit_for_time` takes `expired` as an argument), expected reads and `requeueCount` (see
+`model/range_cache`), buffers and reference counts, ledgers, an `EntryImpl` that is recycled while its wrapper still
+refers to it. A range lookup is several lookups.
 """
 
 from __future__ import annotations
@@ -115,7 +117,8 @@ def insert(
 ) -> Step[State, bool]:
     """`RangeCache.put`: fills a pooled wrapper under its lock and maps it; returns whether the position was free.
 
-    Otherwise the wrapper returns to the pool. `accessed`, which a late lookup may have set, is not cleared here.
+    If the position was not free, the wrapper returns to the pool. A put does not clear `accessed`, which a late lookup
+    may have set.
     """
     if s.inserts[inserter].at != "idle":
         return s, ELSEWHERE
@@ -130,79 +133,79 @@ def insert(
         return (s if w == back else s._replace(wrappers=with_item(s.wrappers, wrapper, back))), False
     s = s._replace(wrappers=with_item(s.wrappers, wrapper, Wrapper(key, w.accessed, False, False)))
     if cfg.published_first == "queue":
-        return _inserting(s._replace(queue=(*s.queue, wrapper)), inserter, Insert("put", wrapper, key)), True
+        return _with_insert(s._replace(queue=(*s.queue, wrapper)), inserter, Insert("put", wrapper, key)), True
     if cfg.put_is_atomic:
         s = s._replace(mapped=with_item(s.mapped, key, wrapper))
-        return _inserting(s, inserter, Insert("offer", wrapper, key)), True
-    return _inserting(s, inserter, Insert("put", wrapper, key)), True
+        return _with_insert(s, inserter, Insert("offer", wrapper, key)), True
+    return _with_insert(s, inserter, Insert("put", wrapper, key)), True
 
 
 @cache_steps.action
 def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """`addEntry`: the second step of a put; it offers the mapped wrapper to the removal queue, which is unbounded.
+    """`addEntry`: offers the mapped wrapper to the removal queue, which is unbounded.
 
-    With `published_first="queue"` the wrapper is queued already, and this step maps it. With `put_is_atomic=False`, two
-    such steps are needed: the first maps the wrapper, the second offers it. Returns false if another wrapper is mapped
-    at the position.
+    With `published_first="queue"` the wrapper is already queued, and this step maps it. With `put_is_atomic=False`, a
+    put takes this step twice: it first maps the wrapper, and then offers it. Returns false if the step finds another
+    wrapper mapped at the position.
     """
     i = s.inserts[inserter]
     if i.wrapper is None or i.key is None or i.at == "count":
         return s, ELSEWHERE
     if i.at == "offer":
         s = s._replace(queue=(*s.queue, i.wrapper))
-        return _inserting(s, inserter, i._replace(at="count")), True
+        return _with_insert(s, inserter, i._replace(at="count")), True
     is_free = s.mapped[i.key] is None
     if is_free:
         s = s._replace(mapped=with_item(s.mapped, i.key, i.wrapper))
     if cfg.published_first == "map":
-        return _inserting(s, inserter, i._replace(at="offer")), is_free
+        return _with_insert(s, inserter, i._replace(at="offer")), is_free
     if is_free:
-        return _inserting(s, inserter, i._replace(at="count")), True
+        return _with_insert(s, inserter, i._replace(at="count")), True
     s = s._replace(wrappers=with_item(s.wrappers, i.wrapper, recycled(cfg, s.wrappers[i.wrapper])))
-    return _inserting(s, inserter, NO_INSERT), False
+    return _with_insert(s, inserter, NO_INSERT), False
 
 
 @cache_steps.action
 def count_in_cache(cfg: Config, s: State, inserter: Inserter) -> Step[State, int]:
-    """`RangeCache.put`: the cache adds the bytes to its size, and the lock is released; returns the size."""
+    """`RangeCache.put`: adds the bytes to the size of the cache and unlocks the wrapper; returns the size."""
     i = s.inserts[inserter]
     if i.at != "count" or i.key is None:
         return s, ELSEWHERE
     s = s._replace(sizes=with_bytes(cfg, s, i.key, bytes_of(cfg, i.key)))
-    return _inserting(s, inserter, Insert("total", None, i.key)), s.sizes[cache_of(cfg, i.key)]
+    return _with_insert(s, inserter, Insert("total", None, i.key)), s.sizes[cache_of(cfg, i.key)]
 
 
 @cache_steps.action
 def count_in_total(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """`entryAdded`: the total adds the bytes; returns whether the thread must schedule an eviction."""
+    """`entryAdded`: adds the bytes to the total; returns whether the thread goes on to schedule an eviction."""
     i = s.inserts[inserter]
     if i.at != "total" or i.key is None:
         return s, ELSEWHERE
     s = s._replace(total=s.total + bytes_of(cfg, i.key))
     wants = s.total > cfg.trigger_bytes and not s.eviction_in_progress
-    return _inserting(s, inserter, Insert("schedule", None, None) if wants else NO_INSERT), wants
+    return _with_insert(s, inserter, Insert("schedule", None, None) if wants else NO_INSERT), wants
 
 
 @cache_steps.action
 def schedule(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """`triggerEvictionWhenNeeded`: sets `evictionInProgress` and schedules a task, unless another thread has set it.
+    """`triggerEvictionWhenNeeded`: if `evictionInProgress` is still null, sets it and schedules a task.
 
-    A thread that erased the future of another thread is at `retry`, and reads `evictionInProgress` again. Returns
-    whether it scheduled a task.
+    Returns whether it scheduled a task. With `late_trigger="erases"`, a thread that finds `evictionInProgress` set
+    writes null, and reads `evictionInProgress` again in another such step (at `retry`).
     """
     i = s.inserts[inserter]
     if i.at == "retry":
-        return _inserting(s, inserter, NO_INSERT if s.eviction_in_progress else i._replace(at="schedule")), False
+        return _with_insert(s, inserter, NO_INSERT if s.eviction_in_progress else i._replace(at="schedule")), False
     if i.at != "schedule":
         return s, ELSEWHERE
     if not s.eviction_in_progress:
-        return _inserting(s._replace(eviction_in_progress=True, scheduled=s.scheduled + 1), inserter, NO_INSERT), True
+        return _with_insert(s._replace(eviction_in_progress=True, scheduled=s.scheduled + 1), inserter, NO_INSERT), True
     if cfg.late_trigger == "keeps":
-        return _inserting(s, inserter, NO_INSERT), False
-    return _inserting(s._replace(eviction_in_progress=False), inserter, i._replace(at="retry")), False
+        return _with_insert(s, inserter, NO_INSERT), False
+    return _with_insert(s._replace(eviction_in_progress=False), inserter, i._replace(at="retry")), False
 
 
-def _inserting(s: State, inserter: int, i: Insert) -> State:
+def _with_insert(s: State, inserter: int, i: Insert) -> State:
     return s._replace(inserts=with_item(s.inserts, inserter, i))
 
 
@@ -211,31 +214,31 @@ def _inserting(s: State, inserter: int, i: Insert) -> State:
 
 @cache_steps.action
 def remove(cfg: Config, s: State, remover: Remover, cache: Cache, last: PositionIndex) -> Step[State, None]:
-    """`removeRange` with `lastInclusive`: begins to remove the entries of a cache up to a position, inclusive."""
+    """`removeRange` with `lastInclusive`: begins to remove the entries of a cache up to and including a position."""
     if s.removals[remover].at != "idle":
         return s, ELSEWHERE
     present = s.sizes[cache] if cfg.removal_reports == "present" else 0
     r = Removal("find", key_of(cfg, cache, 0), key_of(cfg, cache, last), None, 0, present)
-    return _removing(s, remover, r), None
+    return _with_removal(s, remover, r), None
 
 
 @cache_steps.action
 def find_next(cfg: Config, s: State, remover: Remover) -> Step[State, int | None]:
-    """`removeRange`: finds the next mapped position of the range; returns its key (`key_of`)."""
+    """`removeRange`: finds the next mapped position of the range; returns its key, or None at the end of the range."""
     r = s.removals[remover]
     if r.at != "find" or r.key is None or r.last is None:
         return s, ELSEWHERE
     for key in range(r.key, r.last + 1):
         wrapper = s.mapped[key]
         if wrapper is not None:
-            return _removing(s, remover, r._replace(at="take", key=key, wrapper=wrapper)), key
+            return _with_removal(s, remover, r._replace(at="take", key=key, wrapper=wrapper)), key
     must_subtract = r.removed or r.present or cfg.clears_in_bulk
-    return _removing(s, remover, r._replace(at="subtract", key=None) if must_subtract else NO_REMOVAL), None
+    return _with_removal(s, remover, r._replace(at="subtract", key=None) if must_subtract else NO_REMOVAL), None
 
 
 @cache_steps.action
 def take(cfg: Config, s: State, remover: Remover) -> Step[State, bool]:
-    """`withWriteLock`: locks the wrapper; unlocks it at once if its key has changed."""
+    """`withWriteLock`: locks the wrapper; returns whether it still has the key. If not, unlocks it at once."""
     r = s.removals[remover]
     if r.at != "take" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
@@ -243,10 +246,10 @@ def take(cfg: Config, s: State, remover: Remover) -> Step[State, bool]:
         return s, LOCKED
     w = s.wrappers[r.wrapper]
     if w.released and not cfg.removal_passes_released_values:
-        return _removing(s, remover, r._replace(at="find", wrapper=None)), False
+        return _with_removal(s, remover, r._replace(at="find", wrapper=None)), False
     if w.key != r.key and cfg.removal_rechecks_key:
-        return _removing(s, remover, r._replace(at="find", key=r.key + 1, wrapper=None)), False
-    return _removing(s, remover, r._replace(at="unmap")), True
+        return _with_removal(s, remover, r._replace(at="find", key=r.key + 1, wrapper=None)), False
+    return _with_removal(s, remover, r._replace(at="unmap")), True
 
 
 @cache_steps.action
@@ -256,7 +259,7 @@ def unmap(cfg: Config, s: State, remover: Remover) -> Step[State, None]:
     if r.at != "unmap" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
     s = s._replace(mapped=unmapped(s, r.key, r.wrapper))
-    return _removing(s, remover, r._replace(at="mark_removed")), None
+    return _with_removal(s, remover, r._replace(at="mark_removed")), None
 
 
 @cache_steps.action
@@ -269,12 +272,12 @@ def mark_removed(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
     if not stays_counted(cfg, w) and (w.key == r.key or not cfg.removal_rechecks_key):
         removed += bytes_of(cfg, r.key)
         s = s._replace(wrappers=with_item(s.wrappers, r.wrapper, marked_removed(w)))
-    return _removing(s, remover, r._replace(at="find", key=r.key + 1, wrapper=None, removed=removed)), removed
+    return _with_removal(s, remover, r._replace(at="find", key=r.key + 1, wrapper=None, removed=removed)), removed
 
 
 @cache_steps.action
 def subtract(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """`removeRange`: subtracts the removed bytes from the size of the cache; returns the size."""
+    """`removeRange`: subtracts the removed bytes from the size of the cache; returns the new size."""
     r = s.removals[remover]
     if r.at != "subtract" or r.last is None:
         return s, ELSEWHERE
@@ -285,20 +288,20 @@ def subtract(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
         s = s._replace(mapped=(*s.mapped[:first], *(None,) * (r.last + 1 - first), *s.mapped[r.last + 1 :]))
     reports = r.present if cfg.removal_reports == "present" else r.removed
     after = r._replace(at="report", last=None, removed=reports, present=0) if reports else NO_REMOVAL
-    return _removing(s, remover, after), s.sizes[cache]
+    return _with_removal(s, remover, after), s.sizes[cache]
 
 
 @cache_steps.action
 def report(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """`entriesRemoved`: subtracts the removed bytes from the total; returns the total."""
+    """`entriesRemoved`: subtracts the removed bytes from the total; returns the new total."""
     r = s.removals[remover]
     if r.at != "report":
         return s, ELSEWHERE
     s = s._replace(total=s.total - r.removed)
-    return _removing(s, remover, NO_REMOVAL), s.total
+    return _with_removal(s, remover, NO_REMOVAL), s.total
 
 
-def _removing(s: State, remover: int, r: Removal) -> State:
+def _with_removal(s: State, remover: int, r: Removal) -> State:
     return s._replace(removals=with_item(s.removals, remover, r))
 
 
@@ -317,7 +320,7 @@ def begin_eviction(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def begin_periodic_eviction(cfg: Config, s: State) -> Step[State, None]:
-    """`doCacheEviction`: the evicting thread begins its periodic task: a time pass, then the size check."""
+    """`doCacheEviction`: the evicting thread begins its periodic task: a time pass, then the size check (`measure`)."""
     if s.eviction.at != "idle":
         return s, ELSEWHERE
     is_set = s.eviction_in_progress or cfg.periodic_task_overwrites_future
@@ -339,7 +342,7 @@ def measure(cfg: Config, s: State) -> Step[State, int]:
 
 @cache_steps.action
 def peek(cfg: Config, s: State) -> Step[State, bool]:
-    """`evictEntries`: peeks the head of the queue; the pass ends if the queue is empty."""
+    """`evictEntries`: peeks the head; returns false and ends the pass if the queue is empty."""
     e = s.eviction
     if e.at != "peek":
         return s, ELSEWHERE
@@ -352,7 +355,7 @@ def peek(cfg: Config, s: State) -> Step[State, bool]:
 def visit_for_size(cfg: Config, s: State) -> Step[State, EvictionResult]:
     """`evictLeastAccessedEntries`: a size pass tests the head under its lock.
 
-    The result is MISSING; STOP if enough is freed; REQUEUE if accessed; else REMOVE.
+    The result is MISSING without a key; STOP if enough bytes are freed; REQUEUE if recently accessed; else REMOVE.
     """
     e = s.eviction
     if e.at != "visit" or e.goal is None:
@@ -364,7 +367,7 @@ def visit_for_size(cfg: Config, s: State) -> Step[State, EvictionResult]:
 def visit_for_time(cfg: Config, s: State, expired: bool) -> Step[State, EvictionResult]:
     """`evictLEntriesBeforeTimestamp`: a time pass tests the head under its lock.
 
-    The result is MISSING; STOP if not expired; REQUEUE if accessed; else REMOVE.
+    The result is MISSING without a key; STOP if not expired; REQUEUE if recently accessed; else REMOVE.
     """
     if s.eviction.at != "visit" or s.eviction.goal is not None:
         return s, ELSEWHERE
@@ -372,7 +375,7 @@ def visit_for_time(cfg: Config, s: State, expired: bool) -> Step[State, Eviction
 
 
 def decide(cfg: Config, s: State, stops: bool) -> Step[State, EvictionResult]:
-    """The result for the head, under its lock; REQUEUE clears `accessed`."""
+    """Returns the state after a visit of the head under its lock, and the result; REQUEUE clears `accessed`."""
     e = s.eviction
     assert e.wrapper is not None, "a visited head has been peeked"
     if is_locked(cfg, s, e.wrapper):
@@ -389,9 +392,10 @@ def decide(cfg: Config, s: State, stops: bool) -> Step[State, EvictionResult]:
 
 
 def at_end_of_pass(e: Eviction) -> Eviction:
-    """The evicting thread at the end of a pass: it first reports the freed bytes, if any.
+    """Returns the evicting thread at the end of a pass.
 
-    Then, after a time pass, it measures the total; after a size pass, it ends the task.
+    The thread first reports the freed bytes, if there are any. Then it measures the total after a time pass, and ends
+    the task after a size pass.
     """
     if e.freed:
         return e._replace(at="report", wrapper=None)
@@ -402,7 +406,7 @@ def at_end_of_pass(e: Eviction) -> Eviction:
 def requeue(cfg: Config, s: State) -> Step[State, None]:
     """`evictEntries`: moves the head to the tail.
 
-    It calls `poll` and `add`; an `offer` in between is equivalent to one before `poll`.
+    Pulsar calls `poll` and then `add`. An `offer` between the two has the same effect as an `offer` before `poll`.
     """
     e = s.eviction
     if e.at != "requeue" or e.wrapper is None:
@@ -412,26 +416,26 @@ def requeue(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def unmap_evicted(cfg: Config, s: State) -> Step[State, bool]:
-    """`removeEntry`: unmaps the wrapper under its lock.
+    """`removeEntry`: unmaps the wrapper under its lock; returns true.
 
-    With `eviction_unmaps="mapped"`, it unmaps whichever wrapper is mapped at the position now.
+    With `eviction_unmaps="mapped"`, unmaps the wrapper that is now mapped at the position; returns false without one.
     """
     e = s.eviction
     if e.at != "unmap" or e.wrapper is None or e.key is None:
         return s, ELSEWHERE
     if cfg.eviction_unmaps == "checked":
         return s._replace(mapped=unmapped(s, e.key, e.wrapper), eviction=e._replace(at="mark_removed")), True
-    first = s.mapped[e.key]
-    if is_locked(cfg, s, e.wrapper if first is None else first):
+    present = s.mapped[e.key]
+    if is_locked(cfg, s, e.wrapper if present is None else present):
         return s, LOCKED
-    if first is None:
+    if present is None:
         return s._replace(eviction=e._replace(at="pop", key=None)), False
-    return s._replace(mapped=unmapped(s, e.key, first), eviction=e._replace(at="mark_removed", wrapper=first)), True
+    return s._replace(mapped=unmapped(s, e.key, present), eviction=e._replace(at="mark_removed", wrapper=present)), True
 
 
 @cache_steps.action
 def mark_evicted_removed(cfg: Config, s: State) -> Step[State, bool]:
-    """`markRemoved`: marks the wrapper as removed under its lock."""
+    """`markRemoved`: marks the wrapper as removed under its lock; returns whether it did."""
     e = s.eviction
     if e.at != "mark_removed" or e.wrapper is None:
         return s, ELSEWHERE
@@ -479,7 +483,7 @@ def recycle(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def report_evicted(cfg: Config, s: State) -> Step[State, int]:
-    """`entriesRemoved`: subtracts the freed bytes from the total; returns the total."""
+    """`entriesRemoved`: subtracts the freed bytes from the total; returns the new total."""
     e = s.eviction
     if e.at != "report":
         return s, ELSEWHERE
@@ -492,7 +496,7 @@ def report_evicted(cfg: Config, s: State) -> Step[State, int]:
 def end_eviction(cfg: Config, s: State) -> Step[State, None]:
     """`triggerEvictionWhenNeeded`: the task ends and sets `evictionInProgress` to null.
 
-    The periodic task of the reference leaves it as it is.
+    The periodic task does so only with `periodic_task_overwrites_future`.
     """
     e = s.eviction
     if e.at != "end":
@@ -506,51 +510,51 @@ def end_eviction(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def find(cfg: Config, s: State, reader: Reader, cache: Cache, position: PositionIndex) -> Step[State, bool]:
-    """`RangeCache.get`: finds the wrapper at a position."""
+    """`RangeCache.get`: finds the wrapper at a position; returns whether there is one."""
     if s.lookups[reader].at != "idle":
         return s, ELSEWHERE
     key = key_of(cfg, cache, position)
     wrapper = s.mapped[key]
     if wrapper is None:
         return s, False
-    return _looking(s, reader, Lookup("compare", key, wrapper)), True
+    return _with_lookup(s, reader, Lookup("compare", key, wrapper)), True
 
 
 @cache_steps.action
 def compare(cfg: Config, s: State, reader: Reader) -> Step[State, bool]:
-    """`getValue`: compares the wrapper's key with the requested key, while the lock is free."""
+    """`getValue`: compares the wrapper's key with the requested key, while the lock is free; returns whether equal."""
     k = s.lookups[reader]
     if k.at != "compare" or k.wrapper is None:
         return s, ELSEWHERE
     if is_locked(cfg, s, k.wrapper):
         return s, LOCKED
     is_same = s.wrappers[k.wrapper].key == k.key
-    return _looking(s, reader, k._replace(at="set_accessed") if is_same else NO_LOOKUP), is_same
+    return _with_lookup(s, reader, k._replace(at="set_accessed") if is_same else NO_LOOKUP), is_same
 
 
 @cache_steps.action
 def set_accessed(cfg: Config, s: State, reader: Reader) -> Step[State, None]:
-    """`getValue`: sets `accessed` without the lock; the wrapper may have been recycled or reused."""
+    """`getValue`: sets `accessed` without the lock; the wrapper may have been recycled or reused meanwhile."""
     k = s.lookups[reader]
     if k.at != "set_accessed" or k.wrapper is None:
         return s, ELSEWHERE
     w = s.wrappers[k.wrapper]
     s = s._replace(wrappers=with_item(s.wrappers, k.wrapper, w._replace(accessed=True)))
-    return _looking(s, reader, k._replace(at="retain")), None
+    return _with_lookup(s, reader, k._replace(at="retain")), None
 
 
 @cache_steps.action
 def retain(cfg: Config, s: State, reader: Reader) -> Step[State, int | None]:
-    """`RangeCache.get`: retains the value and returns its key if it is live and has the requested position."""
+    """`RangeCache.get`: retains the value; returns its key if it is not deallocated and has the requested position."""
     k = s.lookups[reader]
     if k.at != "retain" or k.wrapper is None:
         return s, ELSEWHERE
     w = s.wrappers[k.wrapper]
     is_given = not w.released and (w.key == k.key or not cfg.retaining_checks_position)
-    return _looking(s, reader, NO_LOOKUP), w.key if is_given else None
+    return _with_lookup(s, reader, NO_LOOKUP), w.key if is_given else None
 
 
-def _looking(s: State, reader: int, k: Lookup) -> State:
+def _with_lookup(s: State, reader: int, k: Lookup) -> State:
     return s._replace(lookups=with_item(s.lookups, reader, k))
 
 
@@ -569,12 +573,12 @@ def over_release(cfg: Config, s: State, cache: Cache, position: PositionIndex) -
 
 @cache_steps.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Renumbers wrappers in the order of queue, map and threads; the others follow, ordered by their fields."""
+    """Renumbers wrappers in the order of queue, map and threads; the other wrappers follow, ordered by their fields."""
     held = [i.wrapper for i in s.inserts] + [r.wrapper for r in s.removals]
     held += [s.eviction.wrapper, *[k.wrapper for k in s.lookups]]
-    met = dict.fromkeys([n for n in (*s.queue, *s.mapped, *held) if n is not None])
-    nowhere = [n for n in range(len(s.wrappers)) if n not in met]
-    order = [*met, *sorted(nowhere, key=lambda n: _carried(s.wrappers[n]))]
+    used = dict.fromkeys([n for n in (*s.queue, *s.mapped, *held) if n is not None])
+    unused = [n for n in range(len(s.wrappers)) if n not in used]
+    order = [*used, *sorted(unused, key=lambda n: _fields_of(s.wrappers[n]))]
     if order == sorted(order):
         return s
     number: dict[int | None, int | None] = {None: None, **{old: new for new, old in enumerate(order)}}
@@ -589,16 +593,16 @@ def canonical(cfg: Config, s: State) -> State:
     )
 
 
-def _carried(w: Wrapper) -> tuple[int, bool, bool, bool]:
+def _fields_of(w: Wrapper) -> tuple[int, bool, bool, bool]:
     return (-1 if w.key is None else w.key), w.accessed, w.released, w.pooled
 
 
 @cache_steps.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Mapped keys, sizes, the total, keys in the queue from the head, tasks, and whether an eviction is in progress."""
-    listed = [[k for k, n in enumerate(s.mapped) if n is not None and cache_of(cfg, k) == c] for c in range(cfg.caches)]
+    """Returns mapped keys, sizes, total, keys in the queue from the head, scheduled tasks and `evictionInProgress`."""
+    keys = [[k for k, n in enumerate(s.mapped) if n is not None and cache_of(cfg, k) == c] for c in range(cfg.caches)]
     return {
-        "caches": listed,
+        "caches": keys,
         "sizes": list(s.sizes),
         "total": s.total,
         "removal_queue": [s.wrappers[n].key for n in s.queue],
@@ -637,7 +641,7 @@ queue_before_map = cache_steps.profile(
 
 put_in_two_steps = cache_steps.profile(
     "put-in-two-steps",
-    "before apache/pulsar#21302: a put that lost a race for its position is counted",
+    "before apache/pulsar#21302: two puts at one position are both counted",
     Config(put_is_atomic=False),
 )
 
@@ -679,6 +683,6 @@ recycled_uncleared = cache_steps.profile(
 
 released_never_passed = cache_steps.profile(
     "released-never-passed",
-    "before apache/pulsar#22814: a removal neither removes a deallocated value nor continues",
+    "before apache/pulsar#22814: a removal that finds a deallocated value does not end",
     Config(removal_passes_released_values=False),
 )

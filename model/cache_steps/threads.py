@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class Config(NamedTuple):
-    """Numbers of caches and threads, broker settings, and rules."""
+    """Numbers of caches, positions, wrappers and threads; broker settings; rules on which versions differ."""
 
     #: number of topics with a cache; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 1
-    #: positions of each cache, numbered from 0; the entry at position p has p + 1 bytes
+    #: number of positions of each cache; the entry at position p (from 0) has p + 1 bytes
     positions: Annotated[int, AtLeast(1)] = 2
     #: number of wrappers; the broker allocates a new one when its pool is empty
     pool: Annotated[int, AtLeast(1)] = 3
@@ -28,27 +28,27 @@ class Config(NamedTuple):
     inserters: Annotated[int, AtLeast(1)] = 2
     #: number of threads that remove ranges
     removers: Annotated[int, AtLeast(0)] = 1
-    #: number of threads that look up
+    #: number of threads that look up positions
     readers: Annotated[int, AtLeast(0)] = 1
-    #: `evictionTriggerThreshold`: an eviction task is scheduled when the total is above it
+    #: `evictionTriggerThreshold`: an insert schedules an eviction task if the total is above the trigger
     trigger_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "98 % of it")] = 0
     #: a size pass evicts down to this total
     target_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionWatermark", "0.9 of it")] = 0
-    #: whether an entry that was accessed since insertion or its last requeue is requeued, without a maximum
+    #: whether a pass requeues an entry accessed since its insertion or last requeue; such requeues have no maximum
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
 
-    #: where an insert adds its wrapper first; with "queue", the wrapper of a duplicate stays in the queue
+    #: where an insert adds its wrapper first; with "queue", the wrapper of a rejected duplicate stays in the queue
     published_first: Annotated[
         Literal["map", "queue"],
         Rule(Origin.READ, {"queue": "RangeCache.put in apache/pulsar#24363, revision 9534b612"}),
     ] = "map"
-    #: whether a put tests and writes the map in one step; otherwise a put that lost a race for its position continues
+    #: whether a put tests and writes the map in one step; otherwise two puts at a position can both count their entry
     put_is_atomic: Annotated[
         bool, Rule(Origin.READ, {False: "RangeCache.put (computeIfAbsent) before apache/pulsar#21302"})
     ] = True
-    #: whether a removal also clears the map of its range when it subtracts
+    #: whether a removal, when it subtracts, also unmaps all positions of its range, without marking their wrappers
     clears_in_bulk: Annotated[
         bool, Rule(Origin.READ, {True: "RangeCache.clear (entries.clear) before apache/pulsar#21302"})
     ] = False
@@ -60,7 +60,7 @@ class Config(NamedTuple):
     removal_rechecks_key: Annotated[
         bool, Rule(Origin.READ, {False: "RangeCache.removeRange before apache/pulsar#22789 (issue #10433)"})
     ] = True
-    #: what an eviction unmaps: the wrapper that it checked, or whichever is mapped at its position by then
+    #: which wrapper an eviction unmaps: the one that it checked, or the one that is then mapped at the position
     eviction_unmaps: Annotated[
         Literal["checked", "mapped"],
         Rule(
@@ -85,7 +85,7 @@ class Config(NamedTuple):
             },
         ),
     ] = True
-    #: what a thread that triggers an eviction does with an `evictionInProgress` that another thread has set meanwhile
+    #: what a thread that read null from `evictionInProgress` does if another thread has set it since
     late_trigger: Annotated[
         Literal["keeps", "erases"],
         Rule(
@@ -97,11 +97,11 @@ class Config(NamedTuple):
     periodic_task_overwrites_future: Annotated[
         bool, Rule(Origin.READ, {True: "RangeEntryCacheManagerImpl.doCacheEviction, 4.1 to master 2026-07"})
     ] = False
-    #: whether removing an entry whose value was deallocated leaves its bytes in the size
+    #: whether the size still includes the bytes of a removed entry whose value was already deallocated
     released_value_stays_counted: Annotated[
         bool, Rule(Origin.READ, {True: "RangeCache.removeEntry, 4.1 to master 2026-09"})
     ] = False
-    #: whether a removal continues after a deallocated value; otherwise it finds that value again
+    #: whether a removal continues after a deallocated value; otherwise it finds the same value again and does not end
     removal_passes_released_values: Annotated[
         bool, Rule(Origin.READ, {False: "RangeCache.clear before apache/pulsar#22814"})
     ] = True
@@ -113,17 +113,17 @@ class Config(NamedTuple):
 class Wrapper(NamedTuple):
     """`RangeCacheEntryWrapper`."""
 
-    key: int | None  # of its entry; None: the wrapper of a removed entry, or in the pool
-    accessed: bool  # a lookup has set it since the wrapper was recycled or requeued
-    released: bool  # the value was deallocated while it was cached
-    pooled: bool  # available to the next insert
+    key: int | None  # key of the entry; None if the entry was removed or the wrapper is in the pool
+    accessed: bool  # whether a lookup has set `accessed` since the wrapper was recycled or requeued
+    released: bool  # whether the value was deallocated while it was cached
+    pooled: bool  # whether the wrapper is in the pool, available to an insert
 
 
 class Insert(NamedTuple):
-    """An inserting thread; it holds the lock of its wrapper."""
+    """An inserting thread."""
 
     at: Literal["idle", "put", "offer", "count", "total", "schedule", "retry"]
-    wrapper: int | None
+    wrapper: int | None  # the wrapper that it fills and holds the lock of; None from `total` on
     key: int | None
 
 
@@ -131,15 +131,15 @@ class Removal(NamedTuple):
     """A thread that removes a range; it holds the lock of its wrapper at `unmap` and `mark_removed`."""
 
     at: Literal["idle", "find", "take", "unmap", "mark_removed", "subtract", "report"]
-    key: int | None  # of the entry that was found; at `find`, the next key to read
+    key: int | None  # key of the entry that it found; at `find`, the next key to look at
     last: int | None  # the last key of the range
     wrapper: int | None
-    removed: int  # bytes so far
+    removed: int  # bytes removed so far
     present: int  # size of the cache when the removal began; only with `removal_reports="present"`
 
 
 class Eviction(NamedTuple):
-    """The evicting thread; it holds the lock of its wrapper from REMOVE until it has subtracted."""
+    """The evicting thread; it holds the lock of its wrapper from the result REMOVE until it has subtracted."""
 
     at: Literal[
         "idle",
@@ -155,15 +155,15 @@ class Eviction(NamedTuple):
         "report",
         "end",
     ]
-    periodic: bool  # the periodic task (`doCacheEviction`), not one that an insert scheduled
+    periodic: bool  # whether its task is the periodic one (`doCacheEviction`), not one that an insert scheduled
     wrapper: int | None
-    key: int | None  # of the entry that it removes
+    key: int | None  # key of the entry that it removes
     goal: int | None  # bytes to free in a size pass; None in a time pass
-    freed: int  # bytes in this pass
+    freed: int  # bytes freed in this pass
 
 
 class Lookup(NamedTuple):
-    """A thread that looks up."""
+    """A thread that looks up a position."""
 
     at: Literal["idle", "compare", "set_accessed", "retain"]
     key: int | None  # the requested key
@@ -174,11 +174,11 @@ class Lookup(NamedTuple):
 class State(NamedTuple):
     """Shared structures, then the threads."""
 
-    mapped: tuple[int | None, ...]  # the wrapper at each key
-    queue: tuple[int, ...]  # wrappers, oldest first
-    wrappers: tuple[Wrapper, ...]
-    sizes: tuple[int, ...]  # of each cache (`RangeCache.size`)
-    total: int  # of all caches (`RangeEntryCacheManagerImpl.currentSize`)
+    mapped: tuple[int | None, ...]  # by key: number of the wrapper
+    queue: tuple[int, ...]  # numbers of the wrappers in the removal queue, head first
+    wrappers: tuple[Wrapper, ...]  # by number
+    sizes: tuple[int, ...]  # by cache: `RangeCache.size`
+    total: int  # `RangeEntryCacheManagerImpl.currentSize`
     eviction_in_progress: bool  # `evictionInProgress` is not null: an eviction task is scheduled or runs
     scheduled: int  # eviction tasks that the evicting thread has not begun
     inserts: tuple[Insert, ...]
@@ -187,7 +187,7 @@ class State(NamedTuple):
     lookups: tuple[Lookup, ...]
 
 
-#: The rules with their reference values.
+#: The rules with their values in the profile `reference`.
 REFERENCE_RULES = {
     name: Config._field_defaults[name] for name in Config._fields[Config._fields.index("published_first") :]
 }
@@ -201,7 +201,7 @@ NO_LOOKUP = Lookup("idle", None, None)
 
 
 def start(cfg: Config) -> State:
-    """Empty caches, every wrapper in the pool, every thread idle."""
+    """Returns the state with empty caches, every wrapper in the pool and every thread idle."""
     return State(
         (None,) * (cfg.caches * cfg.positions),
         (),
@@ -221,17 +221,17 @@ def start(cfg: Config) -> State:
 
 
 def key_of(cfg: Config, cache: int, position: int) -> int:
-    """The key of a position: its number among the positions of all caches."""
+    """Returns the key of a position: its number among the positions of all caches."""
     return cache * cfg.positions + position
 
 
 def cache_of(cfg: Config, key: int) -> int:
-    """The cache of a key."""
+    """Returns the cache of a key."""
     return key // cfg.positions
 
 
 def bytes_of(cfg: Config, key: int) -> int:
-    """The bytes of the entry at a key."""
+    """Returns the bytes of the entry at a key."""
     return key % cfg.positions + 1
 
 
@@ -250,31 +250,31 @@ def is_locked(cfg: Config, s: State, wrapper: int) -> bool:
 
 
 def with_item(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
-    """The items with `item` at an index."""
+    """Returns the items with `item` at an index."""
     return (*items[:index], item, *items[index + 1 :])
 
 
 def with_bytes(cfg: Config, s: State, key: int, more: int) -> tuple[int, ...]:
-    """The sizes with `more` bytes added to the cache of a key."""
+    """Returns the sizes, with `more` bytes added for the cache of a key."""
     cache = cache_of(cfg, key)
     return with_item(s.sizes, cache, s.sizes[cache] + more)
 
 
 def recycled(cfg: Config, w: Wrapper) -> Wrapper:
-    """`RangeCacheEntryWrapper.recycle`: the recycled wrapper, with every field reset."""
+    """`RangeCacheEntryWrapper.recycle`: returns the wrapper as it enters the pool; by rule, `accessed` stays."""
     return FREE if cfg.recycling_clears_accessed else FREE._replace(accessed=w.accessed)
 
 
 def marked_removed(w: Wrapper) -> Wrapper:
-    """`RangeCacheEntryWrapper.markRemoved`: the wrapper of a removed entry; `accessed` stays."""
+    """`RangeCacheEntryWrapper.markRemoved`: returns the wrapper without its entry; `accessed` stays."""
     return w._replace(key=None, released=False)
 
 
 def unmapped(s: State, key: int, wrapper: int) -> tuple[int | None, ...]:
-    """The map without the wrapper at the key; another wrapper there stays."""
+    """Returns the map without the wrapper at the key; if another wrapper is mapped there, it stays."""
     return with_item(s.mapped, key, None) if s.mapped[key] == wrapper else s.mapped
 
 
 def stays_counted(cfg: Config, w: Wrapper) -> bool:
-    """Whether a wrapper is not marked as removed and its bytes stay in the size, because its value was deallocated."""
+    """Whether a removal leaves the wrapper's key and the bytes in the size, because the value was deallocated."""
     return w.released and cfg.released_value_stays_counted
