@@ -18,22 +18,22 @@ STOPS = ("upgrade_broker", "downgrade_broker", "restart_broker")
 
 
 def entries(store: Store) -> list[Entry]:
-    """Returns the undeleted entries in order."""
+    """Returns the undeleted entries of a store, in order."""
     return [e for ledger in store.ledgers for e in ledger.entries]
 
 
 def batches(store: Store) -> list[Entry]:
-    """Returns the undeleted batches."""
+    """Returns the undeleted batches of a store."""
     return [e for e in entries(store) if e.batch > 0]
 
 
-def left(store: Store) -> int:
-    """Returns the number of records that a broker reads when it opens the store."""
+def undeleted_records(store: Store) -> int:
+    """Returns the number of undeleted records of a store."""
     return sum([e.open + e.ended for e in entries(store)])
 
 
-def still_open(store: Store) -> int:
-    """Returns the number of undeleted records of open transactions."""
+def open_records(store: Store) -> int:
+    """Returns the number of undeleted records of open transactions in a store."""
     return sum([e.open for e in entries(store)])
 
 
@@ -69,25 +69,29 @@ def new_broker_reads_any_mixture(cfg: Config, before: State, event: Event, after
     An old broker opens a store without batches; a store with a batch stays closed. Other stores do not change. The
     outcome is the number of records read, or a failure if a store stays closed.
     """
-    stores, read, opened = list(before.stores), 0, True
+    stores, read, all_opened = list(before.stores), 0, True
     for store, broker in openings(before, event):
         is_readable = before.brokers[broker].new or not batches(stores[store])
         stores[store] = (
             reread(cfg, before, store, broker) if is_readable else stores[store]._replace(owner=None, batching=False)
         )
-        opened = opened and is_readable
-        read += left(stores[store])
-    returned = event.outcome == read if opened else isinstance(event.outcome, Failed)
-    return after == State(before.brokers, tuple(stores)) and (isinstance(event.outcome, Refused) or returned)
+        all_opened = all_opened and is_readable
+        read += undeleted_records(stores[store])
+    is_outcome = event.outcome == read if all_opened else isinstance(event.outcome, Failed)
+    return after == State(before.brokers, tuple(stores)) and (isinstance(event.outcome, Refused) or is_outcome)
 
 
 def deletable(cfg: Config, batching: bool, e: Entry) -> bool:
-    """Whether single records of an entry can be deleted, and these deletions survive recovery."""
+    """Whether a store with this batching mode can delete single records of an entry, and recovers such deletions."""
     return e.batch < 2 or batching or cfg.batch_index_acks or not cfg.batch_index_deletion_needs_batching
 
 
 def reread(cfg: Config, before: State, store: int, broker: int) -> Store:
-    """Returns a store after a broker opened it: undeletable records are open again, and the last ledger is new."""
+    """Returns a store after a broker has opened it, with a new last ledger.
+
+    All undeleted records of a batch are of open transactions. If single records cannot be deleted, all records of a
+    batch are undeleted.
+    """
     old, flag = before.stores[store], before.brokers[broker].flag
     ledgers = []
     for ledger in old.ledgers:
@@ -103,7 +107,7 @@ def reread(cfg: Config, before: State, store: int, broker: int) -> Store:
 
 @always(txn_rollout, given=lambda cfg: cfg.operators_follow_steps)
 def batches_exist_only_with_new_brokers(cfg: Config, s: State) -> bool:
-    """If operators follow the steps, all brokers are new while any store has an undeleted batch."""
+    """If operators follow the steps, all brokers are new while a store has an undeleted batch."""
     return all(broker.new for broker in s.brokers) or not any(batches(store) for store in s.stores)
 
 
@@ -181,7 +185,12 @@ def stopped_broker_closes_its_stores(cfg: Config, before: State, event: Event, a
 
 
 def is_against_steps(cfg: Config, s: State, event: Event) -> bool:
-    """Whether PIP-160's steps do not allow a call: flags need new brokers, old brokers need logs without batches."""
+    """Whether PIP-160's steps do not allow a call.
+
+    A flag is enabled only if all brokers are new. A broker is downgraded only if all flags are off and every recorded
+    ledger is trimmed. Last ledgers are recorded only if all flags are off and, with `after_stores_reopened`, no store
+    batches.
+    """
     flags = any(broker.flag for broker in s.brokers)
     recorded = [store.last_batched_ledger for store in s.stores]
     match event.name:
@@ -198,9 +207,11 @@ def is_against_steps(cfg: Config, s: State, event: Event) -> bool:
 
 @always(txn_rollout)
 def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected if and only if its broker already has the version or has no flag, the store to open is open or
-    the store to use is closed, its entry has no open transaction, the last ledger is empty at a rollover, or PIP-160's
-    steps do not allow the call.
+    """A call is rejected if and only if its broker, store or entry, or PIP-160's steps, do not allow the call.
+
+    A broker cannot be replaced by one of its own version, and an old broker has no flag. `open_store` needs a closed
+    store; every other call of a store needs an open store. A rollover needs an undeleted entry in the last ledger.
+    `end_transaction` needs an open transaction in its entry.
     """
     wrong = is_against_steps(cfg, before, event)
     if "store" in event.arguments:
@@ -221,16 +232,16 @@ def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, a
 def ended_transaction_is_not_reopened(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Opening a store finds no more open transactions than the store had."""
     return all(
-        still_open(after.stores[store]) <= still_open(before.stores[store]) for store, _ in openings(before, event)
+        open_records(after.stores[store]) <= open_records(before.stores[store]) for store, _ in openings(before, event)
     )
 
 
 @always(txn_rollout, on=("end_transaction", "end_transactions"))
 def ending_deletes_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The end of a transaction deletes its record if single records of the entry can be deleted, and else keeps it.
+    """The end of a transaction deletes its record if and only if single records of the entry can be deleted.
 
     An entry is deleted with its last record; other entries and the ledgers stay. The outcome of `end_transaction` is
-    the number of records that the entry keeps.
+    the number of undeleted records of the entry.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -240,6 +251,7 @@ def ending_deletes_records(cfg: Config, before: State, event: Event, after: Stat
         for ledger in old.ledgers:
             found = []
             for e in ledger.entries:
+                # transactions of the entry that end: none, one (`end_transaction`), or all (`end_transactions`)
                 count = 0 if not chosen or at not in (None, index) else e.open if at is None else 1
                 kept = 0 if deletable(cfg, old.batching, e) else count
                 new = Entry(e.batch, e.open - count, e.ended + kept)
@@ -261,18 +273,18 @@ def ended_transaction_is_deleted(cfg: Config, s: State) -> bool:
 
 @always(txn_rollout)
 def open_transaction_is_not_lost(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No open transaction disappears unless it ends: `end_transaction` ends one, `end_transactions` all of the open
-    stores.
+    """An open transaction disappears only when it ends.
 
+    `end_transaction` ends one transaction, `end_transactions` ends all transactions of the open stores.
     `new_broker_reads_any_mixture` covers openings.
     """
     if after.stores is before.stores or event.name in OPENS:
         return True
-    fewer = [still_open(old) - still_open(new) for old, new in zip(before.stores, after.stores, strict=True)]
+    fewer = [open_records(old) - open_records(new) for old, new in zip(before.stores, after.stores, strict=True)]
     if event.name == "end_transaction":
         return bool(fewer[event.arguments["store"]] == sum(fewer) == 1)
     if event.name == "end_transactions":
-        wanted = [0 if store.owner is None else still_open(store) for store in before.stores]
+        wanted = [0 if store.owner is None else open_records(store) for store in before.stores]
         return bool(fewer == wanted and sum(wanted) == event.outcome)
     return max(fewer) <= 0
 
@@ -294,19 +306,21 @@ def ledgers_are_well_formed(cfg: Config, s: State) -> bool:
 
 @always(txn_rollout, on=("trim",))
 def only_deleted_ledgers_are_trimmed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Trimming removes exactly the fully deleted ledgers at the front of open stores, never the last one.
+    """Trimming removes exactly the leading fully deleted ledgers of every open store, but never its last ledger.
 
-    It changes nothing else.
+    Trimming changes nothing else, and returns the number of ledgers removed.
     """
-    gone = 0
+    trimmed = 0
     for old, new in zip(before.stores, after.stores, strict=True):
         count = len(old.ledgers) - len(new.ledgers)
-        gone += count
+        trimmed += count
         if new != old._replace(ledgers=old.ledgers[count:]) or any(ledger.entries for ledger in old.ledgers[:count]):
             return False
-        if count if old.owner is None else len(new.ledgers) > 1 and not new.ledgers[0].entries:
+        if old.owner is None and count:
             return False
-    return bool(event.outcome == gone) and after.brokers == before.brokers
+        if old.owner is not None and len(new.ledgers) > 1 and not new.ledgers[0].entries:
+            return False
+    return bool(event.outcome == trimmed) and after.brokers == before.brokers
 
 
 @always(txn_rollout, on=("roll_ledger", *OPENS))
@@ -329,7 +343,7 @@ def new_ledger_is_last_and_empty(cfg: Config, before: State, event: Event, after
 
 @always(txn_rollout, on=("record_last_ledgers",))
 def last_batched_ledger_is_recorded_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`record_last_ledgers` records the last ledger of every store without a recorded one, and returns their number."""
+    """`record_last_ledgers` records the last ledger of each store that has none recorded, and returns their number."""
     if isinstance(event.outcome, Refused):
         return True
     if event.outcome != len([store for store in before.stores if store.last_batched_ledger is None]):
@@ -345,8 +359,8 @@ def last_batched_ledger_is_recorded_once(cfg: Config, before: State, event: Even
 def enabling_flag_discards_recorded_ledgers(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Enabling a flag discards all recorded last ledgers; disabling one keeps them.
 
-    The flags have the value that was set, and brokers keep their versions. `turn_flags_off` returns the number of flags
-    that were on.
+    `set_flag` sets the flag of its broker, `turn_flags_off` the flags of all. No broker changes its version.
+    `turn_flags_off` returns the number of flags that were on.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -404,9 +418,9 @@ def last_ledgers_are_recorded_with_batches_left(cfg: Config, before: State, even
 @sometimes(txn_rollout, on=("downgrade_broker",))
 def downgrade_completes(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The last new broker is downgraded after all last ledgers were recorded."""
-    is_over = not any(broker.new for broker in after.brokers)
+    are_all_old = not any(broker.new for broker in after.brokers)
     return (
-        is_over
+        are_all_old
         and any(b.new for b in before.brokers)
         and all(store.last_batched_ledger is not None for store in after.stores)
     )

@@ -1,13 +1,13 @@
 """Upgrade and downgrade of a cluster to and from batched transaction logs (PIP-160).
 
-Models the sections "Upgrade" and "Downgrade" of PIP-160: operators, brokers, and their transaction log stores
-(`MLTransactionLogImpl`). One step is one step of an operator, or one step of a store: open, close, write, delete, roll
-over or trim.
+Models the sections "Upgrade" and "Downgrade" of PIP-160: operators, brokers, and the brokers' transaction log stores
+(`MLTransactionLogImpl`). One step is one action of an operator, or one action of a store: open, close, write, delete,
+roll over or trim.
 
-    brokers     an old broker, from before PIP-160, cannot read batches. A new one can, and has a flag
+    brokers     an old broker, from before PIP-160, cannot read batches. A new broker can read them, and has a flag
                 (`transactionLogBatchedWriteEnabled`), initially off
     stores      a store is open at one broker, or closed; its log is a list of ledgers. A store that was opened with the
-                flag on writes records as batches; any other writes plain entries
+                flag on writes records as batches; any other store writes plain entries
     opening     reads all undeleted entries. A new broker reads batches and plain entries; an old one fails on a batch
     trimming    a transaction that ends deletes its record; an entry is deleted with its last record. Fully deleted
                 ledgers are trimmed, from the first one on, except the last ledger
@@ -17,8 +17,8 @@ over or trim.
 
 Differences from PIP-160 and from shipped brokers (each a rule of `Config`; see `fuzz/defects/txn_rollout.toml`):
   * the last ledgers are recorded when no store writes batches any more; in PIP-160, as soon as the flags are off;
-  * single records of a batch can always be deleted. A shipped broker ignores such a deletion, and reports success,
-    unless batching or batch index acknowledgment is on.
+  * single records of a batch can always be deleted. While batching and batch index acknowledgment are off, a shipped
+    broker ignores such a deletion and reports success.
 
 Not modelled: steps 3 and 4 of the upgrade, which only wait and check; contents of records, several records of a
 transaction, deletions lost by a crash, ledger sizes, durations; pending-ack stores, which have a flag of their own.
@@ -38,16 +38,16 @@ from model.values import AtLeast, Below, Origin, Rule, record
 class Config(NamedTuple):
     """The cluster, a broker setting, then the rules on which versions and operators differ."""
 
-    #: number of brokers; they are named by numbers from 0
+    #: number of brokers; brokers are numbered from 0
     brokers: Annotated[int, AtLeast(1)] = 2
-    #: number of stores; likewise
+    #: number of stores; stores are numbered from 0
     stores: Annotated[int, AtLeast(1)] = 2
     #: the broker-wide switch for batch index deletion
     batch_index_acks: Annotated[
         bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))
     ] = False
 
-    #: whether operators enable flags and downgrade brokers only when PIP-160's steps allow it
+    #: whether operators enable flags and downgrade brokers only when PIP-160's steps allow it; otherwise at any time
     operators_follow_steps: Annotated[bool, Rule(Origin.INFERRED, {False: "PIP-160, Upgrade and Downgrade"})] = True
     #: when operators record the last ledger that may have batches: after every store was reopened, or as soon as all
     #: flags are off
@@ -59,7 +59,7 @@ class Config(NamedTuple):
     flag_is_read_at_open: Annotated[
         bool, Rule(Origin.INFERRED, {False: "transactionLogBatchedWriteEnabled is marked dynamic"})
     ] = True
-    #: whether records of a batch can be deleted only while the store batches, or with `batch_index_acks`
+    #: whether deleting single records of a batch requires that the store batches or `batch_index_acks` is on
     batch_index_deletion_needs_batching: Annotated[
         bool, Rule(Origin.READ, {True: "constructor of MLTransactionLogImpl (managed ledger config), master 2026-07"})
     ] = False
@@ -80,9 +80,9 @@ class Broker(NamedTuple):
 class Entry(NamedTuple):
     """An entry that is not fully deleted."""
 
-    batch: int  # number of records written; 0 for a plain entry, which has one
-    open: int  # undeleted records of open transactions
-    ended: int  # undeleted records of ended transactions
+    batch: int  # number of records of the batch, also deleted ones; 0 for a plain entry, which has one record
+    open: int  # number of undeleted records of open transactions
+    ended: int  # number of undeleted records of ended transactions
 
 
 class Ledger(NamedTuple):
@@ -96,10 +96,10 @@ class Ledger(NamedTuple):
 class Store(NamedTuple):
     """A transaction log store."""
 
-    owner: int | None  # the broker that has it open
-    batching: bool  # whether it writes batches
+    owner: int | None  # the broker at which the store is open
+    batching: bool  # whether the store writes batches
     ledgers: tuple[Ledger, ...]  # in order; entries are written to the last one
-    last_batched_ledger: int | None  # the recorded last ledger: later ones should have no batches
+    last_batched_ledger: int | None  # id of the recorded last ledger; later ledgers should have no batches
 
 
 @record
@@ -111,7 +111,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Old brokers; all stores are closed and empty."""
+    """Returns a cluster of old brokers, in which all stores are closed and empty."""
     return State((Broker(False, False),) * cfg.brokers, (Store(None, False, (Ledger(1, ()),), None),) * cfg.stores)
 
 
@@ -135,8 +135,8 @@ def with_store(s: State, store: int, changed: Store) -> State:
     return s._replace(stores=(*s.stores[:store], changed, *s.stores[store + 1 :]))
 
 
-def left_in(e: Entry) -> int:
-    """Returns the number of records of an entry that a broker reads when it opens the store."""
+def undeleted_in(e: Entry) -> int:
+    """Returns the number of undeleted records of an entry."""
     return e.open + e.ended
 
 
@@ -146,7 +146,7 @@ def has_batch(store: Store) -> bool:
 
 
 def deletes_batch_indexes(cfg: Config, batching: bool) -> bool:
-    """Whether a store in this mode can delete single records of a batch, and recovers such deletions."""
+    """Whether a store with this batching mode can delete single records of a batch, and recovers such deletions."""
     return batching or cfg.batch_index_acks or not cfg.batch_index_deletion_needs_batching
 
 
@@ -168,14 +168,14 @@ def flags_are_off(s: State) -> bool:
 
 
 def may_downgrade(s: State) -> bool:
-    """Whether PIP-160's steps allow an old broker: flags are off, and the recorded ledger of every store is trimmed."""
+    """Whether PIP-160's steps allow a downgrade: flags are off, and the recorded ledger of every store is trimmed."""
     return flags_are_off(s) and all(
         store.last_batched_ledger is not None and store.ledgers[0].id > store.last_batched_ledger for store in s.stores
     )
 
 
 def with_stores_closed(s: State, broker: int) -> tuple[State, int]:
-    """Stops a broker, which closes its stores. Returns their number."""
+    """Returns the state after a broker's stores are closed, and the number of these stores."""
     count = len([store for store in s.stores if store.owner == broker])
     stores = [store._replace(owner=None, batching=False) if store.owner == broker else store for store in s.stores]
     return (s._replace(stores=tuple(stores)) if count else s), count
@@ -212,9 +212,9 @@ def restart_broker(cfg: Config, s: State, broker: BrokerName) -> Step[State, int
 
 @txn_rollout.action
 def set_flag(cfg: Config, s: State, broker: BrokerName, on: bool) -> Step[State, None]:
-    """Sets the flag of a new broker; it may be enabled only when all brokers are new.
+    """Sets the flag of a new broker. If operators follow the steps, they enable a flag only when all brokers are new.
 
-    Enabling it discards the recorded last ledgers.
+    Enabling a flag discards the recorded last ledgers.
     """
     old = s.brokers[broker]
     if not old.new:
@@ -228,7 +228,7 @@ def set_flag(cfg: Config, s: State, broker: BrokerName, on: bool) -> Step[State,
 
 
 def with_flag(cfg: Config, s: State, broker: int, on: bool) -> State:
-    """Returns the state after setting a flag; without `flag_is_read_at_open` the broker's stores change with it."""
+    """Returns the state after a flag is set. If `flag_is_read_at_open` is false, the broker's open stores follow it."""
     if s.brokers[broker].flag == on:
         return s
     s = with_broker(s, broker, Broker(True, on))
@@ -240,7 +240,7 @@ def with_flag(cfg: Config, s: State, broker: int, on: bool) -> State:
 
 @txn_rollout.action
 def turn_flags_off(cfg: Config, s: State) -> Step[State, int]:
-    """Disables all flags, the first step of a downgrade. Returns the number that were on."""
+    """Disables all flags, the first step of a downgrade. Returns the number of flags that were on."""
     count = 0
     for broker, each in enumerate(s.brokers):
         count += each.flag
@@ -250,9 +250,9 @@ def turn_flags_off(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_rollout.action
 def record_last_ledgers(cfg: Config, s: State) -> Step[State, int]:
-    """Records the last ledger of every store, and returns the number of stores; 0 if they are already recorded.
+    """Records the last ledger of every store. Returns the number of stores, or 0 if the ledgers are already recorded.
 
-    Requires that all flags are off and, in `reference`, that no store writes batches.
+    All flags must be off and, with `after_stores_reopened`, no store may write batches.
     """
     if not flags_are_off(s):
         return refused(s, "illegal_state", "a flag is on")
@@ -260,41 +260,44 @@ def record_last_ledgers(cfg: Config, s: State) -> Step[State, int]:
         return refused(s, "illegal_state", "a store writes batches until it is reopened")
     if s.stores[0].last_batched_ledger is not None:
         return s, 0
-    last_batched_ledger = [store._replace(last_batched_ledger=store.ledgers[-1].id) for store in s.stores]
-    return s._replace(stores=tuple(last_batched_ledger)), len(last_batched_ledger)
+    stores = [store._replace(last_batched_ledger=store.ledgers[-1].id) for store in s.stores]
+    return s._replace(stores=tuple(stores)), len(stores)
 
 
 # ---- opening and closing of stores ---------------------------------------------------------------------
 
 
 def opened(cfg: Config, s: State, store: int, broker: int) -> State | None:
-    """Opens a closed store at a broker, with a new ledger; None if the broker cannot read it."""
+    """Returns the state after a closed store is opened, with a new ledger; None if the broker cannot read the log."""
     at, old = s.brokers[broker], s.stores[store]
     if not at.new and has_batch(old):
         return None
-    indexes = deletes_batch_indexes(cfg, at.flag)
-    read = [Ledger(ledger.id, tuple([recovered_entry(e, indexes) for e in ledger.entries])) for ledger in old.ledgers]
+    deletes_indexes = deletes_batch_indexes(cfg, at.flag)
+    read = [
+        Ledger(ledger.id, tuple([recovered_entry(e, deletes_indexes) for e in ledger.entries]))
+        for ledger in old.ledgers
+    ]
     return with_store(s, store, old._replace(owner=broker, batching=at.flag, ledgers=with_new_ledger(tuple(read))))
 
 
-def recovered_entry(e: Entry, indexes: bool) -> Entry:
-    """Returns an entry as recovered when its store is opened: its undeleted records are those of open transactions.
+def recovered_entry(e: Entry, deletes_indexes: bool) -> Entry:
+    """Returns an entry after its store is opened: every transaction with an undeleted record is open, or open again.
 
-    Without batch index deletion, no record of a batch counts as deleted.
+    Without batch index deletion, no deletion of a single record is recovered: all records of a batch are undeleted.
     """
     if e.batch < 2:
         return e
-    return Entry(e.batch, left_in(e) if indexes else e.batch, 0)
+    return Entry(e.batch, undeleted_in(e) if deletes_indexes else e.batch, 0)
 
 
 def records_of(store: Store) -> int:
     """Returns the number of undeleted records in a log."""
-    return sum([left_in(e) for ledger in store.ledgers for e in ledger.entries])
+    return sum([undeleted_in(e) for ledger in store.ledgers for e in ledger.entries])
 
 
 @txn_rollout.action
 def open_store(cfg: Config, s: State, store: StoreName, broker: BrokerName) -> Step[State, int]:
-    """Opens a closed store at a broker, which reads all undeleted entries and takes its flag for the store.
+    """Opens a closed store at a broker, which reads all undeleted entries. The broker's flag sets the batching mode.
 
     Returns the number of records read. An old broker fails on a batch, and the store stays closed.
     """
@@ -316,20 +319,20 @@ def close_store(cfg: Config, s: State, store: StoreName) -> Step[State, None]:
 
 @txn_rollout.action
 def reopen_stores(cfg: Config, s: State) -> Step[State, int]:
-    """Closes and reopens every store at its broker; a closed one is opened at broker 0.
+    """Closes and reopens every store at its broker; a closed store is opened at broker 0.
 
-    Returns the number of records read. A store that cannot be read stays closed.
+    Returns the number of records read. If an old broker fails on a batch, the store stays closed, and the step fails.
     """
-    count, unread = 0, False
+    count, has_failed = 0, False
     for store, each in enumerate(s.stores):
         owner = each.owner
         if owner is not None:
             s, _ = close_store(cfg, s, store)
         after = opened(cfg, s, store, owner or 0)
-        unread = unread or after is None
+        has_failed = has_failed or after is None
         s = s if after is None else after
         count += 0 if after is None else records_of(s.stores[store])
-    return s, Failed("unsupported", "an old broker cannot read a batch") if unread else count
+    return s, Failed("unsupported", "an old broker cannot read a batch") if has_failed else count
 
 
 # ---- logs ---------------------------------------------------------------------------------------------
@@ -337,7 +340,7 @@ def reopen_stores(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_rollout.action
 def write_records(cfg: Config, s: State, store: StoreName, records: Count) -> Step[State, int]:
-    """Writes records, each of its own transaction: as one batch, or as plain entries. Returns the number of entries."""
+    """Writes records of new transactions, one each, as one batch or as plain entries. Returns the number of entries."""
     old = s.stores[store]
     if old.owner is None:
         return refused(s, "illegal_state", "the store is closed")
@@ -358,7 +361,7 @@ def roll_ledger(cfg: Config, s: State, store: StoreName) -> Step[State, None]:
     return with_store(s, store, old._replace(ledgers=with_new_ledger(old.ledgers))), None
 
 
-def after_ends(cfg: Config, store: Store, e: Entry, count: int) -> Entry:
+def entry_after_ends(cfg: Config, store: Store, e: Entry, count: int) -> Entry:
     """Returns the entry after `count` of its transactions ended: their records are deleted, if they can be."""
     if e.batch > 1 and not deletes_batch_indexes(cfg, store.batching):
         return e._replace(open=e.open - count, ended=e.ended + count)
@@ -366,9 +369,10 @@ def after_ends(cfg: Config, store: Store, e: Entry, count: int) -> Entry:
 
 
 def located(ledgers: tuple[Ledger, ...], entry: int) -> tuple[int, int]:
-    """Returns the index of the ledger that has an undeleted entry, and the index of the entry in it.
+    """Returns the index of the ledger that has an entry, and the index of the entry in this ledger.
 
-    `entry` counts from 0 through all ledgers. If there is no such entry, the first index is the number of ledgers.
+    `entry` counts undeleted entries from 0 across all ledgers. If there is no such entry, the first index is the number
+    of ledgers.
     """
     index = 0
     while index < len(ledgers) and entry >= len(ledgers[index].entries):
@@ -379,9 +383,10 @@ def located(ledgers: tuple[Ledger, ...], entry: int) -> tuple[int, int]:
 
 @txn_rollout.action
 def end_transaction(cfg: Config, s: State, store: StoreName, entry: Number) -> Step[State, int]:
-    """Ends a transaction with a record in the undeleted entry of this number, and deletes the record.
+    """Ends a transaction that has a record in the given entry, and deletes the record, if it can be deleted.
 
-    The entry is deleted with its last record. Returns the number of its undeleted records.
+    `entry` counts undeleted entries from 0 across all ledgers. The entry is deleted with its last record. Returns the
+    number of undeleted records of the entry.
     """
     old = s.stores[store]
     if old.owner is None:
@@ -393,15 +398,15 @@ def end_transaction(cfg: Config, s: State, store: StoreName, entry: Number) -> S
     e = ledger.entries[at]
     if not e.open:
         return refused(s, "illegal_argument", "no transaction of the entry is open")
-    e = after_ends(cfg, old, e, 1)
-    kept = (*ledger.entries[:at], *((e,) if left_in(e) else ()), *ledger.entries[at + 1 :])
+    e = entry_after_ends(cfg, old, e, 1)
+    kept = (*ledger.entries[:at], *((e,) if undeleted_in(e) else ()), *ledger.entries[at + 1 :])
     ledgers = (*old.ledgers[:index], Ledger(ledger.id, kept), *old.ledgers[index + 1 :])
-    return with_store(s, store, old._replace(ledgers=ledgers)), left_in(e)
+    return with_store(s, store, old._replace(ledgers=ledgers)), undeleted_in(e)
 
 
 @txn_rollout.action
 def end_transactions(cfg: Config, s: State) -> Step[State, int]:
-    """Ends every transaction of the open stores. Returns their number."""
+    """Ends every transaction of the open stores. Returns the number of transactions."""
     count = 0
     for name, store in enumerate(s.stores):
         ended = sum([e.open for ledger in store.ledgers for e in ledger.entries])
@@ -410,25 +415,25 @@ def end_transactions(cfg: Config, s: State) -> Step[State, int]:
         count += ended
         ledgers = []
         for ledger in store.ledgers:
-            entries = [after_ends(cfg, store, e, e.open) for e in ledger.entries]
-            ledgers.append(Ledger(ledger.id, tuple([e for e in entries if left_in(e)])))
+            entries = [entry_after_ends(cfg, store, e, e.open) for e in ledger.entries]
+            ledgers.append(Ledger(ledger.id, tuple([e for e in entries if undeleted_in(e)])))
         s = with_store(s, name, store._replace(ledgers=tuple(ledgers)))
     return s, count
 
 
 @txn_rollout.action
 def trim(cfg: Config, s: State) -> Step[State, int]:
-    """Trims the fully deleted ledgers at the front of every open store, never the last one. Returns their number."""
+    """Trims the leading fully deleted ledgers of every open store, never its last ledger. Returns their number."""
     count = 0
     for name, store in enumerate(s.stores):
         if store.owner is None:
             continue
-        gone = 0
-        while gone < len(store.ledgers) - 1 and not store.ledgers[gone].entries:
-            gone += 1
-        if gone:
-            count += gone
-            s = with_store(s, name, store._replace(ledgers=store.ledgers[gone:]))
+        trimmed = 0
+        while trimmed < len(store.ledgers) - 1 and not store.ledgers[trimmed].entries:
+            trimmed += 1
+        if trimmed:
+            count += trimmed
+            s = with_store(s, name, store._replace(ledgers=store.ledgers[trimmed:]))
     return s, count
 
 
@@ -437,7 +442,7 @@ def trim(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_rollout.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Renumbers ledgers from 1; the recorded ledger becomes the number of ledgers up to it."""
+    """Renumbers ledgers from 1. A recorded ledger id becomes the number of ledgers up to this id."""
     stores = []
     for store in s.stores:
         ledgers = tuple([Ledger(number, ledger.entries) for number, ledger in enumerate(store.ledgers, 1)])
