@@ -32,9 +32,10 @@ def size_check(cfg: Config, s: State) -> tuple[State, int]:
 
 
 def trigger_eviction(cfg: Config, s: State) -> State:
-    """`triggerEvictionWhenNeeded`: schedules an eviction task above the trigger, unless one is in progress.
+    """`triggerEvictionWhenNeeded`: schedules an eviction task if the total size is above the trigger.
 
-    With `eviction_task` "immediate" the size check runs now.
+    If `evictionInProgress` is set, no other task is scheduled. With `eviction_task` "immediate", the size check runs
+    now.
     """
     if s.eviction_in_progress or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
         return s
@@ -46,7 +47,7 @@ def trigger_eviction(cfg: Config, s: State) -> State:
 def entry_added(cfg: Config, s: State, entry: Entry) -> State:
     """`entryAdded`: returns the state after an entry was added to its range cache and the removal queue.
 
-    This may trigger an eviction.
+    The added entry may trigger an eviction.
     """
     sizes = s.ranges.sizes
     store = entry.cache
@@ -60,10 +61,12 @@ def entry_added(cfg: Config, s: State, entry: Entry) -> State:
 def insert_duplicate(
     cfg: Config, caches: ranges.State, present: Entry, count: int | None, copies: tuple[int, ...]
 ) -> ranges.State:
-    """Returns the range caches after an entry was rejected because its position is cached.
+    """Returns the range caches after an entry was rejected because its position is cached (`present`).
 
-    `copies` are the copies of the rejected entry; they share its read count handler. With "latest_handler", the cached
-    entry gets this handler. Otherwise the copies keep it alone; with `rejection_marks_read` its count is decremented.
+    `copies` are the copies of the rejected entry; they share its read count handler, which has the count `count`. With
+    `duplicate_put` "latest_handler", the cached entry gets this handler, and the copies of the cached entry become
+    orphaned with the old handler. With "keep", the copies of the rejected entry become orphaned with its handler, whose
+    count is decremented with `rejection_marks_read`.
     """
     if cfg.duplicate_put == "latest_handler":
         caches = ranges.replace_entry(caches, present, present._replace(expected_reads=count, copies=copies))
@@ -76,7 +79,7 @@ def insert_duplicate(
 
 
 def remove(cfg: Config, s: State, gone: list[Entry]) -> State:
-    """Returns the state after entries were removed by position."""
+    """Returns the state after the entries `gone` were removed by position."""
     after, removed = ranges.remove_entries(derived(cfg).ranges, s.ranges, gone)
     return entries_removed(s, after, removed) if gone else s
 

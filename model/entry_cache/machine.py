@@ -6,29 +6,30 @@ cache, one eviction task, or one answer of storage. `model/cache_steps` interlea
 
     insert     position absent: the entry is cached, and the total size grows. Position present: the entry is rejected;
                its read count handler may replace that of the cached entry
-    trigger    if the total size is above 98 % of the maximum after an entry was added, and `evictionInProgress` is not
-               set: it is set, and an eviction task is scheduled
-    task       size check: if the total size is above 98 %, a size pass down to the watermark; then `evictionInProgress`
-               is cleared
+    trigger    if the total size is above the trigger, 98 % of the maximum, after an entry was added, and if
+               `evictionInProgress` is not set: an eviction task is scheduled, and `evictionInProgress` is set
+    task       a size check, then `evictionInProgress` is cleared. Size check: if the total size is above the trigger, a
+               size pass evicts entries down to the watermark
     periodic   a time pass, then a size check (`doCacheEviction`)
     read       all entries cached: a cache hit, answered at once
                none cached: the range is read from storage, or an outstanding read of it is joined
-               some cached (a partial cache hit): these are held, and each gap is read; if the read of a gap fails, the
-               whole range is read again
-    storage    completes or fails a read; entries with expected reads are cached. A fault: it returns too few entries,
-               or an unexpected one (a duplicate, or one that was not requested)
+               some cached (a partial cache hit): the cached entries are held, and each gap between them is read. If the
+               read of a gap fails, the whole range is read again
+    storage    storage completes or fails a read; entries with expected reads are cached. Fault: storage returns too few
+               entries, or an unexpected entry (a duplicate, or one that was not requested)
 
 State: range caches and the removal queue; the range cache of each topic; total size and `evictionInProgress`;
-outstanding storage reads and the requests that wait for them; the limiter. `cache` is the number of a topic, `store`
-that of a range cache. After the removal of a topic's cache the next use creates another range cache; reads that started
-before the removal still fill the old one. Copies are numbered: those that were delivered ("open") from 1 up, those that
-are held for a pending request from -1 down.
+outstanding storage reads and the requests that wait for them; the limiter. After the removal of a topic's cache, the
+next use creates another range cache; reads that started before the removal still fill the old one. Copies are numbered:
+those that were delivered ("open") from 1 up, those that are held for a pending request ("held") from -1 down.
 
-Not modelled: cursors and positions (`expected_reads` is given, where the broker asks the active cursors when the
-storage read completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read;
-values deallocated while cached (see `model/range_cache.py`); threads; what `PendingReadsManager` of shipped versions
-delivers after too few or unexpected entries, if the read is no partial cache hit (also unexpected entries, and joined
-ranges that lack entries).
+In the code, `cache` is the number of a topic, and `store` the number of a range cache. `model/range_cache.py` knows no
+topics: the field `cache` of its `Entry` is the number of a range cache.
+
+Not modelled: cursors (`expected_reads` is an argument; the broker asks the active cursors when the storage read
+completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read; values
+deallocated while cached (see `model/range_cache.py`); threads. Of shipped versions, it is not modelled what
+`PendingReadsManager` delivers if storage returns too few or unexpected entries for a read that is no partial cache hit.
 """
 
 from __future__ import annotations
@@ -96,9 +97,9 @@ ENTRY_OVERHEAD = 64
 
 
 def get_entry_cache(s: State, cache: int) -> tuple[State, int]:
-    """`getEntryCache`: returns the number of the range cache of a topic (`store`), or DISABLED.
+    """`getEntryCache`: returns the state, and the number of the range cache of a topic (`store`), or DISABLED.
 
-    A removed cache is created again, disabled if the maximum is 0 now.
+    If the topic has no cache, a cache is created; it is disabled if the maximum size is 0 now.
     """
     store = s.topic_caches[cache]
     if store != ABSENT:
@@ -131,8 +132,8 @@ def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
 def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
     """`doCacheEviction`: a time pass, then a size check; runs every `managedLedgerCacheEvictionIntervalMs`.
 
-    With `periodic_eviction_erases_mark` it clears `evictionInProgress` of a scheduled task, after which a second task
-    can be scheduled. Returns the number of entries evicted.
+    Returns the number of entries evicted. With `periodic_eviction_erases_mark`, it clears `evictionInProgress` although
+    a task is scheduled; then a second task can be scheduled.
     """
     after, removed = ranges.evict_entries(
         derived(cfg).ranges, s.ranges, ranges.time_pass_predicate, s.ranges.now_ns - cfg.ttl_ns
@@ -150,9 +151,9 @@ def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
 def insert(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """`RangeEntryCacheImpl.insert`: caches an added entry; returns whether it was absent.
+    """`RangeEntryCacheImpl.insert`: caches an added entry if its position is absent; returns whether it was cached.
 
-    An insert is never rejected for lack of space.
+    An insert is never rejected for lack of space. A disabled cache takes no entry.
     """
     s, store = get_entry_cache(s, cache)
     if store == DISABLED:
@@ -183,12 +184,12 @@ def read(
         return refused(s, "illegal_argument", "the ledger has no such entry")
     s, store = get_entry_cache(s, cache)
     number, permits = s.next_request, estimated_bytes(stored, last - first + 1)
-    limits, answer = limiter.acquire(known.limiter, s.limiter, number, permits, s.ranges.now_ns)
+    limits, verdict = limiter.acquire(known.limiter, s.limiter, number, permits, s.ranges.now_ns)
     s = s._replace(next_request=number + 1, limiter=limits)
-    if answer == "refused":
+    if verdict == "refused":
         return s, Reading(number, (), (Answered(number, False, ()),))
     request = Request(number, store, cache, ledger, expected_reads, Part("permits", first, last))
-    if answer == "waiting":
+    if verdict == "waiting":
         return s._replace(requests=(*s.requests, request)), Reading(number, (), ())
     effects = Effects([], [])
     s = begin(cfg, s, request, effects)
@@ -197,23 +198,26 @@ def read(
 
 @entry_cache.action
 def read_one(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Reading]:
-    """`asyncReadEntry` of one position, as for a replay. It expects no further reads, so the entry is not cached."""
+    """`asyncReadEntry` of one position, as for a replay. An entry from storage is not cached: no reads are expected."""
     if position.entry < 0:
         return refused(s, "illegal_argument", "the ledger has no such entry")
     return read(cfg, s, cache, position.ledger, position.entry, position.entry, 0)
 
 
 def estimated_bytes(stored: tuple[int, ...], entries: int) -> int:
-    """`getEstimatedEntrySize`: returns the mean entry size of the ledger plus an overhead, for each entry of a read."""
+    """Returns the estimated size of a read: for each entry, the mean entry size of the ledger plus an overhead.
+
+    Source: `getEstimatedEntrySize`.
+    """
     return entries * (max(1, sum(stored) // len(stored)) + ENTRY_OVERHEAD)
 
 
 @entry_cache.action
 def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
-    """`InflightReadsLimiter.timeoutCheck`: the timer fails the requests that have waited as long as the timeout.
+    """`InflightReadsLimiter.timeoutCheck`: the timer fails queued requests that have waited as long as the timeout.
 
-    Requests behind them are then granted their permits if these are free. Without `timer_grants_next` they wait for the
-    next release.
+    Then the requests behind the failed ones are granted permits, as long as enough are free. Without
+    `timer_grants_next`, they wait for the next release.
     """
     limits, failed = limiter.expire(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
     if not failed:
@@ -241,6 +245,9 @@ def complete_storage_read(cfg: Config, s: State, storage_read: int, success: boo
     return answer(cfg, s, r, r.last - r.first + 1 if success else None)
 
 
+#: What is wrong with an answer of storage that has too few entries. short: nothing else. In the other cases, the answer
+#: also has an unexpected entry. twice: the first entry again. beyond: the entry after the range. other_ledger: an entry
+#: of the next ledger. wraps: the first missing entry id plus 2**32, so a cast to int yields the missing id
 Oddity = Literal["short", "twice", "beyond", "other_ledger", "wraps"]
 
 
@@ -269,16 +276,16 @@ def outstanding(s: State, number: int) -> StorageRead | None:
 
 
 def odd_answer(r: StorageRead, entries: int, oddity: Oddity) -> list[Position]:
-    """Returns the positions in the answer: those of the first entries of the read, and of an unexpected one."""
-    asked = [Position(r.ledger, r.first + i) for i in range(entries)]
+    """Returns the positions in the answer: those of the first entries of the read, then that of an unexpected entry."""
+    requested = [Position(r.ledger, r.first + i) for i in range(entries)]
     odd = {
         "short": [],
-        "twice": asked[:1],
+        "twice": requested[:1],
         "beyond": [Position(r.ledger, r.last + 1)],
         "other_ledger": [Position(r.ledger + 1, r.first + entries)],
         "wraps": [Position(r.ledger, r.first + entries + 2**32)],
     }
-    return asked + odd[oddity]
+    return requested + odd[oddity]
 
 
 def accepted_entries(r: StorageRead, positions: list[Position]) -> int:
@@ -291,7 +298,10 @@ def accepted_entries(r: StorageRead, positions: list[Position]) -> int:
 
 @entry_cache.fault
 def fail_next_storage_reads(cfg: Config, s: State, count: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """Makes the next `count` storage reads fail, whatever was set before; only if storage answers in the same step."""
+    """Makes the next `count` storage reads fail, and replaces an earlier `count`.
+
+    Rejected unless storage answers in the step that issues the read.
+    """
     if cfg.storage_reads == "queued":
         return refused(s, "illegal_state", "a queued read fails when it is completed")
     return s._replace(failing=count), None
@@ -326,9 +336,9 @@ def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Sta
 
 @entry_cache.action
 def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[State, Count]:
-    """`EntryReadCountHandlerImpl.incrementExpectedReadCount`: an entry is added to the replay queue.
+    """`EntryReadCountHandlerImpl.incrementExpectedReadCount`: increments the expected read count of a delivered entry.
 
-    Increments its read count (PIP-430, "Dynamic Updates").
+    The dispatcher adds the entry to the replay queue (PIP-430, "Dynamic Updates").
     """
     caches, count = ranges.change_read_count(s.ranges, copy, ranges.replayed, keep_copy=True)
     return (s._replace(ranges=caches), count) if isinstance(count, Count) else (s, count)
@@ -346,7 +356,7 @@ def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Pos
 
 @entry_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, None]:
-    """`invalidateAllEntries`: removes the entries of a ledger; its outstanding storage reads are no longer joined."""
+    """`invalidateAllEntries`: removes the entries of a ledger. Outstanding reads of the ledger are no longer joined."""
     s, store = get_entry_cache(s, cache)
     s = remove(cfg, s, entries_of(s, store, lambda e: e.position.ledger == ledger))
     return s._replace(reads=without_joining(s.reads, store, ledger)) if s.reads and store >= 0 else s, None
@@ -356,21 +366,21 @@ def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[
 def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
     """`RangeEntryCacheImpl.clear`: removes all entries of a topic.
 
-    Its outstanding storage reads are no longer joined.
+    Outstanding reads of the topic are no longer joined.
     """
     s, store = get_entry_cache(s, cache)
     return emptied(cfg, s, store), None
 
 
 def emptied(cfg: Config, s: State, store: int) -> State:
-    """Returns the state without the entries of a range cache; its outstanding storage reads are no longer joined."""
+    """Returns the state without the entries of a range cache; outstanding reads for it are no longer joined."""
     s = remove(cfg, s, entries_of(s, store, lambda e: True))
     return s._replace(reads=without_joining(s.reads, store, None)) if s.reads and store >= 0 else s
 
 
 @entry_cache.action
 def clear_all(cfg: Config, s: State) -> Step[State, None]:
-    """`RangeEntryCacheManagerImpl.clear`: clears the caches of all topics; removed caches keep their entries."""
+    """`RangeEntryCacheManagerImpl.clear`: clears the caches of all topics. Removed caches keep their entries."""
     for store in s.topic_caches:
         if store >= 0:
             s = emptied(cfg, s, store)
@@ -379,10 +389,10 @@ def clear_all(cfg: Config, s: State) -> Step[State, None]:
 
 @entry_cache.action
 def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
-    """`removeEntryCache`: unregisters the range cache of a topic, then clears it; the next use creates a new one.
+    """`removeEntryCache`: unregisters the range cache of a topic and clears it; the next use creates another one.
 
-    Entries that reads insert into the removed cache later count in the total size and are evicted, but no read finds
-    them.
+    Reads that are outstanding can still insert entries into the removed cache. Such entries count in the total size and
+    are evicted, but no read finds them.
     """
     store = s.topic_caches[cache]
     if store == ABSENT:
@@ -394,9 +404,9 @@ def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]
 @entry_cache.action
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
     """`getNonEvictableSize`: returns number and bytes of the entries without a handler or with expected reads."""
-    after, held = ranges.non_evictable_size(derived(cfg).ranges, s.ranges)
-    assert isinstance(held, Removed)
-    return s._replace(ranges=after), held
+    after, counted = ranges.non_evictable_size(derived(cfg).ranges, s.ranges)
+    assert isinstance(counted, Removed)
+    return s._replace(ranges=after), counted
 
 
 # ---- time and settings --------------------------------------------------------------------------------

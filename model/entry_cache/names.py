@@ -10,7 +10,7 @@ from model.range_cache import OrphanedCopies
 
 
 def from_now(s: State) -> State:
-    """Returns the state with the clock at zero."""
+    """Returns the state with the clock at zero; times are relative to the previous clock."""
     now = s.ranges.now_ns
     if not now:
         return s
@@ -21,7 +21,10 @@ def from_now(s: State) -> State:
 
 
 def renumber_stores(s: State) -> State:
-    """Returns the state with range caches numbered by topic, queue, reads and requests; drops unreachable ones."""
+    """Returns the state with renumbered range caches, without those that nothing refers to.
+
+    They are numbered in the order in which topics, the removal queue, outstanding reads and requests refer to them.
+    """
     used = list(s.topic_caches)
     used += [e.cache for e in s.ranges.queue if e is not None]
     used += [r.store for r in s.reads] + [q.store for q in s.requests]
@@ -44,23 +47,23 @@ def renumber_stores(s: State) -> State:
 
 def renumber_requests(s: State) -> State:
     """Returns the state with requests and outstanding reads numbered from 1; their order stays the same."""
-    asking = sorted({r.number for r in s.requests} | {g.request for g in s.limiter.grants})
-    return with_requests(s, {old: new for new, old in enumerate(asking, 1)})
+    numbers = sorted({r.number for r in s.requests} | {g.request for g in s.limiter.grants})
+    return with_requests(s, {old: new for new, old in enumerate(numbers, 1)})
 
 
 def with_requests(s: State, to: Mapping[int, int]) -> State:
     """Returns the state with requests renumbered by the map `to`, and outstanding reads numbered from 1."""
     read_to = {r.number: i for i, r in enumerate(s.reads, 1)}
 
-    def moved(part: Part) -> Part:
-        return part._replace(read=read_to.get(part.read, 0), parts=tuple([moved(p) for p in part.parts]))
+    def renumbered(part: Part) -> Part:
+        return part._replace(read=read_to.get(part.read, 0), parts=tuple([renumbered(p) for p in part.parts]))
 
     reads = [r._replace(number=read_to[r.number], waiting=tuple([to[n] for n in r.waiting])) for r in s.reads]
     waiting = tuple([w._replace(request=to[w.request]) for w in s.limiter.waiting])
     grants = tuple([g._replace(request=to[g.request]) for g in s.limiter.grants])
     return s._replace(
         reads=tuple(reads),
-        requests=tuple(sorted([r._replace(number=to[r.number], part=moved(r.part)) for r in s.requests])),
+        requests=tuple(sorted([r._replace(number=to[r.number], part=renumbered(r.part)) for r in s.requests])),
         limiter=s.limiter._replace(waiting=waiting, grants=grants),
         next_request=len(to) + 1,
         next_read=len(reads) + 1,
@@ -68,41 +71,42 @@ def with_requests(s: State, to: Mapping[int, int]) -> State:
 
 
 def renumber_copies(s: State) -> State:
-    """Returns the state with held copies numbered by request, and open copies by grant, then in queue order."""
+    """Returns the state with renumbered copies: held ones by request, open ones by grant, then in queue order."""
     return with_copies(s, [c for g in s.limiter.grants for c in g.copies])[0]
 
 
 def with_copies(s: State, named: Sequence[int]) -> tuple[State, Mapping[int, int]]:
-    """Returns the state with copies renumbered, and the map of their numbers.
+    """Returns the state with renumbered copies, and the map from old to new numbers.
 
-    Held copies are numbered by request, open copies first as in `named`, then in queue order.
+    Held copies are numbered by request. Open copies are numbered in the order of `named`; the remaining ones follow in
+    queue order.
     """
     held = [h.copy for r in s.requests for h in all_held((r.part,))]
     to = {old: -i for i, old in enumerate(held, 1)} | {old: i for i, old in enumerate(named, 1)}
-    look = {g: as_seen(g, to) for g in s.ranges.orphaned_copies}
-    groups = sorted(s.ranges.orphaned_copies, key=look.__getitem__)
-    standing = [c for h in (*s.ranges.queue, *groups) if h is not None for c in h.copies if c not in to]
-    to |= {old: i for i, old in enumerate(standing, len(named) + 1)}
+    keys = {g: sort_key(g, to) for g in s.ranges.orphaned_copies}
+    groups = sorted(s.ranges.orphaned_copies, key=keys.__getitem__)
+    remaining = [c for h in (*s.ranges.queue, *groups) if h is not None for c in h.copies if c not in to]
+    to |= {old: i for i, old in enumerate(remaining, len(named) + 1)}
 
-    def moved(copies: tuple[int, ...]) -> tuple[int, ...]:
+    def renumbered(copies: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted([to[c] for c in copies]))
 
-    def moved_part(part: Part) -> Part:
-        mine = tuple([h._replace(copy=to[h.copy]) for h in part.held])
-        return part._replace(held=mine, parts=tuple([moved_part(p) for p in part.parts]))
+    def renumbered_part(part: Part) -> Part:
+        held_here = tuple([h._replace(copy=to[h.copy]) for h in part.held])
+        return part._replace(held=held_here, parts=tuple([renumbered_part(p) for p in part.parts]))
 
     caches = s.ranges._replace(
-        queue=tuple([e and e._replace(copies=moved(e.copies)) for e in s.ranges.queue]),
-        orphaned_copies=tuple(sorted([g._replace(copies=moved(g.copies)) for g in groups])),
-        next_copy=len(named) + len(standing) + 1,
+        queue=tuple([e and e._replace(copies=renumbered(e.copies)) for e in s.ranges.queue]),
+        orphaned_copies=tuple(sorted([g._replace(copies=renumbered(g.copies)) for g in groups])),
+        next_copy=len(named) + len(remaining) + 1,
     )
     grants = tuple([g._replace(copies=tuple([to[c] for c in g.copies])) for g in s.limiter.grants])
-    requests = tuple([r._replace(part=moved_part(r.part)) for r in s.requests])
+    requests = tuple([r._replace(part=renumbered_part(r.part)) for r in s.requests])
     limits = s.limiter._replace(grants=grants)
     return s._replace(ranges=caches, requests=requests, limiter=limits, next_held=-len(held) - 1), to
 
 
-def as_seen(group: OrphanedCopies, to: Mapping[int, int]) -> tuple[object, ...]:
-    """Returns the sort key of orphaned copies before all copies are numbered."""
+def sort_key(group: OrphanedCopies, to: Mapping[int, int]) -> tuple[object, ...]:
+    """Returns the sort key of orphaned copies: the numbers that `to` has, the number of copies, and the read count."""
     numbered = sorted([to[c] for c in group.copies if c in to])
     return numbered, len(group.copies), group.expected_reads is None, group.expected_reads or 0

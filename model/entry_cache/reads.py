@@ -5,8 +5,8 @@ Used by `model/entry_cache/machine.py`; `model/entry_cache/shared_reads.py` desc
     read_range        holds cached entries and reads each gap
     read_missing      joins an outstanding read (`PendingReadsManager`), or reads from storage
     receive_entries   holds entries from storage for all waiting requests, and caches them if reads are expected
-    settle            once no part of a range waits: completes the range, or releases its held copies and fails it, or
-                      reads it again
+    settle            when all parts of a range are settled: completes the range; or releases its held copies, and then
+                      fails the range or reads it again
     deliver           completes a request: its held copies become open copies of the reader
 """
 
@@ -39,7 +39,7 @@ H = TypeVar("H", Entry, OrphanedCopies)
 
 
 class Effects(NamedTuple):
-    """Reads issued and requests answered by a step; the lists grow during the step."""
+    """Storage reads that a step issued, and requests that it completed or failed; the lists grow during the step."""
 
     issued: list[Issued]
     answered: list[Answered]
@@ -49,21 +49,24 @@ class Effects(NamedTuple):
 
 
 def begin(cfg: Config, s: State, request: Request, effects: Effects) -> State:
-    """Starts to read the range of a request that holds its permits."""
+    """Returns the state after a request that holds its permits has begun to read its range."""
     first, last = request.part.first, request.part.last
     s, part = read_range(cfg, s, request, first, last, effects)
     return continue_request(cfg, s, request._replace(part=part), effects)
 
 
 def read_range(cfg: Config, s: State, request: Request, first: int, last: int, effects: Effects) -> tuple[State, Part]:
-    """Holds the cached entries of a range, marks them accessed, and reads every maximal run of missing entries."""
+    """Holds the cached entries of a range, sets their `accessed`, and reads each gap: a maximal run of missing entries.
+
+    Returns the state, and the part of the request for this range.
+    """
     if request.store == DISABLED:
         return read_missing(cfg, s, request, first, last, effects)
     found = cached_range(s.ranges, request.store, request.ledger, first, last)
     if not found:
         return read_missing(cfg, s, request, first, last, effects)
     parts: list[Part] = []
-    number, following, gaps = s.next_held, first, []
+    number, following, gaps = s.next_held, first, []  # number of the next copy, next entry id, indices of gaps in parts
     looked_up: dict[int, Entry] = {}
     for e in found:
         entry = e.position.entry
@@ -90,7 +93,7 @@ def read_range(cfg: Config, s: State, request: Request, first: int, last: int, e
 
 
 def cached_range(caches: ranges.State, store: int, ledger: int, first: int, last: int) -> list[Entry]:
-    """Returns the entries of a range that a range cache holds, in order."""
+    """Returns the entries of a range that a range cache has, in order."""
     cached = [e for e in caches.queue if e is not None and e.cache == store and e.position.ledger == ledger]
     return sorted([e for e in cached if first <= e.position.entry <= last])
 
@@ -100,8 +103,8 @@ def read_missing(
 ) -> tuple[State, Part]:
     """`PendingReadsManager.readEntries`: reads a range without looking for cached entries.
 
-    Joins an outstanding read that covers a part of the range, and reads what is left of the range with `read_range`. If
-    there is no such read, reads the range from storage.
+    If an outstanding read covers the range or a part of it, this read is joined, and `read_range` reads the rest of the
+    range. Otherwise the range is read from storage. Returns the state, and the part of the request for this range.
     """
     joined = candidate(s.reads, request.store, request.ledger, first, last) if request.store >= 0 else None
     if joined is None:
@@ -122,7 +125,10 @@ def read_missing(
 def read_from_storage(
     cfg: Config, s: State, request: Request, first: int, last: int, effects: Effects
 ) -> tuple[State, Part]:
-    """Issues a storage read of a range; storage answers in this step or later."""
+    """Issues a storage read of a range; storage answers in this step or later (`storage_reads`).
+
+    Returns the state, and the part of the request for this range.
+    """
     number = s.next_read
     effects.issued.append(Issued(number, request.cache, request.ledger, first, last))
     storage_read = StorageRead(
@@ -154,8 +160,9 @@ def receive_entries(
 ) -> tuple[State, list[tuple[Held, ...]]]:
     """`readFromStorage`: creates a read count handler for each entry, and caches the entry if reads are expected.
 
-    A disabled cache expects no reads. Every waiting request gets copies of the entries that it needs. All copies of an
-    entry and the cached entry share one handler.
+    If the cache is disabled, no reads are expected. `wanted` has the first and last entry of each waiting part. Returns
+    the state, and for each of these parts its entries, held as copies. All copies of an entry and the cached entry
+    share one handler.
     """
     stored = derived(cfg).stored[storage_read.cache, storage_read.ledger]
     count = ranges.initial_count(derived(cfg).ranges, storage_read.expected_reads if storage_read.store >= 0 else 0)
@@ -194,7 +201,7 @@ def insert_read_entry(
     count: int | None,
     copies: tuple[int, ...],
 ) -> State:
-    """Inserts an entry from storage into its range cache; its position may have been cached in the meantime."""
+    """Inserts an entry from storage into its range cache, unless its position was cached in the meantime."""
     present = ranges.find(s.ranges, storage_read.store, position)
     if present is not None:
         return s._replace(ranges=insert_duplicate(cfg, s.ranges, present, count, copies))
@@ -204,7 +211,10 @@ def insert_read_entry(
 
 
 def cache_unexpected_entry(cfg: Config, s: State, r: StorageRead, position: Position) -> State:
-    """Inserts an unexpected entry, if reads are expected. An entry that is not in storage has one byte."""
+    """Inserts an unexpected entry into the range cache of a read, if the read expects further reads of its entries.
+
+    An unexpected entry that is not in storage has one byte.
+    """
     count = ranges.initial_count(derived(cfg).ranges, r.expected_reads if r.store >= 0 else 0)
     if not ranges.has_expected_reads(count):
         return s
@@ -246,9 +256,9 @@ def awaiting(part: Part, number: int) -> list[Part]:
 
 
 def with_answers(part: Part, number: int, answers: list[Part]) -> Part:
-    """Returns the tree with answers in place of the parts that waited for a read, from left to right.
+    """Returns a part of a request in which answers replace the parts that waited for a read, from left to right.
 
-    Removes these answers from the list.
+    The answers used are removed from the list.
     """
     if part.kind == "awaited":
         return answers.pop(0) if part.read == number else part
@@ -272,11 +282,12 @@ def continue_request(cfg: Config, s: State, request: Request, effects: Effects) 
 
 
 def settle(cfg: Config, s: State, request: Request, part: Part, effects: Effects) -> tuple[State, Part]:
-    """Completes, fails or reads again each joined or mixed range of which no part waits for a read any more.
+    """Completes, fails or reads again each joined or mixed range whose parts are all settled.
 
-    The range is complete if all its parts are. If a part failed, or lacks entries that storage did not return, the held
-    copies of the range are released undelivered. Then a joined range fails, and a mixed range is read again as a whole.
-    If entries are missing and no part failed, `short_answer` decides about a mixed range.
+    A range is complete if all its parts are. If a part failed, or if storage returned too few entries for a part, the
+    held copies of the range are released undelivered. Then a joined range fails, and a mixed range is read again as a
+    whole. If no part failed and entries are missing, `short_answer` can differ: with "fails" a mixed range fails, with
+    "never_answered" a joined or mixed range stays as it is.
     """
     if not part.parts:
         return s, part
@@ -327,9 +338,9 @@ def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], eff
 
 
 def renumbered(s: ranges.State, to: dict[int, int]) -> tuple[ranges.State, dict[int, int | None]]:
-    """Returns the range caches with some held copies renumbered as open copies, and the read counts of these.
+    """Returns the range caches with some held copies renumbered as open copies, and the read count of each open copy.
 
-    `to` maps the number of each held copy to its number as an open copy.
+    `to` maps the number of each of these held copies to its number as an open copy.
     """
     counts: dict[int, int | None] = {}
 
@@ -356,7 +367,7 @@ def release_permits(cfg: Config, s: State, request: int, effects: Effects) -> St
 
 
 def start_queued_requests(cfg: Config, s: State, effects: Effects) -> State:
-    """After permits were returned: starts queued requests, and fails those that have waited too long."""
+    """Starts queued requests whose permits are free, and fails requests that have waited too long."""
     while s.limiter.waiting:
         limits, granted, failed = limiter.grant_queued(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
         if limits is s.limiter:

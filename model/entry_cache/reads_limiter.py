@@ -1,19 +1,20 @@
-"""Limits the bytes of the reads in flight (`InflightReadsLimiter`): a read needs a permit for each byte.
+"""Limiter of the bytes of the reads in flight (`InflightReadsLimiter`): a read needs a permit for each byte.
 
 Source: the class in Pulsar 4.1 (since apache/pulsar#23901, with reads that exceed the maximum). Settings:
 `managedLedgerMaxReadsInFlight*`. In every profile, a read of a disabled cache needs permits, too (in Pulsar since
 apache/pulsar#26296).
 
-    acquire   a request fits if its permits are free, or if it exceeds the maximum and all permits are free
-              fits: granted at once, even if others wait; otherwise queued, or rejected if the queue is full
-    release   permits are returned. From the head of the queue: waited longer than the timeout: fails; fits: granted;
-              otherwise the rest keeps waiting
-    timer     from the head of the queue: waited as long as the timeout: fails; then, with `timer_grants_next`, as in
-              `release`
+    acquire   a request fits if its permits are free, or if it exceeds the maximum and all permits are free. A request
+              that fits is granted at once, even if others wait. Any other request is queued, or rejected if the queue
+              is full
+    release   permits are returned. Then, from the head of the queue: a request that has waited longer than the timeout
+              fails; a request that fits is granted; the first other request, and all behind it, keep waiting
+    timer     from the head of the queue, requests that have waited as long as the timeout, or longer, fail. Then, with
+              `timer_grants_next`, as in `release`
 
 A maximum of 0 switches the limiter off. Not modelled: callbacks that throw (the broker loses their permits); a timeout
-of 0 or less, with which no request times out; the capacity of `SpscArrayQueue`, which rounds the setting up to a power
-of two (the default of 10,000 admits 16,384 requests).
+of 0 or less, with which no request times out; that `SpscArrayQueue` rounds its capacity up to a power of two (with the
+default of 10,000 it admits 16,384 requests).
 """
 
 from __future__ import annotations
@@ -56,11 +57,12 @@ class Rules(NamedTuple):
     timeout_ns: int
 
 
-Answer = Literal["granted", "waiting", "refused"]
+#: Outcome of `acquire`; refused: the queue is full.
+Verdict = Literal["granted", "waiting", "refused"]
 
 
 def start(rules: Rules) -> Limiter:
-    """All permits are free."""
+    """Returns the initial state: all permits are free."""
     return Limiter(rules.max_bytes, (), ())
 
 
@@ -75,18 +77,18 @@ def is_overdue(waiting: Waiting, now_ns: int, timeout_ns: int) -> bool:
 
 
 def is_expired(waiting: Waiting, now_ns: int, timeout_ns: int) -> bool:
-    """`timeoutCheck`: whether a queued request has waited as long as the timeout."""
+    """`timeoutCheck`: whether a queued request has waited as long as the timeout, or longer."""
     return now_ns - waiting.since_ns >= timeout_ns
 
 
 def take(rules: Rules, limiter: Limiter, request: int, permits: int) -> Limiter:
-    """Grants a request its permits, or all if it exceeds the maximum."""
+    """Returns the limiter after a request was granted its permits, or all permits if it exceeds the maximum."""
     taken = min(permits, rules.max_bytes)
     grants = tuple(sorted((*limiter.grants, Grant(request, taken, ()))))
     return limiter._replace(free=limiter.free - taken, grants=grants)
 
 
-def acquire(rules: Rules, limiter: Limiter, request: int, permits: int, now_ns: int) -> tuple[Limiter, Answer]:
+def acquire(rules: Rules, limiter: Limiter, request: int, permits: int, now_ns: int) -> tuple[Limiter, Verdict]:
     """`acquire`: a request that fits is granted at once, and so overtakes queued ones."""
     if rules.max_bytes == 0:
         return limiter, "granted"
@@ -98,7 +100,7 @@ def acquire(rules: Rules, limiter: Limiter, request: int, permits: int, now_ns: 
 
 
 def free_permits(limiter: Limiter, request: int) -> Limiter:
-    """`internalRelease`: the permits of a request are free again."""
+    """`internalRelease`, first part: returns the limiter after the permits of a request were returned."""
     for grant in limiter.grants:
         if grant.request == request:
             others = tuple(g for g in limiter.grants if g is not grant)
@@ -107,7 +109,10 @@ def free_permits(limiter: Limiter, request: int) -> Limiter:
 
 
 def grant_queued(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int], list[int]]:
-    """`internalRelease`, second part: returns also the queued requests that are granted, and those that fail."""
+    """`internalRelease`, second part: grants or fails queued requests, from the head of the queue.
+
+    Returns the limiter, the granted requests and the failed ones.
+    """
     granted: list[int] = []
     failed: list[int] = []
     while limiter.waiting:
@@ -124,7 +129,10 @@ def grant_queued(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, 
 
 
 def expire(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int]]:
-    """`timeoutCheck`, the timer: removes the requests at the head that have waited as long as the timeout."""
+    """`timeoutCheck`, the timer: removes the requests at the head that have waited as long as the timeout, or longer.
+
+    Returns the limiter and the removed requests.
+    """
     failed: list[int] = []
     while limiter.waiting and is_expired(limiter.waiting[0], now_ns, rules.timeout_ns):
         failed.append(limiter.waiting[0].request)

@@ -34,7 +34,7 @@ class Held(NamedTuple):
 
 @record
 class Part(NamedTuple):
-    """A range of entry ids that a request holds or waits for."""
+    """A range of entry ids that a request holds or waits for; with its `parts`, a tree."""
 
     kind: Literal["found", "failed", "permits", "awaited", "joined", "mixed"]
     first: int
@@ -46,17 +46,17 @@ class Part(NamedTuple):
 
 @record
 class StorageRead(NamedTuple):
-    """A read that storage has not completed."""
+    """An outstanding read: storage has not completed it."""
 
     number: int
-    store: int  # number of the range cache that the entries are inserted into; negative for none
+    store: int  # number of the range cache into which the entries are inserted; negative for none
     cache: int  # number of the topic
     ledger: int
     first: int
     last: int
-    expected_reads: int  # of the request that began it
+    expected_reads: int  # of the request that issued this read
     joinable: bool  # whether later requests may join it
-    waiting: tuple[int, ...]  # requests, in order of arrival; one may occur twice
+    waiting: tuple[int, ...]  # requests, in order of arrival; a request occurs once for each part that waits
 
 
 @record
@@ -72,12 +72,12 @@ class Request(NamedTuple):
 
 
 def is_settled(part: Part) -> bool:
-    """Whether the part waits for nothing."""
+    """Whether the part has its entries, or has failed."""
     return part.kind in ("found", "failed")
 
 
 def is_complete(part: Part) -> bool:
-    """Whether all entries of the range are held; a short answer of storage leaves some out."""
+    """Whether all entries of the range are held; after a short answer of storage, some are missing."""
     return part.kind == "found" and len(part.held) == part.last - part.first + 1
 
 
@@ -105,9 +105,9 @@ def overlaps(read: StorageRead, first: int, last: int) -> bool:
 
 
 def split(read: StorageRead, first: int, last: int) -> tuple[tuple[int, int], ...]:
-    """Splits a range that overlaps a read: the part before it, the common part, the part after it.
+    """Splits a range that overlaps a read: into the part before the read, the common part, and the part after the read.
 
-    Each is a first and a last entry; an empty part has its last entry before its first.
+    Each part is a pair of a first and a last entry; if the part is empty, the last is before the first.
     """
     low, high = max(first, read.first), min(last, read.last)
     return (first, low - 1), (low, high), (high + 1, last)
@@ -116,22 +116,26 @@ def split(read: StorageRead, first: int, last: int) -> tuple[tuple[int, int], ..
 def candidate(reads: tuple[StorageRead, ...], store: int, ledger: int, first: int, last: int) -> StorageRead | None:
     """`PendingReadsManager.findPendingRead`: returns the outstanding read to join.
 
-    A read that includes the range comes first, then one that lacks entries only on the right, only on the left, and on
-    both sides. Joinable reads do not overlap, so only several of the last kind are possible: the latest of them is
-    joined. Pulsar joins the last one in the order of a `ConcurrentHashMap`.
+    A read that includes the range comes first; then a read that lacks entries only on the right; then one that lacks
+    entries only on the left; then one that lacks entries on both sides. Joinable reads do not overlap, so only the last
+    kind can occur several times. The latest such read is joined. Pulsar joins the one that comes last in the order of a
+    `ConcurrentHashMap`.
     """
-    by_worth: dict[int, StorageRead] = {}
+    by_rank: dict[int, StorageRead] = {}
     for read in reads:
         if read.joinable and read.store == store and read.ledger == ledger and overlaps(read, first, last):
             if includes(read, first, last):
                 return read
             misses_left, misses_right = first < read.first, read.last < last
-            by_worth[2 * misses_left + misses_right] = read
-    return by_worth[min(by_worth)] if by_worth else None
+            by_rank[2 * misses_left + misses_right] = read
+    return by_rank[min(by_rank)] if by_rank else None
 
 
 def without_joining(reads: tuple[StorageRead, ...], store: int, ledger: int | None) -> tuple[StorageRead, ...]:
-    """`PendingReadsManager.invalidateLedger`, and with None as ledger `clear`: these reads are no longer joinable."""
+    """Returns the reads; those of a range cache and a ledger, or of all ledgers (None), are no longer joinable.
+
+    Source: `PendingReadsManager.invalidateLedger` and `clear`.
+    """
     return tuple(
         [
             read._replace(joinable=False) if read.store == store and ledger in (None, read.ledger) else read

@@ -17,11 +17,11 @@ from model.values import AtLeast, Between, Origin, Rule, record
 
 
 class Stored(NamedTuple):
-    """The entries of a ledger in storage: their sizes, from entry 0 on."""
+    """The entries of a ledger in storage."""
 
-    cache: int
-    ledger: int
-    entry_bytes: tuple[Annotated[int, AtLeast(0)], ...]
+    cache: int  # number of the topic
+    ledger: int  # ledger id
+    entry_bytes: tuple[Annotated[int, AtLeast(0)], ...]  # size of each entry, from entry id 0 on
 
 
 class Config(NamedTuple):
@@ -29,37 +29,38 @@ class Config(NamedTuple):
 
     #: number of topics; their caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: the entries in storage; if several rows have one ledger, the last row counts
+    #: the entries in storage; if several rows have the same topic and ledger, the last row applies
     stored: tuple[Stored, ...] = (
         Stored(0, 1, (10, 11, 9, 10)),
         Stored(0, 2, (10, 10)),
         Stored(1, 1, (10, 7, 13, 10)),
     )
-    #: whether storage answers in the same step or later
+    #: immediate: storage answers a read in the step that issues it. queued: storage answers in a later step
     storage_reads: Literal["immediate", "queued"] = "queued"
-    #: whether an eviction task runs in the step that triggers it or later
+    #: immediate: an eviction task runs in the step that triggers it. queued: the task runs in a later step
     eviction_task: Literal["immediate", "queued"] = "queued"
-    #: TTL: an older entry is removed or requeued by the periodic eviction
+    #: TTL: the periodic eviction removes or requeues entries that are older
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
-    #: `maxRequeueCountWhenHasExpectedReads`: a pass requeues an entry with expected reads if `requeue_count` is lower
+    #: `maxRequeueCountWhenHasExpectedReads`: an entry with expected reads is requeued if its `requeue_count` is below
+    #: this number
     max_requeue_times: Annotated[
         int,
         AtLeast(0),
         Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", (("4.1", 5),)),
     ] = 5
-    #: whether an entry that was accessed since insertion or its last requeue is requeued, without a maximum
+    #: whether an entry that was accessed since its insertion or last requeue is requeued, without a maximum
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
-    #: maximum size of all caches together; a cache that is created while it is 0 stays disabled until it is removed
+    #: maximum size of all caches together; a cache that is created while the maximum is 0 is disabled until its removal
     max_bytes: Annotated[
         int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory, at least 64 MB")
     ] = 134_217_728
     #: fraction of the maximum size down to which a size pass evicts
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
-    #: bytes of storage reads in flight; 0 switches the limiter off
+    #: maximum of the estimated bytes of all reads in flight; 0 switches the limiter off
     max_reads_in_flight_bytes: Annotated[
         int,
         AtLeast(0),
@@ -69,16 +70,17 @@ class Config(NamedTuple):
             1 << 20,
         ),
     ] = 0
-    #: how long a read waits for permits; without limit if the broker's setting is 0 or less, which is not modelled
+    #: how long a read waits for permits. In the broker, 0 or less means no limit; this is not modelled
     permits_timeout_ns: Annotated[
         int, AtLeast(1), Setting("managedLedgerMaxReadsInFlightPermitsAcquireTimeoutMillis", 60_000, 1_000_000)
     ] = 60_000_000_000
-    #: how many reads may wait for permits
+    #: maximum number of reads that wait for permits
     permits_queue_size: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightPermitsAcquireQueueSize", 10_000)
     ] = 10_000
 
-    #: read count handler of a cached entry after another is inserted at its position: its own, or that of the other
+    #: which read count handler a cached entry has after another entry is inserted at its position. keep: its own.
+    #: latest_handler: that of the other entry
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
         Rule(
@@ -93,16 +95,17 @@ class Config(NamedTuple):
     removal_marks_read: Annotated[
         bool, Rule(Origin.RECORDED, {True: "EntryImpl.deallocate of the cached entry, 4.1 to master 2026-07"})
     ] = False
-    #: whether the release of held copies that were not delivered decrements their read counts
+    #: whether the release of held copies that are not delivered decrements their read counts
     undelivered_release_marks_read: Annotated[
         bool,
         Rule(Origin.RECORDED, {True: "RangeEntryCacheImpl.doAsyncReadEntriesByPosition, 4.1 to master 2026-07"}),
     ] = False
-    #: whether a size pass requeues an entry that is due for requeue and expired, or removes it
+    #: what a size pass does with an expired entry that is due for requeue: requeues it (true) or removes it (false)
     size_pass_requeues_expired: Annotated[
         bool, Rule(Origin.READ, {False: "evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430"})
     ] = True
-    #: whether the rejection of an entry from storage decrements the read count that the reader shares
+    #: whether the rejection of an entry from storage whose position is cached decrements the read count that this entry
+    #: shares with the reader's copies
     rejection_marks_read: Annotated[
         bool, Rule(Origin.RECORDED, {True: "RangeEntryCacheImpl.insert, 4.1 to master 2026-07"})
     ] = False
@@ -114,9 +117,10 @@ class Config(NamedTuple):
     timer_grants_next: Annotated[
         bool, Rule(Origin.READ, {False: "InflightReadsLimiter.timeoutCheck, 4.1 to master 2026-07"})
     ] = True
-    #: a partial cache hit of which storage returns too few entries. read_again: the whole range is read again, as after
-    #: a failed read of a gap. fails: the request fails. never_answered: its list has null slots, on which `OpReadEntry`
-    #: fails, and the reader is never answered. The reference reads again: the reader then gets what storage has
+    #: what happens if storage returns too few entries for a gap of a partial cache hit.
+    #: read_again: the whole range is read again, as after a failed read of a gap; the reader gets what storage has.
+    #: fails: the request fails.
+    #: never_answered: the list of entries has null slots, `OpReadEntry` fails on them, and the request never completes
     short_answer: Annotated[
         Literal["read_again", "fails", "never_answered"],
         Rule(
@@ -127,8 +131,8 @@ class Config(NamedTuple):
             },
         ),
     ] = "read_again"
-    #: whether an unexpected entry from storage is cached at its own position. The reference ignores it: storage that
-    #: returns unexpected entries cannot be trusted with their positions
+    #: whether an unexpected entry from storage is cached at its own position. The reference ignores such an entry:
+    #: storage that returns unexpected entries cannot be trusted with their positions
     caches_unexpected_entries: Annotated[
         bool,
         Rule(Origin.READ, {True: "RangeEntryCacheImpl.readFromStorage, 4.1 to master 2026-09"}),
@@ -137,8 +141,8 @@ class Config(NamedTuple):
 
 # ---- state --------------------------------------------------------------------------------------------
 
-#: In place of a range cache's number: ABSENT if the topic's cache was removed and not used since, DISABLED if the cache
-#: was created while the maximum size was 0 (`EntryCacheDisabled`).
+#: Values in place of a range cache's number. ABSENT: the topic's cache was removed and not used since. DISABLED: the
+#: cache was created while the maximum size was 0 (`EntryCacheDisabled`).
 ABSENT, DISABLED = -1, -2
 
 
@@ -151,7 +155,7 @@ class Counters(NamedTuple):
     hit_bytes: int = 0
     miss_entries: int = 0
     miss_bytes: int = 0
-    evicted_entries: int = 0  # removed by invalidation or clearing, too
+    evicted_entries: int = 0  # includes entries that were removed by invalidation or clearing
     size_evictions: int = 0
 
 
@@ -160,13 +164,13 @@ class State(NamedTuple):
     """The entry caches of a broker."""
 
     ranges: ranges.State
-    owners: tuple[int, ...]  # the topic for which each range cache was created
+    owners: tuple[int, ...]  # for each range cache, the topic for which it was created
     topic_caches: tuple[int, ...]  # the range cache of each topic, or ABSENT or DISABLED
     total_bytes: int
     max_bytes: int
     watermark: float
-    eviction_in_progress: bool  # `evictionInProgress` is set
-    tasks: int  # scheduled eviction tasks
+    eviction_in_progress: bool  # whether `evictionInProgress` is set
+    tasks: int  # number of scheduled eviction tasks
     failing: int  # how many of the next storage reads fail (`storage_reads` "immediate" only)
     reads: tuple[StorageRead, ...]  # outstanding, by number
     requests: tuple[Request, ...]  # pending, by number
@@ -178,13 +182,13 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Empty caches, one for each topic, at time zero."""
-    empty = ranges.start(derived(cfg).ranges)
+    """Returns the initial state: empty caches, one for each topic, or disabled ones if the maximum size is 0."""
+    caches = ranges.start(derived(cfg).ranges)
     topic_caches = tuple(range(cfg.caches)) if cfg.max_bytes else (DISABLED,) * cfg.caches
     if not cfg.max_bytes:
-        empty = empty._replace(sizes=())
+        caches = caches._replace(sizes=())
     return State(
-        ranges=empty,
+        ranges=caches,
         owners=topic_caches if cfg.max_bytes else (),
         topic_caches=topic_caches,
         total_bytes=0,
@@ -204,24 +208,25 @@ def start(cfg: Config) -> State:
 
 
 class Derived(NamedTuple):
-    """The configs of this machine's parts."""
+    """What follows from a config: the configs of the range caches and the limiter, and the entries in storage."""
 
     ranges: ranges.Config
     limiter: limiter.Rules
-    stored: Mapping[tuple[int, int], tuple[int, ...]]  # by cache and ledger
+    stored: Mapping[tuple[int, int], tuple[int, ...]]  # entry sizes by topic and ledger
 
 
+#: The config for which `derived` was called last, and its result.
 _KEPT: list[tuple[Config, Derived]] = []
 
 
 def derived(cfg: Config) -> Derived:
-    """Returns the derived config; the latest is cached because every step asks for it."""
+    """Returns what follows from a config. The latest result is cached, because every step needs it."""
     if _KEPT and _KEPT[0][0] is cfg:
         return _KEPT[0][1]
-    same = {name: getattr(cfg, name) for name in ranges.Config._fields if name in Config._fields}
+    common = {name: getattr(cfg, name) for name in ranges.Config._fields if name in Config._fields}
     rules = limiter.Rules(cfg.max_reads_in_flight_bytes, cfg.permits_queue_size, cfg.permits_timeout_ns)
     stored = {(each.cache, each.ledger): each.entry_bytes for each in cfg.stored}
-    found = Derived(ranges.Config(**same), rules, stored)
+    found = Derived(ranges.Config(**common), rules, stored)
     _KEPT[:] = [(cfg, found)]
     return found
 
@@ -237,32 +242,32 @@ class Issued(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """An entry that was delivered: its copy is open until it is released."""
+    """A delivered entry."""
 
     position: Position
     bytes: int
     expected_reads: int | None
-    copy: int
+    copy: int  # the number of its copy, which is open until it is released
 
 
 class Answered(NamedTuple):
     """A request that completed or failed."""
 
     request: int
-    ok: bool
+    ok: bool  # whether the request completed
     entries: tuple[Delivered, ...]
 
 
 class Reading(NamedTuple):
-    """What a call caused: reads sent to storage, and requests that completed or failed."""
+    """The effects of a call: storage reads that it issued, and requests that it completed or failed."""
 
-    request: int | None
+    request: int | None  # the request that the call made, if it made one
     issued: tuple[Issued, ...]
     answered: tuple[Answered, ...]
 
 
 class Released(NamedTuple):
-    """The read count after a release, and what the returned permits caused."""
+    """The read count after a release. If the release returned permits, also the effects of queued requests."""
 
     expected_reads: int | None
     issued: tuple[Issued, ...]
