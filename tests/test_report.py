@@ -269,7 +269,7 @@ def test_a_hang_is_explained_and_reproduced(monkeypatch: pytest.MonkeyPatch) -> 
         explanation = explain(trace)
         [mismatch] = replayer_of(trace, subject=subject).replay(trace).mismatches
     assert (explanation.kind, [step.action for step in explanation.steps]) == ("hang", ["clear"])
-    assert replay_command._names(trace, mismatch)
+    assert replay_command._is_cause(trace, mismatch)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from fuzz.report.explain import explain
 from fuzz.report.records import Explanation
 from fuzz.report.terminal import show_explanation
 from fuzz.report.text import text_of
-from fuzz.run.finding import Cause
-from fuzz.trace.agreement import Mismatch, field_of
+from fuzz.run.finding import Cause, Kind
+from fuzz.trace.agreement import Disagreement, Mismatch, field_of
 from fuzz.trace.file import ABSENT, ENGINE_KEY, BadTrace, Trace, is_trace_file
 from fuzz.trace.parallel import ReplayedTrace, processes_for, replay_files
 from fuzz.trace.spark import SETTINGS, replay_on_spark
@@ -65,7 +65,8 @@ class DifferenceRow(Record):
     op: str
     expected: Any
     actual: Any
-    fields: list[str]
+    kind: Disagreement
+    fields: list[str]  # `Mismatch.fields`
     known_deviation: str | None
     message: str | None
     before: list[RecordedOperation]  # of a recording: the operations up to the one that differs
@@ -178,7 +179,7 @@ def _table_row(file: str, each: ReplayedTrace) -> tuple[Any, ...]:
         return *first, None, None, None, None, None, None
     found = min(each.mismatches, key=lambda m: m.known_deviation is not None)
     expected, actual = (to_json(value).decode() for value in (found.expected, found.actual))
-    return *first, found.line, found.op, list(found.fields), expected, actual, found.known_deviation
+    return *first, found.line, found.op, found.fields, expected, actual, found.known_deviation
 
 
 def _rows(each: ReplayedTrace, profile: str | None) -> list[DifferenceRow]:
@@ -197,7 +198,8 @@ def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow
         op=mismatch.op,
         expected=mismatch.expected,
         actual=mismatch.actual,
-        fields=list(mismatch.fields),
+        kind=mismatch.kind,
+        fields=mismatch.fields,
         known_deviation=mismatch.known_deviation,
         message=mismatch.message or trace.header.get("message"),
         before=[]
@@ -213,7 +215,12 @@ def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow
 
 def _is_cause(trace: Trace, mismatch: Mismatch) -> bool:
     """Returns whether the trace is a finding and this difference is its cause."""
-    return "cause" in trace.header and mismatch.fields == [field_of(Cause.parse(trace.header["cause"]))]
+    if "cause" not in trace.header:
+        return False
+    cause = Cause.parse(trace.header["cause"])
+    if mismatch.cause is None:
+        return mismatch.kind is Disagreement.HANG and cause.kind is Kind.HANG
+    return field_of(mismatch.cause) == field_of(cause)
 
 
 # ---- showing ------------------------------------------------------------------------------------------
@@ -243,7 +250,7 @@ def _show_difference(console: Console, row: DifferenceRow) -> None:
         arguments = ", ".join(f"{k}={text_of(v)}" for k, v in each.args.items())
         console.print(f"  line {each.line:<6} {escape(f'{each.op}({arguments})')}")
         console.print(f"              recorded {escape(text_of(each.result))}", style="dim")
-    is_recorded = all(field == "result" or field.startswith("observe") for field in row.fields)
+    is_recorded = row.kind in (Disagreement.RESULT, Disagreement.OBSERVE)
     names = ("recorded", "model") if is_recorded else ("expected", "actual")
     for name, value in zip(names, (row.expected, row.actual), strict=True):
         console.print(f"  {name:11} {escape(text_of(value))}")

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from fuzz.platform.json import to_json
@@ -49,6 +50,18 @@ _MOST_COMBINED = 200
 _SEARCH_SECONDS = 60.0
 
 
+class Disagreement(StrEnum):
+    """How a replay disagrees with its trace, or why there is no verdict."""
+
+    RESULT = "result"  # the recorded result is not the model's
+    OBSERVE = "observe"  # the recorded observation is not the model's
+    ORDER = "order"  # a concurrent history has no order with the recorded results
+    FINAL = "final"  # no such order leads to the final observation
+    DIFFERENCE = "difference"  # model and second side differ, or another check fails: `Mismatch.cause`
+    UNDECIDED = "undecided"  # the search has reached its limit
+    HANG = "hang"  # the replay did not end in time
+
+
 class Mismatch(NamedTuple):
     """An operation at which a replay does not agree with its trace. `op` is empty if the whole trace does not agree.
 
@@ -64,12 +77,19 @@ class Mismatch(NamedTuple):
     op: str
     expected: Any
     actual: Any
-    #: what differs: result, observe or observe.FIELD; order or final in a concurrent history; a cause (`field_of`). If
-    #: there is no verdict, the reason: undecided, hang
-    fields: list[str]
+    kind: Disagreement
     known_deviation: str | None = None
     message: str | None = None
     prefix: tuple[Operation, ...] | None = None  # of a concurrent history: the longest order that was found
+    observed: tuple[str, ...] = ()  # the fields of an observation that differ; empty if it is no object
+    cause: Cause | None = None  # of DIFFERENCE
+
+    @property
+    def fields(self) -> list[str]:
+        """The kind as texts, for tables: a cause as `field_of` has it, and an observation with its fields."""
+        if self.cause is not None:
+            return [field_of(self.cause)]
+        return [f"{self.kind}.{name}" for name in self.observed] or [str(self.kind)]
 
 
 @dataclass
@@ -112,7 +132,7 @@ class Replayer:
                 return self._check_order(trace) if is_history else self._replay_past_gaps(trace)
         except Hang:
             message = f"the replay did not end within {limit:g} s of processor time"
-            hang = Mismatch(trace.id, trace.line, "", None, None, ["hang"], None, message)
+            hang = Mismatch(trace.id, trace.line, "", None, None, Disagreement.HANG, None, message)
             return Replayed(trace, len(trace.operations), [hang])
 
     def _replay(self, trace: Trace) -> Replayed:
@@ -221,14 +241,14 @@ class Replayer:
 
     def _wrong_field(
         self, trace: Trace, cfg: Any, operation: Operation, state: Any, result: Any
-    ) -> tuple[str, Any] | None:
+    ) -> tuple[Disagreement, Any] | None:
         """Returns `result` or `observe` if it differs from the recording, and the model's value; None if both agree."""
         if operation.result is not ABSENT and not same(result, operation.result):
-            return "result", result
+            return Disagreement.RESULT, result
         if operation.observe is not ABSENT:
             observed = self._observed(trace, cfg, state, operation.observe)
             if not same(observed, operation.observe):
-                return "observe", observed
+                return Disagreement.OBSERVE, observed
         return None
 
     def _observed(self, trace: Trace, cfg: Any, state: Any, recorded: Any) -> Any:
@@ -270,7 +290,9 @@ class Replayer:
         prefix = tuple([each.operation for each in verdict.order])
         if verdict.result is Result.UNDECIDED:
             message = f"not decided within {verdict.steps:,} steps of the model"
-            replayed.mismatches = [Mismatch(trace.id, trace.line, "", None, None, ["undecided"], None, message, prefix)]
+            replayed.mismatches = [
+                Mismatch(trace.id, trace.line, "", None, None, Disagreement.UNDECIDED, None, message, prefix)
+            ]
         elif verdict.operation is not None:
             last = verdict.operation.operation
             possible = _distinct(step(last, state)[1] for state in verdict.states)
@@ -278,13 +300,13 @@ class Replayer:
                 f"not linearizable: no order of the calls has this result; the longest prefix is {len(prefix):,} calls"
             )
             replayed.mismatches = [
-                Mismatch(trace.id, last.line, last.op, possible, last.result, ["order"], None, message, prefix)
+                Mismatch(trace.id, last.line, last.op, possible, last.result, Disagreement.ORDER, None, message, prefix)
             ]
         elif verdict.result is Result.NOT_LINEARIZABLE:
             message = "not linearizable: no order of the calls leads to the final observation"
             possible = _distinct(self._observed(trace, cfg, state, final) for state in verdict.states)
             replayed.mismatches = [
-                Mismatch(trace.id, trace.line, "", possible, final, ["final"], None, message, prefix)
+                Mismatch(trace.id, trace.line, "", possible, final, Disagreement.FINAL, None, message, prefix)
             ]
         return replayed
 
@@ -412,14 +434,15 @@ class Replayer:
                 difference = pair.step(call, depth if call is calls[-1] else Depth.OUTCOME)
                 if difference is not None:
                     expected, actual, cause = difference.expected, difference.actual, difference.cause
-                    yield Mismatch(trace.id, operation.line, operation.op, expected, actual, [field_of(cause)])
+                    kind = Disagreement.DIFFERENCE
+                    yield Mismatch(trace.id, operation.line, operation.op, expected, actual, kind, cause=cause)
                     return
             if fold is not None:
                 folded, result = fold(cfg, folded, operation, pair.outcome, config)
             elif operation.result is not ABSENT:
                 result = recording.result(cfg, operation.op, pair.outcome, config)
             if operation.result is not ABSENT and not same(result, operation.result):
-                found = Mismatch(trace.id, operation.line, operation.op, operation.result, result, ["result"])
+                found = Mismatch(trace.id, operation.line, operation.op, operation.result, result, Disagreement.RESULT)
                 yield found._replace(known_deviation=recording.known(result, config))
                 continue
             if operation.observe is not ABSENT:
@@ -430,8 +453,9 @@ class Replayer:
             done = [call for each in trace.operations for call in self.calls(trace, cfg, None, each)]
             different = load_difference(pair.target, done)
             if different is not None:
-                last, fields = trace.operations[-1], [str(different.cause)]
-                yield Mismatch(trace.id, last.line, last.op, different.expected, different.actual, fields)
+                last, expected, actual = trace.operations[-1], different.expected, different.actual
+                kind, cause = Disagreement.DIFFERENCE, different.cause
+                yield Mismatch(trace.id, last.line, last.op, expected, actual, kind, cause=cause)
 
     def _pair(self, trace: Trace, cfg: Any, skipped: Skipped = NONE_SKIPPED) -> Pair:
         """Returns the model and the second side in the initial state of a trace.
@@ -466,10 +490,11 @@ class Replayer:
         """Returns the mismatch of a recorded observation and the model's: the fields that differ, with their values."""
         recorded = operation.observe
         if not isinstance(recorded, dict) or not isinstance(seen, dict):
-            return Mismatch(trace.id, operation.line, operation.op, recorded, seen, ["observe"])
+            return Mismatch(trace.id, operation.line, operation.op, recorded, seen, Disagreement.OBSERVE)
         fields = sorted(k for k in {*recorded, *seen} if not same(recorded.get(k, ABSENT), seen.get(k, ABSENT)))
         expected, actual = {k: recorded.get(k) for k in fields}, {k: seen.get(k) for k in fields}
-        return Mismatch(trace.id, operation.line, operation.op, expected, actual, [f"observe.{k}" for k in fields])
+        kind, differ = Disagreement.OBSERVE, tuple(fields)
+        return Mismatch(trace.id, operation.line, operation.op, expected, actual, kind, observed=differ)
 
 
 def _time_limit(trace: Trace) -> float:
@@ -494,12 +519,13 @@ def field_of(cause: Cause) -> str:
 
 def _past_gap(trace: Trace, verdict: GapVerdict) -> Mismatch:
     """Returns the mismatch of a recording with gaps, at the furthest operation that the search reached."""
-    last, fields, message = verdict.operation, [verdict.field], f"none of {verdict.states:,} states after the gap fits"
+    last, message = verdict.operation, f"none of {verdict.states:,} states after the gap fits"
+    kind = Disagreement(verdict.field)
     if verdict.result is Agreement.UNDECIDED:
-        fields, message = ["undecided"], f"not decided within {verdict.steps:,} steps of the model"
+        kind, message = Disagreement.UNDECIDED, f"not decided within {verdict.steps:,} steps of the model"
     recorded = last.result if verdict.field == "result" else last.observe
     recorded = None if recorded is ABSENT else recorded
-    return Mismatch(trace.id, last.line, last.op, recorded, _distinct(verdict.possible), fields, None, message)
+    return Mismatch(trace.id, last.line, last.op, recorded, _distinct(verdict.possible), kind, None, message)
 
 
 def is_concurrent(trace: Trace) -> bool:
