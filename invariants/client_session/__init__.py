@@ -1,4 +1,4 @@
-"""Guarantees of a client's session: those to its application, and what each step of the protocol does."""
+"""Properties of a client's session: the guarantees to its application, and what each step of the protocol does."""
 
 from __future__ import annotations
 

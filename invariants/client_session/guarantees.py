@@ -7,25 +7,28 @@ from invariants.properties import Event, always, eventually, history, sometimes
 from model.client_session.machine import client_session
 from model.client_session.state import Config, State
 
-#: Steps of the client, of its application and of a broker that serves it: no redirect, refusal or fault.
+#: The steps of the client, of its application, and of a broker that serves it without redirects, refusals and faults.
 FAIR = ("connect", "accept", "handle", "store", "finish_transfer", "dispatch", "receive", "acknowledge", "flush")
 
 # ---- accessors -----------------------------------------------------------------------------------------
 
 
 def pending_messages(s: State) -> range:
-    """Returns the numbers of the messages without result."""
+    """Returns the producer's messages without result."""
     first = len(s.producer.results)
     return range(first, first + len(s.producer.pending))
 
 
 def stored_messages(s: State) -> list[int]:
-    """Returns the messages of this producer in the order of the log."""
+    """Returns the messages of this producer in the order of the log; a message that is stored twice is there twice."""
     return [entry.message for entry in s.log if entry.message >= 0]
 
 
 def reused(cfg: Config) -> int:
-    """Returns how many messages get a sequence id that an earlier session has stored (`initialSequenceId`)."""
+    """Returns how many messages get a sequence id that an earlier producer has stored (`initialSequenceId`).
+
+    The broker acknowledges these messages as duplicates, and does not store them.
+    """
     return cfg.stored - cfg.initial_sequence_id - 1 if cfg.deduplication and cfg.initial_sequence_id >= 0 else 0
 
 
@@ -39,9 +42,9 @@ def entry_of(cfg: Config, message: int) -> int:
 
 @always(client_session)
 def reported_message_is_stored(cfg: Config, s: State) -> bool:
-    """Every message that was reported stored is in the log, unless the application reused an earlier sequence id.
+    """Every message that was reported stored is in the log, except a message with a reused sequence id.
 
-    By `initialSequenceId`, an application states which messages an earlier session has stored.
+    The application reuses a sequence id by `initialSequenceId`, which states what an earlier producer has stored.
     """
     stored = set(stored_messages(s))
     return all(m in stored for m, is_stored in enumerate(s.producer.results) if is_stored and m >= reused(cfg))
@@ -71,14 +74,14 @@ def deduplicated_log_has_no_duplicate(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def pending_sequence_ids_ascend(cfg: Config, s: State) -> bool:
-    """The sequence ids of pending messages ascend, and the next one is above them."""
+    """The sequence ids of pending messages ascend, and the next sequence id is above them."""
     ids = [*s.producer.pending, s.producer.next_sequence_id]
     return all(ids[i] < ids[i + 1] for i in range(len(ids) - 1))
 
 
 @always(client_session, on=("handle", "connect", "break_connection", "close", "accept"))
 def pending_message_keeps_its_sequence_id(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reconnection changes no pending message: each keeps its sequence id, or has a result."""
+    """A reconnection changes no pending message: each of them keeps its sequence id, or gets a result."""
     done = len(after.producer.results) - len(before.producer.results)
     return after.producer.pending == before.producer.pending[done:]
 
@@ -94,7 +97,7 @@ def reconnected_producer_sends_all_pending_messages(cfg: Config, before: State, 
 
 @always(client_session, on=("handle", "stray_reply"))
 def only_receipt_of_oldest_message_reports_it_stored(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A message is reported stored by the receipt for its own sequence id, when it is the oldest one pending."""
+    """A message is reported stored only by the receipt of its sequence id, while it is the oldest pending message."""
     results = after.producer.results[len(before.producer.results) :]
     if True not in results:
         return True
@@ -104,7 +107,7 @@ def only_receipt_of_oldest_message_reports_it_stored(cfg: Config, before: State,
 
 @always(client_session, on=("handle", "stray_reply"))
 def early_receipt_closes_connection(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A receipt closes the connection if and only if its sequence id is above that of the oldest pending message."""
+    """A receipt closes the connection if and only if it is of a later message than the oldest pending one."""
     if event.name == "stray_reply" and event.arguments["kind"] == "receipt" and happened(event):
         sequence = event.arguments["sequence"]
     elif handled(before, event) == "receipt":
@@ -127,7 +130,7 @@ def client_does_not_crash(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def ready_handler_has_session_or_learns_otherwise(cfg: Config, s: State) -> bool:
-    """The broker has a session of every ready handler, or a command that ends the session is in flight."""
+    """For every ready handler, the broker has a session, or a command that ends the session is in flight."""
     ends = ("close", "send_error", "checksum_error")
     return all(
         link.phase != "ready" or link.served in ("open", "ignoring") or any(reply.kind in ends for reply in link.down)
@@ -137,7 +140,7 @@ def ready_handler_has_session_or_learns_otherwise(cfg: Config, s: State) -> bool
 
 @always(client_session, on=("handle",))
 def retryable_refusal_is_retried(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A refused handler looks the topic up again if and only if the error is retryable, also at its first request."""
+    """A refused handler looks the topic up again if and only if the refusal is retryable, also at its first request."""
     if handled(before, event) != "refused":
         return True
     i = HANDLERS.index(event.arguments["handler"])
@@ -146,7 +149,7 @@ def retryable_refusal_is_retried(cfg: Config, before: State, event: Event, after
 
 @always(client_session, on=("handle",))
 def final_refusal_fails_pending_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A final refusal of the producer fails all its pending messages; no other refusal fails any."""
+    """A final refusal of the producer fails all its pending messages. Any other refusal fails no message."""
     if handled(before, event) != "refused":
         return True
     is_final = event.arguments["handler"] == "producer" and not before.producer.link.down[0].value
@@ -155,7 +158,7 @@ def final_refusal_fails_pending_messages(cfg: Config, before: State, event: Even
 
 @always(client_session, on=("handle",))
 def close_with_url_needs_no_lookup(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A handler whose session is closed connects to the URL, or looks the topic up if there is none (PIP-307)."""
+    """A handler whose session is closed connects to the URL of CLOSE, or looks the topic up if there is no URL."""
     if handled(before, event) != "close":
         return True
     i = HANDLERS.index(event.arguments["handler"])
@@ -170,7 +173,7 @@ def redirect_is_used_once(cfg: Config, before: State, event: Event, after: State
 
 @always(client_session, on=("end_of_topic",))
 def unknown_command_keeps_connection(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A command that the client does not know changes no session."""
+    """A command that the client does not know changes neither session."""
     return links(before) == links(after)
 
 
@@ -189,7 +192,7 @@ def permits_are_conserved(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def half_a_queue_of_permits_is_returned(cfg: Config, s: State) -> bool:
-    """A connected consumer holds back fewer permits than half of its receiver queue."""
+    """A ready consumer holds back fewer permits than half of its receiver queue."""
     return s.consumer.link.phase != "ready" or s.consumer.returned < max(1, cfg.receiver_queue_size // 2)
 
 
@@ -202,7 +205,7 @@ def exclusive_queue_is_in_order(cfg: Config, s: State) -> bool:
 
 @always(client_session, given=lambda cfg: not cfg.shared)
 def queued_message_is_not_sent_again(cfg: Config, s: State) -> bool:
-    """The read position of an exclusive consumer's session is after every message of the receiver queue."""
+    """The broker's read position of an exclusive consumer is after every message of the consumer's receiver queue."""
     c = s.consumer
     attached = c.link.phase == "ready" and c.link.served == "open"
     return not attached or all(entry_of(cfg, m) < c.read for m in c.queue)
@@ -210,7 +213,10 @@ def queued_message_is_not_sent_again(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def hidden_message_has_its_ack(cfg: Config, s: State) -> bool:
-    """A message that the client would drop on arrival is acknowledged at the broker, or its ack is grouped."""
+    """A message that the client hides for ever is acknowledged at the broker, or its ack is grouped.
+
+    The client hides messages only with `cumulative_ack_hides_for_ever`.
+    """
     c = s.consumer
     kept = {*s.acked, *c.grouped, *range(c.cumulative + 1)}
     return all(m in kept for m in range(c.covered + 1))
@@ -218,7 +224,7 @@ def hidden_message_has_its_ack(cfg: Config, s: State) -> bool:
 
 @always(client_session, on=("handle",))
 def fresh_message_is_queued(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A message that arrives is queued unless its ack is grouped or a cumulative ack covers it."""
+    """A message that arrives is queued if its ack is not grouped and no cumulative ack covers it."""
     if handled(before, event) != "message":
         return True
     c = before.consumer
@@ -248,12 +254,12 @@ def processed(cfg: Config, value: frozenset[int], before: State, event: Event, a
 def acknowledged_message_was_processed(
     cfg: Config, before: State, event: Event, after: State, values: frozenset[int]
 ) -> bool:
-    """Every message that is acknowledged at the broker was acknowledged by an application, or discarded as corrupt."""
+    """Each message that is acknowledged at the broker was acknowledged by an application, or discarded as corrupt."""
     discarded = before.consumer.link.down[0].messages if handled(before, event) == "corrupt" else ()
     return set(after.acked) <= values | set(discarded)
 
 
-#: Of each entry, by number: the messages that its last delivery excluded.
+#: For each delivered entry, in order: its number, and its messages that the ack set of its last delivery excluded.
 Excluded = tuple[tuple[int, frozenset[int]], ...]
 
 
@@ -281,13 +287,13 @@ def completed_batch_is_acknowledged(cfg: Config, before: State, event: Event, af
 
 @always(client_session, on=("flush",))
 def flush_waits_until_consumer_is_ready(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only a ready consumer sends its grouped acks: without a session, the broker would ignore them."""
+    """Only a ready consumer sends its grouped acks: without a session, they are lost."""
     return not happened(event) or before.consumer.link.phase == "ready"
 
 
 @always(client_session, on=("negative_acknowledge",))
 def rejected_message_is_delivered_again(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The broker of a connected consumer will deliver a rejected message again, unless the message is acknowledged."""
+    """The broker of a connected consumer will deliver a rejected message again if the message is not acknowledged."""
     c = after.consumer
     if not happened(event) or c.link.phase != "ready" or c.link.served != "open":
         return True
@@ -313,7 +319,7 @@ def resent_message_is_duplicate(cfg: Config, before: State, event: Event, after:
 
 @sometimes(client_session, on=("time_out",))
 def timed_out_message_is_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A message times out while a send is in flight."""
+    """A message times out while a send is in flight to the broker."""
     return happened(event) and bool(after.producer.up)
 
 
@@ -347,13 +353,13 @@ def every_message_has_result(cfg: Config, s: State) -> bool:
 
 @eventually(client_session, fair=FAIR)
 def every_message_is_acknowledged(cfg: Config, s: State) -> bool:
-    """Every stored message is eventually acknowledged, unless the consumer failed or the client crashed."""
+    """Every stored message is eventually acknowledged, or the consumer has failed, or the client has crashed."""
     return len(s.acked) == len(s.log) * cfg.batch_size or s.consumer.link.phase in ("failed", "crashed")
 
 
 @eventually(client_session, fair=FAIR)
 def handlers_are_attached(cfg: Config, s: State) -> bool:
-    """Every handler is eventually ready and has a session, unless it failed or the client crashed."""
+    """Every handler eventually is ready and has a session, or has failed, or the client has crashed."""
     return all(
         link.phase in ("failed", "crashed") or (link.phase == "ready" and link.served == "open") for link in links(s)
     )

@@ -1,7 +1,7 @@
-"""What each step of the protocol does, that it does nothing else, and when it is refused.
+"""What each step of the protocol changes, what it returns, and when it is refused, under the rules of the reference.
 
-`guarantees.py` has the guarantees to the application. The properties here state the effect of every step on links,
-producer, consumer and subscription under the rules of the reference.
+A step changes nothing else of the links, producer, consumer and subscription. `guarantees.py` has the guarantees to the
+application.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from model.machine import Refused
 
 HANDLERS: tuple[Handler, ...] = get_args(Handler)
 DISPATCHES = ("dispatch", "dispatch_corrupt")
-#: Steps of the producer and of the broker's side of it that do not name a handler; all others are of the consumer.
+#: The steps without argument `handler` that belong to the producer. The other steps without it belong to the consumer.
 OF_PRODUCER = ("send", "time_out", "store", "send_error", "ignore_sends", "stray_reply")
 #: Phases of a handler that has no connection.
 DISCONNECTED = ("lookup", "redirected", "failed")
@@ -41,7 +41,7 @@ def handler_of(event: Event) -> Handler:
 
 
 def reply_to(before: State, event: Event) -> Reply | None:
-    """Returns the reply that a step handles, also a stray one; None if the step was refused or handles none."""
+    """Returns the reply that a step handles, also a stray reply; None if the step was refused or handles no reply."""
     if not happened(event):
         return None
     if event.name == "stray_reply":
@@ -50,7 +50,7 @@ def reply_to(before: State, event: Event) -> Reply | None:
 
 
 def handled(before: State, event: Event) -> str:
-    """Returns the kind of the reply that `handle` handled, else an empty string."""
+    """Returns the kind of the reply that the step `handle` handled; an empty string for other and refused steps."""
     reply = reply_to(before, event)
     return reply.kind if reply is not None and event.name == "handle" else ""
 
@@ -67,7 +67,7 @@ def left_in(cfg: Config, s: State, entry: int) -> tuple[int, ...]:
 
 
 def next_to_deliver(cfg: Config, s: State) -> int | None:
-    """Returns the first unacknowledged entry of those to redeliver, else the first one from the read position on."""
+    """Returns the first unacknowledged entry to redeliver, else the first one from the read position on, else None."""
     c = s.consumer
     return next((e for e in (*c.replay, *range(c.read, len(s.log))) if left_in(cfg, s, e)), None)
 
@@ -79,7 +79,7 @@ def last_stored(cfg: Config, s: State) -> int:
 
 # ---- refusals and outcomes -----------------------------------------------------------------------------
 
-#: Whether a step can happen, by config, state, arguments and the link of the step's handler.
+#: By step: whether it can happen, given the config, the state, the step's arguments, and the link of its handler.
 POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Link], bool]] = {
     "connect": lambda cfg, s, asked, link: link.phase in ("lookup", "redirected"),
     "fail_redirect": lambda cfg, s, asked, link: link.phase == "redirected",
@@ -120,39 +120,39 @@ POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Link], bool]] = 
 
 @always(client_session, given=client_session.is_reference)
 def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step is refused if and only if the phase or the session of its handler does not allow it, or its object is
-    missing: a reply, a send in flight, a permit and an entry, or a message that the application has received.
+    """A step is refused if and only if it cannot happen in the state (`POSSIBLE`).
+
+    A step cannot happen if its handler's phase or session forbids it, if the producer's queue is full, if the
+    subscription type has no such ack, or if its object is missing. The object is a reply, a send in flight, a permit
+    and an entry, or a message that the application has received.
     """
     link = links(before)[HANDLERS.index(handler_of(event))]
     return happened(event) == POSSIBLE[event.name](cfg, before, event.arguments, link)
 
 
 def covered_by(cfg: Config, before: State, message: int, *, cumulative: bool) -> tuple[bool, set[int]]:
-    """Whether an ack completes its batch, and the messages of that batch that are acknowledged with it."""
+    """Returns whether an ack completes its batch, and the messages of the batch that are acknowledged after it."""
     batch = batch_of(cfg, message // cfg.batch_size)
     acks = {m for m in batch if m == message or m in before.consumer.tracked or (cumulative and m < message)}
     return len(acks) == len(batch), acks
 
 
 def last_covered(cfg: Config, before: State, message: int) -> int:
-    """Returns the last message that a cumulative ack covers; without index acks, only whole batches are covered."""
+    """Returns the last message that a cumulative ack covers. Without index acks, the ack covers only whole batches."""
     if cfg.index_acks:
         return message
     is_whole, _ = covered_by(cfg, before, message, cumulative=True)
+    # the message before the next batch, or before the message's own batch
     return batch_of(cfg, message // cfg.batch_size + is_whole)[0] - 1
 
 
 def answer_to(before: State, reply: Reply, after: State) -> str:
-    """Returns what a handler does with a reply."""
+    """Returns what a handler does with a reply, which is the outcome of the step."""
     oldest = before.producer.pending[:1]
     if reply.kind == "receipt":
-        return (
-            "stored"
-            if oldest == (reply.value,)
-            else "disconnected"
-            if oldest < (reply.value,) and oldest
-            else "ignored"
-        )
+        if oldest == (reply.value,):
+            return "stored"
+        return "disconnected" if oldest and reply.value > oldest[0] else "ignored"
     return {
         "success": "ready",
         "refused": "retried" if reply.value else "failed",
@@ -164,7 +164,8 @@ def answer_to(before: State, reply: Reply, after: State) -> str:
     }[reply.kind]
 
 
-#: What a step returns that handles no reply, by config and the states before and after it; the others return None.
+#: By step that handles no reply: what it returns, given the config, and the states before and after it. A step that is
+#: not in the table returns None.
 RETURNS: dict[str, Callable[[Config, State, Event, State], object]] = {
     "connect": lambda cfg, before, event, after: (
         "redirect" if links(before)[HANDLERS.index(handler_of(event))].phase == "redirected" else "lookup"
@@ -186,14 +187,14 @@ RETURNS: dict[str, Callable[[Config, State, Event, State], object]] = {
 
 @always(client_session, given=client_session.is_reference)
 def step_returns_what_it_did(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step returns the effect of a command or a send, or the sequence id, message or entry that it names."""
+    """A step returns what the handler did with the command, or the sequence id, message or entry that it is about."""
     if not happened(event):
         return True
     reply = reply_to(before, event)
     if reply is not None:
         return bool(event.outcome == answer_to(before, reply, after))
-    wanted = RETURNS[event.name](cfg, before, event, after) if event.name in RETURNS else None
-    return bool(event.outcome == wanted)
+    expected = RETURNS[event.name](cfg, before, event, after) if event.name in RETURNS else None
+    return bool(event.outcome == expected)
 
 
 # ---- links ---------------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ def step_returns_what_it_did(cfg: Config, before: State, event: Event, after: St
 
 @always(client_session, given=client_session.is_reference)
 def handler_without_connection_has_no_session(cfg: Config, s: State) -> bool:
-    """A handler without connection has no session, and nothing is in flight to it or from it.
+    """A handler without connection has no session, and no command is in flight to it or from it.
 
     A consumer that is not ready has neither permits, nor a read position, nor entries to redeliver.
     """
@@ -215,19 +216,20 @@ def handler_without_connection_has_no_session(cfg: Config, s: State) -> bool:
 
 @always(client_session, given=client_session.is_reference)
 def handler_and_broker_follow_the_protocol(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step of the broker sends its reply to one handler; a handler moves as the reply says, and the other one stays.
+    """A step changes only the link of its own handler: a broker's step sends a reply, a handled reply sets the phase.
 
-    The session is lost by a broken connection, any close or error, and a receipt or checksum error out of order.
+    A handler loses its session by a broken connection, by any close or error, and by a receipt of a later message than
+    the oldest pending one.
     """
     own = HANDLERS.index(handler_of(event))
-    wanted = list(links(before))
+    expected = list(links(before))
     if happened(event):
-        wanted[own] = _link_after(cfg, before, event, after, wanted[own])
-    return list(links(after)) == wanted
+        expected[own] = _link_after(cfg, before, event, after, expected[own])
+    return list(links(after)) == expected
 
 
 def _link_after(cfg: Config, before: State, event: Event, after: State, link: Link) -> Link:
-    """Returns the link of the step's handler after the step."""
+    """Returns the link that the step's handler must have after the step."""
     name, reply = event.name, reply_to(before, event)
     sent = _sent(cfg, before, event)
     served = {
@@ -256,7 +258,7 @@ def _link_after(cfg: Config, before: State, event: Event, after: State, link: Li
 
 
 def _sent(cfg: Config, before: State, event: Event) -> tuple[Reply, ...]:
-    """Returns the reply that a step of the broker sends."""
+    """Returns the reply that a step of the broker sends, as a tuple; an empty tuple if the step sends no reply."""
     asked, up = event.arguments, before.producer.up
     if event.name in ("accept", "late_success"):
         return (Reply("success", last_stored(cfg, before) if handler_of(event) == "producer" else 0),)
@@ -281,9 +283,10 @@ def _sent(cfg: Config, before: State, event: Event) -> tuple[Reply, ...]:
 def producer_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The producer and the log change only as each step says.
 
-    A send takes the next sequence id. A receipt or ChecksumError completes the oldest pending message. A timeout or
-    final refusal fails all. The first session starts the sequence ids; every session sends all pending messages again.
-    The broker stores or rejects the oldest send in flight. A lost connection loses the sends in flight.
+    A send takes the next sequence id. A receipt or ChecksumError completes the oldest pending message. A timeout or a
+    final refusal fails all pending messages. The first session sets the next sequence id. Every session sends all
+    pending messages again. The broker stores or rejects the oldest send in flight. A connection that ends loses the
+    sends in flight.
     """
     p, log, reply = before.producer, before.log, reply_to(before, event)
     following, pending, results, up = p.next_sequence_id, p.pending, p.results, p.up
@@ -318,9 +321,9 @@ def producer_changes_only_by_its_steps(cfg: Config, before: State, event: Event,
 def subscription_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The subscription changes only by acks, deliveries and redeliveries.
 
-    A broker with the session accepts the acks of a flush and of a corrupt entry, and delivers entries in order. A
-    redelivery rewinds an exclusive consumer, and repeats one entry of a shared one. Acknowledged entries are not
-    delivered again.
+    While the consumer has a session, the broker accepts the acks of a flush and of a corrupt entry, and delivers
+    entries in order. A redelivery rewinds the read position of an exclusive consumer, and repeats one entry for a
+    shared one. Acknowledged entries are not delivered again.
     """
     c, acked, reply = before.consumer, {*before.acked}, reply_to(before, event)
     replay, read, message = {*c.replay}, c.read, event.arguments.get("message", 0)
@@ -343,17 +346,18 @@ def subscription_changes_only_by_its_steps(cfg: Config, before: State, event: Ev
     now = after.consumer
     if after.acked != tuple(sorted(acked)):
         return False
-    wanted = tuple(e for e in sorted(replay) if left_in(cfg, after, e))
-    return now.link.served != "open" or (now.read, now.replay) == (read, wanted)
+    expected_replay = tuple(e for e in sorted(replay) if left_in(cfg, after, e))
+    return now.link.served != "open" or (now.read, now.replay) == (read, expected_replay)
 
 
 @always(client_session, given=client_session.is_reference)
 def consumer_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The consumer's queue, received messages and acks change only as each step says.
 
-    The application receives the queued messages in order, and acknowledges or rejects each of them once. An ack is
-    tracked until its batch is complete, then grouped until the next flush; with index acks it is grouped at once. A
-    cumulative ack replaces the acks that it covers. The tracker of a redelivered batch starts with its ack set.
+    The application receives the queued messages in order, and acknowledges or rejects each of them once. Without index
+    acks, acknowledged messages are tracked until their batch is complete; then the batch's ack is grouped until the
+    next flush. With index acks, each ack is grouped at once. A cumulative ack replaces the acks that it covers. In the
+    tracker of a redelivered batch, the messages that the ack set excludes are acknowledged.
     """
     c, name, reply = before.consumer, event.name, reply_to(before, event)
     queue, cumulative = c.queue, c.cumulative
@@ -390,5 +394,5 @@ def consumer_changes_only_by_its_steps(cfg: Config, before: State, event: Event,
     elif name == "flush":
         grouped, cumulative = set(), -1
     now = after.consumer
-    wanted = tuple(sorted(taken)), tuple(sorted(tracked)), tuple(sorted(grouped))
-    return (now.queue, now.cumulative) == (queue, cumulative) and (now.taken, now.tracked, now.grouped) == wanted
+    expected = tuple(sorted(taken)), tuple(sorted(tracked)), tuple(sorted(grouped))
+    return (now.queue, now.cumulative) == (queue, cumulative) and (now.taken, now.tracked, now.grouped) == expected

@@ -1,4 +1,4 @@
-"""The consumer: permits, receiver queue, grouped acks and redelivery; and the deliveries of the broker."""
+"""The consumer: permits, receiver queue, grouped acks and redelivery; and how the broker delivers entries."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ Message = Annotated[int, AtLeast(0)]
 
 
 def subscribed(cfg: Config, s: State) -> State:
-    """`ConsumerImpl.connectionOpened`, SUCCESS: the consumer sends FLOW for its whole receiver queue."""
+    """`ConsumerImpl.connectionOpened`: returns the state after SUCCESS: FLOW for the whole receiver queue is sent."""
     c = s.consumer
     return s._replace(consumer=c._replace(permits=cfg.receiver_queue_size if c.link.served == "open" else 0))
 
 
 def with_returned(cfg: Config, s: State, permits: int) -> State:
-    """`ConsumerImpl.increaseAvailablePermits`: sends FLOW once permits for half of the receiver queue are returned."""
+    """`ConsumerImpl.increaseAvailablePermits`: returns the state after the consumer had permits to return.
+
+    It sends FLOW once the permits to return are half of the receiver queue.
+    """
     c = s.consumer
     returned = c.returned + permits
     if c.link.phase != "ready" or returned < max(1, cfg.receiver_queue_size // 2):
@@ -45,7 +48,7 @@ def with_returned(cfg: Config, s: State, permits: int) -> State:
 
 
 def next_entry(cfg: Config, s: State) -> int | None:
-    """Returns the entry that the broker delivers next; None without one, a session or a permit."""
+    """Returns the entry that the broker delivers next; None if there is no entry, no session or no permit."""
     c = s.consumer
     if c.link.served != "open" or c.permits <= 0:
         return None
@@ -53,12 +56,15 @@ def next_entry(cfg: Config, s: State) -> int | None:
 
 
 def first_unacked(cfg: Config, s: State) -> int | None:
-    """Returns the first entry to redeliver, else the first unacknowledged one from the read position on."""
+    """Returns the first unacknowledged entry to redeliver, else the first one from the read position on, else None."""
     return next((e for e in (*s.consumer.replay, *range(s.consumer.read, len(s.log))) if unacked(cfg, s, e)), None)
 
 
 def delivered(cfg: Config, s: State, entry: int, *, corrupt: bool) -> State:
-    """`Consumer.sendMessages`: the broker sends an entry, and charges a permit for each unacknowledged message."""
+    """`Consumer.sendMessages`: returns the state after the broker sent an entry.
+
+    The broker charges a permit for each unacknowledged message of the entry.
+    """
     c, messages = s.consumer, unacked(cfg, s, entry)
     replay = tuple([e for e in c.replay if e != entry])
     c = c._replace(permits=c.permits - len(messages), replay=replay, read=max(c.read, entry + 1))
@@ -69,7 +75,7 @@ def delivered(cfg: Config, s: State, entry: int, *, corrupt: bool) -> State:
 def dispatch(cfg: Config, s: State) -> Step[State, int]:
     """`Consumer.sendMessages`: the broker delivers the next entry that has unacknowledged messages.
 
-    The command has the ack set of the entry. Returns the entry.
+    The command MESSAGE has the ack set of the entry. Returns the entry.
     """
     entry = next_entry(cfg, s)
     return (s, NOTHING) if entry is None else (delivered(cfg, s, entry, corrupt=False), entry)
@@ -86,7 +92,7 @@ def dispatch_corrupt(cfg: Config, s: State) -> Step[State, int]:
 def acknowledge_elsewhere(cfg: Config, s: State, message: Message) -> Step[State, None]:
     """`ServerCnx.handleAck`: another consumer acknowledges a message of the subscription.
 
-    The consumer of this client has no session.
+    Only while the consumer of this client has no session.
     """
     if s.consumer.link.served == "open" or message >= len(s.log) * cfg.batch_size or message in s.acked:
         return refused(s, "not_enabled", "the message does not exist or is acknowledged, or this consumer has it")
@@ -94,7 +100,7 @@ def acknowledge_elsewhere(cfg: Config, s: State, message: Message) -> Step[State
 
 
 def acked_at_broker(cfg: Config, s: State, messages: tuple[int, ...]) -> State:
-    """`ServerCnx.handleAck`: the state after an ack arrived; a broker without session ignores it."""
+    """`ServerCnx.handleAck`: returns the state after an ack reached the broker; without a session it is ignored."""
     if s.consumer.link.served != "open":
         return s
     s = s._replace(acked=merged(s.acked, messages))
@@ -106,13 +112,18 @@ def acked_at_broker(cfg: Config, s: State, messages: tuple[int, ...]) -> State:
 
 
 def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
-    """`ConsumerImpl.messageReceived`: messages whose ack is grouped are dropped, and their permits returned."""
+    """`ConsumerImpl.messageReceived`: returns the state after MESSAGE, and "queued" or "dropped".
+
+    The messages of the ack set are queued, except messages whose ack is grouped or that a cumulative ack covers. These
+    are dropped, and their permits are returned. "dropped" means that no message was queued.
+    """
     c, entry = s.consumer, reply.value
     fresh = tuple([m for m in reply.messages if m not in c.grouped and m > max(c.cumulative, c.covered)])
     tracked = c.tracked
     if fresh and not cfg.index_acks:
-        filtered = [m for m in messages_of(cfg, entry) if m not in reply.messages and cfg.tracker_uses_ack_set]
-        tracked = merged(tuple([m for m in tracked if m not in messages_of(cfg, entry)]), filtered)
+        # the batch gets a new tracker, in which the messages that the ack set excludes are acknowledged
+        excluded = [m for m in messages_of(cfg, entry) if m not in reply.messages and cfg.tracker_uses_ack_set]
+        tracked = merged(tuple([m for m in tracked if m not in messages_of(cfg, entry)]), excluded)
     dropped = len(reply.messages) - len(fresh)
     if cfg.filtered_messages_return_permits:
         dropped += cfg.batch_size - len(reply.messages)
@@ -121,7 +132,10 @@ def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
 
 
 def corrupt_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
-    """`ConsumerImpl.discardCorruptedMessage`: an ack with validation error is sent, and permits are returned."""
+    """`ConsumerImpl.discardCorruptedMessage`: returns the state after a corrupt entry was discarded, and "discarded".
+
+    The client acks the entry with a validation error, and returns permits.
+    """
     s = acked_at_broker(cfg, s, reply.messages)
     return with_returned(cfg, s, len(reply.messages) if cfg.corrupt_batch_returns_all_permits else 1), "discarded"
 
@@ -140,7 +154,7 @@ def receive(cfg: Config, s: State) -> Step[State, int]:
 
 
 def covers(acks: tuple[int, ...], batch: range) -> bool:
-    """Whether every message of a batch is among some acknowledgements."""
+    """Whether these acknowledged messages include every message of a batch."""
     return all(m in acks for m in batch)
 
 
@@ -148,8 +162,8 @@ def covers(acks: tuple[int, ...], batch: range) -> bool:
 def acknowledge(cfg: Config, s: State, message: Message) -> Step[State, bool]:
     """`ConsumerImpl.acknowledgeAsync`: the application acknowledges a message; the ack is grouped until the next flush.
 
-    Without index acks, the ack of an entry is grouped once all its messages are acknowledged. Returns whether an ack is
-    grouped.
+    Without index acks, an ack is grouped only when all messages of the entry are acknowledged: it acknowledges the
+    whole entry. Returns whether an ack is grouped.
     """
     c = s.consumer
     if message not in c.taken:
@@ -171,8 +185,9 @@ def acknowledge(cfg: Config, s: State, message: Message) -> Step[State, bool]:
 def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[State, int]:
     """`ConsumerImpl.acknowledgeCumulativeAsync`: the application acknowledges all messages up to one.
 
-    Only the highest such ack is grouped. Without index acks, it covers the message's entry only if all messages of the
-    entry are acknowledged. Returns the last message that it covers, -1 if it covers none.
+    Only the highest cumulative ack is grouped. Without index acks, the ack covers the message's entry only if all
+    messages of the entry are acknowledged; otherwise it covers the entries before. Returns the last message that the
+    ack covers, -1 if it covers none.
     """
     c = s.consumer
     if cfg.shared:
@@ -195,7 +210,7 @@ def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[Stat
 def flush(cfg: Config, s: State) -> Step[State, None]:
     """`PersistentAcknowledgmentsGroupingTracker.flush`: sends the cumulative ack, then the individual ones.
 
-    While the consumer is not ready, they stay grouped; without `flush_waits_for_session` they are sent and lost.
+    While the consumer is not ready, all acks stay grouped; without `flush_waits_for_session` they are lost.
     """
     c = s.consumer
     waits = c.link.phase != "ready" and (cfg.flush_waits_for_session or c.link.phase in ("failed", "crashed"))
@@ -210,8 +225,9 @@ def flush(cfg: Config, s: State) -> Step[State, None]:
 def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State, None]:
     """`ConsumerImpl.negativeAcknowledge`: the application rejects a message, and the client requests its redelivery.
 
-    Shared: REDELIVER of its entry. Exclusive: REDELIVER without ids, which redelivers all unacknowledged messages; the
-    client drops its receiver queue and the messages of an older consumer epoch, and returns their permits.
+    Shared: the client sends REDELIVER with the message's entry. Exclusive: it sends REDELIVER without ids, and the
+    broker redelivers all unacknowledged messages. The client then drops its receiver queue and the messages of an older
+    consumer epoch, and returns their permits.
     """
     c = s.consumer
     if message not in c.taken:
@@ -228,7 +244,7 @@ def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State,
 
 
 def redelivering(cfg: Config, s: State, entry: int) -> State:
-    """Returns the state after REDELIVER of an entry; a broker without session ignores it."""
+    """Returns the state after REDELIVER of an entry reached the broker; without a session it is ignored."""
     c = s.consumer
     if c.link.served != "open" or entry >= c.read or not unacked(cfg, s, entry):
         return s
@@ -236,7 +252,10 @@ def redelivering(cfg: Config, s: State, entry: int) -> State:
 
 
 def emptied(cfg: Config, s: State) -> State:
-    """`ConsumerImpl.clearReceiverQueue`: drops the receiver queue and the messages in flight."""
+    """`ConsumerImpl.clearReceiverQueue`: returns the state without receiver queue and messages in flight.
+
+    The messages in flight have an older consumer epoch. The permits of all dropped messages are returned.
+    """
     c = s.consumer
     permits = len(c.queue) + sum([len(reply.messages) for reply in c.link.down])
     kept = tuple([reply for reply in c.link.down if reply.kind not in ("message", "corrupt")])

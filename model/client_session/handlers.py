@@ -26,8 +26,8 @@ NO_SESSION = Refused("not_enabled", "the broker has no such session of the handl
 def connect(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
     """`ConnectionHandler.grabCnx`: a handler connects to a broker and sends PRODUCER or SUBSCRIBE.
 
-    The broker is that of its redirect, or that of a lookup. A consumer drops its receiver queue first. Returns
-    "redirect" or "lookup".
+    The broker is the one in the URL of a redirect, or the result of a lookup. A consumer first drops its receiver
+    queue. Returns "redirect" or "lookup".
     """
     link = link_of(s, handler)
     if link.phase not in ("lookup", "redirected"):
@@ -40,7 +40,7 @@ def connect(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
 
 @client_session.fault
 def fail_redirect(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """`ConnectionHandler.handleConnectionError`: no connection to the URL of a redirect; a lookup is next."""
+    """`ConnectionHandler.handleConnectionError`: a handler cannot connect to a redirect's URL; a lookup is next."""
     link = link_of(s, handler)
     if link.phase != "redirected":
         return s, NOT_NOW
@@ -51,7 +51,7 @@ def fail_redirect(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
 def accept(cfg: Config, s: State, handler: Handler) -> Step[State, int]:
     """`ServerCnx.handleProducer`, `ServerCnx.handleSubscribe`: the broker answers PRODUCER_SUCCESS or SUCCESS.
 
-    PRODUCER_SUCCESS has the last sequence id. Returns that id, and 0 for a consumer.
+    Returns the last sequence id, which PRODUCER_SUCCESS has; 0 for a consumer.
     """
     if link_of(s, handler).served != "requested":
         return s, NO_SESSION
@@ -74,7 +74,7 @@ def refuse(cfg: Config, s: State, handler: Handler, retryable: bool) -> Step[Sta
 def close(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State, None]:
     """`Producer.disconnect`, `Consumer.disconnect`: the broker closes a session or an unanswered request.
 
-    With `redirect`, the CLOSE command has the URL of another broker.
+    With `redirect`, the command CLOSE_PRODUCER or CLOSE_CONSUMER has the URL of another broker.
     """
     served = link_of(s, handler).served
     if served not in ("requested", "open"):
@@ -86,7 +86,8 @@ def close(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State
 def finish_transfer(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State, None]:
     """`Producer.disconnect`: the broker closes a session whose sends it ignores.
 
-    This is phase 2 of PIP-307, or follows a send that the broker rejected.
+    The broker ignores sends because it has rejected a send, or because of a transfer: then this step is phase 2 of
+    PIP-307. With `redirect`, the command CLOSE_PRODUCER has the URL of another broker.
     """
     if link_of(s, handler).served != "ignoring":
         return s, NO_SESSION
@@ -97,7 +98,7 @@ def finish_transfer(cfg: Config, s: State, handler: Handler, redirect: bool) -> 
 def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
     """`ServerCnx.handleProducer`, `handleSubscribe`: the broker answers success to a request that it has closed.
 
-    It opens no session.
+    The broker opens no session.
     """
     if link_of(s, handler).served != "closed":
         return s, NO_SESSION
@@ -107,7 +108,7 @@ def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
 
 @client_session.fault
 def break_connection(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """`ConnectionHandler.connectionClosed`: a connection breaks; commands in flight are lost, and a lookup is next."""
+    """`ConnectionHandler.connectionClosed`: a connection breaks. Commands in flight are lost, and a lookup is next."""
     if link_of(s, handler).phase not in ("waiting", "ready"):
         return s, NOT_NOW
     return disconnected(s, handler), None
@@ -117,7 +118,8 @@ def break_connection(cfg: Config, s: State, handler: Handler) -> Step[State, Non
 def end_of_topic(cfg: Config, s: State) -> Step[State, str]:
     """`Consumer.reachedEndOfTopic`: the broker sends the consumer REACHED_END_OF_TOPIC.
 
-    Returns what the client does.
+    The client ignores the command. With `unknown_command_disconnects`, it closes the connection, which both handlers
+    share. Returns "ignored" or "disconnected".
     """
     if s.consumer.link.phase != "ready" or s.consumer.link.served != "open":
         return s, NO_SESSION
@@ -131,16 +133,19 @@ def end_of_topic(cfg: Config, s: State) -> Step[State, str]:
 
 @client_session.action
 def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
-    """`ClientCnx`: a handler handles the next command of its broker. Returns the effect.
+    """`ClientCnx`: a handler handles the next command of its broker. Returns what the handler does, by the command:
 
-    success         a producer sends all pending messages again, oldest first; a consumer sends FLOW for its whole queue
-    refused         if it is retryable, the request is sent again; otherwise the handler and its pending messages fail
-    close           the handler connects to the URL, or looks the topic up if there is none
-    receipt         of the oldest pending message, completes it; of a later message, ends the connection; else ignored
-    send_error      ends the connection; all pending messages are sent again
-    checksum_error  as send_error; the oldest pending message fails if it has this sequence id
-    message         its messages are queued, except those whose ack is grouped
-    corrupt         the client acks the entry with a validation error, and drops its messages
+    success         "ready": a producer sends all pending messages again, oldest first; a consumer sends FLOW for its
+                    whole receiver queue
+    refused         "retried" if the refusal is retryable: the handler looks the topic up. Otherwise "failed": the
+                    handler and its pending messages fail
+    close           "closed": the handler connects to the URL, or looks the topic up if there is none. "kept" without
+                    `close_cancels_request`, if the request of a reconnection is not answered
+    receipt         see `receipted`
+    send_error      "disconnected": the handler closes its connection, and sends all pending messages again later
+    checksum_error  see `checksum_error`
+    message         "queued", or "dropped" if the ack of every message is grouped
+    corrupt         "discarded": the client acks the entry with a validation error, and drops the entry's messages
     """
     link = link_of(s, handler)
     if not link.down or link.phase in ("failed", "crashed"):
@@ -168,7 +173,7 @@ def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
 
 
 def refused_by_broker(cfg: Config, s: State, handler: Handler, retryable: bool) -> tuple[State, str]:
-    """Returns the state after a refusal, and what the handler does."""
+    """Returns the state after the broker refused a request, and whether the handler "retried" or "failed"."""
     is_first_subscribe = handler == "consumer" and not s.consumer.link.created
     if retryable and (cfg.first_subscribe_is_retried or not is_first_subscribe):
         return disconnected(s, handler), "retried"

@@ -4,26 +4,28 @@ Models `ProducerImpl`, `ConsumerImpl`, `ConnectionHandler` (in C++ `HandlerBase`
 `PersistentAcknowledgmentsGroupingTracker` (in C++ `AckGroupingTrackerEnabled`), from the binary protocol and PIP-307.
 One step is a call of the application, a command handled by the client, or a command processed by the broker. The broker
 is nondeterministic: at any time it may accept, refuse or ignore a command, close a session, or lose the connection. The
-properties are guarantees of the client. `state.py` has the state.
+properties are guarantees of the client. `state.py` has the state. A handler is the producer or the consumer.
 
-    producer      a message is pending until it has a result: a receipt, a ChecksumError, a timeout or a final refusal.
-                  Sequence ids start after `last_sequence_id`, or after `initialSequenceId`; a message keeps its
-                  sequence id. Every reconnection sends all pending messages again, in order
-    receipts      the receipt of the oldest pending message completes it; one of a later message closes the connection,
-                  any other is ignored
-    permits       FLOW for the whole receiver queue after SUBSCRIBE, then whenever half of it was received; a batch
-                  costs a permit for each of its unacknowledged messages
-    acks          grouped until a flush, which needs a session; individual acks of a batch are tracked until all its
-                  messages are acknowledged, unless index acks are enabled; a message whose ack is grouped is dropped
-                  when it arrives again
-    redelivery    Shared: of single entries. Exclusive: of all unacknowledged messages; the client drops its receiver
-                  queue and the messages of an older consumer epoch
-    CLOSE         with URL: one attempt at that broker without lookup. Without URL, or if the attempt fails: a lookup
-    refusal       a request is sent again after a retryable refusal, also the first request
+    producer      A message is pending until it has a result: a receipt, a ChecksumError, a timeout or a final refusal.
+                  The first message gets the sequence id after the broker's last sequence id, or after
+                  `initialSequenceId`. A message keeps its sequence id. After every reconnection, the producer sends all
+                  pending messages again, in order
+    receipts      The receipt of the oldest pending message completes this message. A receipt of a later message closes
+                  the connection. Any other receipt is ignored
+    permits       After SUBSCRIBE the consumer sends FLOW for its whole receiver queue, then for each half that the
+                  application has received. A batch costs a permit for each of its unacknowledged messages
+    acks          Acks are grouped until a flush, which needs a session. Without index acks, the client tracks the
+                  acknowledged messages of a batch, and groups the batch's ack when all its messages are acknowledged. A
+                  message that arrives again while its ack is grouped is dropped
+    redelivery    A Shared subscription redelivers single entries. An Exclusive one redelivers all unacknowledged
+                  messages; the client drops its receiver queue and the messages of an older consumer epoch
+    CLOSE         A handler connects once to the broker in the URL, without lookup. If there is no URL, or this attempt
+                  fails, it looks the topic up
+    refusal       After a retryable refusal a handler sends its request again, even if it was its first request
 
-The reference differs from shipped versions in the rules of `Config` (see `fuzz/defects/`). Commands to a handler are
-in a FIFO queue, and sends are in another one; FLOW, ACK and REDELIVER reach the broker at once. A broker without a
-session of the handler ignores these commands.
+The reference differs from shipped versions in rules of `Config` (see `fuzz/defects/`). Two queues are FIFO: the
+commands to each handler, and the producer's sends. FLOW, ACK and REDELIVER reach the broker at once. A broker without a
+session of the handler ignores these three commands.
 
 Not modelled: time (a delay may end at any step), lookups and their redirects, operation timeouts, names of brokers (the
 log is shared; `model/bundle_transfer` has fencing), the delay of negative acks (`model/negative_acks`), chunks,
@@ -40,11 +42,13 @@ __all__ = ["client_session", "reference"]
 reference = client_session.profile("reference", "the protocol as the documentation and PIP-307 state it", Config())
 
 # The source of this client differs from the profile in five cases, which no experiment has shown yet:
-#   * it drops its receiver queue after SUBSCRIBE is answered, not before it (`ConsumerImpl::handleCreateConsumer`);
+#   * the consumer drops its receiver queue after SUBSCRIBE is answered, not before
+#     (`ConsumerImpl::handleCreateConsumer`);
 #   * after its creation, a consumer retries every refusal, and a producer all but ProducerFenced and TopicTerminated;
-#   * a CLOSE during the first request cancels nothing, either (`HandlerBase::grabCnx`);
-#   * a ChecksumError of a later message also closes the connection, and the next reconnection or timeout dereferences
-#     the null pointer, too (`ProducerImpl::resendMessages`, `getPendingCallbacksWhenFailed`);
+#   * a CLOSE during the first request cancels nothing (`HandlerBase::grabCnx`); in the profile, it cancels the request;
+#   * a ChecksumError of a later message also closes the connection, and not only a receipt, but also the next
+#     reconnection or timeout dereferences the null pointer (`ProducerImpl::resendMessages`,
+#     `getPendingCallbacksWhenFailed`);
 #   * grouped index acks drop no message of a batch (`AckGroupingTrackerEnabled::isDuplicate` compares whole entries).
 client_session.profile(
     "cpp-4.2.0",

@@ -1,4 +1,4 @@
-"""The producer: sequence ids, pending messages, receipts, errors and timeouts; and how the broker answers sends."""
+"""The producer: sequence ids, pending messages, receipts, errors and timeouts; and the broker's answers to sends."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Sequence = Annotated[int, AtLeast(0)]
 
 
 def oldest(p: Producer) -> int:
-    """Returns the oldest pending message, which is the first one without a result."""
+    """Returns the oldest pending message, which is the first message without a result."""
     return len(p.results)
 
 
 def created(cfg: Config, s: State, reply: Reply, is_reconnection: bool) -> State:
-    """`ProducerImpl.connectionOpened`: PRODUCER_SUCCESS arrives, and the producer sends all pending messages.
+    """`ProducerImpl.connectionOpened`: returns the state after PRODUCER_SUCCESS: all pending messages are sent.
 
-    The first PRODUCER_SUCCESS also starts the sequence ids.
+    The first PRODUCER_SUCCESS also sets the next sequence id.
     """
     p, is_set = s.producer, cfg.initial_sequence_id >= 0
     if not is_reconnection and is_set:
@@ -83,7 +83,8 @@ def failed_pending(s: State) -> State:
 def receipted(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
     """`ProducerImpl.ackReceived`: returns the state after a receipt, and what the client did.
 
-    The receipt of a later message than the oldest pending one closes the connection; that of an earlier one is ignored.
+    "stored": the receipt of the oldest pending message completes this message. "disconnected": the receipt of a later
+    message closes the connection. "ignored": any other receipt. "crashed": the queue has a null element.
     """
     p = s.producer
     if p.damaged:
@@ -98,9 +99,10 @@ def receipted(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
 
 
 def checksum_error(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
-    """`ProducerImpl::removeCorruptMessage` of C++: the oldest pending message fails if it has this sequence id.
+    """`ProducerImpl::removeCorruptMessage` of C++: returns the state after a ChecksumError, and what the client did.
 
-    Returns the state, and what the client did. `ProducerImpl.recoverChecksumError` of Java differs: the message fails
+    The oldest pending message fails if it has this sequence id ("failed"). In the reference the connection ends in any
+    case ("disconnected" if no message fails). `ProducerImpl.recoverChecksumError` of Java differs: the message fails
     only if its buffer was changed after the checksum was computed; otherwise all pending messages are sent again.
     """
     p = s.producer
@@ -141,9 +143,9 @@ def store(cfg: Config, s: State) -> Step[State, str]:
 def send_error(cfg: Config, s: State, checksum: bool) -> Step[State, int]:
     """`ServerCnx.handleSend`: the broker answers the next send with SEND_ERROR and does not store it.
 
-    `checksum` is whether the checksum of the send is wrong; otherwise storing it fails. The broker then ignores later
-    sends of the session: none is stored before the rejected one. After a wrong checksum it does so only with
-    `checksum_error_ends_session`. Returns the sequence id.
+    `checksum`: whether the checksum of the send is wrong; otherwise its write fails. After a failed write, the broker
+    ignores later sends of the session: none of them is stored before the rejected send. After a wrong checksum, the
+    broker ignores later sends only with `checksum_error_ends_session`. Returns the sequence id of the send.
     """
     if not is_processing(s):
         return s, NO_SEND
@@ -158,7 +160,7 @@ def send_error(cfg: Config, s: State, checksum: bool) -> Step[State, int]:
 def ignore_sends(cfg: Config, s: State) -> Step[State, None]:
     """`ServerCnx.handleSend`: the broker begins to ignore sends, in phase 1 of a transfer (PIP-307).
 
-    It does not answer them.
+    The broker does not answer the ignored sends.
     """
     if s.producer.link.served != "open":
         return refused(s, "not_enabled", "the producer has no open session")
@@ -171,8 +173,8 @@ def stray_reply(
 ) -> Step[State, str]:
     """`ClientCnx.handleSendReceipt`, `handleSendError`: a reply does not name the oldest pending message.
 
-    It is a receipt or ChecksumError that is late, repeated or out of order, or no message is pending. Returns what the
-    client does.
+    The reply is a receipt or a ChecksumError that is late, repeated or out of order. Returns what the client does (see
+    `receipted` and `checksum_error`).
     """
     p = s.producer
     if p.link.phase != "ready" or (p.pending and sequence == p.pending[0]):

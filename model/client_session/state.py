@@ -1,11 +1,12 @@
 """Settings, rules and state of a client's session, and the machine; the other modules of this package add its actions.
 
     log        the entries of the topic as stored; each is a batch of `batch_size` messages
-    acked      messages that the subscription's cursor has acknowledged
-    handler    the producer or the consumer: its phase, its session at the broker, and the commands in flight to it
+    acked      the messages that are acknowledged in the subscription's cursor
+    handler    the producer or the consumer. Its `Link` has its phase, its session at the broker, and the commands in
+               flight to it
 
-A message of the consumer is a number: entry * `batch_size` + batch index. One `send` of the producer stands for one
-entry, whatever its batch size; a message of the producer is the number of its `send`.
+Messages are numbers. A message of the consumer is entry * `batch_size` + batch index. A message of the producer is the
+number of its `send`, counted from 0: one `send` stands for one entry, whatever the batch size.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ Handler = Literal["producer", "consumer"]
 #: waiting     PRODUCER or SUBSCRIBE is sent and not answered (Connecting)
 #: ready       it has received success (Ready)
 #: failed      its request was refused with an error that is not retryable (Failed)
-#: crashed     the client's process is dead; only with `checksum_error_takes_oldest`
+#: crashed     the client's process has crashed; only with `checksum_error_takes_oldest`
 Phase = Literal["lookup", "redirected", "waiting", "ready", "failed", "crashed"]
 #: The session of a handler at the broker.
 #: none       no session
-#: requested  PRODUCER or SUBSCRIBE is not answered
-#: closed     the broker sent CLOSE_PRODUCER or CLOSE_CONSUMER before it answered the request
+#: requested  no session yet: the broker has not answered PRODUCER or SUBSCRIBE
+#: closed     no session: the broker sent CLOSE_PRODUCER or CLOSE_CONSUMER before it answered the request
 #: open       a session
-#: ignoring   a session whose sends the broker drops
+#: ignoring   a session whose sends the broker ignores
 Served = Literal["none", "requested", "closed", "open", "ignoring"]
 
 _CPP = "Pulsar-CPP 4.2.0 under Python 3.13.0"
@@ -38,12 +39,12 @@ _OBSERVED = Origin.OBSERVED
 
 
 class Config(NamedTuple):
-    """The settings of topic, producer and consumer, then the rules on which clients differ."""
+    """The settings of topic, producer and consumer, then the rules in which clients differ."""
 
     deduplication: Annotated[bool, Setting("brokerDeduplicationEnabled", False)] = False
     #: number of entries that an earlier producer of the same name stored, with sequence ids from 0
     stored: Annotated[int, AtLeast(0)] = 0
-    #: -1: unset, and the producer continues after the broker's `last_sequence_id`
+    #: -1: unset; the producer continues after the broker's last sequence id (`last_sequence_id`)
     initial_sequence_id: Annotated[int, AtLeast(-1), Setting("initialSequenceId", "none")] = -1
     #: 1000 is the default of the C++ client; Java has no limit by default since 2.10 (PIP-120)
     max_pending_messages: Annotated[int, AtLeast(1), Setting("maxPendingMessages", 1000)] = 3
@@ -51,19 +52,20 @@ class Config(NamedTuple):
     #: number of messages of each entry
     batch_size: Annotated[int, Between(1, 64)] = 1
     index_acks: Annotated[bool, Setting("batchIndexAckEnabled", False)] = False
-    #: subscription type Shared, otherwise Exclusive
+    #: true: the subscription type is Shared; false: Exclusive
     shared: Annotated[bool, Setting("subscriptionType", "Exclusive")] = False
 
-    #: whether a reconnection before the first receipt takes the sequence ids from the broker's last sequence id again
+    #: whether a reconnection before the first receipt restarts the sequence ids after the broker's last sequence id
     reconnection_restarts_sequence_ids: Annotated[
         bool, Rule(_OBSERVED, {True: f"{_CPP}, ProducerImpl::handleCreateProducer"})
     ] = False
-    #: whether a ChecksumError that does not name the oldest pending message removes that message from the queue
+    #: whether a ChecksumError that does not name the oldest pending message moves this oldest message out of the queue
+    #: and leaves a null element (`Producer.damaged`)
     checksum_error_takes_oldest: Annotated[
         bool, Rule(_OBSERVED, {True: f"{_CPP}, ProducerImpl::removeCorruptMessage"})
     ] = False
-    #: whether a send with a wrong checksum ends the session, at the broker and at the client. The reference decides so:
-    #: no later message is stored before the rejected one is sent again
+    #: whether a send with a wrong checksum ends the session, at the broker and at the client. If the session ends, no
+    #: later message is stored before the rejected message is sent again
     checksum_error_ends_session: Annotated[
         bool, Rule(Origin.READ, {False: "Producer.publishMessage; Pulsar-CPP 4.2.0"})
     ] = True
@@ -71,15 +73,15 @@ class Config(NamedTuple):
     unknown_command_disconnects: Annotated[
         bool, Rule(_OBSERVED, {True: f"{_CPP}, ClientConnection::handleIncomingCommand"})
     ] = False
-    #: whether the consumer filters messages up to its last cumulative ack for ever, also after a redelivery
+    #: whether the consumer drops messages up to its last cumulative ack for ever, even if the broker redelivers them
     cumulative_ack_hides_for_ever: Annotated[
         bool, Rule(_OBSERVED, {True: f"{_CPP}, AckGroupingTrackerEnabled::isDuplicate"})
     ] = False
-    #: whether the tracker of a redelivered batch has the messages that the ack set of MESSAGE excludes as acknowledged
+    #: whether the client tracks a redelivered batch's messages as acknowledged if the ack set of MESSAGE excludes them
     tracker_uses_ack_set: Annotated[
         bool, Rule(_OBSERVED, {False: f"{_CPP}, ConsumerImpl::receiveIndividualMessagesFromBatch"})
     ] = True
-    #: whether the client returns a permit for each message that the ack set excludes, although the broker charged none
+    #: whether the client returns a permit for each message that the ack set excludes. The broker charges none for them
     filtered_messages_return_permits: Annotated[
         bool,
         Rule(
@@ -87,14 +89,14 @@ class Config(NamedTuple):
             {True: f"{_CPP}, ConsumerImpl::receiveIndividualMessagesFromBatch; charge: Consumer.sendMessages"},
         ),
     ] = False
-    #: whether a flush waits until the consumer is ready. Otherwise its acks are lost: without a connection the client
-    #: drops them, and a broker that has not answered the SUBSCRIBE ignores them
+    #: whether a flush waits until the consumer is ready. false: the flushed acks are lost. Without a connection the
+    #: client drops them; a broker that has not answered the SUBSCRIBE ignores them
     flush_waits_for_session: Annotated[bool, Rule(_OBSERVED, {False: f"{_CPP}, AckGroupingTrackerEnabled::flush"})] = (
         True
     )
     #: whether a CLOSE from the broker cancels the unanswered PRODUCER or SUBSCRIBE of a reconnection
     close_cancels_request: Annotated[bool, Rule(_OBSERVED, {False: f"{_CPP}, HandlerBase::grabCnx"})] = True
-    #: whether the client returns a permit for each message of a batch with a wrong checksum; otherwise one permit
+    #: whether the client returns a permit for each message of a batch with a wrong checksum. false: it returns one
     corrupt_batch_returns_all_permits: Annotated[
         bool, Rule(_OBSERVED, {False: f"{_CPP}, ConsumerImpl::discardCorruptedMessage"})
     ] = True
@@ -111,20 +113,19 @@ class Config(NamedTuple):
 class Entry(NamedTuple):
     """An entry as stored."""
 
-    message: int  # number of the `send`; -1: of an earlier session
+    message: int  # the producer's message; -1: sent by an earlier producer of the same name
     sequence: int  # sequence id
 
 
 @record
 class Reply(NamedTuple):
-    """A command of the broker in flight to a handler.
+    """A command of the broker in flight to a handler. The meaning of `value` depends on the kind:
 
-    kind                                   value
     success                                the last sequence id of the producer, 0 for a consumer
     refused                                1 if the refusal is retryable, else 0
-    close                                  1 if it has the URL of another broker, else 0
+    close                                  1 if the command has the URL of another broker, else 0
     receipt, send_error, checksum_error    the sequence id of the send
-    message, corrupt                       the entry; `messages` are those of its ack set, which are unacknowledged
+    message, corrupt                       the entry. `messages` are the entry's unacknowledged messages (its ack set)
     """
 
     kind: Literal["success", "refused", "close", "receipt", "send_error", "checksum_error", "message", "corrupt"]
@@ -137,9 +138,9 @@ class Link(NamedTuple):
     """A handler and its connection (`ConnectionHandler`; in C++ `HandlerBase`)."""
 
     phase: Phase
-    created: bool  # it has been ready at least once
-    served: Served  # its session at the broker
-    down: tuple[Reply, ...]  # commands in flight to it, oldest first
+    created: bool  # the handler has been ready at least once
+    served: Served  # the session at the broker
+    down: tuple[Reply, ...]  # commands in flight to the handler, oldest first
 
 
 @record
@@ -150,9 +151,9 @@ class Producer(NamedTuple):
     published: int  # last sequence id known to be stored (`lastSequenceIdPublished`)
     next_sequence_id: int
     pending: tuple[int, ...]  # sequence ids of the messages without result, oldest first
-    results: tuple[bool, ...]  # for each message that has a result, oldest first: whether its callback got success
+    results: tuple[bool, ...]  # by message, for messages that have a result: whether the message was reported stored
     up: tuple[Entry, ...]  # sends in flight to the broker, oldest first
-    damaged: bool  # the first element of the queue is null; only with `checksum_error_takes_oldest`
+    damaged: bool  # the first element of the pending queue is null; only with `checksum_error_takes_oldest`
 
 
 @record
@@ -164,9 +165,9 @@ class Consumer(NamedTuple):
     read: int  # read position of the broker
     replay: tuple[int, ...]  # entries that the broker redelivers
     queue: tuple[int, ...]  # receiver queue (`incomingMessages`)
-    returned: int  # permits that the next FLOW returns (`availablePermits`)
+    returned: int  # permits that the next FLOW gives back to the broker (`availablePermits`)
     taken: tuple[int, ...]  # received by the application, and neither acknowledged nor negatively acknowledged
-    tracked: tuple[int, ...]  # only without index acks: acknowledged messages of partly acknowledged batches
+    tracked: tuple[int, ...]  # acknowledged messages of partly acknowledged batches; only without index acks
     grouped: tuple[int, ...]  # individual acks that the next flush sends
     cumulative: int  # cumulative ack that the next flush sends; -1: none
     covered: int  # the highest cumulative ack that was sent; -1 unless `cumulative_ack_hides_for_ever`
@@ -183,7 +184,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Returns the initial state: neither producer nor consumer, and the entries of an earlier session."""
+    """Returns the initial state: neither handler has connected, and the log has the entries of an earlier producer."""
     link = Link("lookup", False, "none", ())
     log = tuple([Entry(-1, sequence) for sequence in range(cfg.stored)])
     producer = Producer(link, -1, 0, (), (), (), False)
@@ -217,10 +218,10 @@ client_session.diagrams["handler"] = {
 
 @client_session.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Returns the state in which every value that no later step reads is reset.
+    """Returns the state in which each value that no later step reads is reset.
 
     The read position of a ready consumer is moved past acknowledged entries, which the broker does not deliver. Without
-    a session, read position and permits are reset. The last published sequence id is kept only if a rule reads it.
+    a session, read position, permits and entries to redeliver are reset. `published` is kept only if a rule reads it.
     """
     if not cfg.reconnection_restarts_sequence_ids and s.producer.published != -1:
         s = s._replace(producer=s.producer._replace(published=-1))
@@ -248,13 +249,16 @@ def with_link(s: State, handler: Handler, link: Link) -> State:
 
 
 def with_reply(s: State, handler: Handler, reply: Reply, served: Served | None = None) -> State:
-    """Returns the state after the broker sent a command; `served` is the session after it, if it changes."""
+    """Returns the state after the broker sent a handler a command. `served`: the new session, None if unchanged."""
     link = link_of(s, handler)
     return with_link(s, handler, link._replace(down=(*link.down, reply), served=served or link.served))
 
 
 def disconnected(s: State, handler: Handler, phase: Phase = "lookup") -> State:
-    """Returns the state after a handler lost or gave up its connection. Commands in flight are lost, both ways."""
+    """Returns the state after a handler lost or gave up its connection.
+
+    The commands in flight in both directions are lost.
+    """
     link = link_of(s, handler)._replace(phase=phase, served="none", down=())
     s = with_link(s, handler, link)
     if handler == "producer":
@@ -265,8 +269,8 @@ def disconnected(s: State, handler: Handler, phase: Phase = "lookup") -> State:
 def last_sequence_id(cfg: Config, s: State) -> int:
     """`MessageDeduplication.getLastPublishedSequenceId`: the highest sequence id of the producer; -1: none.
 
-    It is the highest one that the broker received. In the model a received send is stored in the same step, or fails.
-    Without deduplication it is -1.
+    In Pulsar it is the highest id that the broker received. In the model it is the highest stored id, because a
+    received send is stored in the same step, or fails. Without deduplication it is -1.
     """
     return max([entry.sequence for entry in s.log], default=-1) if cfg.deduplication else -1
 
