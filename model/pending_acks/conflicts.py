@@ -1,7 +1,9 @@
 """The pending acks of transactions, which acks conflict with them, and which messages an abort redelivers.
 
-Models the maps and checks of `PendingAckHandleImpl`. Under the reference rule of `conflict_check`, conflicts are
-detected before the append, so acks whose records are buffered or in flight conflict, too.
+Models the maps and checks of `PendingAckHandleImpl`. In the reference, conflicts are detected before the append (rule
+`conflict_check`). Then acks whose records are buffered or in flight count as pending.
+
+A function that looks for a conflict returns why an ack conflicts, or an empty string if it does not.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def acks_of(s: State, txn: int) -> tuple[PositionAck, ...]:
 
 
 def merged(acks: tuple[PositionAck, ...], new: PositionAck) -> tuple[PositionAck, ...]:
-    """`PositionAckSetUtil.andAckSet`: returns the acks with one more; ack sets of the same entry are intersected."""
+    """`PositionAckSetUtil.andAckSet`: returns the acks with one more ack; ack sets of an entry are intersected."""
     for i, old in enumerate(acks):
         if old.entry == new.entry:
             both = None if old.ack_set is None or new.ack_set is None else old.ack_set & new.ack_set
@@ -45,14 +47,14 @@ def merged(acks: tuple[PositionAck, ...], new: PositionAck) -> tuple[PositionAck
 
 
 def merged_all(acks: tuple[PositionAck, ...], new: tuple[PositionAck, ...]) -> tuple[PositionAck, ...]:
-    """Returns the acks with several more."""
+    """Returns the acks with several more acks."""
     for ack in new:
         acks = merged(acks, ack)
     return acks
 
 
 def with_pending(pending: tuple[TxnAcks, ...], txn: int, acks: tuple[PositionAck, ...]) -> tuple[TxnAcks, ...]:
-    """`handleIndividualAck`: returns the pending acks with more of one transaction."""
+    """`handleIndividualAck`: returns the pending acks with more acks of one transaction."""
     for i, each in enumerate(pending):
         if each.txn == txn:
             return (*pending[:i], TxnAcks(txn, merged_all(each.acks, acks)), *pending[i + 1 :])
@@ -73,7 +75,7 @@ def buffered_or_in_flight(s: State) -> list[Request]:
 
 
 def buffered_or_in_flight_acks(cfg: Config, s: State, *, cumulative: bool) -> list[LogRecord]:
-    """Returns the records of acks of one type that are in flight or buffered; none if conflicts are detected later."""
+    """Returns the ack records of one type in flight or buffered; none if conflicts are detected after the append."""
     if cfg.conflict_check == "after_append":
         return []
     records = [request.record for request in buffered_or_in_flight(s)]
@@ -81,7 +83,7 @@ def buffered_or_in_flight_acks(cfg: Config, s: State, *, cumulative: bool) -> li
 
 
 def pending_acks_of_entry(cfg: Config, s: State, entry: int) -> list[PositionAck]:
-    """Returns the pending individual acks of an entry, of all transactions."""
+    """Returns all transactions' individual acks of an entry that are pending or count as pending."""
     acks = [ack for each in s.individual_acks for ack in each.acks if ack.entry == entry]
     return acks + [
         ack for each in buffered_or_in_flight_acks(cfg, s, cumulative=False) for ack in each.acks if ack.entry == entry
@@ -89,7 +91,7 @@ def pending_acks_of_entry(cfg: Config, s: State, entry: int) -> list[PositionAck
 
 
 def acks_of_others(cfg: Config, s: State, txn: int) -> list[PositionAck]:
-    """Returns the pending individual acks of all transactions but one."""
+    """Returns the other transactions' individual acks that are pending or count as pending."""
     acks = [ack for each in s.individual_acks if each.txn != txn for ack in each.acks]
     return acks + [
         ack for each in buffered_or_in_flight_acks(cfg, s, cumulative=False) if each.txn != txn for ack in each.acks
@@ -97,7 +99,7 @@ def acks_of_others(cfg: Config, s: State, txn: int) -> list[PositionAck]:
 
 
 def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
-    """Returns the latest cumulative ack: of the last record in flight or buffered, otherwise the pending one."""
+    """Returns the latest cumulative ack: of the last such record in flight or buffered, otherwise the pending one."""
     coming = buffered_or_in_flight_acks(cfg, s, cumulative=True)
     return CumulativeAck(coming[-1].txn, coming[-1].acks[0]) if coming else s.cumulative_ack
 
@@ -105,7 +107,8 @@ def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
 def first_position_after(ack: PositionAck) -> tuple[int, int]:
     """`PositionAckSetUtil.compareToWithAckSet`: returns the first message after a cumulative ack, for comparisons.
 
-    It is (entry, batch index). After a whole entry it is (next entry, -1), before every message of the next entry.
+    The result is (entry, batch index). After an ack of a whole entry it is (next entry, -1), which is before every
+    message of the next entry.
     """
     first = lowest_set_bit(ack.ack_set or 0)
     return (ack.entry, first) if first >= 0 else (ack.entry + 1, -1)
@@ -122,12 +125,12 @@ def covered_messages(cfg: Config, cumulative: CumulativeAck | None, entry: int) 
 
 
 def union_of(acks: list[PositionAck]) -> list[PositionAck]:
-    """Returns a list of one ack with the messages of all pending acks of an entry (`individualAckPositions`), or []."""
+    """Returns the acks of an entry merged into one ack (`individualAckPositions`): a list of one ack, or no ack."""
     return list(merged_all((), tuple(acks)))
 
 
 def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
-    """`PositionAckSetUtil.isAckSetOverlap`: returns whether a batch-index ack overlaps a pending ack of its entry.
+    """`PositionAckSetUtil.isAckSetOverlap`: returns whether a batch-index ack overlaps a pending ack of the same entry.
 
     With `overlap_check` "trimmed_words", only the messages in the words of the pending ack set are compared.
     """
@@ -140,7 +143,7 @@ def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
 
 
 def individual_overlap(cfg: Config, s: State, ack: PositionAck) -> str:
-    """Returns why an ack overlaps pending individual acks of its entry, '' if it does not."""
+    """Returns why an individual ack conflicts with the pending individual acks of its entry, or ''."""
     pending = pending_acks_of_entry(cfg, s, ack.entry)
     if ack.ack_set is None:
         return f"entry {ack.entry} is pending" if pending else ""
@@ -152,7 +155,7 @@ def individual_overlap(cfg: Config, s: State, ack: PositionAck) -> str:
 
 
 def cumulative_overlap(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
-    """Returns why an individual ack overlaps another transaction's cumulative ack, '' if it does not."""
+    """Returns why an individual ack conflicts with another transaction's cumulative ack, or ''."""
     other = pending_cumulative_ack(cfg, s)
     if not cfg.cross_type_conflicts or other is None or other.txn == txn:
         return ""
@@ -162,7 +165,7 @@ def cumulative_overlap(cfg: Config, s: State, txn: int, ack: PositionAck) -> str
 
 
 def ack_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
-    """`internalIndividualAcknowledgeMessage`: returns why a transaction cannot ack a position, '' if it can."""
+    """`internalIndividualAcknowledgeMessage`: returns why an individual ack of a position conflicts, or ''."""
     if is_deleted(s.cursor, ack.entry):
         return f"entry {ack.entry} is acknowledged"
     if ack.ack_set is not None and messages_of(cfg, ack) & acked_messages(cfg, s.cursor, ack.entry):
@@ -171,7 +174,7 @@ def ack_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
 
 
 def cumulative_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
-    """`internalCumulativeAcknowledgeMessage`: returns which pending ack keeps a transaction from acking, '' if none."""
+    """`internalCumulativeAcknowledgeMessage`: returns why a cumulative ack conflicts with pending acks, or ''."""
     other = pending_cumulative_ack(cfg, s)
     if other is not None and other.txn != txn:
         return f"transaction {other.txn} has a cumulative ack"
@@ -186,7 +189,10 @@ def cumulative_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> st
 
 
 def conflict(cfg: Config, s: State, record: LogRecord) -> str:
-    """Returns why a request fails with `TransactionConflictException`: one of its acks conflicts. '' if none does."""
+    """Returns why an ack record conflicts with acknowledged messages or pending acks, or ''.
+
+    The request of a record that conflicts fails with `TransactionConflictException`.
+    """
     if not record.cumulative:
         return next((why for why in [ack_conflict(cfg, s, record.txn, ack) for ack in record.acks] if why), "")
     ack = record.acks[0]
@@ -196,7 +202,7 @@ def conflict(cfg: Config, s: State, record: LogRecord) -> str:
 
 
 def pending_conflict(cfg: Config, s: State, record: LogRecord) -> str:
-    """Returns why a replayed ack conflicts with pending acks, '' if it does not. The cursor is not checked."""
+    """Returns why a replayed ack conflicts with pending acks, or ''. The cursor is not checked."""
     if record.cumulative:
         return cumulative_conflict(cfg, s, record.txn, record.acks[0])
     found = [individual_overlap(cfg, s, ack) or cumulative_overlap(cfg, s, record.txn, ack) for ack in record.acks]
@@ -204,11 +210,12 @@ def pending_conflict(cfg: Config, s: State, record: LogRecord) -> str:
 
 
 def never_completes(s: State, record: LogRecord) -> bool:
-    """Returns whether an ack is a batch-index ack of a pending whole entry, which master 2026-07 never completes.
+    """Returns whether a record has a batch-index ack of an entry that is pending as a whole.
 
-    `PositionAckSetUtil.andAckSet` throws in `handleIndividualAck` when the append completes, and again when that
-    exception is handled. Not modelled: `handleIndividualAck` has already added the positions of the list before that
-    entry to the pending acks. The replay of the record also throws, and fails (`replayFailed`).
+    Master 2026-07 never completes such a request: `PositionAckSetUtil.andAckSet` throws in `handleIndividualAck` when
+    the append completes, and throws again when that exception is handled. Not modelled: by then `handleIndividualAck`
+    has added the earlier positions of the list to the pending acks. A replay of the record also throws, and fails
+    (`replayFailed`).
     """
     entries = [ack.entry for each in s.individual_acks for ack in each.acks if ack.ack_set is None]
     return any(ack.ack_set is not None and ack.entry in entries for ack in record.acks)
@@ -218,7 +225,7 @@ def never_completes(s: State, record: LogRecord) -> bool:
 
 
 def kept_messages(cfg: Config, s: State, entry: int) -> int:
-    """Returns the mask of the messages of an entry that are not redelivered: acknowledged or pending ones."""
+    """Returns the mask of the messages of an entry that are acknowledged or pending."""
     kept = acked_messages(cfg, s.cursor, entry) | covered_messages(cfg, s.cumulative_ack, entry)
     for each in s.individual_acks:
         for ack in each.acks:
@@ -227,9 +234,10 @@ def kept_messages(cfg: Config, s: State, entry: int) -> int:
 
 
 def redeliveries(cfg: Config, s: State, acks: tuple[PositionAck, ...]) -> tuple[Redelivery, ...]:
-    """Returns the messages of aborted individual acks that are neither acknowledged nor pending after the abort (`s`).
+    """Returns the messages of aborted individual acks that are neither acknowledged nor pending after the abort.
 
-    `PendingAckHandleImpl.internalAbortTxn` passes the positions to `redeliverUnacknowledgedMessages` (#14327, #19581).
+    `s` is the state after the abort. `PendingAckHandleImpl.internalAbortTxn` passes the positions to
+    `redeliverUnacknowledgedMessages` (#14327, #19581).
     """
     found = [Redelivery(ack.entry, messages_of(cfg, ack) & ~kept_messages(cfg, s, ack.entry)) for ack in acks]
     return tuple([each for each in found if each.batch_indexes])

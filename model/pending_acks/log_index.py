@@ -1,12 +1,12 @@
 """Sparse index of the pending-ack log: the prefixes of the log that can be mark-deleted (PIP-153).
 
-Models `MLPendingAckStore.pendingAckLogIndex` and `LogIndexLagBackoff`. A key maps a position of the topic to a log
-position, up to which no record acknowledges a later entry of the topic. When the subscription's persisted mark-delete
-position reaches the position of the topic, the log is mark-deleted at the log position. The index is checked only when
-a log entry is appended or replayed.
+Models `MLPendingAckStore.pendingAckLogIndex` and `LogIndexLagBackoff`. A key maps a position of the topic to a position
+of the log: no record of the log up to this position acks a later entry of the topic. When the subscription's persisted
+mark-delete position reaches the position of the topic, the log is mark-deleted at the position of the log. The index is
+checked only when a log entry is appended or replayed.
 
-A key is added only after `max_index_lag` records, which grows with the number of keys (`LogIndexLagBackoff`). With
-exponent 1, the number of keys is in the order of the square root of the number of records.
+The next key is added after `max_index_lag` records. This number grows with the number of keys (`LogIndexLagBackoff`):
+with exponent 1, the number of keys is in the order of the square root of the number of records.
 
 Log positions count from the first entry after the log's mark-delete position; a mark-delete shifts them.
 """
@@ -19,7 +19,7 @@ from model.values import record
 
 
 class Lag(NamedTuple):
-    """Parameters of `LogIndexLagBackoff`; a maximum of None is `Long.MAX_VALUE`."""
+    """Parameters of `LogIndexLagBackoff`; the maximum None stands for `Long.MAX_VALUE`."""
 
     minimum: int
     maximum: int | None = None
@@ -27,7 +27,7 @@ class Lag(NamedTuple):
 
 
 class Key(NamedTuple):
-    """No record of the log up to `log_position`, inclusive, acknowledges an entry after `ack_position`."""
+    """No record of the log up to and including `log_position` acks an entry after `ack_position`."""
 
     ack_position: int
     log_position: int
@@ -38,13 +38,13 @@ class LogIndex(NamedTuple):
     """The index and the counters that decide when a key is added."""
 
     current_lag: int  # records since the last key (`currentIndexLag`)
-    max_index_lag: int  # records that add the next key (`maxIndexLag`)
-    max_ack_position: int  # last entry of the topic that a record acknowledges; -1 if none (`maxAckPosition`)
-    keys: tuple[Key, ...]  # ascending in both columns
+    max_index_lag: int  # records after which the next key is added (`maxIndexLag`)
+    max_ack_position: int  # last entry of the topic that any record acks; -1 if none (`maxAckPosition`)
+    keys: tuple[Key, ...]  # ascending in both positions
 
 
 def next_lag(lag: Lag, keys: int) -> int:
-    """`LogIndexLagBackoff.next`: returns the number of records that add the next key, `minimum * keys ** exponent`."""
+    """`LogIndexLagBackoff.next`: returns after how many records the next key is added: `minimum * keys ** exponent`."""
     if keys == 0:
         return lag.minimum
     records = lag.minimum * int(keys**lag.exponent)
@@ -57,10 +57,10 @@ def empty_index(lag: Lag) -> LogIndex:
 
 
 def with_entry(lag: Lag, index: LogIndex, records: int, ack_position: int, log_position: int) -> LogIndex:
-    """`MLPendingAckStore.handleMetadataEntry`: returns the index with one more log entry.
+    """`MLPendingAckStore.handleMetadataEntry`: returns the index with one more log entry, of `records` records.
 
-    `ack_position` is the last entry that its records acknowledge. It is -1 if the entry has only commits and aborts;
-    then no key is added. A key with the same position of the topic is overwritten.
+    `ack_position` is the last entry of the topic that these records ack. If the log entry has only commits and aborts,
+    `ack_position` is -1, and no key is added. A new key replaces a key with the same position of the topic.
     """
     current, newest = index.current_lag + records, max(index.max_ack_position, ack_position)
     if ack_position < 0 or current < index.max_index_lag:
@@ -75,7 +75,7 @@ def with_entry(lag: Lag, index: LogIndex, records: int, ack_position: int, log_p
 def without_acked(lag: Lag, index: LogIndex, first_unacked: int) -> tuple[LogIndex, int]:
     """`MLPendingAckStore.clearUselessLogData`: removes the keys before `first_unacked`, and mark-deletes the log.
 
-    The log is mark-deleted at the last removed key. Returns the index and the number of log entries to mark-delete.
+    The log is mark-deleted at the last removed key. Returns the index, and the number of log entries to mark-delete.
     """
     removed = sum([key.ack_position < first_unacked for key in index.keys])
     if not removed:

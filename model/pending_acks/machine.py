@@ -4,49 +4,54 @@ Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `L
 request, one log entry that is appended or replayed, or one ack or write of the subscription's cursor. This cursor is
 that of `model/batch_acks`.
 
+A message is *acknowledged* if the subscription's cursor has its ack. A message is *pending* in a transaction that has
+acked it and has not ended.
+
     individual ack   a list of positions with optional ack sets; all become pending, or the request fails with
                      `TransactionConflictException`
-    cumulative ack   up to a position, optionally inside a batch; at most one transaction has one; it only advances
+    cumulative ack   up to a position, optionally inside a batch; at most one transaction has a cumulative ack, which
+                     only advances
     commit           applies the transaction's pending acks to the cursor, then removes them
-    abort            removes the transaction's pending acks; redelivers the messages that it acked individually and that
-                     are now neither acknowledged nor pending
-    low watermark    a commit or abort carries it: the coordinator has ended all transactions up to this id. Those that
-                     are still pending are aborted
+    abort            removes the transaction's pending acks; redelivers the messages that the transaction acked
+                     individually and that are now neither acknowledged nor pending
+    low watermark    a transaction id that every commit and abort carries: the coordinator has ended all transactions up
+                     to this id. The handle aborts those that still have pending acks
     log              every accepted request appends one record. Records are buffered; a flush appends them as one log
-                     entry. When it is durable, its records are applied and their futures complete, in order
-    trimming         the log is mark-deleted up to a key of the sparse index (`log_index.py`) if all acks up to it are
-                     at or before the subscription's persisted mark-delete position
-    replay           a handle that is opened applies the records of the log; requests are queued until then
+                     entry. When the entry is durable, its records are applied and their futures complete, in order
+    trimming         the log is mark-deleted up to a key of the sparse index (`log_index.py`) if all acks up to the key
+                     are at or before the subscription's persisted mark-delete position
+    replay           a handle that is opened applies the records of the log; until then, requests are queued
 
 A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265). An ack set is a mask, in
 which a clear bit is an acked message. In requests, an empty ack set acks the whole entry. The topic has no end: any
 entry can be acked.
 
 Differences from the shipped broker (each a rule of `Config`, with its reason; see `fuzz/defects/pending_acks.toml`):
-  * an ack conflicts with pending acks of the other type, too;
+  * an ack also conflicts with pending acks of the other type;
   * conflicts are detected before the append;
-  * after an append with unknown outcome, or a commit that the cursor rejects, the handle is in error until reopened;
-  * a commit or abort ends all acks of its transaction, of both types, that are pending when its record becomes durable;
-  * every commit or abort applies its low watermark, to all pending transactions at or below it;
+  * after a failed append, whose outcome is unknown, or a commit that the cursor rejects, the status is error until the
+    handle is reopened;
+  * a commit or abort ends the acks of both types that its transaction has pending when the record becomes durable;
+  * every commit or abort applies its low watermark to all pending transactions at or below this id;
   * a replay reads the whole log or fails, and drops only acks that the persisted cursor has.
-As in the shipped broker, records are not deleted when their transaction ends; in PIP-160's text (profile `pip-160`),
-they are.
+As in the shipped broker, a record is not deleted when its transaction ends. According to PIP-160's text (profile
+`pip-160`), it is.
 
 Kinds of unsuccessful outcomes: `conflict` is `TransactionConflictException`, `not_ready` is
-`ServiceUnitNotReadyException`. The other kinds are no errors of Pulsar: `illegal_argument` is an argument that the
+`ServiceUnitNotReadyException`. The other kinds are not errors of Pulsar: `illegal_argument` is an argument that the
 model excludes, such as a list with the same entry twice; `not_enabled` is a step that cannot happen in the state;
 `no_progress` is a replay that waits forever.
 
 Not modelled:
-  * of the log: when the buffer is flushed (see `model/txn_writer`), ledgers, the name (#25727), the delay between
-    failed reads, and that the log cursor's mark-delete position is persisted later;
+  * the log: when the buffer is flushed (see `model/txn_writer`), ledgers, the name (#25727), the delay between failed
+    reads, and that the log cursor's mark-delete position is persisted later;
   * several coordinators, and `pendingAckHandleCompletableFuture`;
   * consumers and dispatchers. After an abort, the dispatcher of a Shared subscription redelivers whole entries, without
     their acknowledged and pending messages; a dispatcher with a single active consumer rewinds to the mark-delete
     position. Messages of an aborted cumulative ack are redelivered only if a consumer asks for them (#14371);
-  * an abort without any ack before it: a shipped broker appends no record for it, and this model does;
-  * where the cursor stores no ack sets: a shipped handle rejects further acks of committed batch indexes until it is
-    reopened, because it keeps them in `individualAckPositions`.
+  * aborts before the first ack: a shipped broker appends no record for such an abort, and this model appends one;
+  * committed batch indexes if the cursor stores no ack sets: a shipped handle keeps them in `individualAckPositions`,
+    and therefore rejects further acks of these batch indexes until the handle is reopened.
 """
 
 from __future__ import annotations
@@ -124,25 +129,25 @@ Number = Annotated[int, AtLeast(0)]
 
 
 class AckArgument(NamedTuple):
-    """One position of an individual ack; `ack_set` None or 0: the whole entry."""
+    """One position of an individual ack."""
 
     entry: Number
-    ack_set: Number | None
+    ack_set: Number | None  # None or 0: the ack is for the whole entry
 
 
 class Reply(NamedTuple):
-    """The result of a request. `queued`: its future completes in a later step."""
+    """The result of a request. `queued`: the request's future completes in a later step."""
 
     request: int
     result: Literal["queued", "done", "conflict", "failed"]
 
 
 class Effects(NamedTuple):
-    """The futures that complete, the messages that are redelivered, and the number of log entries mark-deleted."""
+    """What a step does for callers, consumers and the log."""
 
-    replies: tuple[Reply, ...]
+    replies: tuple[Reply, ...]  # of the requests whose futures complete
     redelivered: tuple[Redelivery, ...]
-    trimmed: int
+    trimmed: int  # number of log entries that are mark-deleted
 
 
 NOTHING = Effects((), (), 0)
@@ -158,7 +163,7 @@ def with_append(cfg: Config, s: State, request: Request) -> State:
 
 
 def accepted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
-    """Returns the state after a ready handle takes a request, its reply, and why it conflicts, '' if it does not.
+    """Returns the state after a ready handle takes a request, the reply, and why the request conflicts, or ''.
 
     Models `internal{Individual,Cumulative}AcknowledgeMessage`, `internalCommitTxn` and `internalAbortTxn`.
     """
@@ -170,8 +175,8 @@ def accepted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str
         return with_append(cfg, s, request), Reply(request.number, "queued"), ""
     other = pending_cumulative_ack(cfg, s)
     is_cumulative = other is not None and other.txn == record.txn
-    # Shipped commit and abort beside the cumulative ack of another transaction (`internalCommitTxn`,
-    # `internalAbortTxn`): the commit completes without a record, and the abort is logged with ack type Cumulative.
+    # In a shipped broker, if another transaction has a cumulative ack, a commit completes without a record
+    # (`internalCommitTxn`), and an abort is logged with ack type Cumulative (`internalAbortTxn`).
     if other is not None and not is_cumulative and not cfg.ends_cover_both_types:
         if record.op == "commit":
             return s, Reply(request.number, "done"), ""
@@ -181,10 +186,10 @@ def accepted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str
 
 
 def received(cfg: Config, s: State, record: LogRecord, low_watermark: int) -> Step[State, Reply]:
-    """Returns the state after a request arrives, and its reply.
+    """Returns the state after a request arrives, and the reply.
 
-    A ready handle takes the request. An initializing one queues it. One in status none queues it and starts the replay.
-    In status error or closed the request fails with `ServiceUnitNotReadyException`.
+    A ready handle takes the request. An initializing handle queues the request. In status none, the handle queues the
+    request and starts the replay. In status error or closed, the request fails with `ServiceUnitNotReadyException`.
     """
     if s.status in ("error", "closed"):
         return refused(s, "not_ready", "the status of the handle is error or closed; open it first")
@@ -198,8 +203,8 @@ def received(cfg: Config, s: State, record: LogRecord, low_watermark: int) -> St
     return queued, Reply(request.number, "queued")
 
 
-def invalid_ack_set(cfg: Config, entry: int, ack_set: int | None) -> str:
-    """Returns why an ack set is invalid, '' if it is valid."""
+def ack_set_error(cfg: Config, entry: int, ack_set: int | None) -> str:
+    """Returns why an ack set is invalid, or ''."""
     if ack_set is not None and ack_set >= all_messages(cfg, entry):
         return f"the ack set of entry {entry} acks nothing or has a bit after the batch"
     return ""
@@ -209,14 +214,14 @@ def invalid_ack_set(cfg: Config, entry: int, ack_set: int | None) -> str:
 def ack_individual(cfg: Config, s: State, txn: Txn, acks: tuple[AckArgument, ...]) -> Step[State, Reply]:
     """`PendingAckHandleImpl.individualAcknowledgeMessage`: a transaction acks positions individually.
 
-    The request fails with `TransactionConflictException` if one of its messages is acknowledged in the subscription,
-    pending individually in any transaction, its own included, or pending cumulatively in another one. A whole entry
-    conflicts with any pending batch index of it.
+    The request fails with `TransactionConflictException` if one of its messages is pending individually in any
+    transaction, including its own, or pending cumulatively in another transaction. The request also fails if a message
+    of one of its ack sets, or every message of one of its entries, is acknowledged.
     """
     if not acks:
         return refused(s, "illegal_argument", "acks is empty")
     positions = tuple([PositionAck(entry, ack_set or None) for entry, ack_set in acks])
-    invalid = next((why for why in [invalid_ack_set(cfg, *ack) for ack in positions] if why), "")
+    invalid = next((why for why in [ack_set_error(cfg, *ack) for ack in positions] if why), "")
     if len({ack.entry for ack in positions}) < len(positions):
         invalid = invalid or "acks names an entry twice"
     if invalid:
@@ -229,12 +234,12 @@ def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Numb
     """`PendingAckHandleImpl.cumulativeAcknowledgeMessage`: a transaction acks everything up to a position.
 
     The request fails with `TransactionConflictException` if the position is at or before the mark-delete position, if
-    another transaction has a cumulative ack, if its own cumulative ack is already at or after the position, or if
-    another transaction has a message up to the position pending individually. The unacked messages, the set bits of
-    `ack_set`, must be the tail of the batch.
+    another transaction has a cumulative ack, if the transaction itself already has a cumulative ack at or after the
+    position, or if another transaction has a message up to the position pending individually. The set bits of
+    `ack_set`, the unacked messages, must be the tail of the batch.
     """
     ack, everything = PositionAck(entry, ack_set or None), all_messages(cfg, entry)
-    invalid = invalid_ack_set(cfg, entry, ack_set)
+    invalid = ack_set_error(cfg, entry, ack_set)
     if not invalid and ack.ack_set is not None and ack.ack_set | (ack.ack_set & -ack.ack_set) - 1 != everything:
         invalid = f"ack_set is {ack_set}, which does not leave the tail of the batch"
     if invalid:
@@ -259,11 +264,11 @@ def abort(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State,
 
 @pending_acks.action
 def acknowledge(cfg: Config, s: State, entry: Number, ack_set: Number | None) -> Step[State, None]:
-    """`PersistentSubscription.acknowledgeMessage`: a consumer acks an entry or batch indexes, without transaction.
+    """`PersistentSubscription.acknowledgeMessage`: a consumer acks an entry or batch indexes without a transaction.
 
-    Pending acks are not checked.
+    The handle does not check pending acks.
     """
-    invalid = invalid_ack_set(cfg, entry, ack_set)
+    invalid = ack_set_error(cfg, entry, ack_set)
     if invalid:
         return refused(s, "illegal_argument", invalid)
     acks = with_individual_acks(cfg, s.cursor, (PositionAck(entry, ack_set or None),))
@@ -272,7 +277,7 @@ def acknowledge(cfg: Config, s: State, entry: Number, ack_set: Number | None) ->
 
 @pending_acks.action
 def persist(cfg: Config, s: State) -> Step[State, bool]:
-    """`ManagedCursorImpl.persistPositionToLedger`: persists the cursor; returns whether it had changed."""
+    """`ManagedCursorImpl.persistPositionToLedger`: persists the cursor; returns whether the cursor had changed."""
     return (s, False) if s.durable_cursor == s.cursor else (s._replace(durable_cursor=s.cursor), True)
 
 
@@ -281,16 +286,16 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 
 @pending_acks.action
 def flush(cfg: Config, s: State) -> Step[State, int]:
-    """`TxnLogBufferedWriter`: starts the append of the buffered records as one log entry; returns their number."""
+    """`TxnLogBufferedWriter`: starts the append of all buffered records as one log entry; returns their number."""
     if not s.buffer:
         return refused(s, "not_enabled", "the buffer is empty")
     return s._replace(buffer=(), in_flight=(*s.in_flight, s.buffer)), len(s.buffer)
 
 
 def applied(cfg: Config, s: State, request: Request, cursor_rejects: bool) -> tuple[State, str, tuple[Redelivery, ...]]:
-    """Returns the state after a durable record is applied, the result of its request, and the redelivered messages.
+    """Returns the state after a durable record is applied, the result of the request, and the redelivered messages.
 
-    Result '': the future never completes.
+    The result is '' if the request's future never completes.
     """
     record = request.record
     if record.op == "ack":
@@ -309,9 +314,10 @@ def applied(cfg: Config, s: State, request: Request, cursor_rejects: bool) -> tu
 
 
 def with_applied_ack(cfg: Config, s: State, record: LogRecord) -> tuple[State, str]:
-    """Returns the state in which a durable ack is pending, and its result; '': the future never completes.
+    """Returns the state after a durable ack record is applied, and the result of the request.
 
-    Versions that append before they check detect conflicts here.
+    Versions that append before they check detect conflicts here. The result is '' if the request's future never
+    completes.
     """
     if cfg.conflict_check == "after_append":
         if conflict(cfg, s, record):
@@ -329,7 +335,7 @@ def with_pending_ack(s: State, record: LogRecord) -> State:
 
 
 def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual_acks: bool) -> State:
-    """`handleLowWaterMark`: returns the state after a commit or abort applied its low watermark (#15530, #15592)."""
+    """`handleLowWaterMark`: returns the state after a commit or abort applies its low watermark (#15530, #15592)."""
     if cfg.low_watermark_aborts == "from_first" and not had_individual_acks:
         return s
     if low_watermark > s.low_watermark:
@@ -340,9 +346,9 @@ def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual
 
 
 def stale_txns(cfg: Config, s: State) -> list[int]:
-    """`handleLowWaterMark`: returns the pending transactions to abort, at or below the low watermark.
+    """`handleLowWaterMark`: returns the pending transactions at or below the low watermark that must be aborted.
 
-    Transactions with an abort that is buffered or in flight are left out.
+    A transaction whose abort is already buffered or in flight is left out.
     """
     txns = [each.txn for each in s.individual_acks]
     aborts = [request for request in buffered_or_in_flight(s) if request.record.op == "abort"]
@@ -356,7 +362,7 @@ def stale_txns(cfg: Config, s: State) -> list[int]:
 
 
 def stopped(cfg: Config, s: State, status: Literal["error", "closed"]) -> tuple[State, tuple[Reply, ...]]:
-    """Returns the handle in status error or closed, and the failed replies of queued and buffered requests."""
+    """Returns the state with the handle in error or closed, and the failed replies of queued and buffered requests."""
     failed = tuple(
         [Reply(request.number, "failed") for request in (*s.accept_queue, *s.buffer) if request.number != INTERNAL]
     )
@@ -364,7 +370,7 @@ def stopped(cfg: Config, s: State, status: Literal["error", "closed"]) -> tuple[
 
 
 def with_indexed_entry(cfg: Config, s: State, entry: LogEntry, log_position: int) -> tuple[State, int]:
-    """Returns the state with a log entry in the index, and the number of log entries mark-deleted."""
+    """Returns the state with a log entry in the index, and the number of log entries that are mark-deleted."""
     if cfg.log_deletion == "ended_transactions":
         return without_ended(s) if s.status == "ready" else (s, 0)
     lag = log_index_backoff(cfg)
@@ -374,20 +380,23 @@ def with_indexed_entry(cfg: Config, s: State, entry: LogEntry, log_position: int
 
 
 def without_ended(s: State) -> tuple[State, int]:
-    """Returns the state without the records of ended transactions, and the number of log entries deleted (PIP-160)."""
+    """Returns the state without the records of ended transactions, and the number of deleted log entries (PIP-160)."""
     log = without_ended_records(s.log)
     return s._replace(log=log), len(s.log) - len(log)
 
 
 def appended(s: State, is_durable: bool) -> tuple[State, tuple[Request, ...]]:
-    """Returns the state without the first entry in flight, which is in the log if it is durable, and its requests."""
+    """Returns the state after the append of the first entry in flight ends, and the requests of the entry.
+
+    The entry is in the log if it is durable.
+    """
     requests, *rest = s.in_flight
     log = (*s.log, tuple([request.record for request in requests])) if is_durable else s.log
     return s._replace(in_flight=tuple(rest), log=log), requests
 
 
 def completed(cfg: Config, s: State, cursor_rejects: bool) -> Step[State, Effects]:
-    """The first entry in flight is durable, and its records are applied in order."""
+    """Returns the step in which the first entry in flight becomes durable, and its records are applied in order."""
     if not s.in_flight:
         return refused(s, "not_enabled", "no entry is in flight")
     s, requests = appended(s, True)
@@ -418,23 +427,24 @@ def reply_to(request: Request, result: str) -> list[Reply]:
 def written(cfg: Config, s: State) -> Step[State, Effects]:
     """`MLPendingAckStore.appendCommon`: the first entry in flight is durable; its records are applied in order.
 
-    Their futures complete in order. If the handle is not ready, the futures fail; a replay applies the records.
+    The futures of the records complete in the same order. If the handle is not ready, the futures fail, and the next
+    replay applies the records.
     """
     return completed(cfg, s, False)
 
 
 @pending_acks.fault
 def cursor_refuses(cfg: Config, s: State) -> Step[State, Effects]:
-    """`MLPendingAckStore.appendCommon` succeeds, and the cursor rejects the acks that the records commit."""
+    """`MLPendingAckStore.appendCommon` succeeds, but the cursor rejects the acks that the records commit."""
     return completed(cfg, s, True)
 
 
 @pending_acks.fault
 def write_fails(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
-    """`MLPendingAckStore.appendCommon` fails for the first entry in flight, which may be durable: its futures fail.
+    """`MLPendingAckStore.appendCommon` fails for the first entry in flight: the futures of its records fail.
 
-    The status of a ready handle becomes error, and the buffered requests also fail. With `failed_append` "apply" the
-    handle stays ready, and acks become pending.
+    `durable`: the entry is in the log all the same. The status of a ready handle becomes error, and the buffered
+    requests also fail. With `failed_append` "apply" the handle stays ready, and acks become pending.
     """
     if not s.in_flight:
         return refused(s, "not_enabled", "no entry is in flight")
@@ -456,7 +466,7 @@ def with_failed_ack(s: State, record: LogRecord) -> tuple[State, str]:
     """Returns the state of master 2026-07 after a failed append, and the result of the request.
 
     An individual ack becomes pending without a check for conflicts. A cumulative ack becomes pending if it advances the
-    pending one. Result '': the future never completes.
+    pending cumulative ack. The result is '' if the request's future never completes.
     """
     if record.op != "ack":
         return s, "failed"
@@ -480,7 +490,7 @@ def initializing(cfg: Config, s: State) -> State:
 
 @pending_acks.action
 def open_store(cfg: Config, s: State) -> Step[State, None]:
-    """`initPendingAckStore`: the handle is opened or reopened, and its replay starts; no entry may be in flight."""
+    """`initPendingAckStore`: the handle is opened or reopened, and a replay starts. No entry may be in flight."""
     if s.status in ("initializing", "ready"):
         return refused(s, "not_enabled", "the handle is open")
     if s.in_flight:
@@ -497,7 +507,7 @@ def replay_is_complete(s: State) -> bool:
 def read_entry(cfg: Config, s: State) -> Step[State, int]:
     """`PendingAckReplay`: the replay processes the next log entry; returns the number of log entries mark-deleted.
 
-    Without `replay_rewinds` there may be no entry left to read; the replay then waits forever (#16240).
+    Without `replay_rewinds`, the read position may be after the last entry; then the replay waits forever (#16240).
     """
     if s.status != "initializing" or replay_is_complete(s):
         return refused(s, "not_enabled", "there is nothing to read")
@@ -511,7 +521,10 @@ def read_entry(cfg: Config, s: State) -> Step[State, int]:
 
 
 def ready(cfg: Config, s: State) -> tuple[State, Effects]:
-    """`handleCacheRequest`: returns the ready handle, which has taken the queued requests in order (#13481)."""
+    """`handleCacheRequest`: returns the step in which the handle becomes ready.
+
+    The handle takes the queued requests in order (#13481).
+    """
     queue = s.accept_queue
     s = s._replace(status="ready", replayed=0, failed_reads=0, accept_queue=())
     if cfg.replay_rewinds:
@@ -536,9 +549,10 @@ def end_replay(cfg: Config, s: State) -> Step[State, Effects]:
 
 @pending_acks.fault
 def read_fails(cfg: Config, s: State, stops: bool) -> Step[State, Effects]:
-    """`FillEntryQueueCallback`: a read of the replay fails. If `stops`, it is not retried, and the replay fails.
+    """`FillEntryQueueCallback`: a read of the replay fails. `stops`: the read is not retried, and the replay fails.
 
-    The replay also fails at the `max_failed_reads`-th failed read in a row. The queued requests fail with it.
+    The replay also fails at the `max_failed_reads`-th failed read in a row. If the replay fails, the queued requests
+    fail.
     """
     if s.status != "initializing" or replay_is_complete(s):
         return refused(s, "not_enabled", "there is nothing to read")
@@ -566,7 +580,7 @@ def close(cfg: Config, s: State) -> Step[State, Effects]:
 
 @pending_acks.fault
 def crash(cfg: Config, s: State, survive: Number) -> Step[State, None]:
-    """The broker crashes: the cursor restarts as persisted, and the first `survive` entries in flight are durable."""
+    """The broker crashes: the persisted cursor is recovered, and the first `survive` entries in flight are durable."""
     if survive > len(s.in_flight):
         return refused(s, "not_enabled", f"fewer than {survive} entries are in flight")
     durable = tuple([tuple([request.record for request in entry]) for entry in s.in_flight[:survive]])
@@ -579,7 +593,7 @@ def crash(cfg: Config, s: State, survive: Number) -> Step[State, None]:
 
 @pending_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Renumbers the requests that are not complete from 1: in flight, buffered, queued."""
+    """Renumbers the pending requests from 1, in the order in flight, buffered, queued."""
     numbers = [request.number for request in (*buffered_or_in_flight(s), *s.accept_queue) if request.number != INTERNAL]
     if s.next_request == len(numbers) + 1 and numbers == list(range(1, s.next_request)):
         return s
@@ -598,7 +612,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @pending_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """The status, acknowledged and pending messages as masks, and the sizes of the log and its index."""
+    """Returns the status, the acknowledged and pending messages as masks, and the log's size and index."""
     known = [s.cursor.deleted.bit_length(), *[p.entry + 1 for p in s.cursor.partial]]
     entries = range(s.cursor.first_unacked, max(known))
     cumulative = s.cumulative_ack

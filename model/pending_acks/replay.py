@@ -1,8 +1,8 @@
 """Which acks a commit or abort ends, and how the records of the log are replayed.
 
 Models `PendingAckHandleImpl.internalCommitTxn`, `internalAbortTxn` and the `handle...Recover` methods that
-`MLPendingAckReplyCallBack` calls. Replay drops an acked position only if the persisted cursor has the ack: an ack that
-the cursor has only in memory can still be lost.
+`MLPendingAckReplyCallBack` calls. A replay drops a position only if the persisted cursor has acknowledged its messages:
+an acknowledgement that the cursor has only in memory can still be lost.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Ended(NamedTuple):
 
 
 def ended_acks(cfg: Config, s: State, end: LogRecord, *, replayed: bool) -> Ended:
-    """`internalCommitTxn`, `internalAbortTxn`: returns the acks that end, all pending ones of the transaction.
+    """`internalCommitTxn`, `internalAbortTxn`: returns the acks that end: all pending acks of the transaction.
 
-    In master 2026-07 the ack type of the record selects individual or cumulative acks, and a replayed commit or abort
-    of type Cumulative applies to the cumulative ack of any transaction (`handleCommit`, `handleAbort`).
+    In master 2026-07, the ack type of the record selects individual or cumulative acks. There, a replayed commit or
+    abort of type Cumulative applies to the cumulative ack of any transaction (`handleCommit`, `handleAbort`).
     """
     acks, cumulative = acks_of(s, end.txn), s.cumulative_ack
     any_owner = replayed and end.cumulative and not cfg.replay_checks_cumulative_owner
@@ -47,7 +47,7 @@ def ended_acks(cfg: Config, s: State, end: LogRecord, *, replayed: bool) -> Ende
 
 
 def without_ended_acks(s: State, txn: int, ended: Ended) -> State:
-    """Returns the state in which the ended acks of a transaction are not pending."""
+    """Returns the state without the ended acks of a transaction."""
     pending = without_txn(s.individual_acks, txn) if ended.individual else s.individual_acks
     return s._replace(
         individual_acks=pending, cumulative_ack=None if ended.cumulative is not None else s.cumulative_ack
@@ -55,7 +55,7 @@ def without_ended_acks(s: State, txn: int, ended: Ended) -> State:
 
 
 def with_committed_acks(cfg: Config, s: State, ended: Ended) -> State:
-    """`individualAckCommitCommon`: returns the state in which the cursor of the subscription has the ended acks."""
+    """`individualAckCommitCommon`: returns the state in which the subscription's cursor has the committed acks."""
     after = with_individual_acks(cfg, s.cursor, ended.individual)
     if ended.cumulative is not None:
         after = with_cumulative_ack(cfg, after, ended.cumulative.ack)
@@ -74,7 +74,7 @@ def with_replayed(cfg: Config, s: State, record: LogRecord) -> State:
 def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
     """`handleIndividualAckRecover`: returns the state after an individual ack is replayed.
 
-    A record that conflicts with pending acks is dropped: it was rejected, by a broker that appends before it checks.
+    A record that conflicts with pending acks is dropped: a broker that appends before it checks has rejected the ack.
     """
     if never_completes(s, record) or pending_conflict(cfg, s, record):
         return s
@@ -90,8 +90,8 @@ def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
 def with_replayed_cumulative(cfg: Config, s: State, record: LogRecord) -> State:
     """`handleCumulativeAckRecover`: returns the state after a cumulative ack is replayed.
 
-    The record is dropped if its entry is at or before the persisted mark-delete position, or if it was rejected. A
-    shipped `MLPendingAckReplyCallBack` replays it without the ack set.
+    The record is dropped if its entry is at or before the persisted mark-delete position, or if the ack was rejected. A
+    shipped `MLPendingAckReplyCallBack` replays the ack without its ack set.
     """
     ack = record.acks[0]
     if ack.entry < s.durable_cursor.first_unacked or pending_conflict(cfg, s, record):
@@ -104,7 +104,7 @@ def with_replayed_cumulative(cfg: Config, s: State, record: LogRecord) -> State:
 
 
 def without_ended_records(log: tuple[LogEntry, ...]) -> tuple[LogEntry, ...]:
-    """Returns the log without the records of ended transactions, each up to its commit or abort (PIP-160)."""
+    """Returns the log without each transaction's records up to and including its last commit or abort (PIP-160)."""
     kept: list[LogEntry] = []
     ended: set[int] = set()
     for entry in reversed(log):

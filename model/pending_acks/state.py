@@ -1,7 +1,7 @@
 """Configuration and state of a pending-ack handle, and its view of the subscription's cursor.
 
 Entries of the topic are numbered from 0. An ack set is a mask of the messages that the ack leaves unacknowledged, as in
-Pulsar: bit i, of value 2 ** i, is batch index i; a clear bit acks the message. None means the whole entry.
+Pulsar: bit i, of value 2 ** i, is batch index i; a clear bit acks the message. The ack set None acks the whole entry.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class Config(NamedTuple):
     ] = True
     #: whether records are buffered and share a log entry
     batched_writes: Annotated[bool, Setting("transactionPendingAckBatchedWriteEnabled", False)] = True
-    #: number of records that add the first key of the log index
+    #: number of records after which the log index gets its first key
     min_lag: Annotated[int, AtLeast(1), Setting("transactionPendingAckLogIndexMinLag", 500)] = 500
-    #: maximum number of records that add a further key; None: no maximum (`MLPendingAckStore` passes `Long.MAX_VALUE`)
+    #: maximum number of records between two keys; None: no maximum (`MLPendingAckStore` passes `Long.MAX_VALUE`)
     max_lag: Annotated[int, AtLeast(1)] | None = None
     #: exponent of `LogIndexLagBackoff`; `MLPendingAckStore` passes 1
     lag_exponent: Annotated[int, AtLeast(1)] = 1
-    #: the replay fails at this many failed reads in a row, if `failed_reads_are_bounded`
+    #: number of failed reads in a row at which a replay fails, if `failed_reads_are_bounded`
     max_failed_reads: Annotated[int, AtLeast(1)] = 3
 
-    #: Whether an ack conflicts with pending acks of another transaction of the other ack type. The reference checks:
-    #: otherwise both transactions commit the message, or one commits what the other aborts (apache/pulsar#4265).
+    #: Whether an ack conflicts with another transaction's pending acks of the other ack type. If it does not, both
+    #: transactions can commit a message, or one commits what the other aborts (apache/pulsar#4265).
     cross_type_conflicts: Annotated[
         bool,
         Rule(
@@ -55,17 +55,18 @@ class Config(NamedTuple):
             {False: "PendingAckHandleImpl.internal{Individual,Cumulative}AcknowledgeMessage, master 2026-07"},
         ),
     ] = True
-    #: When conflicts are detected. The reference checks before the append: replay cannot tell a rejected record from an
-    #: accepted one, so a rejected ack becomes pending when the cursor has lost the ack that it conflicted with.
+    #: When conflicts are detected: before or after the append of the record. After the append, the log has the records
+    #: of rejected acks, and a replay cannot tell them from others: if the cursor has lost the acknowledgement that an
+    #: ack conflicted with, the rejected ack becomes pending.
     conflict_check: Annotated[
         Literal["before_append", "after_append"],
         Rule(
             Origin.READ, {"after_append": "PendingAckHandleImpl.internalIndividualAcknowledgeMessage, master 2026-07"}
         ),
     ] = "before_append"
-    #: What a failed append does. The record may be durable: BookKeeper can recover an entry whose write was reported as
-    #: failed, also after a fence. `close_store`: the status is error until a replay has read the outcome. `apply`: the
-    #: ack becomes pending, and memory differs from the log until the next replay.
+    #: What happens after a failed append. The record may be durable: BookKeeper can recover an entry whose write was
+    #: reported as failed, also after a fence. `close_store`: the status is error until a replay has read what is
+    #: durable. `apply`: the ack becomes pending, and memory differs from the log until the next replay.
     failed_append: Annotated[
         Literal["close_store", "apply"],
         Rule(
@@ -73,10 +74,11 @@ class Config(NamedTuple):
             {"apply": "PendingAckHandleImpl.internal{Individual,Cumulative}AcknowledgeMessage, master 2026-07"},
         ),
     ] = "close_store"
-    #: What a commit does whose acks the cursor rejects. `close_store`: it fails, and the status is error; the commit
-    #: record is durable, so replay applies it. `keep_pending`: it fails, the handle stays ready, and the acks stay
-    #: pending (#25528, in master since May 2026); this contradicts the log: a later abort releases acks that a replay
-    #: commits. `drop`: it completes, and the acks are removed although the cursor does not have them.
+    #: What happens to a commit if the cursor rejects its acks. `close_store`: the commit fails, and the status is
+    #: error; the commit record is durable, so a replay applies the commit. `keep_pending`: the commit fails, the handle
+    #: stays ready, and the acks stay pending (#25528, in master since May 2026). The log has the commit all the same: a
+    #: later abort releases acks that a replay commits. `drop`: the commit completes, and the pending acks are removed
+    #: although the cursor does not have them.
     rejected_commit: Annotated[
         Literal["close_store", "keep_pending", "drop"],
         Rule(
@@ -87,19 +89,20 @@ class Config(NamedTuple):
             },
         ),
     ] = "close_store"
-    #: Whether a commit or abort ends all acks of its transaction, of both types, that are pending when its record
-    #: becomes durable. Otherwise it ends acks of one type, which is fixed when the request arrives, and depends on
-    #: cumulative acks of other transactions.
+    #: Whether a commit or abort ends the acks of both types that its transaction has pending when the record becomes
+    #: durable. Otherwise a commit or abort ends the acks of one type. The type is determined when the request arrives,
+    #: and depends on the cumulative acks of other transactions.
     ends_cover_both_types: Annotated[
         bool, Rule(Origin.READ, {False: "PendingAckHandleImpl.internal{CommitTxn,AbortTxn}, master 2026-07"})
     ] = True
-    #: Whether a batch-index ack of an entry that is pending as a whole conflicts; otherwise its future never completes.
+    #: Whether a batch-index ack conflicts if the entry is pending as a whole; otherwise the ack's future never
+    #: completes.
     batch_index_of_pending_entry_conflicts: Annotated[
         bool, Rule(Origin.READ, {False: "PositionAckSetUtil.isAckSetOverlap with a null ack set, master 2026-07"})
     ] = True
     #: What a batch-index ack is compared with. `every_batch_index`: every pending batch index of the entry.
-    #: `trimmed_words`: the ack set of the entry's pending acks together, in 64-bit words without trailing zero words. A
-    #: zero word acks its 64 messages, so an overlap in a dropped word is not detected.
+    #: `trimmed_words`: the AND of the ack sets of the entry's pending acks, in 64-bit words without trailing zero
+    #: words. A zero word acks 64 messages, and overlaps in a trimmed word are not detected.
     overlap_check: Annotated[
         Literal["every_batch_index", "trimmed_words"],
         Rule(
@@ -107,26 +110,28 @@ class Config(NamedTuple):
             {"trimmed_words": "PositionAckSetUtil.isAckSetOverlap on individualAckPositions, master 2026-07"},
         ),
     ] = "every_batch_index"
-    #: Whether an ack with an empty ack set acks the whole entry also where the cursor stores no ack sets (#24406, June
-    #: 2025).
+    #: Whether an empty ack set acks the whole entry if the cursor stores no ack sets (#24406, June 2025); otherwise the
+    #: cursor ignores the ack.
     empty_ack_set_acks_entry: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete before apache/pulsar#24406"})
     ] = True
-    #: Which pending transactions a low watermark aborts, and when. `all`: all at or below it, after any commit or
-    #: abort. `from_first`: only the transaction that was first to ack, if it is at or below it, after a commit or abort
-    #: of individual acks; this abort continues with the next transaction.
+    #: Which pending transactions a low watermark aborts, and when. `all`: all transactions at or below the low
+    #: watermark, after any commit or abort. `from_first`: only the transaction whose first ack is the oldest, if it is
+    #: at or below the low watermark, and only after a commit or abort of individual acks. After this abort, the next
+    #: transaction is checked.
     low_watermark_aborts: Annotated[
         Literal["all", "from_first"],
         Rule(Origin.READ, {"from_first": "PendingAckHandleImpl.handleLowWaterMark, master 2026-07"}),
     ] = "all"
-    #: Whether replay starts after the log's mark-delete position. Otherwise it starts at the read position of the log's
-    #: cursor. If the broker has kept the cursor of an earlier replay, this position is after the last entry, and the
-    #: replay waits forever for entries (#16240; #26368 after a ledger was trimmed). We assume that a broker keeps the
-    #: cursor at every reopen without a crash. #26369 ends the wait; we assume that the replay then reads every entry.
+    #: Whether a replay starts after the log's mark-delete position. Otherwise it starts at the read position of the
+    #: log's cursor. If the broker has kept the cursor of an earlier replay, the read position is after the last entry,
+    #: and the replay waits forever for entries (#16240; #26368 after a ledger was trimmed). We assume that a broker
+    #: keeps the cursor at every reopen without a crash. #26369 ends the wait; we assume that the replay then reads
+    #: every entry.
     replay_rewinds: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckStore.PendingAckReplay before apache/pulsar#26369"})
     ] = True
-    #: Whether a replay whose reads stopped early fails; otherwise it completes with the records that it has read.
+    #: Whether a replay fails if its reads stop early; otherwise the replay completes with the records read so far.
     stopped_replay_fails: Annotated[
         bool,
         Rule(Origin.READ, {False: "MLPendingAckStore.PendingAckReplay and FillEntryQueueCallback, master 2026-07"}),
@@ -135,13 +140,14 @@ class Config(NamedTuple):
     failed_reads_are_bounded: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckStore.FillEntryQueueCallback.readEntriesFailed, master 2026-07"})
     ] = True
-    #: What replay drops of an individual ack. `acked_positions`: the positions of which every message is acked in the
-    #: persisted cursor. `record`: the whole record, if any of its positions conflicts with the cursor in memory.
+    #: What a replay drops of an individual ack. `acked_positions`: each position of which the persisted cursor has
+    #: acknowledged every message that the record acks. `record`: the whole record, if one of its positions conflicts
+    #: with the cursor in memory.
     replay_drops: Annotated[
         Literal["acked_positions", "record"],
         Rule(Origin.READ, {"record": "PendingAckHandleImpl.handleIndividualAckRecover, master 2026-07"}),
     ] = "acked_positions"
-    #: Whether replay keeps the ack set of a cumulative ack; otherwise it acks the whole entry.
+    #: Whether a replay keeps the ack set of a cumulative ack; otherwise the replayed ack acks the whole entry.
     replay_keeps_cumulative_ack_set: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckReplyCallBack.handleMetadataEntry, since 2021"})
     ] = True
@@ -149,9 +155,10 @@ class Config(NamedTuple):
     replay_checks_cumulative_owner: Annotated[
         bool, Rule(Origin.READ, {False: "PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07"})
     ] = True
-    #: Which records of the log are deleted. `acked_prefix` (PIP-153): the prefix that the log index finds acked; a
-    #: commit is durable in the log only, so its records are needed until the cursor is persisted. `ended_transactions`
-    #: (PIP-160's text): the records of each transaction when it ends.
+    #: Which records of the log are deleted. `acked_prefix` (PIP-153): a prefix of the log, up to a key of the log
+    #: index, when the persisted cursor has acknowledged all its acks. `ended_transactions` (PIP-160's text): the
+    #: records of a transaction when the transaction ends. They are still needed then: until the cursor is persisted, a
+    #: commit is durable in the log only.
     log_deletion: Annotated[
         Literal["acked_prefix", "ended_transactions"],
         Rule(Origin.READ, {"ended_transactions": "PIP-160, Aggregate multiple records and write to Bookies"}),
@@ -167,17 +174,17 @@ def log_index_backoff(cfg: Config) -> Lag:
 
 
 class PositionAck(NamedTuple):
-    """An ack of one entry; `ack_set` is the mask of the messages that it leaves, None for the whole entry."""
+    """An ack of one entry, whole or by ack set."""
 
     entry: int
-    ack_set: int | None
+    ack_set: int | None  # mask of the messages that the ack leaves unacknowledged; None: the ack is for the whole entry
 
 
 class Redelivery(NamedTuple):
-    """Messages of an entry that are redelivered, as a mask of batch indexes."""
+    """Messages of an entry that are redelivered."""
 
     entry: int
-    batch_indexes: int
+    batch_indexes: int  # mask: a set bit is a redelivered message
 
 
 @record
@@ -190,10 +197,10 @@ class LogRecord(NamedTuple):
     acks: tuple[PositionAck, ...]
 
 
-#: One entry of the log.
+#: One entry of the log: the records that were flushed together.
 LogEntry = tuple[LogRecord, ...]
 
-#: The request number of an abort that the handle itself starts, for a low watermark; it has no caller.
+#: The request number of an abort that the handle itself starts because of a low watermark. The abort has no caller.
 INTERNAL = 0
 
 
@@ -203,7 +210,7 @@ class Request(NamedTuple):
 
     number: int  # or INTERNAL
     record: LogRecord
-    low_watermark: int  # of a commit or abort: the coordinator reports that all transactions up to it have ended
+    low_watermark: int  # the coordinator reports with a commit or abort that all transactions up to this id have ended
 
 
 class TxnAcks(NamedTuple):
@@ -224,25 +231,25 @@ class CumulativeAck(NamedTuple):
 class State(NamedTuple):
     """The subscription's cursor, the log, and the handle.
 
-    The handle is open while it is initializing or ready. Fields that are marked `memory` are empty otherwise. A request
-    is queued in status `none`, where it starts the replay, and in `initializing`. It is accepted or rejected in
-    `ready`, and fails in `error` and `closed`.
+    The handle is open while it is initializing or ready. In any other status, the fields marked `memory` are empty. In
+    status `none` a request is queued and starts the replay; in `initializing` it is queued. In `ready` it is accepted
+    or rejected. In `error` and `closed` it fails.
     """
 
-    cursor: Acks
-    durable_cursor: Acks  # as persisted
+    cursor: Acks  # the subscription's cursor in memory
+    durable_cursor: Acks  # the subscription's cursor as persisted
     log: tuple[LogEntry, ...]  # entries after the log's mark-delete position
-    read_position: int  # next entry that the log's cursor reads
+    read_position: int  # index in `log` of the next entry that the log's cursor reads
     log_index: LogIndex  # memory
     status: Literal["none", "initializing", "ready", "error", "closed"]
     replayed: int  # entries that the replay has processed (`currentLoadPosition`)
     failed_reads: int  # consecutive failed reads of the replay
     accept_queue: tuple[Request, ...]  # requests that wait until the handle is ready (`acceptQueue`)
-    buffer: tuple[Request, ...]  # of the buffered writer
+    buffer: tuple[Request, ...]  # requests whose records are in the buffered writer
     in_flight: tuple[tuple[Request, ...], ...]  # log entries that are being appended
-    individual_acks: tuple[TxnAcks, ...]  # memory: in order of first acks (`individualAckOfTransaction`)
+    individual_acks: tuple[TxnAcks, ...]  # memory: in the order of first acks (`individualAckOfTransaction`)
     cumulative_ack: CumulativeAck | None  # memory (`cumulativeAckOfTransaction`)
-    low_watermark: int  # memory: the highest that a commit or abort carried (`lowWaterMarks`)
+    low_watermark: int  # memory: the highest low watermark of a commit or abort (`lowWaterMarks`)
     next_request: int
 
 
@@ -274,17 +281,17 @@ def acked_messages(cfg: Config, acks: Acks, entry: int) -> int:
 
 
 def messages_of(cfg: Config, ack: PositionAck) -> int:
-    """Returns the mask of the messages that an ack acks."""
+    """Returns the mask of the messages that an ack is for."""
     return all_messages(cfg, ack.entry) & ~(ack.ack_set or 0)
 
 
 def acks_whole_entry(cfg: Config, ack_set: int | None) -> bool:
-    """Returns whether the cursor deletes the entry (`ManagedCursorImpl.asyncDelete`, #24406)."""
+    """Returns whether the cursor deletes the entry of an ack with this ack set (`ManagedCursorImpl.asyncDelete`)."""
     return ack_set is None or (ack_set == 0 and (cfg.batch_index_acks or cfg.empty_ack_set_acks_entry))
 
 
 def with_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
-    """Returns the cursor with one ack, before the mark-delete position advances."""
+    """Returns the cursor with one more individual ack, before the mark-delete position advances."""
     if is_deleted(acks, ack.entry):
         return acks
     if acks_whole_entry(cfg, ack.ack_set):
@@ -295,7 +302,7 @@ def with_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
 
 
 def with_individual_acks(cfg: Config, acks: Acks, individual: tuple[PositionAck, ...]) -> Acks:
-    """Returns the cursor with individual acks, its mark-delete position advanced."""
+    """Returns the cursor with more individual acks; the mark-delete position advances."""
     for ack in individual:
         acks = with_ack(cfg, acks, ack)
     return with_mark_delete_advanced(acks)
@@ -303,8 +310,8 @@ def with_individual_acks(cfg: Config, acks: Acks, individual: tuple[PositionAck,
 
 def with_cumulative_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
     """Returns the cursor with a cumulative ack."""
-    end = ack.entry + acks_whole_entry(cfg, ack.ack_set)
-    acks = with_mark_delete_at(acks, end) if end > acks.first_unacked else acks
+    first = ack.entry + acks_whole_entry(cfg, ack.ack_set)
+    acks = with_mark_delete_at(acks, first) if first > acks.first_unacked else acks
     return with_individual_acks(cfg, acks, (ack,))
 
 
@@ -312,7 +319,7 @@ def with_cumulative_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
 
 
 def last_acked_entry(entry: LogEntry) -> int:
-    """Returns the last entry of the topic that a log entry acknowledges, -1 if none."""
+    """Returns the last entry of the topic that a log entry acks; -1 if it has no acks."""
     return max([ack.entry for each in entry for ack in each.acks], default=-1)
 
 
@@ -325,7 +332,7 @@ def without_prefix(s: State, count: int) -> State:
 
 
 def without_pending_state(cfg: Config, s: State) -> State:
-    """Returns the state without pending acks, log index, and replay; the subscription's cursor is kept."""
+    """Returns the state without the handle's memory, and with the progress of the replay reset."""
     return s._replace(
         read_position=0 if cfg.replay_rewinds else s.read_position,
         log_index=empty_index(log_index_backoff(cfg)),

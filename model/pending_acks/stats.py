@@ -1,7 +1,7 @@
-"""Admin statistics of pending acks: the shipped commands of `pulsar-admin transactions`, and those of PIP-160's text.
+"""Admin statistics of pending acks: shipped commands of `pulsar-admin transactions`, and a command of PIP-160's text.
 
-PIP-160's two commands did not ship (`model/txn_writer/wire.py`). One of them enables batching, which here is the
-setting `batched_writes`. Each function returns the JSON object of a command. `low_watermark` is that of coordinator 0.
+PIP-160's text has two commands that did not ship (`model/txn_writer/wire.py`). The other one enables batching; here,
+`batched_writes` does. Each function returns the JSON object of a command. The low watermark is that of coordinator 0.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def batch_log_stat(cfg: Config, s: State, topic: str, subscription: str) -> dict
 
 
 def pending_ack_stats(cfg: Config, s: State) -> dict[str, object]:
-    """Returns the response of `pending-ack-stats` (`TransactionPendingAckStats`), without the recovery times."""
+    """Returns the response of `pending-ack-stats` (`TransactionPendingAckStats`), without recovery times.
+
+    `ongoingTxnSize` counts the transactions with individual acks.
+    """
     txns = {each.txn for each in s.individual_acks}
     watermarks = {"0": s.low_watermark} if s.low_watermark else None
     return {"state": _HANDLE_STATES[s.status], "lowWaterMarks": watermarks, "ongoingTxnSize": len(txns)}
@@ -43,7 +46,7 @@ def pending_ack_stats(cfg: Config, s: State) -> dict[str, object]:
 def transaction_stats(cfg: Config, s: State, txn: int) -> dict[str, object]:
     """Returns the response of `transaction-in-pending-ack-stats` (`TransactionInPendingAckStats`).
 
-    The position has the last acked batch index if the cumulative ack is inside a batch.
+    If the cumulative ack ends inside a batch, the position has the batch index of the last acked message.
     """
     cumulative = s.cumulative_ack
     if cumulative is None or cumulative.txn != txn:
@@ -56,9 +59,9 @@ def transaction_stats(cfg: Config, s: State, txn: int) -> dict[str, object]:
 def position_stats(cfg: Config, s: State, entry: int, batch_index: int | None) -> dict[str, object]:
     """Returns the response of `position-stats-in-pending-ack` (`PositionInPendingAckStats`, #15682).
 
-    The reference also reports messages that a cumulative ack has pending; a shipped broker looks at individual acks
-    only. Not modelled: a shipped broker reports `MarkDelete` only up to the persisted mark-delete position, and
-    `InvalidPosition` for an index after the batch.
+    The reference also reports `PendingAck` for messages of a cumulative ack; a shipped broker looks at individual acks
+    only. Not modelled: a shipped broker reports `MarkDelete` only up to the persisted mark-delete position, and reports
+    `InvalidPosition` for a batch index after the batch.
     """
     if s.status != "ready":
         return {"state": "PendingAckNotReady"}
