@@ -1,4 +1,7 @@
-"""What the properties of the entry cache derive from states and events; `store` is the number of a range cache."""
+"""What the properties of the entry cache derive from states and events.
+
+As in the model, `cache` is the number of a topic and `store` that of a range cache; but `Entry.cache` is a `store`.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,17 @@ from model.entry_cache.state import Answered, Config, Reading, Released, State
 from model.positions import Position
 from model.range_cache import Entry, OrphanedCopies
 
+#: Actions by which storage answers an outstanding read.
 STORAGE_ANSWERS = ("complete_storage_read", "answer_oddly")
+#: Actions that can issue storage reads, and complete or fail requests.
 READINGS = ("read", "read_one", *STORAGE_ANSWERS, "release", "expire_waiting_reads")
+#: Actions that change the read count of a delivered copy.
 READ_COUNT_CHANGES = ("release", "replay")
 EVICTIONS = ("run_eviction_task", "do_cache_eviction")
+#: Actions that remove entries of one topic.
 REMOVALS = ("invalidate_entries_before", "invalidate_ledger", "clear_cache", "remove_entry_cache")
 
+#: Range cache and position of an entry.
 Key = tuple[int, Position]
 
 
@@ -41,7 +49,7 @@ def read_counts(s: State) -> dict[int, int | None]:
 
 @once_per_state
 def groups(s: State) -> list[tuple[int, ...]]:
-    """Returns the groups of copies that share a read count."""
+    """Returns the copies, grouped by the read count handler that they share."""
     holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.ranges.orphaned_copies)
     return [holder.copies for holder in holders if holder.copies]
 
@@ -76,13 +84,13 @@ def read_of(before: State, event: Event) -> StorageRead | None:
 
 
 def stored_sizes(cfg: Config, cache: int, ledger: int) -> tuple[int, ...]:
-    """Returns the sizes of the entries of a ledger in storage; none for a ledger that does not exist."""
+    """Returns the sizes of the entries of a ledger in storage; no sizes if the ledger does not exist."""
     rows = (each.entry_bytes for each in reversed(cfg.stored) if (each.cache, each.ledger) == (cache, ledger))
     return next(rows, ())
 
 
 def asked_range(before: State, event: Event, number: int) -> tuple[int, int, int, int]:
-    """Returns cache, ledger, and first and last entry of a request, pending or of this step."""
+    """Returns topic, ledger, first and last entry of a request that is pending, or that this step makes."""
     for q in before.requests:
         if q.number == number:
             return q.cache, q.ledger, q.part.first, q.part.last

@@ -1,4 +1,4 @@
-"""Guarantees of the entry cache: sizes, insertion, eviction, removal, metrics; all its coverage goals and liveness."""
+"""Guarantees of the entry cache: sizes, insertion, eviction, removal, metrics; then coverage goals and liveness."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def total_equals_sum_of_cache_sizes(cfg: Config, s: State) -> bool:
-    """The total size is nonnegative, and the sum of the sizes of all range caches, those of removed topics included."""
+    """The total size is the sum of the sizes of all range caches, including removed ones, and nonnegative."""
     return s.total_bytes == sum(s.ranges.sizes) >= 0
 
 
@@ -93,7 +93,7 @@ def pending_request_waits_for_permits_or_storage(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def storage_read_lists_its_waiting_requests(cfg: Config, s: State) -> bool:
-    """Every outstanding read lists the requests that wait for it, and covers what each of them needs from it."""
+    """Every outstanding read lists the requests that wait for the read, and covers the parts that wait for it."""
     reads, parts = {r.number: r for r in s.reads}, awaited_parts(s)
     listed = sorted([(number, r.number) for r in s.reads for number in r.waiting])
     if listed != sorted([(number, part.read) for number, part in parts]) or () in [r.waiting for r in s.reads]:
@@ -119,7 +119,7 @@ def joinable_reads_do_not_overlap(cfg: Config, s: State) -> bool:
 
 @always(entry_cache, on=("insert",))
 def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`insert` appends an absent entry to the removal queue; of a present entry it changes only the read count handler.
+    """`insert` appends an absent entry to the removal queue, and changes only the read count handler of a present one.
 
     An absent entry is appended whatever the total size is. If tasks run at once, an eviction that the insert triggers
     may remove or requeue the entry. A disabled cache takes no entry.
@@ -143,7 +143,7 @@ def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, eve
 
 @always(entry_cache, on=("insert",))
 def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an insert, the entry at its position has the read count of that insert; zero or less means none."""
+    """After an insert, the entry at the given position has the given read count, or none if this is zero or less."""
     e = by_key(after).get((after.topic_caches[event.arguments["cache"]], event.arguments["position"]))
     expected = event.arguments["expected_reads"]
     return e is None or e.expected_reads == (expected if expected > 0 else None)
@@ -151,9 +151,9 @@ def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Ev
 
 @always(entry_cache)
 def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step that raises the total size and ends above the trigger leaves an eviction scheduled.
+    """If a step raises the total size and ends above the trigger, an eviction is scheduled after the step.
 
-    Only a step that adds an entry and ends above the trigger schedules one.
+    Only a step that adds an entry and ends above the trigger schedules an eviction.
     """
     scheduled = after.tasks > before.tasks
     if not tasks_queued(cfg):
@@ -165,7 +165,7 @@ def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, even
 
 @always(entry_cache, given=lambda cfg: not tasks_queued(cfg))
 def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If tasks run at once, a step that adds bytes leaves the total size at or below the trigger or the watermark."""
+    """If tasks run at once, a step that adds bytes leaves a total size of at most the trigger or the watermark."""
     if after.total_bytes <= before.total_bytes or not is_above_trigger(after):
         return True
     return not is_above_watermark(after) or not entries(after)
@@ -173,14 +173,14 @@ def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Even
 
 @always(entry_cache, on=EVICTIONS)
 def eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a task or the periodic eviction, the total size is not above both the trigger and the watermark."""
+    """After a task or the periodic eviction, the total size is at most the trigger, or at most the watermark."""
     over = is_above_trigger(after) and is_above_watermark(after)
     return isinstance(event.outcome, Refused) or not over or not entries(after)
 
 
 @always(entry_cache, on=("run_eviction_task",))
 def eviction_frees_no_more_than_needed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If a task kept the largest entry that it removes, the total size would be above the watermark."""
+    """If a task kept the largest of the entries that it removes, the total size would be above the watermark."""
     kept = by_key(after)
     sizes = [e.bytes for key, e in by_key(before).items() if key not in kept]
     return not sizes or after.total_bytes + max(sizes) > math.floor(before.watermark * before.max_bytes)
@@ -205,7 +205,7 @@ def periodic_eviction_below_trigger_keeps_due_entries(cfg: Config, before: State
 
 @always(entry_cache, on=("run_eviction_task",))
 def task_below_trigger_evicts_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task clears `evictionInProgress`; if the total size is not above the trigger, it evicts nothing."""
+    """A task clears `evictionInProgress`; if the total size is at most the trigger, the task evicts nothing."""
     if isinstance(event.outcome, Refused):
         return not before.tasks
     done = after.tasks == before.tasks - 1 and not after.eviction_in_progress
@@ -220,9 +220,9 @@ def periodic_eviction_leaves_no_expired_entry(cfg: Config, before: State, event:
 
 @always(entry_cache, on=EVICTIONS)
 def eviction_reports_entries_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction returns the number of entries that left, and counts them in the metric. It can requeue other entries.
+    """An eviction returns the number of evicted entries, and counts them in the metric. It can requeue other entries.
 
-    A requeue only sets the timestamp to now, clears `accessed` and raises `requeueCount`.
+    A requeue sets the timestamp to now, clears `accessed` and raises `requeueCount`, and changes nothing else.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -242,11 +242,12 @@ def eviction_reports_entries_that_left(cfg: Config, before: State, event: Event,
 def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A removal removes exactly the entries of its range from the topic's cache."""
     store = before.topic_caches[event.arguments["cache"]]
-    gone = {key for key in by_key(before) if key[0] == store and _is_in_removed_range(event, key[1])}
-    return by_key(after).keys() == by_key(before).keys() - gone
+    removed = {key for key in by_key(before) if key[0] == store and _is_in_removed_range(event, key[1])}
+    return by_key(after).keys() == by_key(before).keys() - removed
 
 
 def _is_in_removed_range(event: Event, position: Position) -> bool:
+    """Whether a removal covers a position."""
     if event.name == "invalidate_entries_before":
         return bool(FIRST_POSITION <= position < event.arguments["position"])
     return event.name != "invalidate_ledger" or position.ledger == event.arguments["ledger"]
@@ -266,8 +267,8 @@ def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State
     """A read is rejected exactly if its range is empty or storage lacks an entry of the range.
 
     `release` and `replay` are rejected exactly if no copy has the given number. An answer of storage is rejected
-    exactly if no outstanding read has the given number, or if `answer_oddly`, which must return too few entries, has at
-    least as many entries as the read.
+    exactly if no outstanding read has the given number. `answer_oddly` must return too few entries: it is also rejected
+    if the answer has at least as many entries as the read.
     """
     asked = event.arguments
     if event.name in READ_COUNT_CHANGES:
@@ -327,7 +328,7 @@ def storage_read_shared_by_two_requests(cfg: Config, s: State) -> bool:
 
 @sometimes(entry_cache, given=reads_queued)
 def read_joined_with_gaps_on_both_sides(cfg: Config, s: State) -> bool:
-    """A request has joined an outstanding read, and its range extends beyond that read on both sides."""
+    """A request has joined an outstanding read, and the range of the request extends beyond the read on both sides."""
     return any(q.part.kind == "joined" and len(q.part.parts) == 3 for q in s.requests)
 
 
@@ -354,7 +355,7 @@ def partial_cache_hit_is_read_again(cfg: Config, before: State, event: Event, af
 
 @sometimes(entry_cache, on=STORAGE_ANSWERS, given=lambda cfg: reads_queued(cfg) and not limited(cfg))
 def repeated_read_joins_outstanding_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A range that is read again joins an outstanding read."""
+    """When storage answers, a request that reads a range again joins an outstanding read."""
     had = {r.number: len(r.waiting) for r in before.reads}
     return any(len(r.waiting) > had.get(r.number, len(r.waiting)) for r in after.reads)
 
@@ -387,19 +388,19 @@ def total_size_exceeds_maximum(cfg: Config, s: State) -> bool:
 
 @sometimes(entry_cache, on=("run_eviction_task",), given=tasks_queued)
 def task_runs_below_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task finds the total size not above the trigger."""
+    """A task evicts nothing, because the total size is at most the trigger."""
     return event.outcome == 0 and not is_above_trigger(before)
 
 
 @sometimes(entry_cache, given=reads_queued)
 def removed_cache_is_filled(cfg: Config, s: State) -> bool:
-    """A read that started before the removal of a topic's cache fills the old one."""
+    """A read that started before the removal of a topic's cache inserts entries into the removed cache."""
     return any(e.cache not in s.topic_caches for e in entries(s))
 
 
 @sometimes(entry_cache)
 def cache_is_disabled(cfg: Config, s: State) -> bool:
-    """A topic's cache is disabled although the maximum is positive again."""
+    """A topic's cache is disabled although the maximum size is positive now."""
     return DISABLED in s.topic_caches and s.max_bytes > 0
 
 
@@ -411,7 +412,7 @@ def cache_is_absent(cfg: Config, s: State) -> bool:
 
 @sometimes(entry_cache, on=("read", "read_one"), given=limited)
 def small_read_overtakes_queued_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read is granted permits while another waits."""
+    """A read is granted permits while another read waits for permits."""
     new = before.next_request
     return bool(before.limiter.waiting) and any(g.request == new for g in after.limiter.grants)
 
@@ -438,7 +439,7 @@ def queued_read_times_out(cfg: Config, before: State, event: Event, after: State
 
 @sometimes(entry_cache, on=("release",), given=lambda cfg: limited(cfg) and cfg.permits_queue_size > 0)
 def released_permits_start_queued_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The release of the last copy of a request returns its permits, and they start a queued read."""
+    """The release of the last copy of a request returns its permits, and a queued read starts with them."""
     return isinstance(event.outcome, Released) and bool(event.outcome.issued)
 
 
@@ -453,10 +454,10 @@ def every_request_completes(cfg: Config, s: State) -> bool:
 
 @eventually(entry_cache, fair=("run_eviction_task",))
 def scheduled_eviction_completes(cfg: Config, s: State) -> bool:
-    """A scheduled eviction completes; then the total size is not above the trigger, unless nothing can be evicted."""
+    """A scheduled eviction completes; then the total size is at most the trigger, unless there is nothing to evict."""
     return not s.tasks and (not is_above_trigger(s) or not tasks_queued(cfg) or not entries(s) or _nothing_to_free(s))
 
 
 def _nothing_to_free(s: State) -> bool:
-    """Whether the total size is not above the watermark, so that a size pass has nothing to free."""
+    """Whether the total size is at most the watermark; then a size pass has nothing to free."""
     return not is_above_watermark(s)

@@ -1,4 +1,4 @@
-"""The canonical form of the entry cache's states renumbers generated names, and changes nothing else but times."""
+"""The canonical form of the entry cache's states: it renumbers generated names, and changes nothing else but times."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from model.entry_cache.state import Config, Counters, State
 
 
 def held_and_open(copies: tuple[int, ...]) -> tuple[int, int]:
-    """The number of copies that are held for requests, and the number of open copies."""
+    """Returns the number of copies that are held for requests, and the number of open copies."""
     held = sum(copy < 0 for copy in copies)
     return held, len(copies) - held
 
 
 def form(s: State) -> tuple[object, ...]:
-    """The state without the numbers of caches, requests, reads and copies; times are relative to now."""
+    """Returns what the canonical form of a state keeps: all but the numbers of caches, requests, reads and copies.
+
+    Times are relative to now. The slices of named tuples leave out copies and timestamps of entries, and the number and
+    the waiting requests of reads.
+    """
     now, queue = s.ranges.now_ns, s.ranges.queue
     holders = {copy: i for i, e in enumerate(queue) if e is not None for copy in e.copies}
     orphans = {copy: g.expected_reads for g in s.ranges.orphaned_copies for copy in g.copies}
@@ -62,8 +66,8 @@ def form(s: State) -> tuple[object, ...]:
 
 def is_numbered(s: State) -> bool:
     """Whether requests, reads and copies are numbered without gaps, and time and metrics are zero."""
-    held = [copy for e in s.ranges.queue if e is not None for copy in e.copies]
-    copies = sorted([*held, *[copy for g in s.ranges.orphaned_copies for copy in g.copies]])
+    of_cached = [copy for e in s.ranges.queue if e is not None for copy in e.copies]
+    copies = sorted([*of_cached, *[copy for g in s.ranges.orphaned_copies for copy in g.copies]])
     negative = sum(copy < 0 for copy in copies)
     numbers = sorted({q.number for q in s.requests} | {g.request for g in s.limiter.grants})
     following = (s.next_request, s.next_read, s.ranges.next_copy, s.next_held)

@@ -11,7 +11,7 @@ from model.machine import Refused
 
 @always(entry_cache, on=("read", "read_one"), given=limited)
 def read_asks_for_its_estimated_size(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read asks for permits of its estimated size; a read that asks for more than the maximum gets all permits.
+    """A read asks for as many permits as its estimated size; if these exceed the maximum, the read gets all permits.
 
     The estimate for each entry is the mean entry size of the ledger, at least 1, plus 64 bytes.
     """
@@ -24,29 +24,33 @@ def read_asks_for_its_estimated_size(cfg: Config, before: State, event: Event, a
 def estimated_bytes(cfg: Config, event: Event) -> int:
     """Returns the estimated size of the read that a step requests."""
     asked = event.arguments
-    position = asked.get("position")
-    ledger, first, last = (asked["ledger"], asked["first"], asked["last"]) if position is None else (*position, None)
+    if event.name == "read_one":
+        ledger, entries = asked["position"].ledger, 1
+    else:
+        ledger, entries = asked["ledger"], asked["last"] - asked["first"] + 1
     sizes = stored_sizes(cfg, asked["cache"], ledger)
-    entries = 1 if last is None else last - first + 1
     return int(entries * (max(sum(sizes) // max(len(sizes), 1), 1) + 64))
 
 
 @always(entry_cache, on=("expire_waiting_reads",))
 def timer_fails_exactly_the_overdue_requests_in_front(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The timer fails exactly the queued requests in front of the first that has waited less than the timeout."""
+    """The timer fails exactly the queued requests before the first one that has waited less than the timeout."""
     failed = [a.request for a in event.outcome.answered if not a.ok] if isinstance(event.outcome, Reading) else []
     overdue = []
     for w in before.limiter.waiting:
         if before.ranges.now_ns - w.since_ns < cfg.permits_timeout_ns:
             break
         overdue.append(w.request)
-    # If storage answers at once, requests that are started after them can fail in the same step.
+    # If storage answers at once, a queued request that the timer starts can also fail in this step.
     return failed[: len(overdue)] == overdue and (cfg.storage_reads == "immediate" or len(failed) == len(overdue))
 
 
 @always(entry_cache)
 def free_and_granted_permits_equal_maximum(cfg: Config, s: State) -> bool:
-    """Free and granted permits add up to the maximum, and none is negative; without a maximum none is granted."""
+    """Free and granted permits are nonnegative and add up to the maximum.
+
+    If the limiter is off, no permits are granted and no request waits.
+    """
     granted = [g.permits for g in s.limiter.grants]
     if not limited(cfg):
         return (s.limiter.free, granted, s.limiter.waiting) == (0, [], ())
@@ -55,7 +59,10 @@ def free_and_granted_permits_equal_maximum(cfg: Config, s: State) -> bool:
 
 @always(entry_cache, given=limited)
 def request_reads_only_with_permits(cfg: Config, s: State) -> bool:
-    """A request either waits for permits or holds them; delivered entries keep them until the last one is released."""
+    """A pending request either waits for permits or holds them.
+
+    A completed request holds its permits until its last delivered entry is released.
+    """
     waiting = {w.request for w in s.limiter.waiting}
     granted = {g.request for g in s.limiter.grants}
     named = sorted(copy for g in s.limiter.grants for copy in g.copies)
@@ -70,7 +77,7 @@ def request_reads_only_with_permits(cfg: Config, s: State) -> bool:
 
 @always(entry_cache, given=limited)
 def first_queued_request_does_not_fit(cfg: Config, s: State) -> bool:
-    """The first queued request does not fit: no request waits for permits that are free."""
+    """The first queued request does not fit: fewer permits are free than the request needs."""
     if not s.limiter.waiting:
         return True
     wanted = min(s.limiter.waiting[0].permits, cfg.max_reads_in_flight_bytes)  # a larger request gets all permits
@@ -92,7 +99,7 @@ def permit_queue_is_bounded(cfg: Config, s: State) -> bool:
 
 @always(entry_cache, given=lambda cfg: limited(cfg) and reads_queued(cfg))
 def queued_request_fails_only_after_timeout(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A queued request fails only after it has waited as long as the timeout."""
+    """A queued request fails only if it has waited at least as long as the timeout."""
     failed = {answer.request for answer in answered(event) if not answer.ok}
     least = before.ranges.now_ns - cfg.permits_timeout_ns
     return all(w.since_ns <= least for w in before.limiter.waiting if w.request in failed)

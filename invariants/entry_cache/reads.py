@@ -42,7 +42,7 @@ def answer_caches_only_requested_entries(cfg: Config, before: State, event: Even
 def read_returns_requested_range_in_order(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A completed read has the entries of its range in order, without gaps, with the bytes that were cached or stored.
 
-    It has all of them unless storage returned too few.
+    It has all entries of its range, unless storage returned too few. A failed read has no entries.
     """
     for answer in answered(event):
         cache, ledger, first, last = asked_range(before, event, answer.request)
@@ -62,14 +62,14 @@ def read_returns_requested_range_in_order(cfg: Config, before: State, event: Eve
 
 @always(entry_cache)
 def request_completes_exactly_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request completes or fails exactly when it stops being pending, and never again."""
+    """A request completes or fails exactly in the step after which it is no longer pending."""
     if before.requests is after.requests and event.name not in READINGS:
         return True
     done = [answer.request for answer in answered(event)]
-    waiting_before, waiting_after = {q.number for q in before.requests}, {q.number for q in after.requests}
+    pending_before, pending_after = {q.number for q in before.requests}, {q.number for q in after.requests}
     if event.name in ("read", "read_one") and isinstance(event.outcome, Reading):
-        waiting_before.add(before.next_request)
-    return sorted(done) == sorted(waiting_before - waiting_after) and waiting_after <= waiting_before
+        pending_before.add(before.next_request)
+    return sorted(done) == sorted(pending_before - pending_after) and pending_after <= pending_before
 
 
 @always(entry_cache)
@@ -96,7 +96,7 @@ def only_delivered_releases_decrement_read_count(cfg: Config, before: State, eve
 
 
 def _change_of_read_count(before: State, event: Event) -> tuple[int, tuple[int, ...]]:
-    """The change of a read count by an event, and the copies that share the count."""
+    """Returns the change of a read count by an event, and the copies that share this count."""
     if event.name not in READ_COUNT_CHANGES:
         return 0, ()
     sharing = [group for group in groups(before) if event.arguments["copy"] in group]
@@ -104,14 +104,17 @@ def _change_of_read_count(before: State, event: Event) -> tuple[int, tuple[int, 
 
 
 def _may_have_new_handler(before: State, event: Event, key: Key, now: Entry) -> bool:
-    """Whether the entry was inserted again in this step, or came from storage with the read count that it has now."""
+    """Whether a step may have replaced the handler of a cached entry.
+
+    True if the entry was inserted again, or if its read count is one with which entries may come from storage.
+    """
     if event.name == "insert":
         return key == (before.topic_caches[event.arguments["cache"]], event.arguments["position"])
     return now.expected_reads in _read_counts_from_storage(before, event) and now.expected_reads is not None
 
 
 def _read_counts_from_storage(before: State, event: Event) -> set[int | None]:
-    """The read counts with which entries may come from storage in this step."""
+    """Returns the read counts with which entries may come from storage in this step."""
     asked = {q.expected_reads for q in before.requests} | {r.expected_reads for r in before.reads}
     if event.name == "read":
         asked.add(event.arguments["expected_reads"])
@@ -119,7 +122,7 @@ def _read_counts_from_storage(before: State, event: Event) -> set[int | None]:
 
 
 def _has_known_read_count(before: State, event: Event, request: int, d: Delivered) -> bool:
-    """Whether a delivered entry has a read count that the entry had before, or one with which it comes from storage."""
+    """Whether a delivered entry has a read count that it had before, or with which entries may come from storage."""
     cache, ledger, _, _ = asked_range(before, event, request)
     known: set[int | None] = {e.expected_reads for e in entries(before) if e.position == d.position}
     for q in before.requests:
@@ -146,16 +149,16 @@ def storage_entries_are_cached_iff_reads_are_expected(cfg: Config, before: State
     r = read_of(before, event)
     if r is None or not event.arguments["success"]:
         return True
-    brought = {(r.store, Position(r.ledger, i)) for i in range(r.first, r.last + 1)}
+    returned = {(r.store, Position(r.ledger, i)) for i in range(r.first, r.last + 1)}
     new = by_key(after).keys() - by_key(before).keys()
     sizes = stored_sizes(cfg, r.cache, r.ledger)
-    added = [e for key, e in by_key(after).items() if key in new & brought]
-    given = [(sizes[e.position.entry], after.ranges.now_ns) for e in added]
-    if [(e.bytes, e.timestamp_ns) for e in added] != given:
+    added = [e for key, e in by_key(after).items() if key in new & returned]
+    wanted = [(sizes[e.position.entry], after.ranges.now_ns) for e in added]
+    if [(e.bytes, e.timestamp_ns) for e in added] != wanted:
         return False
     if r.expected_reads <= 0 or r.store < 0:
         return not new
-    return new <= brought and (not tasks_queued(cfg) or brought <= by_key(after).keys())
+    return new <= returned and (not tasks_queued(cfg) or returned <= by_key(after).keys())
 
 
 @always(entry_cache, on=("read", "read_one"), given=reads_queued)
@@ -178,7 +181,7 @@ def read_issues_one_storage_read_for_each_gap(cfg: Config, before: State, event:
 
 @always(entry_cache, on=("read", "read_one"), given=reads_queued)
 def read_marks_exactly_cached_entries_accessed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read sets `accessed` of exactly the cached entries of its range; one that waits for permits sets none."""
+    """A read sets `accessed` of exactly the cached entries of its range, unless the read waits for permits."""
     if not isinstance(event.outcome, Reading):
         return True
     store, ledger, wanted = _looked_up(before, event, after)
@@ -187,7 +190,7 @@ def read_marks_exactly_cached_entries_accessed(cfg: Config, before: State, event
 
 
 def _looked_up(before: State, event: Event, after: State) -> tuple[int, int, range]:
-    """Returns range cache, ledger and entries that a read looks up; none if it waits for permits or is rejected."""
+    """Returns range cache, ledger and entry ids that a read looks up; no ids if the read waits for permits or fails."""
     cache, ledger, first, last = asked_range(before, event, before.next_request)
     waits = after.limiter.waiting != before.limiter.waiting or answered_without_reading(before, event, after)
     return after.topic_caches[cache], ledger, range(0) if waits else range(first, last + 1)
@@ -202,7 +205,7 @@ def answered_without_reading(before: State, event: Event, after: State) -> bool:
 def request_fails_only_if_its_storage_read_failed(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A request fails only if a storage read that it needs failed or was short, or for lack of permits.
 
-    If a gap of a partial cache hit fails, the whole range is read again, and the request does not fail.
+    If the read of a gap of a partial cache hit fails, the whole range is read again, and the request does not fail.
     """
     no_permits = {w.request for w in before.limiter.waiting}
     if event.name in ("read", "read_one") and len(before.limiter.waiting) >= cfg.permits_queue_size:

@@ -11,7 +11,10 @@ from model.entry_cache.state import Config, State
 
 @always(entry_cache)
 def time_and_settings_change_only_by_their_actions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Clock and dynamic settings change only by their own actions, to the given value; these change nothing else."""
+    """The clock and each dynamic setting change only by their own action, to the given value.
+
+    The action changes nothing else.
+    """
     value: Any = event.arguments.get("value")
     ranges = before.ranges
     expected = {
@@ -27,5 +30,6 @@ def time_and_settings_change_only_by_their_actions(cfg: Config, before: State, e
 
 
 def _settings(s: State) -> tuple[object, ...]:
+    """Returns the clock and the dynamic settings."""
     ranges = s.ranges
     return (ranges.now_ns, s.max_bytes, s.watermark, ranges.max_requeue_times, ranges.extend_ttl_of_recently_accessed)
