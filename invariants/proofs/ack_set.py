@@ -1,7 +1,7 @@
 """Proofs about ack sets of any length: overlap, AND, and the order of positions.
 
-An ack set is represented by the mask of its bits (`symbolic/bitmasks.py`). That words and masks represent the same set
-is tested with random sets, not proved.
+An ack set is represented by the mask of its bits (`symbolic/bitmasks.py`). Random sets test that words and masks
+represent the same set. This is not proved.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def random_sets(count: int) -> Iterator[tuple[Config, AckSet, AckSet]]:
 
 
 def words_are_masks(proof: Proof) -> None:
-    """Tests on random sets the functions on words and masks that the proofs replace by stubs."""
+    """Tests the functions on words and masks that the proofs replace by stubs, on random sets."""
     for _, one, _other in random_sets(100):
         mask = model.mask_of(one)
         bits = [i for i in range(64 * len(one)) if one[i // 64] >> i % 64 & 1]
@@ -53,7 +53,8 @@ def words_are_masks(proof: Proof) -> None:
     "overlap-is-exact-and-symmetric",
     "z3",
     "For any two ack sets and any batch size: they overlap if and only if a message of the batch is acknowledged in "
-    "both, in either order; an unknown batch size is that of the longer array; a null set overlaps with none.",
+    "both, and their order makes no difference; an unknown batch size is that of the longer array; a null set overlaps "
+    "with none.",
     Control(
         "an overlap is determined in the words that both sets have after trimming, as shipped",
         MODEL,
@@ -64,7 +65,7 @@ def words_are_masks(proof: Proof) -> None:
     proves=("overlap_iff_message_acknowledged_in_both",),
 )
 def overlap_is_exact() -> Answer:
-    """Source: `isAckSetOverlap`, which pending acks use to detect conflicts (PIP-160)."""
+    """`isAckSetOverlap`, which pending acks use to detect conflicts (PIP-160)."""
     it = Sets()
     one, other, i = it.any_set("one"), it.any_set("other"), it.index
     is_there = z3.Bool("is there")
@@ -112,7 +113,7 @@ def overlap_is_exact() -> Answer:
     ),
 )
 def and_is_intersection() -> Answer:
-    """Source: `andAckSet` (PIP-160)."""
+    """`andAckSet` (PIP-160)."""
     it = Sets()
     one, other, i, state = it.any_set("one"), it.any_set("other"), it.index, unknown(model.State, "s")
 
@@ -156,7 +157,7 @@ def position(name: str, ack_set: Any) -> Rec:
     ),
 )
 def positions_are_ordered() -> Answer:
-    """Source: `compareToWithAckSet`: a transaction's cumulative ack only moves forward (PIP-160)."""
+    """`compareToWithAckSet`: a transaction's cumulative ack only moves forward (PIP-160)."""
     it = Sets()
     of = [position(name, Maybe(z3.Bool(f"{name} has a set"), it.any_set(f"set of {name}"))) for name in ("a", "b", "c")]
     state = unknown(model.State, "s")

@@ -3,7 +3,7 @@
 Z3 reads every action from the model's source. What brokers believe is arbitrary: nothing is assumed about who owns the
 bundle, who is registered, or how late a view is. The rules of `Config` are arbitrary, too.
 
-A topic object is a handle of the topic's ledger. `writable` is what the bookies know: whether they confirm its adds.
+A topic object is a handle of the topic's ledger. `writable` says whether the bookies confirm the adds of the handle.
 """
 
 from __future__ import annotations
@@ -37,14 +37,18 @@ from model.bundle_transfer.state import Add, Client, Command, Config, State, Top
 from model.machine import Failed, Refused
 
 TOPICS = "model.bundle_transfer.topics"
-#: Functions whose result is left open: entries that recovery may find, and conditions over all topics.
+#: Functions that may return any value: entries that recovery may find, and conditions over all topics.
 OPEN = (topics.unconfirmed_in, channel.is_prepared, channel.is_closing, channel.waits_at)
 #: The element type of local lists.
 LISTS: dict[str, tuple[Any, Measures]] = {"commands": (Command, {})}
 
 
 class Bundle:
-    """Any state with any number of brokers, topics and clients."""
+    """Any state with any number of brokers, topics and clients.
+
+    `topic`, `broker` and `client` are arguments of the action. `some_topic` is any topic, `p` and `q` are any brokers,
+    and `e` is any number.
+    """
 
     def __init__(self, proof: Proof) -> None:
         self.proof, self.fresh = proof, itertools.count()
@@ -102,9 +106,9 @@ class Bundle:
         return [*self.is_broker(r["dst"]), source]
 
     def addressed(self) -> list[Any]:
-        """Returns the conditions that the oldest command to the client is of a known kind, and a close names a broker.
+        """Returns the conditions on the oldest command to the client.
 
-        A close may also name none.
+        The command is of a known kind, and a close names a broker or none.
         """
         command = self.s.fields["topics"].at(self.topic).fields["clients"].at(self.client).fields["down"].at(0)
         kind, value = command.fields["kind"], command.fields["value"]
@@ -269,7 +273,8 @@ def opening_a_topic_fences_other_handles() -> Answer:
     "For any number of brokers, topics, clients and steps, any rules, and whatever each broker believes about the "
     "owner: at most one broker has a handle of a topic's ledger whose adds the bookies confirm. Every topic keeps one "
     "slot for each broker, views stay within the records, and records name brokers. It is assumed, and explored in "
-    "scopes, that a client's peer and the address of a redirect are brokers, and the producer of an add a client.",
+    "scopes, that a client's peer and the address of a redirect are brokers, and that the producer of an add is a "
+    "client.",
     Control(
         "opening a topic does not fence the handles of other brokers",
         TOPICS,
@@ -308,9 +313,9 @@ def topic_has_one_accepted_writer() -> Answer:
 @claim(
     "fenced-handle-never-stores",
     "z3",
-    "For any number of brokers, topics, clients and steps, and any rules: a handle that was fenced stays fenced, only "
-    "a confirmed add of a handle that is not fenced or the recovery of an opened topic adds to the log, and nothing is "
-    "removed from it. If recovery seals the ledger, an add of a fenced handle gets no receipt.",
+    "For any number of brokers, topics, clients and steps, and any rules: a fenced handle stays fenced. Only a "
+    "confirmed add of a handle that is not fenced, and the recovery when a topic is opened, add to the log. Nothing is "
+    "removed from the log. If recovery seals the ledger, an add of a fenced handle gets no receipt.",
     Control(
         "an add is stored after the fence",
         TOPICS,

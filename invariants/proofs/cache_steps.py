@@ -164,7 +164,7 @@ def clamped(index: Any, seq: Seq) -> Any:
 
 
 def total_matches_sizes(s: Rec) -> Any:
-    """Returns whether total plus bytes still to be added is sum of sizes plus bytes still to be subtracted."""
+    """Returns whether the total, plus bytes to be added to it, is the sum of sizes, plus bytes to be subtracted."""
     inserts, removals, eviction = (s.fields[name] for name in ("inserts", "removals", "eviction"))
     still = removals.total("owed") + eviction.fields["freed"]
     return s.fields["total"] + inserts.total("owed") == s.fields["sizes"].total(SUM) + still
@@ -202,7 +202,7 @@ def ended_pass_freed_nothing(s: Rec) -> Any:
     ),
 )
 def total_equals_sizes() -> Answer:
-    """apache/pulsar#10016, corrected by #10225, violates it: the used size of all caches drifts."""
+    """apache/pulsar#10016, corrected by #10225, violates the claim: the used size of all caches drifts."""
     steps = Steps()
     index, inserter = z3.Int("any0"), steps.arguments["inserter"]
     given = [
@@ -264,8 +264,8 @@ def concrete_total_matches(cfg: Config, s: State) -> bool:
     "removal-counts-what-it-removes",
     "z3",
     "For any number of threads, wrappers and entries of any bytes, where no pooled wrapper has a key, under the "
-    "reference rules: a removal that marks a wrapper as removed counts exactly the bytes that live entries lose, as it "
-    "tests the key under the lock. It neither marks nor counts a wrapper with another key.",
+    "reference rules: a removal that marks a wrapper as removed counts exactly the bytes that live entries lose, "
+    "because it tests the key under the lock. It neither marks nor counts a wrapper with another key.",
     Control(
         "the removal does not test the key under the lock",
         MODEL,
@@ -275,7 +275,7 @@ def concrete_total_matches(cfg: Config, s: State) -> bool:
     ),
 )
 def removal_counts_what_it_removes() -> Answer:
-    """apache/pulsar#10433, corrected by #22789, violates it: an entry is removed and counted twice."""
+    """apache/pulsar#10433, corrected by #22789, violates the claim: an entry is removed and counted twice."""
     steps = Steps()
     wrappers: Seq = steps.s.fields["wrappers"]
     removal = steps.at("removals", "remover")

@@ -2,11 +2,11 @@
 
 `claims` of `invariants/proofs/<component>` lists the claims about a component. A claim has a sentence and a check. The
 check translates the source of the imported modules and returns an `Answer`. The claim's control is a seeded bug: the
-engine runs the same check on the changed source. There the statement that the control names must fail.
+engine runs the same check on the changed source, and the statement that the control names must fail.
 
     @claim("half-is-less", "z3", "Half of a positive number is less than it.", Control(...))
     def half_is_less() -> Answer:
-        '''Source: toy.'''
+        '''Section 3 of the proposal.'''
 
 A Z3 check collects its statements in a `Proof`; a CrossHair check is a function with a contract (`contract`). A proved
 claim must not be vacuous (`scrutiny.py`): no statement may hold of an arbitrary program, and the premises of every
@@ -69,7 +69,7 @@ class Answer(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A claim."""
+    """A claim: a sentence about a component, its check and its control."""
 
     id: str
     tool: Tool
@@ -103,7 +103,7 @@ def contract(
     """Returns a decorator that makes a claim of a function: CrossHair searches for arguments that make it return False.
 
     The first paragraph of the function's docstring is the claim's source. Lines with `pre:` restrict the arguments; the
-    last line is `post: _`.
+    last line is `post: _`, which says that the result is true.
     """
 
     def made(function: Callable[..., bool]) -> Claim:
@@ -124,7 +124,7 @@ class Statement(NamedTuple):
     what: str  # its name
     goal: Any
     given: list[Any]  # the premises
-    is_lemma: bool  # whether it mentions no program
+    is_lemma: bool  # whether the statement mentions no program
 
 
 class Proof:
@@ -157,13 +157,13 @@ class Proof:
         return self._ask(Statement(what, as_term(goal), [as_term(g) for g in given], False), direct, solver)
 
     def lemma(self, what: str, goal: Any, given: Sequence[Any] = (), *, solver: Any = None) -> bool:
-        """As `show`, of a statement that mentions no program. `scrutiny.py` rejects it if it holds without premises."""
+        """Like `show`, for a statement that mentions no program. `scrutiny.py` rejects one that needs no premises."""
         return self._ask(Statement(what, as_term(goal), [as_term(g) for g in given], True), False, solver)
 
     def _ask(self, statement: Statement, direct: bool, solver: Any) -> bool:
         self.statements.append(statement)
         self.steps += 1
-        if FORGETS.get():
+        if FORGETS.get():  # only the list of statements is needed
             return True
         solver = solver or z3.Solver()
         solver.set("timeout", STEP_MS)

@@ -1,7 +1,7 @@
 """Proofs about permits and sequence ids, for any number of messages, entries, replies and steps.
 
-Z3 reads every action from the model's source. Arbitrary are the topic, the acknowledged messages, the entry that a
-broker delivers next, and this entry's unacknowledged messages.
+Z3 reads every action from the model's source. The topic, the acknowledged messages, the entry that a broker delivers
+next, and the unacknowledged messages of this entry are arbitrary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from model.client_session.state import Config, Reply, State
 from model.machine import Refused
 
 CONSUMER, PRODUCER = "model.client_session.consumer", "model.client_session.producer"
-#: Functions whose result is left open.
+#: Functions that may return any value.
 OPEN = (state.merged, state.unacked, state.last_sequence_id, consumer.first_unacked, consumer.covers)
 #: The kinds of replies that a handler gets.
 KINDS = {
@@ -36,13 +36,13 @@ def size(value: Any) -> Any:
     return len(value) if isinstance(value, tuple) else value.length
 
 
-def cost(reply: Rec) -> Any:
+def message_count(reply: Rec) -> Any:
     """Returns the number of messages of a reply."""
     return as_term(size(reply.fields["messages"]))
 
 
 def is_whole(s: Rec) -> Any:
-    """Returns the condition that no ChecksumError has damaged the pending queue. Only other rules allow that."""
+    """Returns the condition that no ChecksumError has damaged the pending queue, which the reference never does."""
     return z3.Not(as_term(lifted(s.fields["producer"].fields["damaged"])))
 
 
@@ -54,7 +54,7 @@ class Session:
         self.cfg = self.cfg.replace({rule: lifted(getattr(Config(), rule)) for rule in client_session.rules})
         self.s: Rec = unknown(State, "s", nested=True)
         at = {"messages": lambda index: BEFORE(as_term(index))}
-        self.down = Seq(Reply, z3.Int("down.length"), self.reply, at, {"messages": cost})
+        self.down = Seq(Reply, z3.Int("down.length"), self.reply, at, {"messages": message_count})
         c = self.s.fields["consumer"]
         link = c.fields["link"].replace({"down": self.down})
         self.s = self.s.replace({"consumer": c.replace({"link": link})})
@@ -84,9 +84,9 @@ class Session:
                         yield name, handler, path
 
     def replied(self, handler: str) -> list[Any]:
-        """Returns what is assumed of the oldest reply in flight to a handler.
+        """Returns the assumptions about the oldest reply in flight to a handler.
 
-        It is of a kind that the handler gets; success answers the handler's request, and messages come after success.
+        Its kind is one that the handler gets. Success answers the handler's request, and messages come after success.
         """
         link = self.s.fields[handler].fields["link"].fields
         kind = link["down"].at(0).fields["kind"]
@@ -120,20 +120,20 @@ def random_states(count: int) -> Iterator[State]:
 # ---- permits -------------------------------------------------------------------------------------------
 
 
-def on_their_way(s: Rec) -> Any:
-    """Returns the number of messages on their way to the consumer."""
+def messages_in_flight(s: Rec) -> Any:
+    """Returns the number of messages in flight to the consumer."""
     down = s.fields["consumer"].fields["link"].fields["down"]
-    return z3.Sum([z3.IntVal(0), *map(cost, down)]) if isinstance(down, tuple) else down.total("messages")
+    return z3.Sum([z3.IntVal(0), *map(message_count, down)]) if isinstance(down, tuple) else down.total("messages")
 
 
 def permits(s: Rec) -> Any:
-    """Returns the number of permits of the consumer: at the broker, in messages, and to return."""
+    """Returns the consumer's permits: at the broker, of messages in flight or in the receiver queue, and to return."""
     c = s.fields["consumer"].fields
-    return c["permits"] + on_their_way(s) + size(c["queue"]) + c["returned"]
+    return c["permits"] + messages_in_flight(s) + size(c["queue"]) + c["returned"]
 
 
 def conserves(cfg: Rec, s: Rec) -> Any:
-    """Returns the invariant: a connected consumer has all its permits, any other one has none at the broker."""
+    """Returns the invariant: a connected consumer has all its permits, any other consumer has none at the broker."""
     c = s.fields["consumer"].fields
     link = c["link"].fields
     ready, waiting = (as_term(equal(link["phase"], phase)) for phase in ("ready", "waiting"))
@@ -141,20 +141,22 @@ def conserves(cfg: Rec, s: Rec) -> Any:
     return z3.And(
         z3.Implies(requested, z3.Not(ready)),
         z3.Implies(z3.And(ready, is_open), permits(s) == cfg.fields["receiver_queue_size"]),
-        z3.Implies(z3.Not(ready), z3.And(c["permits"] == 0, on_their_way(s) == 0)),
+        z3.Implies(z3.Not(ready), z3.And(c["permits"] == 0, messages_in_flight(s) == 0)),
         z3.Implies(waiting, z3.And(as_term(size(c["queue"])) == 0, c["returned"] == 0)),
     )
 
 
 def emptied(cfg: Rec, s: Rec) -> Any:
-    """Stub of the model's `emptied`: no message is in the receiver queue or on its way, and all permits are returned.
+    """Stub of the model's `emptied`: no message is in the receiver queue or in flight, and all permits are returned.
 
     `show_emptied` proves its facts.
     """
     c = s.fields["consumer"]
-    kept = Seq(Reply, z3.Int("kept.length"), Session.reply, {"messages": lambda _: z3.IntVal(0)}, {"messages": cost})
+    kept = Seq(
+        Reply, z3.Int("kept.length"), Session.reply, {"messages": lambda _: z3.IntVal(0)}, {"messages": message_count}
+    )
     link = c.fields["link"].replace({"down": kept})
-    returned = c.fields["queue"].length + on_their_way(s)
+    returned = c.fields["queue"].length + messages_in_flight(s)
     empty = s.replace({"consumer": c.replace({"link": link, "queue": Seq.empty(int)})})
     return Reader().call(consumer.with_returned, cfg, empty, returned)
 
@@ -164,10 +166,10 @@ def show_emptied(proof: Proof, it: Session) -> None:
     reader, n = Reader(it.known), z3.Int("n")
     for path in reader.paths(consumer.emptied, it.cfg, it.s):
         whole = reader.sums[0]
-        kept = path.value.fields["consumer"].fields["link"].fields["down"].origin.recursive_sum(cost)
+        kept = path.value.fields["consumer"].fields["link"].fields["down"].origin.recursive_sum(message_count)
         kind = it.reply(n).fields["kind"]
         has_messages = z3.Or(as_term(equal(kind, "message")), as_term(equal(kind, "corrupt")))
-        only = z3.Implies(z3.Not(has_messages), cost(it.reply(n)) == 0)
+        only = z3.Implies(z3.Not(has_messages), message_count(it.reply(n)) == 0)
         inside = [n >= 0, n < it.down.length, *facts(it, n), *whole.facts(n), *kept.facts(n), only]
 
         def adds_up(n: Any, whole: Any = whole, kept: Any = kept) -> Any:
@@ -187,18 +189,18 @@ def show_emptied(proof: Proof, it: Session) -> None:
 
 def facts(it: Session, index: Any) -> list[Any]:
     """Returns the definition of the prefix sum of messages at an index, and that the sums do not decrease."""
-    more = BEFORE(index + 1) == BEFORE(index) + cost(it.reply(index))
+    more = BEFORE(index + 1) == BEFORE(index) + message_count(it.reply(index))
     rest = z3.Implies(it.down.length > index, BEFORE(it.down.length) >= BEFORE(index + 1))
-    return [BEFORE(z3.IntVal(0)) == 0, it.down.length >= 0, cost(it.reply(index)) >= 0, more, rest]
+    return [BEFORE(z3.IntVal(0)) == 0, it.down.length >= 0, message_count(it.reply(index)) >= 0, more, rest]
 
 
 @claim(
     "permits-are-conserved",
     "z3",
     "For any receiver queue, batch size, subscription type and number of steps: while a consumer is connected, the "
-    "permits at the broker, the messages on their way, the receiver queue and the permits to return add up to "
+    "permits at the broker, the messages in flight, the receiver queue and the permits to return add up to "
     "`receiverQueueSize`. It is assumed, and explored in scopes, which replies a handler gets in which phase, and that "
-    "only messages have messages.",
+    "only deliveries, intact or corrupt, contain messages.",
     Control(
         "a message that is dropped because its ack is grouped returns no permit",
         CONSUMER,
@@ -215,7 +217,7 @@ def permits_are_conserved() -> Answer:
     before, first = conserves(it.cfg, it.s), facts(it, z3.IntVal(0))
     kind = it.reply(z3.IntVal(0)).fields["kind"]
     has_messages = z3.Or(as_term(equal(kind, "message")), as_term(equal(kind, "corrupt")))
-    only = z3.Implies(z3.And(it.down.length > 0, z3.Not(has_messages)), cost(it.reply(z3.IntVal(0))) == 0)
+    only = z3.Implies(z3.And(it.down.length > 0, z3.Not(has_messages)), message_count(it.reply(z3.IntVal(0))) == 0)
     for _, _, path in it.steps({consumer.emptied: emptied}):
         given = [*path.when, *first, only, before]
         proof.possible("a step", given)
@@ -257,7 +259,7 @@ def ascends(s: Rec, p: Any, q: Any) -> Any:
     "pending-sequence-ids-ascend",
     "z3",
     "For any settings, number of messages and number of steps: the sequence ids of pending messages ascend, and the "
-    "next message gets a larger one. So deduplication takes no pending message for a duplicate of another. It is "
+    "next message gets a larger one. So deduplication treats no pending message as a duplicate of another. It is "
     "assumed, and explored in scopes, which replies a handler gets, and that success only answers a request.",
     Control(
         "every reconnection starts the sequence ids again",

@@ -84,8 +84,8 @@ class Induction:
     ) -> None:
         """Proves a goal, a predicate over indexes, at the end of a path.
 
-        The premises are the path's conditions and the invariants at the loop head; with `assumed` or `names`, those
-        invariants, or the invariants over those names.
+        The premises are the path's conditions and the invariants at the loop head. `assumed` replaces the invariants,
+        `names` the values of the local variables at the loop head.
         """
         names = self.head if names is None else names
         assumed = self.invariants if assumed is None else assumed
@@ -105,7 +105,7 @@ def follows(
 ) -> None:
     """Proves a goal, a predicate over indexes, from the terms `given` and the `assumed` invariants over `names`.
 
-    `values` are the values that occur in the goal: the definitions of their prefix sums are premises, too. Also proves
+    `values` are the values that occur in the goal. The definitions of their prefix sums are premises, too. Also proves
     that the premises are satisfiable.
     """
     said = as_term(goal(*indexes))

@@ -66,8 +66,8 @@ def takes_what_it_needs() -> Answer:
 @claim(
     "legacy-shares-are-within",
     "z3",
-    "For every amount, and every cache whose size is at most the total: its integer share is not negative and not "
-    "more than the amount, and equals the amount if its size is the total.",
+    "For every amount, and every cache whose size is at most the total: its integer share is between 0 and the amount, "
+    "and equals the amount if the cache's size is the total.",
     Control(
         "shares are rounded up",
         MODEL,

@@ -31,19 +31,19 @@ def positions_agree(first: int, second: int, ledger: int, entry: int) -> bool:
     post: _
     """
     cfg = Config(subscriptions=1)
-    twin = ManagedLedger(cfg)
-    twin._ledgers, twin._last = {0: first, 1: second}, 1
+    implementation = ManagedLedger(cfg)
+    implementation._ledgers, implementation._last = {0: first, 1: second}, 1
     s = model.start(cfg)._replace(ledgers=(Ledger(0, first), Ledger(1, second)))
     position = Position(ledger, entry)
-    twin._topics[0].read_position = position
-    same_backlog = twin._backlog(twin._topics[0]) == model.entries_from(s, position)
-    return twin._valid_from(position) == model.valid_from(s, position) and same_backlog
+    implementation._topics[0].read_position = position
+    same_backlog = implementation._backlog(implementation._topics[0]) == model.entries_from(s, position)
+    return implementation._valid_from(position) == model.valid_from(s, position) and same_backlog
 
 
 @contract(
     "entry-put-back-for-replay-keeps-its-count",
-    "For a cached entry with any expected read count: a dispatcher that puts it back for replay releases its copy, "
-    "and the count is what it was.",
+    "For a cached entry with any expected read count: if a dispatcher puts the entry back for replay, it releases its "
+    "copy, and the count does not change.",
     Control(
         "the count is not raised",
         "model.managed_ledger.dispatcher",
@@ -52,7 +52,7 @@ def positions_agree(first: int, second: int, ledger: int, entry: int) -> bool:
     ),
 )
 def put_back_keeps_count(count: int, size: int, requeue_count: int, accessed: bool) -> bool:
-    """Source: PIP-430, "Dynamic Updates".
+    """PIP-430, "Dynamic Updates".
 
     pre: 0 <= size and 0 <= requeue_count
     post: _

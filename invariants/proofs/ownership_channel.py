@@ -1,7 +1,7 @@
 """Proofs about the order of records, for any number of brokers, bundles and steps, and about conflict resolution.
 
 Z3 reads the resolver, and the write to both storages, from the model's source. The transition table and the check of
-brokers are left open: the order of versions does not depend on them.
+brokers may return any value, because the order of versions does not depend on them.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def each_version_is_accepted_once() -> Answer:
     ),
 )
 def accepted_versions_are_consecutive() -> Answer:
-    """Assumes that no view is ahead of the stored record, as in explored scopes: reader and writer decide alike."""
+    """Assumes that no view is newer than the stored record, as in explored scopes: reader and writer decide alike."""
     proof = Proof()
     for storage in STORAGES:
         it = Write(storage)
@@ -180,7 +180,7 @@ TOPIC_PAIRS = PAIRS | {("Free", "Init"): ()} | {("Init", to): () for to in STATE
 
 
 def restated(storage: str, check_brokers: bool, old: Data | None, new: Data | None) -> bool:
-    """Returns whether the old record is kept: a restatement of the resolver by tables."""
+    """Returns whether the old record is kept. This function restates the resolver by tables."""
     is_topic = storage == "system_topic"
     if new is None:
         return False

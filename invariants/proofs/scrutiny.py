@@ -2,15 +2,15 @@
 
 The assumptions of a statement are its premises without the path conditions. There is an objection to a proof if
 
-    a statement is empty        it holds also if the program's results are unconstrained; a lemma, which mentions no
-                                program, is empty if it holds without its premises
-    premises are impossible     the premises of a statement cannot be satisfied on any path; if it is proved by
-                                contradiction, its assumptions cannot
-    assumptions are too narrow  they hold in none of the sampled reachable states
+    a statement is empty        the statement also holds if the program's results are unconstrained; a lemma, which
+                                mentions no program, is empty if it holds without its premises
+    premises are impossible     the premises of a statement cannot be satisfied on any path; in a proof by
+                                contradiction, the assumptions of the statement cannot be satisfied
+    assumptions are too narrow  the assumptions of a statement hold in none of the sampled reachable states
 
 There is no objection where the solver cannot tell. Statements with the same name count as one statement, on different
-paths. `listed` returns the assumptions as text. A test compares them with `assumptions/<component>.txt`: no proof
-becomes weaker unnoticed.
+paths. `listed` returns the assumptions as text. A test compares them with `assumptions/<component>.txt`, so that no
+proof becomes weaker unnoticed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def assumptions(statement: Statement) -> list[Any]:
 def listed(proofs: Sequence[Proof]) -> list[str]:
     """Returns the assumptions of proofs as texts, sorted; of those longer than SHORT, only the number and a digest.
 
-    Long ones are mostly instances of invariants and of prefix sums. If one of them is narrowed, the digest changes.
+    Long assumptions are mostly instances of invariants and of prefix sums. If one is narrowed, the digest changes.
     """
     facts = {fact.get_id(): fact for p in proofs for s in p.statements for fact in assumptions(s)}
     short, others = set[str](), set[str]()

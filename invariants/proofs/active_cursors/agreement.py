@@ -38,7 +38,7 @@ def list_at(entries: tuple[int, ...]) -> CursorList:
     seconds=40.0,
 )
 def move_keeps_counts(first: int, second: int, third: int, index: int, to: int) -> bool:
-    """Source: ActiveManagedCursorContainerImpl.moveNodeToNewPosition (PIP-430).
+    """ActiveManagedCursorContainerImpl.moveNodeToNewPosition (PIP-430).
 
     pre: first <= second <= third
     pre: 0 <= index <= 2

@@ -173,7 +173,7 @@ def _weight(item: Rec) -> Any:
     ),
 )
 def removal_keeps() -> Answer:
-    """Source: ManagedCursorContainerImpl.removeCursor as recorded, which only sifts down."""
+    """ManagedCursorContainerImpl.removeCursor as recorded, which only sifts down."""
     proof = Proof()
     items, index = some_items("items"), z3.Int("index")
     given = [index >= 0, index < items.length]
@@ -202,7 +202,7 @@ def removal_keeps() -> Answer:
     ),
 )
 def changes_keep() -> Answer:
-    """Source: ManagedCursorContainerImpl as recorded."""
+    """ManagedCursorContainerImpl as recorded."""
     proof = Proof()
     items, index, item = some_items("items"), z3.Int("index"), unknown(Item, "item", item=True)
     given = [items.length >= 0]
@@ -236,7 +236,7 @@ def changes_keep() -> Answer:
     ),
 )
 def first_is_slowest() -> Answer:
-    """Source: `ManagedCursorContainerImpl.getSlowestCursorPosition` (eviction before PIP-430)."""
+    """`ManagedCursorContainerImpl.getSlowestCursorPosition` (eviction before PIP-430)."""
     proof, reader = Proof(), Reader()
     s, items, index = unknown(State, "s"), some_items("items"), z3.Int("index")
     s = s.replace({"nodes": None, "items": items})

@@ -55,17 +55,17 @@ class Cursors:
         self.reader = Reader(stubs={model.find: self._found, model.with_cursor: self._with})
 
     def _found(self, s: Rec, name: Any) -> Maybe:
-        """Replaces `find`; `found_by_name` shows that it returns the cursor of the name."""
+        """Stub of `find`; `found_by_name` proves that `find` returns the cursor of the name."""
         index, *_ = [*[self.indices[each] for each, of in self.names.items() if of.eq(name)], z3.FreshInt("index")]
         return Maybe(z3.BoolVal(True), s.fields["cursors"].at(index))
 
     def _with(self, s: Rec, new: Rec) -> Seq:
-        """Replaces `with_cursor` for the name of `m`; `replaced_by_name` shows that its result is the same."""
+        """Stub of `with_cursor` for the name of `m`; `replaced_by_name` proves that the two have the same result."""
         cursors: Seq = s.fields["cursors"]
         return cursors.replaced(self.indices["m"], new)
 
     def inside(self, *names: str) -> list[Any]:
-        """Returns that the indices of these cursors are in range."""
+        """Returns the condition that the indices of these cursors are in range."""
         return [z3.And(self.indices[n] >= 0, self.indices[n] < self.cursors.length) for n in names]
 
     def position(self, name: str, s: Rec | None = None) -> Maybe:
@@ -81,7 +81,7 @@ class Cursors:
     def everywhere(
         self, what: str, relation: Callable[[Any], Any], sums: Sequence[RecursiveSum], given: list[Any]
     ) -> Any:
-        """Proves a relation of sums before an index, by induction over it. Returns the relation of the whole sums."""
+        """Proves a relation of sums up to an index by induction over the index. Returns the relation of whole sums."""
         n, none = z3.Int("n"), z3.IntVal(0)
         begun = [each.before(0) == 0 for each in sums]
         self.proof.lemma(f"{what}, of no cursors", relation(none), [*given, *begun])
@@ -95,7 +95,7 @@ class Cursors:
 
 
 def by_name(cursors: Seq) -> Invariant:
-    """Cursors are sorted by name, and names are unique."""
+    """Returns the invariant that cursors are sorted by name, and names are unique."""
 
     def ordered(_: Names, one: Any, other: Any) -> Any:
         inside = z3.And(one >= 0, one < other, other < cursors.length)
@@ -109,7 +109,7 @@ def _name_at(cursors: Seq, index: Any) -> Any:
 
 
 def found_by_name(it: Cursors) -> None:
-    """Shows that `find` returns the cursor of a known name, as its stub does."""
+    """Proves that `find` returns the cursor of a known name, as its stub does."""
     name, index = it.names["i"], it.indices["i"]
     head = {"s": it.s, "cursor": name, ITERATED: it.cursors, INDEX: z3.Int("at")}
     for path in _returns(it, model.find, head, "i", lambda other: other != name):
@@ -118,7 +118,7 @@ def found_by_name(it: Cursors) -> None:
 
 
 def replaced_by_name(it: Cursors) -> None:
-    """Shows that `with_cursor` replaces the cursor of the same name, as its stub does."""
+    """Proves that `with_cursor` replaces the cursor of the same name, as its stub does."""
     new, index, at = unknown(Cursor, "new", item=True), it.indices["m"], z3.Int("any0")
     head = {"s": it.s, "new": new, "cursors": it.cursors, "name": new.fields["cursor"], ITERATED: it.cursors}
     head[INDEX], name = z3.Int("at"), new.fields["cursor"]
@@ -130,7 +130,7 @@ def replaced_by_name(it: Cursors) -> None:
 
 
 def _named(it: Cursors, which: str, head: Names, name: Any = None) -> list[Any]:
-    """Returns that the cursor has its name, and the order of names at its index and the loop's index."""
+    """Returns the condition that the cursor has its name, and the order of names at its index and the loop's index."""
     index = it.indices[which]
     name = it.names[which] if name is None else name
     ordered = by_name(it.cursors)
@@ -141,7 +141,7 @@ def _named(it: Cursors, which: str, head: Names, name: Any = None) -> list[Any]:
 def _returns(
     it: Cursors, function: Callable[..., Any], head: Names, which: str, passed: Callable[[Any], Any], name: Any = None
 ) -> list[Path]:
-    """Returns the return paths of a search that skips only what is `passed` and always finds the name."""
+    """Proves that a search skips only names that are `passed`, and finds the name. Returns the paths that return."""
     index = it.indices[which]
 
     def so_far(n: Names, i: Any) -> Any:
@@ -174,7 +174,7 @@ def _returns(
     ),
 )
 def rank_counts() -> Answer:
-    """Source: PIP-430, "Expected Read Count", `getNumberOfCursorsAtSamePositionOrBefore`."""
+    """PIP-430, "Expected Read Count", `getNumberOfCursorsAtSamePositionOrBefore`."""
     it = Cursors()
     found_by_name(it)
     rank, total = it.rank("i")
@@ -230,7 +230,7 @@ def _against_sums(it: Cursors, total: RecursiveSum) -> None:
     ),
 )
 def ranks_follow() -> Answer:
-    """Source: javadoc of `ActiveManagedCursorContainer`: cursors at the same position have the same number."""
+    """Javadoc of `ActiveManagedCursorContainer`: cursors at the same position have the same number."""
     it = Cursors()
     (low, of_low), (high, of_high) = it.rank("i"), it.rank("j")
     one, other = it.position("i"), it.position("j")
@@ -271,7 +271,7 @@ def ranks_follow() -> Answer:
     ),
 )
 def moves_change_by_one() -> Answer:
-    """Source: PIP-430; `ActiveManagedCursorContainerImpl` applies these changes lazily."""
+    """PIP-430; `ActiveManagedCursorContainerImpl` applies these changes lazily."""
     it = Cursors()
     replaced_by_name(it)
     new = unknown(Position | None, "new position")
@@ -326,7 +326,7 @@ def _moved(then: RecursiveSum, was: RecursiveSum, mover: Any, by: Any) -> Callab
     proves=("slowest_position_is_smallest_tracked_position",),
 )
 def slowest_is_least() -> Answer:
-    """Source: `getSlowestCursorPosition`; all active cursors have read the entries before it."""
+    """`getSlowestCursorPosition`; all active cursors have read the entries before it."""
     it = Cursors()
     index = z3.Int("index")
     given = [as_term(equal(it.cfg.fields["container"], "definition"))]
@@ -365,7 +365,7 @@ def slowest_is_least() -> Answer:
     ),
 )
 def grace_is_strict() -> Answer:
-    """Source: managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis."""
+    """managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis."""
     it = Cursors()
     grace, now, since = it.cfg.fields["grace_ms"], it.s.fields["now_ms"], it.s.fields["last_removal_ms"]
     [path] = it.reader.paths(model.should_cache_added_entries, it.cfg, it.s)

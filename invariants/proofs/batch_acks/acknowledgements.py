@@ -1,6 +1,6 @@
 """Individual and cumulative acknowledgements of batch indexes.
 
-The list of ack sets is treated as a map; see `shared/cursor.py`.
+The proofs represent the list of ack sets by a map (`shared/cursor.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STATE = "model.batch_acks.state"
     ),
 )
 def entry_is_deleted_with_last_message() -> Answer:
-    """Source: `ManagedCursorImpl.asyncDelete` (PIP-54)."""
+    """`ManagedCursorImpl.asyncDelete` (PIP-54)."""
     it = Cursor()
     entry, given, e, i = z3.Int("entry"), it.requested("given"), it.e, it.i
     known = it.valid(entry, e)
@@ -89,7 +89,7 @@ def entry_is_deleted_with_last_message() -> Answer:
     ),
 )
 def acks_commute() -> Answer:
-    """Source: consumers of a shared subscription acknowledge in any order (PIP-54)."""
+    """Consumers of a shared subscription acknowledge in any order (PIP-54)."""
     it = Cursor()
     first, second = (z3.Int("first"), it.requested("one")), (z3.Int("second"), it.requested("other"))
     known = [*it.valid(first[0], second[0]), it.e >= 0]
@@ -146,7 +146,7 @@ def acks_commute() -> Answer:
     ),
 )
 def cumulative_ack_keeps_earlier_acks() -> Answer:
-    """Source: `ManagedCursorImpl.asyncMarkDelete`; apache/pulsar#18042."""
+    """`ManagedCursorImpl.asyncMarkDelete`; apache/pulsar#18042."""
     it = Cursor()
     entry, given, e, i = Maybe(z3.Bool("is there"), z3.Int("entry")), it.requested("given"), it.e, it.i
     s = unknown(State, "s").replace({"acks": it.acks})
@@ -194,8 +194,8 @@ def _any_ack_set(cfg: Any, s: Rec, entry: Any, given: Any) -> Rec:
     "mark-delete-position-passes-deleted-entries-only",
     "z3",
     "For any number of entries and ack sets: when every entry before one is deleted, the mark-delete position advances "
-    "over deleted entries only, up to the first that is not deleted; later deletions stay, and of the ack sets exactly "
-    "those after the mark-delete position.",
+    "over deleted entries only, up to the first entry that is not deleted. Later deletions are kept, and exactly the "
+    "ack sets after the mark-delete position are kept.",
     Control(
         "the mark-delete position passes one entry that is not deleted",
         STATE,
@@ -205,7 +205,7 @@ def _any_ack_set(cfg: Any, s: Rec, entry: Any, given: Any) -> Rec:
     ),
 )
 def mark_delete_passes_deleted_only() -> Answer:
-    """Source: `ManagedCursorImpl.setAcknowledgedPosition` (PIP-54)."""
+    """`ManagedCursorImpl.setAcknowledgedPosition` (PIP-54)."""
     proof = Proof()
     show_with_mark_delete_at(proof)
     for cfg, acks, index, _ in random_acks(300):

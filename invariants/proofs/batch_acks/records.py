@@ -24,8 +24,8 @@ STATE = "model.batch_acks.state"
     "z3",
     "For any number of entries, ranges and ack sets, and all limits: a record has the mark-delete position of memory, "
     "only entries that are deleted in memory, the lowest ranges up to the limit, and the lowest ack sets up to the "
-    "limit, each equal to that in memory. Where ranges start is arbitrary; that a cut between two ranges adds none is "
-    "tested by running.",
+    "limit, each equal to that in memory. Ranges may start at any entry. That a cut between two ranges adds no range "
+    "is tested, not proved.",
     Control(
         "a record holds one range more, as shipped",
         STATE,
@@ -35,7 +35,7 @@ STATE = "model.batch_acks.state"
     ),
 )
 def record_respects_limits() -> Answer:
-    """Source: `managedLedgerMaxUnackedRangesToPersist` and `managedLedgerMaxBatchDeletedIndexToPersist`."""
+    """`managedLedgerMaxUnackedRangesToPersist` and `managedLedgerMaxBatchDeletedIndexToPersist`."""
     proof, index = Proof(), z3.Int("index")
     Lowest(proof).show()
     ranges, parts = z3.Ints("ranges parts")
@@ -105,7 +105,7 @@ def ranges_in(ledgers: tuple[int, ...], deleted: int) -> int:
     ),
 )
 def recovery_invents_nothing() -> Answer:
-    """Source: `ManagedCursorImpl.recover` (PIP-54): acks may be lost in a crash, messages may not."""
+    """`ManagedCursorImpl.recover` (PIP-54): acks may be lost in a crash, messages may not."""
     it = Cursor()
     has = it.acks.fields["partial"].fields["has"]
     bit = z3.Int("(bit)")

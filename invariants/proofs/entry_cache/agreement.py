@@ -50,7 +50,7 @@ def joined_read_matches(
     same_ledger: bool,
     joinable: bool,
 ) -> bool:
-    """Source: `PendingReadsManager.findPendingRead`, apache/pulsar#17241.
+    """`PendingReadsManager.findPendingRead`, apache/pulsar#17241.
 
     pre: first <= last and a_first <= a_last and b_first <= b_last
     post: _
@@ -161,7 +161,8 @@ def requests_agree(most: int, free: int, permits: int, is_queued: bool, queue_si
 
 @contract(
     "permit-grants-agree",
-    "After a release, model and implementation grant permits to the same of two queued requests and fail the same.",
+    "After a release while two requests are queued, model and implementation grant permits to the same requests and "
+    "fail the same requests.",
     Control(
         "the implementation's timeout is not strict at a release",
         LIMITER,

@@ -63,7 +63,7 @@ def is_sound(rules: Rec, limiter: Rec) -> Any:
 
 
 def holds_together(rules: Rules, limiter: Limiter) -> bool:
-    """Whether a concrete limiter is sound."""
+    """Returns whether a concrete limiter is sound."""
     return 0 <= limiter.free <= rules.max_bytes == limiter.free + sum(g.permits for g in limiter.grants)
 
 
@@ -84,7 +84,7 @@ def holds_together(rules: Rules, limiter: Limiter) -> bool:
     ),
 )
 def fitting_is_monotone() -> Answer:
-    """Source: apache/pulsar#23901; a request above the maximum waits for all permits (#23524)."""
+    """apache/pulsar#23901; a request above the maximum waits for all permits (#23524)."""
     it, proof = Limits(), Proof()
     more, less = z3.Ints("more less")
     fits, at_more, of_less = it.terms(
@@ -146,7 +146,7 @@ def fits_against(proof: Proof, fits: Any) -> None:
     ),
 )
 def overdue_is_expired() -> Answer:
-    """Source: apache/pulsar#23901. The comparison is strict at a release and not strict at the timer."""
+    """apache/pulsar#23901. The comparison is strict at a release and not strict at the timer."""
     proof = Proof()
     waiting, timeout, now = unknown(Waiting, "waiting"), z3.Int("timeout"), z3.Int("now")
     reader = Reader()
@@ -185,7 +185,7 @@ def overdue_is_expired() -> Answer:
     ),
 )
 def permits_are_conserved() -> Answer:
-    """Source: apache/pulsar#23901, #26296, in which permits were lost or granted twice."""
+    """apache/pulsar#23901, #26296, in which permits were lost or granted twice."""
     it, proof = Limits(), Proof()
     given = [is_sound(it.rules, it.limiter), it.permits >= 0]
     for path in Reader().paths(model.acquire, it.rules, it.limiter, it.request, it.permits, it.now):
@@ -205,7 +205,7 @@ def _shown(proof: Proof, what: str, path: Path, it: Limits, after: Rec, given: l
 
 
 def _free_permits(proof: Proof, it: Limits) -> None:
-    """Shows by induction over the index that the sum without the returned grant is the sum minus its permits."""
+    """Proves by induction over the index that the sum without the returned grant is the sum minus its permits."""
     reader = Reader()
     loop = reader.loop(model.free_permits)
     grants, at = it.limiter.fields["grants"], z3.Int("at")
@@ -240,7 +240,7 @@ def _free_permits(proof: Proof, it: Limits) -> None:
 
 
 def _expire(proof: Proof, it: Limits) -> None:
-    """Shows that the timer changes no permits."""
+    """Proves that the timer changes no permits."""
     reader = Reader(lists={"failed": (int, {})})
     loop = reader.loop(model.expire)
     names = {"rules": it.rules, "limiter": it.limiter, "now_ns": it.now, "failed": Seq.unknown(int, "failed")}
@@ -297,7 +297,7 @@ def _granting(it: Limits) -> tuple[Loop, dict[str, Any]]:
     ),
 )
 def granted_in_order() -> Answer:
-    """Source: apache/pulsar#23901, which replaced a retry loop by a queue. A request waits only behind an older one."""
+    """apache/pulsar#23901, which replaced a retry loop by a queue. A request waits only behind an older one."""
     it, proof = Limits(), Proof()
     loop, head = _granting(it)
     at_first = it.limiter.fields["waiting"]

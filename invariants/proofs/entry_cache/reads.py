@@ -48,7 +48,7 @@ MODEL, READS, IMPL = "model.entry_cache.machine", "model.entry_cache.shared_read
     ),
 )
 def covered_once() -> Answer:
-    """Source: `PendingReadsManager`, apache/pulsar#17241."""
+    """`PendingReadsManager`, apache/pulsar#17241."""
     proof, reader = Proof(), Reader()
     read = unknown(StorageRead, "read")
     first, last, entry = z3.Ints("first last entry")
@@ -94,7 +94,7 @@ def _contains(read: Rec, entry: Any) -> Any:
     ),
 )
 def prefix_is_accepted() -> Answer:
-    """Source: test `testMixedReadDiscardsUnexpectedStorageEntries`."""
+    """Test `testMixedReadDiscardsUnexpectedStorageEntries`."""
     proof = Proof()
     read, positions = unknown(StorageRead, "read"), Seq.unknown(Position, "positions")
     at, first, last = z3.Int("at"), read.fields["first"], read.fields["last"]

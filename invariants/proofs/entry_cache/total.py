@@ -77,7 +77,7 @@ class Caches:
         return after, removed
 
     def _taken(self, s: Rec) -> tuple[Rec, Rec]:
-        """Replaces a pass or removal by the effect that `sizes_decrease_by_reported_bytes` shows."""
+        """Replaces a pass or removal by the effect that `sizes_decrease_by_reported_bytes` proves."""
         self._passes += 1
         return after_removal(s, f"left#{self._passes}")
 
@@ -105,7 +105,7 @@ class Caches:
             yield "an entry that is cached", path, path.value
 
     def show(self, name: str, goal: Any, path: Path, after: Rec, given: Sequence[Any] = ()) -> None:
-        """Shows a goal at the end of a path. The given facts may exclude the path."""
+        """Proves a goal at the end of a path. The given facts may exclude the path."""
         known = [*self.given, *given, *path.when]
         self.proof.show(f"after {name}", goal, [*known, *facts_of((self.s, after), goal, *known)])
         self._paths_of.setdefault(name, []).append(z3.And(*known))
@@ -118,7 +118,7 @@ class Caches:
 
 
 def sizes_decrease_by_reported_bytes(proof: Proof) -> None:
-    """Shows that passes and removals decrease the sizes by the bytes that they report."""
+    """Proves that passes and removals decrease the sizes by the bytes that they report."""
     cfg, state = unknown(ranges.Config, "cfg"), unknown(ranges.State, "s")
     s = state.replace({"sizes": Seq.unknown(int, "s.sizes", {SUM: lambda n: n})})
     gone, at = Seq.unknown(Entry, "gone"), z3.Int("at")
@@ -158,7 +158,7 @@ def sizes_decrease_by_reported_bytes(proof: Proof) -> None:
 
 
 def _ends_in_account_for_removed(proof: Proof, cfg: Rec, s: Rec) -> None:
-    """Shows that passes and removals change the sizes only in `account_for_removed`, at their end."""
+    """Proves that passes and removals change the sizes only in `account_for_removed`, at their end."""
 
     def removal(_: Rec, state: Rec, __: Seq) -> tuple[Rec, Rec]:
         return after_removal(state, "left")
@@ -209,7 +209,7 @@ def after_removal(s: Rec, name: str) -> tuple[Rec, Rec]:
     ),
 )
 def total_is_the_sum() -> Answer:
-    """Source: apache/pulsar#10016, #10225, #17908, in which the size became negative or did not return to 0."""
+    """apache/pulsar#10016, #10225, #17908, in which the size became negative or did not return to 0."""
     it = Caches()
     sizes_decrease_by_reported_bytes(it.proof)
     for name, path, after in it.paths():
@@ -234,7 +234,7 @@ def total_is_the_sum() -> Answer:
     ),
 )
 def trigger_frees() -> Answer:
-    """Source: "High Level Design" of PIP-430. The claim size-pass-reaches-its-goal of the range caches is assumed."""
+    """ "High Level Design" of PIP-430. The claim size-pass-reaches-its-goal of the range caches is assumed."""
     it = Caches()
     fields = it.s.fields
     total, most, share = fields["total_bytes"], fields["max_bytes"], fields["watermark"]
@@ -279,7 +279,7 @@ def trigger_frees() -> Answer:
     ),
 )
 def one_task() -> Answer:
-    """Source: `RangeEntryCacheManagerImpl.triggerEvictionWhenNeeded`."""
+    """`RangeEntryCacheManagerImpl.triggerEvictionWhenNeeded`."""
     it = Caches()
 
     def one(s: Rec) -> Any:

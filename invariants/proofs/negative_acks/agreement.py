@@ -43,7 +43,7 @@ class RecordedTimes:
     ),
 )
 def repeated_nack_follows_rule(rule: int, was: int, then: int) -> bool:
-    """Source: PIP-393 keeps both; before it the Java client kept the latest and the Go client the first nack.
+    """PIP-393 keeps both; before it the Java client kept the latest and the Go client the first nack.
 
     pre: 0 <= rule <= 3
     pre: 0 <= was and 0 <= then
@@ -76,7 +76,7 @@ def repeated_nack_follows_rule(rule: int, was: int, then: int) -> bool:
     ),
 )
 def nacks_agree(now: int, timer: int | None, delay: int, bits: int) -> bool:
-    """Source: equivalence of implementation and model.
+    """Equivalence of implementation and model.
 
     pre: 0 <= now and 0 <= delay
     pre: bits == 0 or bits == 3

@@ -88,12 +88,12 @@ class Table:
 
 
 def is_within(table: Seq, i: Any, minimum: Any, maximum: Any) -> Any:
-    """Returns that the delay at an index is within the bounds."""
+    """Returns the condition that the delay at an index is within the bounds."""
     return z3.Implies(z3.And(i >= 0, i < table.length), z3.And(table.at(i) >= minimum, table.at(i) <= maximum))
 
 
 def is_in_order(table: Seq, i: Any, j: Any) -> Any:
-    """Returns that the delay at a smaller index is not longer."""
+    """Returns the condition that the delay at a smaller index is not longer."""
     return z3.Implies(z3.And(i >= 0, i <= j, j < table.length), table.at(i) <= table.at(j))
 
 
@@ -112,7 +112,7 @@ def is_in_order(table: Seq, i: Any, j: Any) -> Any:
     ),
 )
 def backoff_never_decreases() -> Answer:
-    """Source: `MultiplierRedeliveryBackoff`; Go's default backoff overflows from redelivery count 34 on."""
+    """`MultiplierRedeliveryBackoff`; Go's default backoff overflows from redelivery count 34 on."""
     it, proof = Table(), Proof()
     induction = Induction(proof, it.loop, it.head, it.invariants(), [*it.valid, *it.facts()])
     paths = [path for path in it.loop.begin(it.minimum, it.maximum, it.multiplier) if path.exit == "next"]
@@ -164,7 +164,7 @@ def parameters() -> list[tuple[int, int, float]]:
     ),
 )
 def delays_keep_to_bounds() -> Answer:
-    """Source: `MIN_NACK_DELAY_MS`, which in the Java client applies to the fixed delay only."""
+    """`MIN_NACK_DELAY_MS`, which in the Java client applies to the fixed delay only."""
     proof, few = Proof(), z3.Int("few")
     for each in UNITS_PER_MS:
         _delays_in(proof, each)

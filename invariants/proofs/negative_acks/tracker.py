@@ -50,7 +50,7 @@ def tracker(**rules: Any) -> tuple[Rec, Rec]:
     ),
 )
 def buckets_are_early() -> Answer:
-    """Source: PIP-393, "TimeStamp Bucket"."""
+    """PIP-393, "TimeStamp Bucket"."""
     proof, due = Proof(), z3.Int("due")
     draw = random.Random(393)  # noqa: S311
     for clock_unit in ("ms", "ns"):
@@ -82,7 +82,7 @@ def buckets_are_early() -> Answer:
     ),
 )
 def due_at_timer() -> Answer:
-    """Source: `NegativeAcksTracker.triggerRedelivery`. A timer that is armed too early would redeliver nothing."""
+    """`NegativeAcksTracker.triggerRedelivery`. A timer that is armed too early would redeliver nothing."""
     proof, (cfg, s), (time, other) = Proof(), tracker(), z3.Ints("time other")
     reader = Reader()
 
@@ -139,8 +139,8 @@ def is_armed_in_time(cfg: Config, s: State) -> bool:
     "For any number of buckets and entries, every delay and precision and every constant offset of the wall clock, "
     "under the reference's rules of timer, repeated nacks, due buckets and close: the invariant that the timer is "
     "armed, for at most the time at which any bucket is due, or now, is preserved by every nack, by a run that leaves "
-    "buckets in order of time, and as time elapses. That adding an entry adds at most the bucket of its time, and what "
-    "else a run does, was tested by running the model, not proved.",
+    "buckets in order of time, and as time elapses. Two facts are tested, not proved: adding an entry adds at most the "
+    "bucket of its time, and a run changes the buckets and the timer as `split_due` and `timer_after_run` return them.",
     Control(
         "the timer is armed only if it is not armed, as in the Java client after PIP-393",
         MODEL,
@@ -150,7 +150,7 @@ def is_armed_in_time(cfg: Config, s: State) -> bool:
     ),
 )
 def timer_is_in_time() -> Answer:
-    """Source: PIP-393, "Redelivery time is not accurate"; apache/pulsar#23600 does not implement it for backoffs."""
+    """PIP-393, "Redelivery time is not accurate"; apache/pulsar#23600 does not implement it for backoffs."""
     proof = Proof()
     cfg, s = tracker(timer="first_bucket", repeated_nack="both", due_buckets="all", after_close="final")
     covered = armed_in_time(cfg, s)
@@ -170,7 +170,7 @@ def timer_is_in_time() -> Answer:
 
 
 def _nacks_in_time(proof: Proof, cfg: Rec, s: Rec, covered: Invariant) -> None:
-    """Shows the invariant after every path through a nack, for any delay and any bucket time."""
+    """Proves the invariant after every path through a nack, for any delay and any bucket time."""
     is_own, origin = z3.Function("is own", z3.IntSort(), z3.BoolSort()), z3.Function("of", z3.IntSort(), z3.IntSort())
     buckets, index = s.fields["buckets"], z3.Int("any0")
 
@@ -210,7 +210,7 @@ def _run_with_entry(proof: Proof) -> None:
 
 
 def _runs_in_time(proof: Proof, cfg: Rec, s: Rec, covered: Invariant) -> None:
-    """Shows the invariant after a run, which removes a prefix of the buckets and re-arms the timer."""
+    """Proves the invariant after a run, which removes a prefix of the buckets and re-arms the timer."""
     buckets, due, index = s.fields["buckets"], z3.Int("due"), z3.Int("any0")
     reader = Reader([due >= 0, buckets.length >= 0])
     loop = reader.loop(model.split_due)

@@ -41,7 +41,7 @@ STATE, CONFLICTS = "model.pending_acks.state", "model.pending_acks.conflicts"
     "overlap-is-a-common-message",
     "z3",
     "For batches of any size and ack sets of any length: a batch-index ack overlaps a pending ack of its entry exactly "
-    "if that is for the whole entry or they have a message of the batch in common.",
+    "if the pending ack is for the whole entry, or both acks have a message of the batch in common.",
     Control(
         "ack sets are compared in the words of the pending one, without trailing zero words",
         STATE,
@@ -92,8 +92,8 @@ def overlap_is_a_common_message() -> Answer:
     "z3",
     "For batches of any size, ack sets of any length, any cursor and any number of pending acks of an entry: a "
     "batch-index ack is accepted exactly if none of its messages is acknowledged, pending individually, or covered by "
-    "a cumulative ack of another transaction; an ack of the whole entry exactly if the entry is not deleted, nothing "
-    "of it is pending, and no such cumulative ack covers a message of it.",
+    "a cumulative ack of another transaction. An ack of the whole entry is accepted exactly if the entry is not "
+    "deleted, no message of it is pending, and no cumulative ack of another transaction covers a message of it.",
     Control(
         "a whole entry does not overlap pending batch indexes",
         CONFLICTS,
@@ -116,7 +116,7 @@ def accepted_ack_is_for_free_messages() -> Answer:
     paths = reader.paths(model.individual_overlap, cfg, unknown(State, "s"), ack)
 
     def is_pending(at: Any, message: Any) -> Any:
-        return z3.And(message < size, acks(ack, entry, message), acks_at(pending, at, entry, message))
+        return z3.And(message < size, is_for(ack, entry, message), is_for_at(pending, at, entry, message))
 
     found = [any_.element_index for any_ in reader.any_facts]
     same_entry = [ENTRY(at) == entry for at in (index, *found)]
@@ -129,7 +129,7 @@ def accepted_ack_is_for_free_messages() -> Answer:
             proof.show("no message is pending", free, there, direct=True)
             continue
         some = [z3.And(bit >= 0, is_pending(at, bit)) for at in found]
-        whole = [z3.And(acks_at(pending, at, entry, 0), z3.Not(HAS_SET(at))) for at in found]
+        whole = [z3.And(is_for_at(pending, at, entry, 0), z3.Not(HAS_SET(at))) for at in found]
         why = z3.Or(
             z3.And(ack_set.defined, z3.Exists([bit], z3.Or(*some))),
             z3.And(ack_set.defined, z3.Or(*whole)),
@@ -146,7 +146,7 @@ def accepted_ack_is_for_free_messages() -> Answer:
 
 
 def _show_cursor(it: Cursor, cfg: Rec, ack: Rec) -> None:
-    """Shows that an ack without overlaps is accepted exactly if the cursor has none of its messages."""
+    """Proves that an ack without overlaps is accepted exactly if the cursor has acknowledged none of its messages."""
     entry, ack_set = it.e, ack.fields["ack_set"]
     s: Rec = unknown(State, "s").replace({"cursor": it.acks})
     stubs: dict[Any, Any] = dict(it.stubs)
@@ -158,11 +158,11 @@ def _show_cursor(it: Cursor, cfg: Rec, ack: Rec) -> None:
         it.proof.possible("an ack and a cursor", there)
         left = it.is_left(it.acks, entry, it.i)
         if isinstance(path.value, str):
-            mine = z3.And(ack_set.defined, acks(ack, entry, it.i), it.i < SIZE(entry))
+            mine = z3.And(ack_set.defined, is_for(ack, entry, it.i), it.i < SIZE(entry))
             it.proof.show("its messages are not acknowledged", z3.Implies(mine, left), there, direct=True)
             it.proof.show("its entry is not deleted", z3.Not(it.deleted(it.acks, entry)), there, direct=True)
             continue
-        inside = z3.And(bit >= 0, bit < SIZE(entry), acks(ack, entry, bit))
+        inside = z3.And(bit >= 0, bit < SIZE(entry), is_for(ack, entry, bit))
         gone = z3.Exists([bit], z3.And(inside, z3.Not(it.is_left(it.acks, entry, bit))))
         why = z3.Or(it.deleted(it.acks, entry), z3.And(ack_set.defined, gone))
         it.proof.show("a rejection has its reason in the cursor", why, there, direct=True)
@@ -170,7 +170,7 @@ def _show_cursor(it: Cursor, cfg: Rec, ack: Rec) -> None:
 
 
 def _show_cumulative(it: Cursor, cfg: Rec, ack: Rec) -> None:
-    """Shows that an ack overlaps a cumulative ack exactly if another transaction's covers a message of it."""
+    """Proves that an ack is rejected exactly if a cumulative ack of another transaction covers a message of it."""
     entry, txn, bit = it.e, z3.Int("txn"), z3.Int("(any bit)")
     size = cfg.fields["batch_sizes"][0]
     end = Rec(PositionAck, {"entry": z3.Int("end"), "ack_set": Maybe(z3.Bool("inside"), bitmasks.unknown_mask("end"))})
@@ -180,9 +180,9 @@ def _show_cumulative(it: Cursor, cfg: Rec, ack: Rec) -> None:
     paths = Reader(known, stubs=stubs).paths(model.cumulative_overlap, cfg, unknown(State, "s"), txn, ack)
 
     def is_covered(message: Any) -> Any:
-        before_end = z3.Or(end.fields["entry"] > entry, acks(end, entry, message))
+        before_end = z3.Or(end.fields["entry"] > entry, is_for(end, entry, message))
         foreign = z3.And(other.defined, other.value.fields["txn"] != txn)
-        return z3.And(message >= 0, message < size, acks(ack, entry, message), before_end, foreign)
+        return z3.And(message >= 0, message < size, is_for(ack, entry, message), before_end, foreign)
 
     for path in paths:
         there = [*known, *path.when]
@@ -236,19 +236,19 @@ def any_acks() -> Seq:
     return Seq(PositionAck, z3.Int("acks.length"), at, {}, {})
 
 
-def acks(ack: Rec, entry: Any, bit: Any) -> Any:
+def is_for(ack: Rec, entry: Any, bit: Any) -> Any:
     """Returns whether an ack is for a message of an entry."""
     ack_set = ack.fields["ack_set"]
     return z3.And(ack.fields["entry"] == entry, z3.Or(z3.Not(ack_set.defined), z3.Not(ack_set.value[bit])))
 
 
-def acks_at(acks_: Seq, index: Any, entry: Any, bit: Any) -> Any:
+def is_for_at(acks_: Seq, index: Any, entry: Any, bit: Any) -> Any:
     """Returns whether the ack with that index is for a message of an entry."""
-    return z3.And(index >= 0, index < acks_.length, acks(acks_.at(index), entry, bit))
+    return z3.And(index >= 0, index < acks_.length, is_for(acks_.at(index), entry, bit))
 
 
-def before(acks_: Seq, p: Any, q: Any) -> Any:
-    """Returns that acks are in order of entries, and each entry has one."""
+def in_order(acks_: Seq, p: Any, q: Any) -> Any:
+    """Returns the condition that acks are in order of entries, and each entry has one."""
     inside = z3.And(p >= 0, p < q, q < acks_.length)
     return z3.Implies(inside, acks_.at(p).fields["entry"] < acks_.at(q).fields["entry"])
 
@@ -278,7 +278,7 @@ def ack_adds_its_messages() -> Answer:
     head = {**begun.names, INDEX: at}
     indexes = (p, q, r, p - 1, q - 1, r - 1, at)
     smaller = [z3.Implies(z3.And(n >= 0, n < at), ENTRY(n) < new.fields["entry"]) for n in indexes]
-    given = [*known, *smaller, *[before(old, one, other) for one in indexes for other in indexes]]
+    given = [*known, *smaller, *[in_order(old, one, other) for one in indexes for other in indexes]]
     paths = loop.iteration(head, given)
     exit_paths = [path for path in paths if path.exit == "return"]
     for path in paths:
@@ -290,14 +290,14 @@ def ack_adds_its_messages() -> Answer:
     for path in exit_paths:
         after: Seq = path.value
         proof.possible("one more ack", path.when)
-        was = [acks_at(old, index, e, i) for index in (r, r - 1)]
-        mixed = z3.Or(*was, acks(new, e, i), z3.And(acks_at(old, at, e, i), e == new.fields["entry"]))
-        proof.show("no other message", z3.Implies(acks_at(after, r, e, i), mixed), path.when)
-        still = z3.Or(*[acks_at(after, index, e, i) for index in (p, p + 1)])
-        proof.show("all that was acked", z3.Implies(acks_at(old, p, e, i), still), path.when)
-        adds = z3.Implies(acks(new, e, i), acks_at(after, at, e, i))
+        was = [is_for_at(old, index, e, i) for index in (r, r - 1)]
+        mixed = z3.Or(*was, is_for(new, e, i), z3.And(is_for_at(old, at, e, i), e == new.fields["entry"]))
+        proof.show("no other message", z3.Implies(is_for_at(after, r, e, i), mixed), path.when)
+        still = z3.Or(*[is_for_at(after, index, e, i) for index in (p, p + 1)])
+        proof.show("all that was acked", z3.Implies(is_for_at(old, p, e, i), still), path.when)
+        adds = z3.Implies(is_for(new, e, i), is_for_at(after, at, e, i))
         proof.show("all that the ack is for", adds, path.when)
-        proof.show("in order", before(after, p, q), path.when)
+        proof.show("in order", in_order(after, p, q), path.when)
     draw = random.Random(54)  # noqa: S311
     for _ in range(300):
         _run_of_acks(proof, draw)

@@ -1,6 +1,6 @@
 """Claims about the sparse index of the pending-ack log: its keys ascend, and it deletes nothing that a replay needs.
 
-The log is arbitrary: each of its entries acks entries of the topic up to a last one, or none. So is the lag.
+The log and the lag are arbitrary. Each entry of the log acks entries of the topic up to a last one, or none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ANY_LAG: dict[Any, Any] = {model.next_lag: lambda lag, keys: z3.Int("any lag")}
 
 
 def in_order(keys: Seq, p: Any, q: Any) -> Any:
-    """Returns that the first of two keys is lower in both columns."""
+    """Returns the condition that the first of two keys is lower in both columns."""
     one, other = keys.at(p).fields, keys.at(q).fields
     inside = z3.And(p >= 0, p < q, q < keys.length)
     return z3.Implies(
@@ -92,13 +92,16 @@ class Index:
             yield index, trimmed, [*given, *path.when, *before]
 
     def _is_prefix(self, count: RecursiveSum, end: Any, key_index: Any) -> Any:
-        """Returns that a key before `end` is counted if and only if its index is below the number of counted keys."""
+        """Returns the condition that the counted keys before `end` are the first ones.
+
+        A key is counted if and only if its index is below the number of counted keys.
+        """
         is_counted = count.step(key_index)[0] == 1
         inside = z3.And(key_index >= 0, key_index < end)
         return z3.Implies(inside, is_counted == (key_index < count.before(end)))
 
     def count_is_index(self) -> None:
-        """Shows by induction that the keys below the mark-delete position are the first ones."""
+        """Proves by induction that the keys below the mark-delete position are the first ones."""
         reader, n, k = Reader(self.known, stubs=ANY_LAG), z3.Int("n"), z3.Int("k")
         reader.paths(model.without_acked, self.lag, self.index, self.first_unacked)
         count = reader.sums[0]
@@ -117,7 +120,7 @@ class Index:
 class Run(NamedTuple):
     """An index after some log entries and some advances of the mark-delete position."""
 
-    said: str  # what happened, for messages
+    said: str  # the steps so far, for messages
     after: LogIndex
     log: tuple[int, ...]  # of each log entry that is kept, the last entry that it acks
     lost: tuple[int, ...]  # the same of each deleted log entry
@@ -209,7 +212,7 @@ def trimmed_is_acknowledged() -> Answer:
 
 
 def _mark_is_the_durable_one(it: Index) -> None:
-    """Shows that the log is trimmed by the persisted cursor, and that entries are counted with their records."""
+    """Proves that the log is trimmed by the persisted cursor, and that entries are counted with their records."""
     asked: list[tuple[str, tuple[Any, ...]]] = []
     last, gone = z3.Int("last"), z3.Int("gone")
     found: Rec = unknown(LogIndex, "found")

@@ -95,7 +95,7 @@ def _sizes_add_up(cfg: Config, s: State) -> bool:
     ),
 )
 def passes_report() -> Answer:
-    """Violated by apache/pulsar#10016 and #17908: they reported other entries or bytes than were removed."""
+    """Violated by apache/pulsar#10016 and #17908: passes reported other entries or bytes than they removed."""
     proof = Proof()
 
     def all_there(n: Names) -> Any:
@@ -171,9 +171,9 @@ def _times_in_order(s: State) -> bool:
 @claim(
     "read-counts-are-conserved",
     "z3",
-    "For caches of any size and traces of any length: the read count of a handler is its initial value plus the "
-    "replays minus the releases that decrement it, and without a handler there is none; where removal from the cache "
-    "does not decrement.",
+    "For caches of any size and traces of any length, if removal from the cache does not decrement read counts: the "
+    "read count of a handler is its initial value plus the replays minus the releases that decrement it, and without a "
+    "handler there is none.",
     Control(
         "a read count is not decremented below zero",
         MODEL,

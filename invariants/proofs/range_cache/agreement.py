@@ -2,7 +2,7 @@
 
 Each contract is a function of integers and booleans that returns whether a property holds; CrossHair searches for
 arguments that violate it. `pre:` lines restrict the arguments; `post: _` states that the result is true. The
-implementation is set to the model's state by its `load`, and its state is read by its `view`.
+implementation's `load` sets it to the model's state, and its `view` returns its state as one of the model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HERE = Position(1, 0)
 def one_entry(
     extends: bool, most: int, count: int | None, requeue_count: int, accessed: bool, time: int, size: int, now: int
 ) -> State:
-    """A state with one entry that no reader holds."""
+    """Returns a state with one entry that no reader holds."""
     e = Entry(0, HERE, size, count, (), time, requeue_count, accessed, False)
     return State(now, (e,), (), (size, 0), (), 1, most, extends)
 
@@ -69,7 +69,8 @@ def counters_keep_to_their_rule(count: int | None) -> bool:
 
 @contract(
     "requeues-keep-to-their-rule",
-    "Every requeue increments `requeueCount`; with separate counters, a requeue for recent access does not.",
+    "Every requeue increments `requeueCount`; but without `access_requeue_counts`, a requeue for recent access does "
+    "not.",
     Control(
         "no requeue after an access counts",
         MODEL,
@@ -110,9 +111,9 @@ def due_agrees(extends: bool, most: int, count: int | None, requeue_count: int, 
     assert e is not None
     slot = Wrapper(0, HERE, 0, ReadCountHandler(count), 0)
     slot.requeue_count, slot.accessed = requeue_count, accessed
-    twin = RangeCaches(Config())
-    twin.max_requeue_times, twin.extend_ttl_of_recently_accessed = most, extends
-    return twin.should_requeue(slot) == model.should_requeue(s, e)
+    implementation = RangeCaches(Config())
+    implementation.max_requeue_times, implementation.extend_ttl_of_recently_accessed = most, extends
+    return implementation.should_requeue(slot) == model.should_requeue(s, e)
 
 
 @contract(
@@ -132,10 +133,10 @@ def put_agrees(expected: int, size: int, now: int, counts: bool) -> bool:
     """
     cfg = Config(counts_reads=counts)
     s = model.start(cfg)._replace(now_ns=now)
-    twin = RangeCaches.load(cfg, s)
-    done = twin.put(0, HERE, size, expected)
+    implementation = RangeCaches.load(cfg, s)
+    done = implementation.put(0, HERE, size, expected)
     after, said = model.put(cfg, s, 0, HERE, size, expected)
-    return done == said and twin.view() == after
+    return done == said and implementation.view() == after
 
 
 @contract(
@@ -168,16 +169,16 @@ def time_pass_agrees(
     """
     cfg = Config()
     s = one_entry(extends, most, count, requeue_count, accessed, time, size, now)
-    twin = RangeCaches.load(cfg, s)
-    done = twin.time_pass(threshold)
+    implementation = RangeCaches.load(cfg, s)
+    done = implementation.time_pass(threshold)
     after, said = model.time_pass(cfg, s, threshold)
-    return done == said and twin.view() == after
+    return done == said and implementation.view() == after
 
 
 @contract(
     "size-pass-over-two-entries-agrees",
-    "A size pass over an entry, and behind it one without a read count, with at most one requeue, has the same outcome "
-    "and the same state in model and implementation.",
+    "A size pass over two entries, of which the second has no read count, with at most one requeue, has the same "
+    "outcome and the same state in model and implementation.",
     Control(
         "the implementation's pass stops only beyond the requested bytes",
         IMPL,
@@ -210,10 +211,10 @@ def size_pass_agrees(
     s = one_entry(extends, most, count, requeue_count, accessed, time, size, now)
     plain = Entry(1, HERE, 5, None, (), now, 0, False, False)
     s = s._replace(queue=(*s.queue, plain), sizes=(size, 5))
-    twin = RangeCaches.load(cfg, s)
-    done = twin.size_pass(wanted)
+    implementation = RangeCaches.load(cfg, s)
+    done = implementation.size_pass(wanted)
     after, said = model.size_pass(cfg, s, wanted)
-    return done == said and twin.view() == after
+    return done == said and implementation.view() == after
 
 
 @contract(

@@ -1,9 +1,9 @@
-"""The proof that read counts are conserved. It covers every step that writes or moves a read count:
+"""The proof that read counts are conserved. The proof covers every step that writes or moves a read count:
 
 initial     a put gives an entry a read count, or none
-lowered     a release that decrements, or mark_read, decrements it
-raised      a replay increments it
-moved       it stays with an entry that is looked up, requeued, or removed while readers retain the entry
+lowered     a release that decrements, or mark_read, decrements the read count
+raised      a replay increments the read count
+moved       the read count stays with an entry that is looked up, requeued, or removed while readers retain the entry
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _same(count: Maybe) -> Maybe:
 
 
 def _count_of(e: Any) -> Maybe:
-    """The read count of an entry, a slot, or `OrphanedCopies`."""
+    """Returns the read count of an entry, a slot, or `OrphanedCopies`."""
     count: Maybe = (e.value if isinstance(e, Maybe) else e).fields["expected_reads"]
     return count
 
@@ -46,7 +46,7 @@ def reads_are_conserved() -> Answer:
     _counters_by_rule(edits)
     _edits_keep_counts(edits)
     for change, rule in ((model.marked_read, _lowered), (model.replayed, _raised), (model.unchanged, _same)):
-        for edit in edits.changes(change):
+        for edit in edits.read_count_edits(change):
             _change_follows(edits, edit, rule)
     _passes_keep_counts(edits.proof)
     _leaving_keeps_counts(edits.proof)
@@ -86,18 +86,18 @@ def _counters_by_rule(edits: Edits) -> None:
 
 
 def _applied(change: Any, count: Maybe) -> Any:
-    """The read count after a change, which may be a choice of two."""
+    """Returns the read count after a change, which may be a choice of two."""
     if isinstance(change, Choice):
         return merged(change.when, _applied(change.then, count), _applied(change.other, count))
     return Reader().call(change, count)
 
 
 def _edits_keep_counts(edits: Edits) -> None:
-    """Proves that of the actions only mark_read, which decrements, and a put, which sets it, write a read count."""
+    """Proves that only two actions write a read count directly: mark_read decrements it, and a put sets it."""
     at, before = z3.Int("any0"), queue_of({"s": edits.s})
     expected = edits.argument("expected_reads", int)
     initial = Maybe(z3.And(edits.cfg.fields["counts_reads"], expected > 0), expected)
-    for edit in (*edits.straight(), *edits.looks()):
+    for edit in (*edits.action_edits(), *edits.look_up_edits()):
         present = edit.path.names.get("present")
         puts = edit.name in ("put", "put_mismatched")
 
@@ -121,7 +121,7 @@ def _edits_keep_counts(edits: Edits) -> None:
 
 
 def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
-    """Proves that the outcome has the changed read count, and that the entry `holder` in the queue has it afterwards.
+    """Proves that the outcome, and then the entry `holder` in the queue, have the changed read count.
 
     The second is proved if no two slots have the same entry, and the stash is empty.
     """
@@ -142,7 +142,7 @@ def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
 
 
 def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
-    """Proves that `change_read_count` changes only this read count, by the rule, and returns the changed one."""
+    """Proves that `change_read_count` changes only the read count of its copy, by the rule, and returns the result."""
     holder = edit.path.names["group" if "group" in edit.path.names else "e"]
     before, after, at = queue_of({"s": edits.s}), queue_of({"s": edit.after}), z3.Int("any0")
     ruled = rule(_count_of(holder))
@@ -221,7 +221,7 @@ class Cell:
         self.first, self.replays, self.releases = first, 0, 0
 
     def value(self) -> int | None:
-        """The read count that the claim states."""
+        """Returns the read count that the claim states."""
         return None if self.first is None else self.first + self.replays - self.releases
 
 

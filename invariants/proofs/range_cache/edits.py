@@ -83,18 +83,18 @@ class Edits:
 
     def all(self) -> Iterator[Edit]:
         """Yields every edit."""
-        yield from self.straight()
-        yield from self.looks()
-        yield from self.changes(model.marked_read)
-        yield from self.detaches()
+        yield from self.action_edits()
+        yield from self.look_up_edits()
+        yield from self.read_count_edits(model.marked_read)
+        yield from self.removal_edits()
 
-    def straight(self) -> Iterator[Edit]:
+    def action_edits(self) -> Iterator[Edit]:
         """Yields the paths of the actions that change the state outside the functions of `INNER`.
 
-        Those functions are stubs. A path that changes the state before it calls one is an edit up to the call; the call
-        then returns an unconstrained state, about which nothing can be proved.
+        Stubs replace these functions. If a path changes the state before it calls one of them, the edit ends at the
+        call; the call then returns an unconstrained state, about which nothing can be proved.
         """
-        mark = self.s.replace({})
+        unchanged = self.s.replace({})  # what a stub returns if its argument is the unchanged state
         for name, action in model.range_cache.actions.items():
             if name in LEFT_OUT:
                 continue
@@ -103,7 +103,7 @@ class Edits:
             def ends_in(*given: Any, changed: list[tuple[Rec, Rec]] = changed, **_: Any) -> tuple[Rec, None]:
                 [s] = [each for each in given if isinstance(each, Rec) and each.kind is State]
                 if s is self.s:
-                    return mark, None
+                    return unchanged, None
                 changed.append((self.any_state(f"between#{len(changed)}"), s))
                 return changed[-1][0], None
 
@@ -112,15 +112,15 @@ class Edits:
             reader = Reader(self.given, havoc=(model.find, model.entries_in_range), stubs=stubs)
             arguments = [self.argument(p.name, p.annotation) for p in action.params]
             paths = reader.paths(action.run, self.cfg, self.s, *arguments)
-            if not changed and all(path.value[0] is not mark for path in paths):
+            if not changed and all(path.value[0] is not unchanged for path in paths):
                 self.paths[name] = paths
             for path in paths:
                 after, outcome = path.value
                 after = next((s for returned, s in changed if returned is after), after)
-                if after is not mark and after is not self.s:
+                if after is not unchanged and after is not self.s:
                     yield Edit(name, path, after, outcome)
 
-    def looks(self) -> Iterator[Edit]:
+    def look_up_edits(self) -> Iterator[Edit]:
         """Yields the paths of one iteration of `look_up`."""
         loop = Reader().loop(model.look_up)
         found, hits = Seq.unknown(Entry, "found"), Seq.unknown(Hit, "hits")
@@ -135,7 +135,7 @@ class Edits:
         for path in loop.iteration(names):
             yield Edit("look_up", path, path.names["s"], path.names["hits"])
 
-    def changes(self, change: Any) -> Iterator[Edit]:
+    def read_count_edits(self, change: Any) -> Iterator[Edit]:
         """Yields the paths that change a read count: that of a cached entry, or of `OrphanedCopies`.
 
         `change` is the function from the old read count to the new one.
@@ -150,7 +150,7 @@ class Edits:
                     after, outcome = path.value
                     yield Edit("change_read_count", path, after, outcome)
 
-    def detaches(self) -> Iterator[Edit]:
+    def removal_edits(self) -> Iterator[Edit]:
         """Yields the paths of `remove_entries`, for any entries."""
 
         def leave(cfg: Rec, s: Rec, gone: Any) -> tuple[Rec, Rec]:
@@ -191,17 +191,18 @@ class Edits:
 
     def against(self, holds: Callable[[Config, State], bool]) -> None:
         """Checks the claim on random traces, and compares the paths in `paths` with each step of their actions."""
-        ready = {name: [self._ready(path) for path in paths] for name, paths in self.paths.items()}
+        compiled = {name: [self._compiled(path) for path in paths] for name, paths in self.paths.items()}
         for history in histories(20, 60):
             for cfg, before, name, arguments, after, outcome in history:
                 self.proof.run(f"{name}{arguments}", holds(cfg, after), before)
-                if name in ready:
+                if name in compiled:
                     bound = self._bound(cfg, before, name, arguments)
-                    taken = [value for when, value in ready[name] if all(each(bound) for each in when)]
+                    taken = [value for when, value in compiled[name] if all(each(bound) for each in when)]
                     evaluated = [(_canonical(value(bound)[0]), value(bound)[1]) for value in taken]
                     self.proof.compare(f"{name}{arguments}", evaluated, [(_canonical(after), outcome)])
 
-    def _ready(self, path: Path) -> tuple[list[Evaluator], Evaluator]:
+    def _compiled(self, path: Path) -> tuple[list[Evaluator], Evaluator]:
+        """Returns evaluators of a path's conditions and of its value."""
         return [evaluator(each) for each in path.conditions()], evaluator(path.value)
 
     def _bound(self, cfg: Config, s: State, name: str, arguments: tuple[Any, ...]) -> dict[str, Any]:

@@ -95,8 +95,8 @@ def leaves_nothing_older() -> Answer:
 @claim(
     "time-pass-visits-a-slot-once",
     "z3",
-    "For a queue of any length, and a threshold that is not in the future: a time pass takes no slot from the "
-    "queue that was not in it at the start, so it visits each slot at most once.",
+    "For a queue of any length, and a threshold that is not in the future: a time pass takes only slots from the queue "
+    "that were in the queue at the start, so it visits each slot at most once.",
     Control(
         "a requeued entry keeps its timestamp",
         MODEL,
@@ -106,7 +106,7 @@ def leaves_nothing_older() -> Answer:
     ),
 )
 def visits_once() -> Answer:
-    """A requeued entry has the timestamp of now: the pass stops before it visits the entry again."""
+    """A requeued entry has the current time as timestamp, so the pass stops before it visits the entry again."""
     it = Pass(model.time_pass_predicate)
 
     def back_are_new(n: Names, i: Any) -> Any:
@@ -196,7 +196,7 @@ def _last_was_needed(run: Run) -> bool:
 
 
 def _visits(cfg: Rec, s: Rec) -> Measures:
-    """How often a size pass that empties the queue requeues an entry, as the claim states."""
+    """Returns the measure `extra`: how often a size pass that empties the queue requeues an entry, by the claim."""
 
     def of(e: Rec) -> Any:
         count, f = e.fields["expected_reads"], e.fields
@@ -214,8 +214,8 @@ def _visits(cfg: Rec, s: Rec) -> Measures:
     "size-pass-visit-bound",
     "z3",
     "For a queue of any length, with `size_pass_requeues_expired`: a size pass makes at most one visit for each slot, "
-    "and for each entry max(a, b) more, where a is 1 if it is due for recent access, and b the requeues left for "
-    "its expected reads (a + b without `access_requeue_counts`); the bound is reached if it empties the queue.",
+    "and for each entry max(a, b) more, where a is 1 if the entry is due for recent access, and b the requeues left "
+    "for its expected reads (a + b without `access_requeue_counts`). A pass that empties the queue reaches the bound.",
     Control(
         "the maximum is compared with <=",
         MODEL,
@@ -277,9 +277,9 @@ def _within_bound(run: Run) -> bool:
 @claim(
     "due-entries-are-not-removed",
     "z3",
-    "No visit of a time pass removes an entry that is due for requeue: accessed where that extends the TTL, or "
-    "with expected reads and requeued fewer than the maximum number of times. The same holds for a size pass with "
-    "`size_pass_requeues_expired`.",
+    "No visit of a time pass removes an entry that is due for requeue. An entry is due if it was accessed and access "
+    "extends the TTL, or if it has expected reads and was requeued fewer than the maximum number of times. The same "
+    "holds for a size pass with `size_pass_requeues_expired`.",
     Control(
         "an entry is requeued only once",
         MODEL,
@@ -309,7 +309,8 @@ def due_are_not_removed() -> Answer:
 @claim(
     "detached-slots-are-drained",
     "z3",
-    "Every visit of either pass to the wrapper of a removed entry drops it from the queue, even where it would stop.",
+    "Every visit of either pass to the wrapper of a removed entry drops the wrapper from the queue, even if the pass "
+    "would stop at an entry.",
     Control(
         "whether enough bytes are freed is tested before whether the entry was removed",
         MODEL,

@@ -1,8 +1,8 @@
 """An eviction pass of the range caches as terms, over a queue of any length, and random states for runs.
 
 Claims about a pass are proved for the loop of `evict_entries`, translated from the model's source with the predicate of
-the pass, and for `account_for_removed`, with which a pass ends. The terms are compared with passes on random states:
-they are evaluated for each iteration.
+the pass, and for `account_for_removed`, with which a pass ends. The terms are evaluated for each iteration, and
+compared with passes on random states.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from model.positions import Position
 from model.range_cache import Config, Entry, OrphanedCopies, Removed, State
 
 #: Number of random passes on which a claim is checked, and of those with which the terms are compared, too.
-RUNS, WORKED_OUT = 400, 25
+RUNS, COMPARED_RUNS = 400, 25
 
 MODEL = "model.range_cache"
 PREDICATES = (model.time_pass_predicate, model.size_pass_predicate)
 
-_a_round = Reader()
+_reader = Reader()
 
 
 def stays_counted(cfg: Rec, e: Rec) -> Any:
-    """The term of `stays_counted`, as the model computes it."""
-    return truth(_a_round.call(model.stays_counted, cfg, e))
+    """Returns the term of `stays_counted`, as the model computes it."""
+    return truth(_reader.call(model.stays_counted, cfg, e))
 
 
 def of_live(measure: Callable[[Rec], Any]) -> Callable[[Any], Any]:
@@ -57,7 +57,7 @@ def of_live(measure: Callable[[Rec], Any]) -> Callable[[Any], Any]:
 
 
 class Pass:
-    """A pass over a queue of any length. `predicate` decides about each slot.
+    """A pass over a queue of any length. `predicate` decides what happens to each slot.
 
     The queue and the list of removed entries sum the measures `bytes`, `freed` and `entries`, and those that `measures`
     returns for the config and the state.
@@ -80,7 +80,9 @@ class Pass:
         self.of_entries: Measures = {**given, **(measures(self.cfg, state) if measures else {})}
         self.of_slots: Measures = {name: of_live(of) for name, of in self.of_entries.items()}
         self.s = state.replace({"queue": Seq.unknown(Entry | None, "s.queue", self.of_slots)})
-        self.reader = Reader(stubs={model.account_for_removed: self._left}, lists={"gone": (Entry, self.of_entries)})
+        self.reader = Reader(
+            stubs={model.account_for_removed: self._account_for_removed_stub}, lists={"gone": (Entry, self.of_entries)}
+        )
         self.loop = self.reader.loop(model.evict_entries)
         self.head: Names = {
             "cfg": self.cfg,
@@ -92,7 +94,7 @@ class Pass:
             "freed": z3.Int("freed"),
             "head": z3.Int("head"),
         }
-        self._leave()
+        self._prove_stub()
 
     def show(
         self,
@@ -162,8 +164,8 @@ class Pass:
 
     # ---- the end of a pass
 
-    def _left(self, cfg: Rec, s: Rec, gone: Seq) -> tuple[Rec, Rec]:
-        """Stub of `account_for_removed`, with the facts that `_leave` proves."""
+    def _account_for_removed_stub(self, cfg: Rec, s: Rec, gone: Seq) -> tuple[Rec, Rec]:
+        """Stub of `account_for_removed`, with the facts that `_prove_stub` proves."""
         sizes = s.fields["sizes"]
         kept = cfg.fields["released_value_stays_counted"]
         rest = z3.If(kept, z3.Int("left.size"), sizes.at(self.cache) - gone.total("bytes"))
@@ -175,8 +177,8 @@ class Pass:
         after = s.replace({"sizes": left, "orphaned_copies": Seq.unknown(OrphanedCopies, "left.orphaned_copies")})
         return after, Rec(Removed, {"entries": gone.total("entries"), "bytes": gone.total("freed")})
 
-    def _leave(self) -> None:
-        """Proves the facts of the stub `_left`, by induction over the removed entries."""
+    def _prove_stub(self) -> None:
+        """Proves the facts of `_account_for_removed_stub`, by induction over the removed entries."""
         reader = Reader(havoc=(model.add_orphaned_copies,))
         loop = reader.loop(model.account_for_removed)
         gone = Seq.unknown(Entry, "gone", self.of_entries)
@@ -217,9 +219,9 @@ class Pass:
                 "a removal changes only sizes and orphaned copies",
                 all(after.fields[f] is self.s.fields[f] for f in same),
             )
-            said, report = self._left(self.cfg, self.s, gone)
+            said, report = self._account_for_removed_stub(self.cfg, self.s, gone)
             induction.show(
-                "leave does what is said of it",
+                "account_for_removed has the effect of its stub",
                 end,
                 lambda after=after, removed=removed, said=said, report=report: z3.And(
                     equal(removed, report),
@@ -230,7 +232,7 @@ class Pass:
                 ),
             )
 
-    # ---- the program beside the terms
+    # ---- comparison with the program
 
     def against(self, action: str, holds: Callable[[Run], bool]) -> None:
         """Checks a claim on random passes of an action, and compares the terms with some of them."""
@@ -241,7 +243,7 @@ class Pass:
         )
         for i, run in enumerate(runs(action, self.predicate)):
             self.proof.run(f"{action}({run.limit})", holds(run), run.seen())
-            if i < WORKED_OUT:
+            if i < COMPARED_RUNS:
                 bound: dict[str, Any] = {"limit": run.limit}
                 bind(Config, "cfg", run.cfg, bound)
                 bind(State, "s", run.before, bound)
@@ -260,7 +262,7 @@ class Pass:
 
         reader = Reader([equal(self.cfg.fields["retention"], "requeue")], stubs={model.evict_entries: walk})
         paths = reader.paths(model.range_cache.actions[action].run, self.cfg, self.s, self.limit)
-        others = [w.value for w in paths if w.value is not walked]
+        others = [path.value for path in paths if path.value is not walked]
         refused = all(state is self.s and outcome.kind is Refused for state, outcome in others)
         wanted = (self.cfg, self.s, self.predicate, self.limit)
         itself = len(calls) == 1 and all(a is b for a, b in zip(calls[0], wanted, strict=True))
@@ -268,13 +270,13 @@ class Pass:
 
 
 def queue_of(n: Names) -> Seq:
-    """The queue among the names: that of a pass, or of the state."""
+    """Returns the queue among the names: that of a pass, or that of the state."""
     queue: Seq = n["queue"] if "queue" in n else n["s"].fields["queue"]
     return queue
 
 
 def live_at(seq: Seq, i: Any) -> Any:
-    """Whether an index is in a queue and its slot has an entry."""
+    """Returns whether an index is in a queue and its slot has an entry."""
     return z3.And(i >= 0, i < seq.length, seq.at(i).defined)
 
 
@@ -304,7 +306,7 @@ def ordered_before() -> Invariant:
 
 
 def predicate_against(proof: Proof, predicate: Callable[..., Any], result: Word) -> None:
-    """Compares the result of a predicate for the arguments `visited`, a term, with the predicate, on random states."""
+    """Compares a predicate with `result`, its term for the arguments `visited`, on random states."""
     draw, terms = random.Random(63), evaluator(result)  # noqa: S311
     for _ in range(100):
         cfg, s = random_config(draw), random_state(draw)
@@ -327,7 +329,7 @@ def visited() -> tuple[Rec, Rec, Maybe, Any, Any]:
 
 
 class Run(NamedTuple):
-    """One executed pass: `visits` counts the slots that it took from the queue, `last` is the last removed entry."""
+    """One executed pass. `visits` is the number of slots that it took from the queue, `last` the last removed entry."""
 
     cfg: Config
     before: State
@@ -338,17 +340,17 @@ class Run(NamedTuple):
     last: Entry | None
 
     def seen(self) -> str:
-        """Returns the state before, and the config fields without their default, as text."""
+        """Returns the state before, and the config fields that differ from their default, as text."""
         settings = {f: v for f, v in self.cfg._asdict().items() if v != Config._field_defaults[f]}
         return f"{self.before} with {settings}"
 
     def gone(self) -> list[Entry]:
-        """The removed entries, in the order of the queue before."""
+        """Returns the removed entries, in the order of the queue before."""
         kept = {e.position for e in self.after.queue if e is not None}
         return [e for e in self.before.queue if e is not None and e.position not in kept]
 
     def freeable(self) -> int:
-        """The bytes that a pass could free."""
+        """Returns the bytes that a pass could free."""
         return sum(e.bytes for e in self.before.queue if e is not None and not model.stays_counted(self.cfg, e))
 
 
@@ -384,7 +386,7 @@ def random_config(draw: random.Random) -> Config:
 
 
 def random_state(draw: random.Random) -> State:
-    """A queue of up to seven slots ordered by timestamp, and sizes that match it."""
+    """Returns a state with up to seven slots, ordered by timestamp, and sizes that match them."""
     now = draw.randint(0, 8)
     times = sorted(draw.randint(now - 6, now) for _ in range(draw.randint(0, 7)))
     slots: list[Entry | None] = []

@@ -2,8 +2,8 @@
 
 The broker multiplies a long by a double, and truncates the product to a long. In the proofs the product is a real
 number that is rounded. They use two facts: rounding is monotonic, and integers up to 2**53 are not changed. Both are
-proved by bit-blasting (`shared/rounding.py`). That a product of doubles is the exact product, rounded to the nearest
-double, is assumed, as IEEE 754 defines it; one claim does not assume it, and multiplies by bit-blasting.
+proved by bit-blasting (`shared/rounding.py`). The proofs assume that a product of doubles is the exact product, rounded
+to the nearest double, as IEEE 754 defines it. One claim does not assume this, and multiplies by bit-blasting.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Amounts:
         self.proof, self.reader = Proof(), Reader()
         self.total, self.most = z3.Ints("total most")
         self.share = Double(z3.Real("share"))
-        self.sense = [self.most >= 0, self.most <= WHOLE, self.share.real >= 0, self.share.real <= 1]
+        self.valid = [self.most >= 0, self.most <= WHOLE, self.share.real >= 0, self.share.real <= 1]
         self.share_of = self.reader.call(watermark.share_of, self.most, self.share)
         self.wanted = self.reader.call(watermark.bytes_to_evict, self.total, self.most, self.share)
         self.over = self.reader.call(watermark.is_over_threshold, self.total, self.most)
 
     def show(self, what: str, goal: Any) -> None:
-        """Proves a goal for a maximum up to 2**53 and a watermark from 0 to 1, and the facts about rounding it uses."""
-        if self.proof.show(what, goal, [*self.sense, *rounding_facts(goal)]):
+        """Proves a goal for a maximum up to 2**53 and a watermark from 0 to 1, and the facts about rounding."""
+        if self.proof.show(what, goal, [*self.valid, *rounding_facts(goal)]):
             prove_rounding_facts(self.proof)
 
     def against(self, holds: Callable[[int, int, float], bool]) -> Answer:
@@ -71,7 +71,7 @@ class Amounts:
 
 
 def random_amounts() -> Iterator[tuple[int, int, float]]:
-    """Totals, maxima and watermarks, always the same; many totals are at the trigger or beside it."""
+    """Yields totals, maxima and watermarks, always the same. Many totals are at the trigger or next to it."""
     draw = random.Random(98)  # noqa: S311
     for _ in range(300):
         most = draw.choice((draw.randint(0, 200), draw.randint(0, WHOLE), 2 ** draw.randint(0, 53)))
@@ -83,8 +83,7 @@ def random_amounts() -> Iterator[tuple[int, int, float]]:
 @claim(
     "watermark-share-is-within",
     "z3",
-    "For every maximum up to 2**53 bytes and every watermark from 0 to 1: the share is not negative and not more "
-    "than the maximum.",
+    "For every maximum up to 2**53 bytes and every watermark from 0 to 1: the share is between 0 and the maximum.",
     Control(
         "the product is rounded up",
         WATERMARK,
@@ -168,7 +167,7 @@ def aims_at_the_watermark() -> Answer:
 
 
 def _aims(total: int, most: int, share: float) -> bool:
-    """Whether the claim holds for these numbers, with a cache of one entry of `total` bytes."""
+    """Returns whether the claim holds for these numbers, with a cache of one entry of `total` bytes."""
     wanted, trigger = total - watermark.share_of(most, share), watermark.share_of(most, watermark.TRIGGER_SHARE)
     cfg = Config(max_bytes=max(most, 1), watermark=share)
     s, _ = model.put(cfg, model.start(cfg), 0, Position(1, 0), max(total, 0), 0)
@@ -178,7 +177,7 @@ def _aims(total: int, most: int, share: float) -> bool:
 
 
 def _nothing() -> Rec:
-    """The result of a removal without entries."""
+    """Returns the result of a removal without entries."""
     return Rec(model.Removed, {"entries": 0, "bytes": 0})
 
 

@@ -36,7 +36,7 @@ class Words(NamedTuple):
 
 
 def mask_of(words: Any) -> Any:
-    """Stub of `mask_of`; mypy ensures that its argument is not None."""
+    """Stub of `mask_of`. Its argument is not None, which mypy checks."""
     return (words.value if isinstance(words, Maybe) else words).fields["mask"]
 
 

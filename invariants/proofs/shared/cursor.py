@@ -1,8 +1,8 @@
 """Symbolic acknowledgements of a cursor, stubs of the functions on ack sets, and random acks.
 
 An ack set is a bit mask of any length (`symbolic/bitmasks.py`), so a batch has any number of messages. Batch sizes are
-arbitrary. The list of ack sets is represented by a map from entries to masks. That the stubs on the map agree with the
-functions on the list is tested with random lists, not proved.
+arbitrary. The list of ack sets is represented by a map from entries to masks. Random lists test that the stubs on the
+map agree with the functions on the list. This is not proved.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ class AckSetMap(NamedTuple):
 
 
 def present(value: Any) -> Any:
-    """Returns the value of an argument; mypy ensures that it is not None."""
+    """Returns the value of an argument that is not None, which mypy checks."""
     return value.value if isinstance(value, Maybe) else as_term(value)
 
 
 def remaining_of(acks: Rec, entry: Any) -> Maybe:
-    """Stub of `remaining_of`."""
+    """Stub of `remaining_of` on the map."""
     (has, left), entry = acks.fields["partial"].fields.values(), present(entry)
     return Maybe(has[entry], left[entry])
 
 
 def without(partial: Rec, entry: Any) -> Rec:
-    """Stub of `without`."""
+    """Stub of `without` on the map."""
     return partial.replace({"has": z3.Store(partial.fields["has"], present(entry), False)})
 
 
 def with_remaining(partial: Rec, entry: Any, remaining: Any) -> Rec:
-    """Stub of `with_remaining`."""
+    """Stub of `with_remaining` on the map."""
     (has, left), entry, remaining = partial.fields.values(), present(entry), present(remaining)
     return Rec(AckSetMap, {"has": z3.Store(has, entry, True), "left": z3.Store(left, entry, remaining)})
 

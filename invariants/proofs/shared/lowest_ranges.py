@@ -14,13 +14,17 @@ from model.batch_acks import state
 
 
 class Lowest:
-    """The loop that takes the lowest ranges. `starts` are the first entries of ranges; those from `cut` on are left."""
+    """The loop of `lowest_ranges`, which takes one range in each iteration, in any iteration.
+
+    `starts` are the first entries of all ranges. Those from `cut` on are not taken yet. `requested` is the number of
+    ranges to take, and `left` how many of them are not taken yet.
+    """
 
     def __init__(self, proof: Proof) -> None:
         self.proof = proof
         self.starts, self.deleted = bitmasks.unknown_mask("first starts"), bitmasks.unknown_mask("deleted")
         self.cut, self.lowest, self.i = z3.Ints("cut lowest i")
-        self.bounds, self.left = z3.Ints("most left")
+        self.requested, self.left = z3.Ints("most left")
         self.count = z3.Function("starts before", z3.IntSort(), z3.IntSort())
         self.cut_off = bitmasks.satisfying(
             z3.Int("(bit)"), z3.And(self.starts[z3.Int("(bit)")], z3.Int("(bit)") >= self.cut)
@@ -33,8 +37,8 @@ class Lowest:
         self.loop = Reader(stubs=stubs).loop(state.lowest_ranges)
         self.head = {"ledgers": unknown(tuple[int, ...], "ledgers"), "deleted": self.deleted}
         self.head |= {"starts": self.cut_off, "limit": self.left}
-        taken = self.count(self.cut) == self.bounds - self.left
-        self.preconditions = [self.left >= 0, self.left <= self.bounds, self.cut >= 0, self.i >= 0, taken]
+        taken = self.count(self.cut) == self.requested - self.left
+        self.preconditions = [self.left >= 0, self.left <= self.requested, self.cut >= 0, self.i >= 0, taken]
 
     def count_is_constant_in_gap(self) -> None:
         """Proves by induction that the number of earlier starts is constant between two starts."""
@@ -53,15 +57,15 @@ class Lowest:
         """Proves that the taken entries are deleted, and have the requested number of starts or all starts."""
         proof, i = self.proof, self.i
         self.count_is_constant_in_gap()
-        for path in self.loop.begin(self.head["ledgers"], self.deleted, self.bounds):
-            same = z3.And(path.names["starts"][i] == self.starts[i], path.names["limit"] == self.bounds)
+        for path in self.loop.begin(self.head["ledgers"], self.deleted, self.requested):
+            same = z3.And(path.names["starts"][i] == self.starts[i], path.names["limit"] == self.requested)
             proof.show("at loop entry", same, [*path.when, i >= 0])
         known = [*self.preconditions, *self.lowest_start_facts()]
         one_more = self.count(self.lowest + 1) == self.count(self.lowest) + 1
         for path in self.loop.iteration(self.head, self.preconditions):
             proof.possible("a round", [*path.when, *known])
             rest = path.names["starts"][i] == z3.And(self.starts[i], i >= self.lowest + 1)
-            fewer = self.count(self.lowest + 1) == self.bounds - path.names["limit"]
+            fewer = self.count(self.lowest + 1) == self.requested - path.names["limit"]
             proof.show("a round takes one start", rest, [*path.when, *known])
             proof.show("a round counts", z3.And(fewer, path.names["limit"] >= 0), [*path.when, *known, one_more])
         is_over = z3.Not(self.loop.condition(self.head))
@@ -74,5 +78,7 @@ class Lowest:
             proof.possible("the taken entries", [*there, empty])
             proof.show("taken entries are deleted", z3.Implies(kept[i], self.deleted[i]), there)
             proof.show("starts before the end", z3.Implies(z3.And(kept[i], self.starts[i]), i < end), [*there, empty])
-            proof.lemma("at most the requested number of starts", self.count(end) <= self.bounds, there)
-            proof.lemma("all starts, or the requested number", z3.Or(none_left, self.count(end) == self.bounds), there)
+            proof.lemma("at most the requested number of starts", self.count(end) <= self.requested, there)
+            proof.lemma(
+                "all starts, or the requested number", z3.Or(none_left, self.count(end) == self.requested), there
+            )

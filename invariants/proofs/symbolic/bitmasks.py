@@ -1,8 +1,8 @@
 """Integers as sets of bit positions, for bit masks of any length.
 
-A mask is a function from bit position to bool (two's complement). It is false at negative positions. For a negative
-integer it is true from some position on. `&`, `|`, `^`, `~` and shifts are therefore supported without a bound on the
-length. The only arithmetic operation is the subtraction of 1.
+A mask is a function from bit position to bool (two's complement). A mask is false at negative positions. The mask of a
+negative integer is true from some position on. `&`, `|`, `^`, `~` and shifts are therefore supported without a bound on
+the length. The only arithmetic operation is the subtraction of 1.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ NEAREST, TOWARDS_ZERO = z3.RNE(), z3.RTZ()
 
 @dataclass(frozen=True, eq=False)
 class BuiltIn:
-    """A built-in function of Python on symbolic values. Unless `takes_none`, its arguments must not be None."""
+    """A built-in function of Python on symbolic values. Its arguments may be None only if `takes_none` is true."""
 
     of: Callable[..., Any]
     takes_none: bool = False
@@ -63,7 +63,7 @@ def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
 
 
 def _shifts_by_unknown(operator: ast.operator, right: Any) -> bool:
-    """Returns whether an operation is a shift by a number that is no constant; its result is a mask."""
+    """Returns whether an operation is a shift by a number that is not constant. Such a shift results in a mask."""
     return isinstance(operator, ast.LShift | ast.RShift) and z3.is_expr(right) and bitmasks.number_in(right) is None
 
 
@@ -213,7 +213,7 @@ def _in_order_of_fields(order: type[ast.cmpop], left: list[Any], right: list[Any
 
 
 def _whole_part(value: Any) -> Any:
-    """`int`: truncates a float towards zero."""
+    """Returns `int(value)`: a float is truncated towards zero."""
     if z3.is_fp(value):
         return z3.fpToSBV(TOWARDS_ZERO, value, z3.BitVecSort(64))
     if isinstance(value, Double):
@@ -262,7 +262,7 @@ def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
 
 
 def _same(value: Any = ()) -> Any:
-    """`tuple`, `list`: returns the sequence itself, because symbolic sequences are immutable."""
+    """Returns `tuple(value)` or `list(value)`: the sequence itself, because symbolic sequences are immutable."""
     if isinstance(value, Seq | tuple | list):
         return tuple(value) if isinstance(value, list) else value
     raise UnsupportedError(f"not supported: a sequence made of {type(value).__name__}")
@@ -273,7 +273,7 @@ def _sorted(value: Any) -> Any:
 
 
 def _range(first: Any, end: Any = None) -> Seq:
-    """`range(first, end)`, or `range(end)`."""
+    """Returns `range(first, end)`; with one argument, `range(end)`."""
     first, end = (as_term(0), as_term(first)) if end is None else (as_term(first), as_term(end))
     length = z3.If(end > first, end - first, 0)
     return Seq(int, length, lambda index: first + as_term(index), {}, {})

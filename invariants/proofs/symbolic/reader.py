@@ -91,7 +91,7 @@ class Reader(Expressions):
         return self.assuming(paths)
 
     def assuming(self, paths: Sequence[Path]) -> list[Path]:
-        """Returns the paths with the given facts added: they are assumptions of every statement about a path."""
+        """Returns the paths with the given facts added. They are assumptions of every statement about a path."""
         made = []
         for path in paths:
             when = [each for each in path.when if not (FORGETS.get() and isinstance(each, PathCondition))]
@@ -117,7 +117,7 @@ class Reader(Expressions):
             paths = self.run(tree.body, _start(function, arguments, when, named), _globals_of(function))
         finally:
             self._depth -= 1
-        return [Path(w.names, w.when, "return", w.value) for w in paths]
+        return [Path(each.names, each.when, "return", each.value) for each in paths]
 
     def loop(self, function: Callable[..., Any], which: int = 0) -> Loop:
         """Returns the loop of index `which` among the loops that are statements of the function's body.
@@ -138,12 +138,12 @@ class Reader(Expressions):
         ended: list[Path] = []
         for statement in statements:
             paths = [
-                w
+                each
                 for p in going
-                for w in self._recorded_call(statement, p, globals_) or self._statement(statement, p, globals_)
+                for each in self._recorded_call(statement, p, globals_) or self._statement(statement, p, globals_)
             ]
-            going = [w for w in paths if w.exit == "next"]
-            ended += [w for w in paths if w.exit != "next"]
+            going = [each for each in paths if each.exit == "next"]
+            ended += [each for each in paths if each.exit != "next"]
         return ended + going
 
     def _statement(self, node: ast.stmt, path: Path, globals_: Mapping[str, Any]) -> list[Path]:
@@ -172,7 +172,7 @@ class Reader(Expressions):
                 return []  # claims are about calls that return
             case ast.Assert():
                 condition = self.condition(node.test, Context(path, globals_))
-                return [path.branch(condition)]  # execution continues only if it holds
+                return [path.branch(condition)]  # execution continues only if the condition holds
             case ast.If():
                 return self._split(node, path, globals_)
             case ast.For(ast.Name(name), over, body, []):
@@ -183,9 +183,8 @@ class Reader(Expressions):
             case ast.Return(ast.Name(name)) if name in path.names and name not in path.names.get(
                 UNASSIGNED_PARAMETERS, ()
             ):
-                return [
-                    Path(path.names, path.when, "return", path.names[name])
-                ]  # no other name refers to it after the return
+                # after the return, no other name refers to the value
+                return [Path(path.names, path.when, "return", path.names[name])]
             case ast.Return(ast.expr() as value):
                 return [
                     Path(after.names, after.when, "return", v)
@@ -275,10 +274,10 @@ class Reader(Expressions):
         """Unrolls a loop over a tuple of known length."""
         going, ended = [path], []
         for item in items:
-            paths = [w for p in going for w in self.run(body, p.named(name, item), globals_)]
-            ended += [w for w in paths if w.exit == "return"]
-            ended += [Path(w.names, w.when) for w in paths if w.exit == "break"]
-            going = [Path(w.names, w.when) for w in paths if w.exit in ("next", "continue")]
+            paths = [each for p in going for each in self.run(body, p.named(name, item), globals_)]
+            ended += [each for each in paths if each.exit == "return"]
+            ended += [Path(each.names, each.when) for each in paths if each.exit == "break"]
+            going = [Path(each.names, each.when) for each in paths if each.exit in ("next", "continue")]
         return ended + going
 
     def assigned(self, target: ast.expr, value: Any, path: Path, globals_: Mapping[str, Any]) -> Path:
@@ -321,8 +320,10 @@ class Loop:
         paths = self.reader.run(self.before, _start(self.function, arguments), self.globals_)
         if not isinstance(self.node, ast.While):
             paths = [
-                w.named(ITERATED, self.over(w.names, w.when)).named(INDEX, z3.IntVal(0)) if w.exit == "next" else w
-                for w in paths
+                each.named(ITERATED, self.over(each.names, each.when)).named(INDEX, z3.IntVal(0))
+                if each.exit == "next"
+                else each
+                for each in paths
             ]
         return self.reader.assuming(paths)
 
@@ -351,7 +352,9 @@ class Loop:
         if isinstance(self.node, ast.For):
             path = self._with_item(path)
         paths = self.reader.run(self.node.body, path, self.globals_)
-        paths = [Path(w.names, w.when, "next" if w.exit == "continue" else w.exit, w.value) for w in paths]
+        paths = [
+            Path(each.names, each.when, "next" if each.exit == "continue" else each.exit, each.value) for each in paths
+        ]
         return self.reader.assuming(paths)
 
     def _with_item(self, path: Path) -> Path:
@@ -413,7 +416,7 @@ def _listener(node: ast.expr, path: Path) -> tuple[Listener | None, str]:
 
 
 def _check_own(name: str, path: Path, node: ast.AST) -> None:
-    """Rejects a change to a list argument: the caller would see it."""
+    """Rejects a change of a list argument, because the caller would see the change."""
     if name in path.names.get(UNASSIGNED_PARAMETERS, ()):
         refuse(node, f"{name} is an argument: a change of it is not supported")
 

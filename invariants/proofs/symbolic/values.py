@@ -307,7 +307,7 @@ class Filtered:
         return RecursiveSum(self.name, self.over.length, step)
 
     def first_by(self, order: Callable[[Any, Any], Any]) -> Maybe:
-        """Returns the first element by an order, if any is included. The last item of `firsts` has its facts."""
+        """Returns the first included element by an order, or None. Adds the facts about the result to `firsts`."""
         name = f"{self.name} first#{len(self.firsts)}"
         first, found = z3.Int(f"{name} at"), z3.Bool(f"{name} found")
         kept, value, known = self.element_at(first)
@@ -515,7 +515,7 @@ def _merged_maybe(when: Any, then: Any, other: Any) -> Maybe:
         if value is None:
             return z3.BoolVal(False), second.value if isinstance(second, Maybe) else second
         if isinstance(value, Maybe) and z3.is_false(value.defined) and second is not None:
-            return value.defined, second.value if isinstance(second, Maybe) else second  # it has no value
+            return value.defined, second.value if isinstance(second, Maybe) else second  # `value` is None
         return (value.defined, value.value) if isinstance(value, Maybe) else (z3.BoolVal(True), value)
 
     a, b = parts(then, other), parts(other, then)
@@ -576,7 +576,7 @@ def truth(value: Any) -> Any:
         raise UnsupportedError("not supported: the truth value of a comprehension with a condition")
     if not z3.is_expr(value):
         return bool(value)
-    if bitmasks.is_mask(value):  # before bools: Z3 also takes a function to Bool for a bool
+    if bitmasks.is_mask(value):  # tested before `is_bool`, which is also true of a function to Bool
         return value != bitmasks.NONE
     if z3.is_bool(value):
         return value

@@ -1,7 +1,7 @@
 """Claims about deletions in a transaction log: one record, a list of records, and the truncated cursor record.
 
-Entries have any number of records and masks any length. The list of partially deleted entries is treated as a map; see
-`proofs/shared/cursor.py`.
+Entries have any number of records and masks any length. The proofs represent the list of partially deleted entries by a
+map (`shared/cursor.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from model.txn_log.state import Config, Record, RecordPosition, State
 
 STATE = "model.txn_log.state"
 
-#: what makes words of masks and masks of words: here a mask is both
+#: stubs of the functions between words and masks: a mask represents both
 AS_MASKS: dict[Callable[..., Any], Callable[..., Any]] = {
     sets.bits_below: bitmasks.below,
     sets.words_of: lambda mask: mask,
@@ -107,7 +107,7 @@ class Deletions:
             "deleted": bitmasks.unknown_mask("deleted before"),
             "partial": Rec(AckSetMap, parts),
         }
-        self.before = Rec(Acks, had)  # `it.acks` are those anywhere in the loop
+        self.before = Rec(Acks, had)  # the acks before the loop; `it.acks` are the acks at the loop head
         self.s: Rec = unknown(State, "s").replace({"acks": self.before, "log": self.log})
         at = z3.Int("k")
         self.position = self.positions.at(at).fields
@@ -126,7 +126,7 @@ class Deletions:
         return self.log.at(entry - self.s.fields["first_entry"]).fields["records"]
 
     def inside(self, entry: Any) -> list[Any]:
-        """Returns that an entry is in the log, and that the cursor has its size."""
+        """Returns the condition that an entry is in the log, and that the cursor has its size."""
         first = self.s.fields["first_entry"]
         there = [entry >= first, entry < first + self.log.length, SIZE(entry) == self.size(entry)]
         return [*there, first >= 0, self.size(entry) >= 1]
@@ -230,7 +230,7 @@ class Kept:
         self.reader = Reader(self.known, stubs=stubs)
 
     def _first_of(self, mask: Any) -> Any:
-        """Stub of the search for the first bit of a mask."""
+        """Stub of `lowest_set_bit`."""
         first = z3.Int(f"first#{len(self.firsts)}")
         before = [z3.Implies(z3.And(n >= 0, n < first), z3.Not(mask[n])) for n in (self.one, self.other)]
         self.firsts.append(z3.Implies(mask != bitmasks.NONE, z3.And(first >= 0, mask[first], *before)))
@@ -241,7 +241,7 @@ class Kept:
         return z3.Or(entry < acks.fields["first_unacked"], acks.fields["deleted"][entry])
 
     def in_order(self, *positions: Any) -> list[Any]:
-        """Returns that the ack sets in memory are ordered by entry."""
+        """Returns the condition that the ack sets in memory are ordered by entry."""
         entry = {p.get_id(): self.partial.at(p).fields["entry"] for p in positions}
         return [
             z3.Implies(z3.And(p >= 0, p < q, q < self.partial.length), entry[p.get_id()] < entry[q.get_id()])
@@ -292,7 +292,7 @@ def caps_keep_the_order() -> Answer:
     k = Kept()
     proof, acks, partial = k.proof, k.acks, k.partial
     lowest_ranges_are_a_beginning(proof)
-    p, q = z3.Ints("p q")  # positions of parts in memory
+    p, q = z3.Ints("p q")  # indexes of ack sets in memory
     pairs = ((p, k.one), (q, k.other))
     s = unknown(State, "s").replace({"acks": acks})
     part = {at.get_id(): [at >= 0, at < partial.length, partial.at(at).fields["entry"] == n] for at, n in pairs}

@@ -41,8 +41,8 @@ def watermark_is_below_all() -> Answer:
     proof, i = Proof(), z3.Int("i")
     txns = Seq.unknown(Txn, "txns")
     s: Rec = unknown(State, "s").replace({"txns": txns})
-    first, any_, told = txns.at(0).fields["id"], txns.at(i).fields["id"], s.fields["reported_watermark"]
-    known = [txns.length > 0, i >= 0, i < txns.length, z3.Implies(i > 0, first < any_), told < first]
+    first, any_, reported = txns.at(0).fields["id"], txns.at(i).fields["id"], s.fields["reported_watermark"]
+    known = [txns.length > 0, i >= 0, i < txns.length, z3.Implies(i > 0, first < any_), reported < first]
     known += [
         any_ <= s.fields["last_id"],
         first <= s.fields["last_id"],
@@ -80,7 +80,7 @@ def watermark_is_below_all() -> Answer:
         "*[txn + 1 for txn in pending]",
     ),
 )
-def empty_store_names_no_id_to_come(last: int, first: int, second: int, in_flight: bool) -> bool:
+def empty_store_watermark_is_below_future_ids(last: int, first: int, second: int, in_flight: bool) -> bool:
     """A pending id may become ongoing, and an id that is not in the log may be assigned again after a crash.
 
     pre: 0 <= last and 0 <= first and first < second
@@ -131,14 +131,14 @@ def made_by(given: Sequence[Any], action: Callable[..., Any], s: Rec, *arguments
     "z3",
     "For any log and store: a new transaction gets the id after the last one, and every record carries the last "
     "assigned id, which is at least its own. If entries are appended in the order of their requests, the recoverable "
-    "last id therefore never decreases: not by an appended entry, nor by a new ledger. A reopened store continues from "
-    "it, at or above the last id of the newest entry.",
+    "last id therefore never decreases, neither by an appended entry nor by a new ledger. A reopened store continues "
+    "from this id, which is at or above the last id of the newest entry.",
     Control(
         "a reopened store reads only the ledger properties",
         "model.txn_log.replay",
         "return s.log[-1][-1].last_id if s.ledgers[-1] else s.ledger_property_id",
         "return s.ledger_property_id",
-        refutes="an entry comes",
+        refutes="an entry is appended",
     ),
 )
 def no_id_twice() -> Answer:
@@ -161,7 +161,7 @@ def no_id_twice() -> Answer:
     proof.possible("a store", in_order)
     for path in reader.paths(model.append_to_log, s, entry):
         comes = recovered(path.value, *in_order, *path.when)
-        proof.show("an entry comes", z3.And(comes == newest, comes >= was), [*in_order, *path.when], direct=True)
+        proof.show("an entry is appended", z3.And(comes == newest, comes >= was), [*in_order, *path.when], direct=True)
     for path in reader.paths(model.with_new_ledger, s):
         rolls = recovered(path.value, *in_order, *path.when)
         proof.show("a new ledger", z3.And(rolls >= was, rolls <= last_id), [*in_order, *path.when], direct=True)
@@ -186,7 +186,7 @@ def no_id_twice() -> Answer:
 
 
 def _records_carry_the_last_id(proof: Proof, s: Rec) -> None:
-    """Shows the `last_id` of the record of each request."""
+    """Proves that the record of each request carries the last assigned id."""
     txn, last_id = z3.Int("txn"), s.fields["last_id"]
     calls: dict[Callable[..., Any], tuple[Any, ...]] = {
         model.new_transaction: (z3.Int("timeout"),),
@@ -194,13 +194,13 @@ def _records_carry_the_last_id(proof: Proof, s: Rec) -> None:
         model.update_status: (txn, unknown(Target, "to")),
     }
     for action, arguments in calls.items():
-        lives = [] if len(arguments) == 1 else [txn <= last_id]
-        records = [*made_by(lives, action, s, *arguments)]
+        premises = [] if len(arguments) == 1 else [txn <= last_id]
+        records = [*made_by(premises, action, s, *arguments)]
         proof.need(f"{action.__name__} makes a record", bool(records))
         for record, then in records:
             is_new = then["last_id"] == last_id + (len(arguments) == 1)
             carries = z3.And(record["last_id"] == then["last_id"], record["txn"] <= then["last_id"], is_new)
-            proof.show(f"the record of {action.__name__}", carries, lives, direct=True)
+            proof.show(f"the record of {action.__name__}", carries, premises, direct=True)
 
 
 def histories(count: int, steps: int) -> Iterator[tuple[Config, State]]:
@@ -216,7 +216,7 @@ def histories(count: int, steps: int) -> Iterator[tuple[Config, State]]:
 
 
 def _call(draw: random.Random, s: State) -> tuple[str, tuple[Any, ...]]:
-    """A step that is likely to have an effect."""
+    """Returns a step that is likely to have an effect: the action and its arguments."""
     if s.status == "replaying":
         return ("replay_entry", ()) if replay.next_entry(s) is not None else ("complete_replay", ())
     if s.status != "ready" or draw.random() < 0.03:

@@ -1,6 +1,6 @@
 """Claims about record positions: the record that a position names, and the positions that are deleted.
 
-"Live" is when a record becomes durable, in contrast to its replay.
+A record is applied live when it becomes durable, and applied again by a replay of the log.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class AppliedRecords:
         self.applied: list[tuple[Rec, Rec]] = []
         self.then: Rec = unknown(State, "then")
 
-    def live(self, _cfg: Any, _s: Rec, record: Rec, position: Rec) -> tuple[Rec, Any]:
+    def apply_live(self, _cfg: Any, _s: Rec, record: Rec, position: Rec) -> tuple[Rec, Any]:
         """Stub for a record that becomes durable."""
         self.applied.append((record, position))
         return self.then, z3.Int("answer")
 
-    def again(self, _cfg: Any, _s: Rec, record: Rec, position: Rec) -> Rec:
+    def apply_replayed(self, _cfg: Any, _s: Rec, record: Rec, position: Rec) -> Rec:
         """Stub for a record that is replayed."""
         self.applied.append((record, position))
         return self.then
@@ -65,7 +65,7 @@ class AppliedRecords:
         "model.txn_log.replay",
         "s = with_replayed(cfg, s, record, RecordPosition(entry, index))",
         "s = with_replayed(cfg, s, record, RecordPosition(entry, len(records) - 1 - index))",
-        refutes="by its entry and its index",
+        refutes="applied with its entry and batch index",
     ),
 )
 def position_is_entry_and_index() -> Answer:
@@ -79,27 +79,27 @@ def position_is_entry_and_index() -> Answer:
     cfg = lifted(Config())
 
     live = AppliedRecords()
-    loop = Reader(known, stubs={model.with_effect: live.live}).loop(model.complete_write)
+    loop = Reader(known, stubs={model.with_effect: live.apply_live}).loop(model.complete_write)
     for begun in [path for path in loop.begin(cfg, s) if path.exit == "next"]:
-        proof.need("an entry's records are gone over", begun.names[ITERATED] is records)
+        proof.need("the loop iterates over the records of the entry", begun.names[ITERATED] is records)
         for path in loop.iteration({**begun.names, INDEX: k}, [*known, *begun.when]):
-            _is_applied(proof, live, path, records, k, first + length)
+            _show_applied(proof, live, path, records, k, first + length)
 
     entry, left = z3.Int("entry"), bitmasks.unknown_mask("left")
     again = AppliedRecords()
     inside = [*known, entry >= first, entry < first + length]
     stubs: dict[Callable[..., Any], Callable[..., Any]] = {
-        replay.with_replayed: again.again,
+        replay.with_replayed: again.apply_replayed,
         state.remaining_records: lambda acks, number, size: left,
     }
     loop = Reader(inside, stubs=stubs).loop(replay.replayed)
     [begun] = loop.begin(cfg, s, entry)
-    proof.need("an entry's records are read", begun.names[ITERATED] is records)
+    proof.need("the replay iterates over the records of the entry", begun.names[ITERATED] is records)
     for path in loop.iteration({**begun.names, INDEX: k}, [*inside, *begun.when]):
-        does = path.names["s"] is again.then
-        proof.show("exactly what is left is done", left[k] == does, path.when, direct=True)
-        if does:
-            _is_applied(proof, again, path, records, k, entry)
+        is_applied = path.names["s"] is again.then
+        proof.show("exactly the undeleted records are applied", left[k] == is_applied, path.when, direct=True)
+        if is_applied:
+            _show_applied(proof, again, path, records, k, entry)
     for _, after in histories(20, 60):
         positions_of = {t.id: t.positions for t in after.txns}
         where = [(txn, n - after.first_entry, at) for txn, positions in positions_of.items() for n, at in positions]
@@ -108,13 +108,13 @@ def position_is_entry_and_index() -> Answer:
     return proof.answer()
 
 
-def _is_applied(proof: Proof, stubs: AppliedRecords, path: Path, records: Seq, k: Any, number: Any) -> None:
+def _show_applied(proof: Proof, stubs: AppliedRecords, path: Path, records: Seq, k: Any, number: Any) -> None:
     """Proves that the k-th record was applied once, with its entry `number` and batch index k."""
     proof.possible("a record of an entry", path.when)
-    proof.need("a record does its part once", len(stubs.applied) == 1 and stubs.applied[0][0] is records.at(k))
+    proof.need("a record is applied once", len(stubs.applied) == 1 and stubs.applied[0][0] is records.at(k))
     position = stubs.applied[0][1].fields
     is_there = z3.And(position["entry"] == number, position["batch_index"] == k)
-    proof.show("by its entry and its index", is_there, path.when, direct=True)
+    proof.show("applied with its entry and batch index", is_there, path.when, direct=True)
 
 
 @claim(

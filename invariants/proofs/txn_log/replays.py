@@ -1,8 +1,8 @@
 """Claims about the effects of records on transactions, live and at replay.
 
 One transaction is followed through a log with any number of records of any transactions. The map of transactions is
-represented by two slots: one for the followed transaction, one for the transaction of the current record. That the
-three functions on the map agree with their stubs is tested with random maps, not proved.
+represented by two slots: one for the followed transaction, one for the transaction of the current record. Random maps
+test that the three functions on the map agree with their stubs. This is not proved.
 """
 
 from __future__ import annotations
@@ -75,16 +75,17 @@ class Transaction:
         return Rec(Map, {"id": self.id, "here": here, "other": Maybe(z3.Bool("other lives"), other)})
 
     def effects(self, here: Maybe) -> list[tuple[list[Any], Maybe, Any]]:
-        """Returns for each path of applying the record live its conditions, the followed transaction after it, and
-        whether the record was effective.
+        """Returns the paths of applying the record live.
+
+        A path is its conditions, the followed transaction after the record, and whether the record was effective.
         """
         paths = self.reader.paths(model.apply_record, self.map_of(here), self.record, self.position, z3.Int("deadline"))
-        return [(path.when, _here(path.value.fields["txns"]), _told(path.value)) for path in paths]
+        return [(path.when, _here(path.value.fields["txns"]), _is_effective(path.value)) for path in paths]
 
     def replays(self, here: Maybe, when: Sequence[Any] = ()) -> list[tuple[list[Any], Maybe]]:
-        """Returns for each path of replaying the record its conditions, and the followed transaction after it.
+        """Returns the paths of replaying the record, where deletions may succeed or fail.
 
-        Deletions may succeed or fail.
+        A path is its conditions, and the followed transaction after the record.
         """
         s = unknown(State, "s").replace({"txns": self.map_of(here)})
         paths = self.reader.paths(replay.with_replayed, self.cfg, s, self.record, self.position, when=when)
@@ -101,22 +102,22 @@ def _here(txns: Rec) -> Maybe:
     return here
 
 
-def _told(effect: Rec) -> Any:
+def _is_effective(effect: Rec) -> Any:
     return as_term(equal(effect.fields["result"], "success"))
 
 
 def _txn_of(txns: Rec, txn: Any) -> Any:
-    """Stub of `find_txn`."""
+    """Stub of `find_txn` on the map."""
     return merged(txn == txns.fields["id"], txns.fields["here"], txns.fields["other"])
 
 
 def _with_txn(txns: Rec, new: Rec) -> Rec:
-    """Stub of `put_txn`."""
+    """Stub of `put_txn` on the map."""
     return txns.replace({"here": merged(new.fields["id"] == txns.fields["id"], new, txns.fields["here"])})
 
 
 def _without_txn(txns: Rec, txn: Any) -> Rec:
-    """Stub of `remove_txn`."""
+    """Stub of `remove_txn` on the map."""
     here = txns.fields["here"]
     return txns.replace({"here": Maybe(z3.And(here.defined, txn != txns.fields["id"]), here.value)})
 
@@ -137,7 +138,7 @@ def run_map_stubs(proof: Proof) -> None:
 # ---- the table of statuses ----------------------------------------------------------------------------
 
 
-def may_go(before: Any, after: Any) -> Any:
+def is_legal(before: Any, after: Any) -> Any:
     """Returns whether two statuses are equal, or the transition from the first to the second is legal."""
     moves = [z3.And(is_word(before, one), is_word(after, other)) for one, other in STEPS]
     return z3.Or(as_term(equal(before, after)), *moves)
@@ -170,19 +171,19 @@ def transitions_are_legal() -> Answer:
     for when, then, reported in (*live, *again):
         there = [*known, *when]
         proof.possible("a record", there)
-        _show_moves(it, was, then, there)
+        _show_transitions(it, was, then, there)
         if reported is not None:
             late = z3.Implies(z3.Or(z3.Not(reported), z3.Not(it.is_its)), same(was, then))
             proof.show("a late record, or one of another transaction, changes nothing", late, there, direct=True)
     run_map_stubs(proof)
     draw = random.Random(1970)  # noqa: S311
     for _ in range(200):
-        _run_of_moves(proof, draw)
+        _run_of_transitions(proof, draw)
     return proof.answer()
 
 
-def lives(txn: Maybe) -> Any:
-    """Returns whether the status of a transaction is one of those before its end."""
+def is_ongoing(txn: Maybe) -> Any:
+    """Returns whether the status of a transaction is OPEN, COMMITTING or ABORTING."""
     return is_word(txn.value.fields["status"], "OPEN", "COMMITTING", "ABORTING")
 
 
@@ -193,16 +194,16 @@ def same(one: Maybe, other: Maybe) -> Any:
     return z3.And(one.defined == other.defined, z3.Implies(one.defined, z3.And(*alike)))
 
 
-def _show_moves(it: Transaction, was: Maybe, then: Maybe, there: Sequence[Any]) -> None:
+def _show_transitions(it: Transaction, was: Maybe, then: Maybe, there: Sequence[Any]) -> None:
     """Proves that a record has only allowed effects on the followed transaction."""
     proof, record, i = it.proof, it.record.fields, z3.Int("i")
     both = z3.And(was.defined, then.defined)
     before, after = was.value.fields, then.value.fields
-    stays = z3.Implies(lives(was), lives(then))
-    move = z3.Implies(both, z3.And(may_go(before["status"], after["status"]), stays))
+    stays = z3.Implies(is_ongoing(was), is_ongoing(then))
+    move = z3.Implies(both, z3.And(is_legal(before["status"], after["status"]), stays))
     proof.show("status transitions are legal", move, there, direct=True)
     leaves = z3.And(was.defined, z3.Not(then.defined))
-    by = z3.And(is_word(record["op"], "UPDATE"), is_word(record["to"], *ENDS), may_go(before["status"], record["to"]))
+    by = z3.And(is_word(record["op"], "UPDATE"), is_word(record["to"], *ENDS), is_legal(before["status"], record["to"]))
     proof.show(
         "a transaction is removed by its end only", z3.Implies(leaves, z3.And(it.is_its, by)), there, direct=True
     )
@@ -213,10 +214,10 @@ def _show_moves(it: Transaction, was: Maybe, then: Maybe, there: Sequence[Any]) 
         kept = z3.Implies(z3.And(both, before[name][i]), after[name][i])
         proof.show("no participant is lost", kept, there, direct=True)
         open_ = z3.Implies(z3.And(both, after[name][i], z3.Not(before[name][i])), is_word(before["status"], "OPEN"))
-        proof.show("participants come while it is open", open_, there, direct=True)
+        proof.show("participants are added only while it is open", open_, there, direct=True)
 
 
-def _run_of_moves(proof: Proof, draw: random.Random) -> None:
+def _run_of_transitions(proof: Proof, draw: random.Random) -> None:
     """Checks the claim on random records that are applied to a transaction."""
     txns: tuple[Txn, ...] = ()
     for n in range(12):
@@ -260,7 +261,7 @@ def holds(run: Any, first_is_left: Any) -> Any:
     return z3.And(
         live.defined == z3.And(run.begun, z3.Not(run.has_ended)),
         z3.Implies(run.has_ended, run.begun),
-        z3.Implies(live.defined, lives(live)),
+        z3.Implies(live.defined, is_ongoing(live)),
         again.defined == z3.And(live.defined, is_read),
         z3.Implies(again.defined, z3.And(*alike)),
     )
@@ -359,8 +360,8 @@ def _run_of_replay(proof: Proof, draw: random.Random) -> None:
             has_ended = record.to in ENDS
         txns = effect.txns
     first_goes = draw.random() < 0.5
-    may_go_ = [n for n in range(len(log)) if first_goes or n not in effective]
-    deleted = {n for n in may_go_ if draw.random() < 0.5 or (first_goes and n == effective[0])}
+    deletable = [n for n in range(len(log)) if first_goes or n not in effective]
+    deleted = {n for n in deletable if draw.random() < 0.5 or (first_goes and n == effective[0])}
     found = found_in(Config(), log, deleted, works=draw.random() < 0.5)
     plain = [(t.status, t.partitions) for t in found]
     wanted = [(t.status, t.partitions) for t in txns if not first_goes]

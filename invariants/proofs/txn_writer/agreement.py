@@ -1,4 +1,4 @@
-"""What CrossHair is asked about the buffered writer: the model, and its optimised twin beside it."""
+"""A contract that CrossHair checks about the buffered writer: implementation and model agree."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def triggers_agree(held: int, first: int, second: int, size: int, max_records: i
     numbers = tuple([each.number for each in buffer])
     total = sum([each.size for each in buffer])
     s = start(cfg)._replace(buffer=buffer, size=total, pending_callbacks=numbers, next_record=len(buffer) + 1)
-    twin = TxnWriter.load(cfg, s)
-    said = twin.add(size, "nothing")
+    implementation = TxnWriter.load(cfg, s)
+    said = implementation.add(size, "nothing")
     after, expected = model.add(cfg, s, size, "nothing")
     same = [(each.number, each.size) for each in after.buffer] == [
-        *zip(twin._buffer.numbers, twin._buffer.sizes, strict=True)
+        *zip(implementation._buffer.numbers, implementation._buffer.sizes, strict=True)
     ]
-    return said == expected and same and twin._buffer.size == after.size
+    return said == expected and same and implementation._buffer.size == after.size

@@ -127,7 +127,7 @@ def batch_is_less_than_two_limits() -> Answer:
     "max_bytes or more flushes the buffered records before it. With any other record the trigger is max records if "
     "that is reached, otherwise max size if that is reached, and otherwise nothing is flushed.",
     Control(
-        "bytes are looked at before records",
+        "the size limit is tested before the number of records",
         MODEL,
         "    if len(s.buffer) >= cfg.max_records:\n"
         '        return flushed(cfg, s, "records", out)[0]\n'
@@ -169,7 +169,7 @@ def records_before_bytes() -> Answer:
         none = z3.Implies(z3.And(_is_taken(it), z3.Or(*wanted.values(), large)), length == 0)
         proof.show("a flush leaves nothing", none, [*it.known, *path.when], direct=True)
         stays = z3.Implies(z3.And(buffered, z3.Not(z3.Or(*wanted.values()))), length == count)
-        proof.show("else the record waits", stays, [*it.known, *path.when], direct=True)
+        proof.show("otherwise the record is buffered", stays, [*it.known, *path.when], direct=True)
     for cfg, what, flushed, s in runs(200):
         right = len(flushed) < 2 and all(
             (each.reason == "records") == (each.records >= cfg.max_records)
