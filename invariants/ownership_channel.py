@@ -43,7 +43,7 @@ def names(data: Data | None, broker: int) -> bool:
 def acceptances(before: State, after: State) -> Iterator[tuple[int, Data | None, Data | None]]:
     """Yields each bundle whose last accepted record a step changes, with the old and the new record.
 
-    Only the first step of a split changes the records of two bundles, the halves.
+    Most steps change one record. The first step of a split changes the records of both halves.
     """
     if after.settled is not before.settled:
         for bundle, (old, new) in enumerate(zip(before.settled, after.settled, strict=True)):
@@ -70,11 +70,10 @@ def view_changes(before: State, event: Event, after: State) -> Iterator[tuple[in
 @always(ownership_channel, on=WRITES)
 def accepted_versions_are_consecutive(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The accepted records of a bundle have the versions 1, 2, 3 and so on, without gaps."""
-    # a tombstone (None) has no version
     return all(
         new is not None and new.version_id == (1 if old is None else old.version_id + 1)
         for _, old, new in acceptances(before, after)
-        if new is not None or cfg.removal != "tombstone"
+        if new is not None or cfg.removal != "tombstone"  # a tombstone (None) has no version
     )
 
 
@@ -91,10 +90,10 @@ def owners_in_two_views_have_two_versions(cfg: Config, s: State) -> bool:
     """If two running brokers each own a bundle in their own view, the versions differ: one record is outdated."""
     for bundle in range(cfg.bundles):
         records = [(number, at.view[bundle]) for number, at in enumerate(s.brokers) if at.is_up]
-        owned = [
+        versions = [
             r.version_id for number, r in records if r is not None and r.state == "Owned" and r.dst_broker == number
         ]
-        if len(set(owned)) < len(owned):
+        if len(set(versions)) < len(versions):
             return False
     return True
 
@@ -205,6 +204,7 @@ def handler_begins_only_at_broker_that_has_to_act(cfg: Config, before: State, ev
             actor = data.source_broker if is_of_source else data.dst_broker if data.state == "Assigning" else None
         if (Task(bundle, data) in begun) != (actor == event.arguments["broker"]):  # type: ignore[arg-type]
             return False
+    # no handler begins for another record
     return len(begun) <= len(list(view_changes(before, event, after)))
 
 
@@ -221,7 +221,7 @@ def removal_removes_the_record_that_was_seen(cfg: Config, before: State, event: 
             if event.name == "finish":
                 seen = broker_of(before, event).tasks[event.arguments["task"]].data
             else:
-                seen = before.brokers[before.leader or 0].view[bundle]
+                seen = before.brokers[before.leader or 0].view[bundle]  # without a leader, the step is refused
             if old != seen:
                 return False
     return True
@@ -249,10 +249,10 @@ def deleted_bundle_is_not_assigned_again(cfg: Config, before: State, event: Even
 
 @always(ownership_channel, on=READS)
 def record_that_settles_ownership_ends_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new record in a view ends a parked lookup if and only if it is not in flight or a disabled channel ignores it.
+    """A parked lookup ends at a new record in the view that is not in flight, or that a disabled channel ignores.
 
-    A disabled channel ignores a record that is not forced. Any other record ends a pending unload if the bundle is
-    transferred, freed or deleted, or its record is removed.
+    No other record ends the lookup. A disabled channel ignores a record that is not forced. A record that is not
+    ignored ends a pending unload if the bundle is transferred, freed or deleted, or if its record is removed.
     """
     if isinstance(event.outcome, Refused):
         return True

@@ -28,7 +28,7 @@ from model.machine import Failed, Refused, Step, refused
 ClientName = int
 
 NO_CLIENT = Refused("illegal_argument", "the topic has no such client")
-ELSEWHERE = Refused("not_enabled", "the client is not in this phase")
+OTHER_PHASE = Refused("not_enabled", "the client is not in this phase")
 
 
 def found(s: State, topic: int, client: int) -> tuple[Topic, Client | None]:
@@ -68,7 +68,7 @@ def lookup(cfg: Config, s: State, topic: TopicName, client: ClientName, broker: 
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "lookup":
-        return s, NO_CLIENT if c is None else ELSEWHERE
+        return s, NO_CLIENT if c is None else OTHER_PHASE
     b = s.brokers[broker]
     if not b.alive:
         return s, DOWN
@@ -89,7 +89,7 @@ def answer(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "parked" or c.peer is None:
-        return s, NO_CLIENT if c is None else ELSEWHERE
+        return s, NO_CLIENT if c is None else OTHER_PHASE
     if not s.brokers[c.peer].registered and not cfg.unregistered_uses_view:
         failed = Failed("not_ready", "the broker has lost its registration")
         return replaced(s, topic, client, without_connection(c, "lookup")), failed
@@ -107,7 +107,7 @@ def connect(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "directed" or c.peer is None:
-        return s, NO_CLIENT if c is None else ELSEWHERE
+        return s, NO_CLIENT if c is None else OTHER_PHASE
     if s.brokers[c.peer].alive:
         return replaced(s, topic, client, c._replace(phase="waiting")), None
     failed = Failed("not_connected", "the broker is down")
@@ -125,7 +125,7 @@ def admit(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[S
     """
     t, c = found(s, topic, client)
     if c is None or c.phase != "waiting" or c.peer is None or c.down:
-        return s, NO_CLIENT if c is None else ELSEWHERE
+        return s, NO_CLIENT if c is None else OTHER_PHASE
     broker, r, o = c.peer, view_of(s, c.peer), t.objects[c.peer]
     is_dst = r.dst == broker and r.state in IN_FLIGHT and s.brokers[broker].registered
     if may_load(cfg, s, broker):
@@ -235,7 +235,7 @@ def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
     """
     _, c = found(s, topic, client)
     if c is None or not c.down:
-        return s, NO_CLIENT if c is None else ELSEWHERE
+        return s, NO_CLIENT if c is None else OTHER_PHASE
     kind, value = c.down[0]
     left = c._replace(down=c.down[1:])
     if kind == "success":
@@ -265,7 +265,7 @@ def break_connection(cfg: Config, s: State, topic: TopicName, client: ClientName
     """
     _, c = found(s, topic, client)
     if c is None or c.phase not in ("waiting", "ready"):
-        return s, NO_CLIENT if c is None else ELSEWHERE
+        return s, NO_CLIENT if c is None else OTHER_PHASE
     return broken(s, topic, client), None
 
 

@@ -8,7 +8,8 @@
               clients
 
 A client is a producer or the consumer of the topic's subscription. It has one connection at a time, with a FIFO queue
-of commands in each direction. When a connection ends, the commands in both queues are lost.
+of commands in each direction. When a connection ends, the commands in both queues are lost. The position of an entry is
+its index in the topic's log.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ class Config(NamedTuple):
     #: V0: PIP-307 as merged. V1a: the source sends the close command as soon as the ledger is closed. V1b: as V1a, and
     #: the destination begins to load every topic before the source fences it. V2: as V1a, and the source first pauses
     #: its clients. They connect to the destination, which begins to load their topics before the source fences them.
-    #: V3: as V1a, but the close command has no address, so the client looks the topic up. V4: as V0, but the source
-    #: appends Owned in place of Assigning
+    #: V3: as V1a, but the close command has no address, so the client looks the topic up; a send or an ack that reaches
+    #: a fenced topic closes the sessions of the topic's clients. V4: as V0, but the source appends Owned in place of
+    #: Assigning
     variant: Annotated[
         Variant,
         Rule(
@@ -192,7 +194,8 @@ class Command(NamedTuple):
     """A command from a broker to a client."""
 
     kind: Literal["success", "receipt", "message", "close", "prepare"]
-    value: int | None = None  # a sequence id, the position of an entry, or the address of a broker
+    #: receipt: a sequence id; message: the position of an entry; close, prepare: the number of the addressed broker
+    value: int | None = None
 
 
 @record

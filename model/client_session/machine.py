@@ -17,11 +17,12 @@ properties are guarantees of the client. `state.py` has the state. A handler is 
     acks          Acks are grouped until a flush, which needs a session. Without index acks, the client tracks the
                   acknowledged messages of a batch, and groups the batch's ack when all its messages are acknowledged. A
                   message that arrives again while its ack is grouped is dropped
-    redelivery    A Shared subscription redelivers single entries. An Exclusive one redelivers all unacknowledged
-                  messages; the client drops its receiver queue and the messages of an older consumer epoch
-    CLOSE         A handler connects once to the broker in the URL, without lookup. If there is no URL, or this attempt
-                  fails, it looks the topic up
-    refusal       After a retryable refusal a handler sends its request again, even if it was its first request
+    redelivery    A Shared subscription redelivers single entries. An Exclusive subscription redelivers all
+                  unacknowledged messages, and the client drops its receiver queue and the messages of an older consumer
+                  epoch
+    CLOSE         A handler tries once to connect to the URL of the command, without lookup. If there is no URL, or this
+                  attempt fails, the handler looks the topic up
+    refusal       After a retryable refusal of any request, also the first one, a handler sends the request again
 
 The reference differs from shipped versions in rules of `Config` (see `fuzz/defects/`). Two queues are FIFO: the
 commands to each handler, and the producer's sends. FLOW, ACK and REDELIVER reach the broker at once. A broker without a

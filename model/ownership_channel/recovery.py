@@ -8,7 +8,7 @@ clean-up    a broker checks the health of another broker, the target. If the che
             broker, or frees the bundle if there is none
 monitor     the leader schedules clean-ups of unregistered brokers that its view names, overrides records that have been
             in flight for too long, and removes old Free and Deleted records
-shutdown    a broker disables its channel, runs a clean-up of itself, and stops
+shutdown    a broker disables its channel, runs a clean-up of itself without a health check, and stops
 
 Simplifications, under every profile:
   * When a broker registers, all other brokers cancel their clean-ups of this broker. `handleBrokerCreationEvent`
@@ -86,7 +86,7 @@ def crashed(cfg: Config, s: State, broker: int) -> State:
 
 @ownership_channel.fault
 def crash(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """A broker crashes. Its registry entry stays until its session expires."""
+    """A broker crashes. Its registry entry stays until its session expires (`expire`)."""
     if not s.brokers[broker].is_up:
         return refused(s, "not_enabled", "the broker is down")
     return crashed(cfg, s, broker), None

@@ -61,8 +61,8 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
     if owner is not None:
         return (s, owner) if s.brokers[owner].is_registered or trusts_view else (parked, None)
     if data is not None and data.state in IN_FLIGHT and data.dst_broker is not None:
-        waits = data.dst_broker == broker or (cfg.lookup_at_source == "parked" and data.source_broker == broker)
-        return (parked, None) if waits and not trusts_view else (s, data.dst_broker)
+        parks = data.dst_broker == broker or (cfg.lookup_at_source == "parked" and data.source_broker == broker)
+        return (parked, None) if parks and not trusts_view else (s, data.dst_broker)
     if at.lookups[bundle]:
         return s, None
     if at.is_disabled and not cfg.disabled_channel_assigns:
