@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 import jsonschema
@@ -22,6 +26,7 @@ from fuzz.commands import check, result_type, schema_of
 from fuzz.defects.table import defects_of
 from fuzz.explore.counts import all_counts
 from fuzz.platform.json import from_json
+from fuzz.platform.processes import Workers
 from fuzz.platform.sources import files_of
 from fuzz.platform.version import code_version
 from fuzz.seeding import mutants_of
@@ -162,21 +167,16 @@ def test_a_shipped_version_shows_its_defects(brokerproof: Any) -> None:
     } <= causes
 
 
-class PoolOfNone:
-    """A pool that runs everything in this process, at once."""
+class NoWorkers(Executor):
+    """Runs everything in this process, at once."""
 
-    def __enter__(self) -> PoolOfNone:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def __init__(self, jobs: int, how: str) -> None:
         pass
 
-    def apply_async(self, function: Any, arguments: Any) -> Any:
-        result = function(*arguments)
-        return SimpleNamespace(wait=lambda seconds: None, ready=lambda: True, get=lambda: result)
-
-    def starmap(self, function: Any, arguments: Any, chunksize: int) -> list[Any]:
-        return [function(*each) for each in arguments]
+    def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments, **named))
+        return future
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -185,7 +185,7 @@ def test_seconds_bound_a_run_with_shrinking(brokerproof: Any, jobs: int, monkeyp
     clock = ticking(0.005)
     for module in ("fuzz.commands.fuzz", "fuzz.campaign.local", "fuzz.run.shrink"):
         monkeypatch.setattr(f"{module}.time", clock)
-    monkeypatch.setattr("fuzz.campaign.local._pool", lambda jobs: PoolOfNone())
+    monkeypatch.setattr("fuzz.campaign.local.Workers", NoWorkers)
     arguments = ("active_cursors", "--profile", "pulsar-2026-07", "--seconds", 2, "--jobs", jobs)
     data = keeps_to_schema("fuzz", brokerproof("fuzz", *arguments, "--json"))
     assert data["findings"]
@@ -542,16 +542,31 @@ def test_an_interrupt_is_one_line_and_a_code_of_its_own(command: str, seconds: f
 def test_a_worker_never_sees_an_interrupt(how: str) -> None:
     """Not the first one either: for its pool, the resource tracker is started, which unblocks the signal."""
     code = f"""if True:
-        import multiprocessing, signal
-        from fuzz.platform.processes import without_interrupts
-        with without_interrupts():
-            pool = multiprocessing.get_context("{how}").Pool(1)
-        blocked = pool.apply(signal.pthread_sigmask, (signal.SIG_BLOCK, []))
+        import signal
+        from fuzz.platform.processes import Workers
+        with Workers(1, "{how}") as workers:
+            blocked = workers.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
         print(signal.SIGINT in blocked, signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
-        pool.terminate()
     """
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ran.stdout == "True False\n"
+
+
+@pytest.mark.parametrize("how", ["spawn", "fork"])
+def test_a_worker_that_dies_ends_the_command(how: Literal["fork", "spawn"]) -> None:
+    before = set(multiprocessing.active_children())
+
+    def run(ending: Callable[[Workers], object]) -> None:
+        with Workers(2, how) as workers:
+            assert {each.result() for each in [workers.submit(time.sleep, 0.1) for _ in range(4)]} == {None}
+            workers.submit(time.sleep, 60)
+            ending(workers)
+
+    with pytest.raises(BadValue, match="a process ended early"):
+        run(lambda workers: workers.submit(signal.raise_signal, signal.SIGKILL).result())
+    with pytest.raises(KeyboardInterrupt):
+        run(lambda workers: signal.raise_signal(signal.SIGINT))
+    assert set(multiprocessing.active_children()) <= before
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,14 @@ shortest one.
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
-from multiprocessing.pool import AsyncResult, Pool
 from typing import NamedTuple
 
 from fuzz.campaign.worker import BLOCK, ENOUGH, Found, Spec, found_of, merged, target_of
-from fuzz.platform.processes import without_interrupts
+from fuzz.platform.processes import Workers
 from fuzz.run.checks import NONE_SKIPPED, Skipped, all_but
 from fuzz.run.coverage import Row, Total
 from fuzz.run.finding import Cause, Difference, Kind
@@ -137,14 +136,14 @@ def run_request(request: Request, progress: Progress = lambda run, phase: None) 
             progress(run, f"shrinking {number} of {len(run.causes)}")
             run.findings.append(shrunk(request, cause, seed, end, len(run.causes) - number + 1))
     else:
-        with _pool(request.jobs) as pool:
+        with Workers(request.jobs, "spawn") as pool:
             _run_seeds_in(pool, request, run, started, progress)
             run.fuzzing_seconds = time.monotonic() - started
             progress(run, "shrinking")
             # if `left` findings are left, each process has left / jobs turns, rounded up
             turns = [-(-left // request.jobs) for left in range(len(run.causes), 0, -1)]
             arguments = [(request, *found, end, n) for found, n in zip(_in_order(run), turns, strict=True)]
-            run.findings = pool.starmap(shrunk, arguments, chunksize=1)
+            run.findings = [future.result() for future in [pool.submit(shrunk, *each) for each in arguments]]
     run.findings = merged(run.findings)
     run.seconds = time.monotonic() - started
     return run
@@ -189,36 +188,31 @@ def _run_seeds_here(request: Request, run: Run, started: float, progress: Progre
         run.coverage.add(row)
 
 
-def _pool(jobs: int) -> Pool:
-    with without_interrupts():
-        return multiprocessing.get_context("spawn").Pool(jobs)
-
-
-def _run_seeds_in(pool: Pool, request: Request, run: Run, started: float, progress: Progress) -> None:
+def _run_seeds_in(pool: ProcessPoolExecutor, request: Request, run: Run, started: float, progress: Progress) -> None:
     """Executes the first phase in the processes of the pool. Adds its results to `run`."""
     last = None if request.traces is None else request.seed + request.traces
     next_seed, blocks = request.seed, 1
-    pending: list[AsyncResult[_ChunkResult]] = []
+    pending: list[Future[_ChunkResult]] = []
     while True:
         until = _fuzzing_deadline(request, started, len(run.causes))
         is_over = (until is not None and time.monotonic() >= until) or (bool(run.causes) and request.stop_at_first)
         while not is_over and len(pending) < 2 * request.jobs and (last is None or next_seed < last):
             count = blocks * BLOCK if last is None else min(blocks * BLOCK, last - next_seed)
             skipped = frozenset(cause.what for cause in run.causes if cause.broken_property is not None)
-            pending.append(pool.apply_async(_run_chunk, (_Chunk(request, next_seed, count, skipped, until),)))
+            pending.append(pool.submit(_run_chunk, _Chunk(request, next_seed, count, skipped, until)))
             next_seed += count
         if not pending:
             return
-        pending[0].wait(_REPORT_SECONDS)
-        done = [each for each in pending if each.ready()]
-        pending = [each for each in pending if each not in done]
-        for result in [each.get() for each in done]:
+        ready, _ = wait(pending, _REPORT_SECONDS, FIRST_COMPLETED)
+        done = [each.result() for each in pending if each in ready]
+        pending = [each for each in pending if each not in ready]
+        for result in done:
             run.traces += result.traces
             run.steps += result.steps
             run.add_causes(result.causes)
             for row in result.coverage:
                 run.coverage.add(row)
-        if any(each.get().seconds < _REPORT_SECONDS for each in done) and not request.stop_at_first:
+        if any(each.seconds < _REPORT_SECONDS for each in done) and not request.stop_at_first:
             blocks = min(_MAX_BLOCKS, blocks + 1)  # a chunk took little time: larger chunks have less overhead
         progress(run, "fuzzing")
 

@@ -25,9 +25,9 @@ from fuzz.client.schedule import scenario_names
 from fuzz.commands import Record, Result, Seconds, client, evidence, explore, fuzz, mutants, prove, replay, tla
 from fuzz.defects.table import defects_of
 from fuzz.explore.counts import all_counts
-from fuzz.explore.shared import usable_cores
 from fuzz.platform.files import write_whole
 from fuzz.platform.json import NotJSON, from_json, to_json
+from fuzz.platform.processes import usable_cores
 from fuzz.platform.progress import showing
 from fuzz.platform.sources import ROOT, changed_since, digest_of, files_of, has_deleted_source
 from fuzz.prove import claims_about

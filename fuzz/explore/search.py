@@ -37,7 +37,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from fuzz.explore.shared import WORTH_SHARING, run_shared, usable_cores
+from fuzz.explore.shared import WORTH_SHARING, run_shared
+from fuzz.platform.processes import usable_cores
 from fuzz.run.call import Arguments, Call, Calls
 from fuzz.run.checks import Check, Skipped, all_but, checks_for
 from fuzz.run.compare import same, stutter_difference

@@ -55,13 +55,6 @@ class Part(NamedTuple):
     hung: int | None  # the number of the state in which a step hung
 
 
-def usable_cores() -> int:
-    """Returns the number of cores that this process may use; 1 if it cannot fork processes."""
-    if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def run_shared(
     search: Search, first: int, jobs: int, hang_seconds: float, limit: int, progress: Progress | None
 ) -> None:

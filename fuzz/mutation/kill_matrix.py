@@ -16,10 +16,10 @@ original: then a row `[[equivalent]]` in the component's file has the reason.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import as_completed
 from typing import Any, NamedTuple
 
 from fuzz.defects.table import defects_of
@@ -29,7 +29,7 @@ from fuzz.mutation import Check
 from fuzz.mutation.model_checks import killer
 from fuzz.mutation.operators import Generated, generated_of, source_with
 from fuzz.platform.json import from_json, to_json
-from fuzz.platform.processes import without_interrupts
+from fuzz.platform.processes import Workers
 from fuzz.platform.sources import is_imported
 from fuzz.run.checks import NONE_SKIPPED
 from fuzz.run.finding import Finding, Kind
@@ -61,6 +61,8 @@ _CORRUPTED_TRACES = 32
 _CHECK_EVERY = 4
 #: The scope that is explored if fuzzing does not kill a mutant.
 _SCOPE = "smoke"
+#: The number of jobs, on average, after which a process is replaced.
+_JOBS_OF_A_PROCESS = 40
 
 
 class Kill(NamedTuple):
@@ -388,11 +390,11 @@ def run_here(jobs: Sequence[Job], processes: int) -> Iterator[Kill]:
     if processes == 1:
         yield from map(run_job, jobs)
         return
-    context = multiprocessing.get_context("spawn")
-    with without_interrupts():
-        created = context.Pool(processes, maxtasksperchild=40)
-    with created as pool:
-        yield from pool.imap_unordered(run_job, jobs, chunksize=1)
+    batch = _JOBS_OF_A_PROCESS * processes
+    for first in range(0, len(jobs), batch):
+        with Workers(processes, "spawn") as pool:
+            for done in as_completed([pool.submit(run_job, job) for job in jobs[first : first + batch]]):
+                yield done.result()
 
 
 def run_on_spark(jobs: Sequence[Job], spark: Any, slots: int) -> list[Kill]:

@@ -1,13 +1,51 @@
-"""Signals of a command and its child processes: an interrupt ends the command, which ends its children itself."""
+"""Child processes of a command: a pool, and signals. An interrupt ends the command, which ends its children itself."""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
 from types import FrameType
+from typing import Any, Literal
+
+from model.machine import BadValue
+
+
+def usable_cores() -> int:
+    """Returns the number of cores that this process may use; 1 if it cannot fork processes."""
+    if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Workers(ProcessPoolExecutor):
+    """Child processes that execute functions. They never see an interrupt.
+
+    After an exception in the `with` body, they are ended at once. If one of them dies, the body ends with BadValue. A
+    process of the kind `spawn` that dies before its first result is noticed at the next result of another process.
+    """
+
+    def __init__(self, jobs: int, how: Literal["fork", "spawn"], **options: Any) -> None:
+        super().__init__(jobs, multiprocessing.get_context(how), **options)
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Executes a function in one of the processes, which the executor starts when it needs them."""
+        with without_interrupts():
+            return super().submit(function, *arguments, **named)
+
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: Any) -> None:
+        if kind is not None:
+            for child in list((self._processes or {}).values()):
+                child.terminate()
+        self.shutdown(cancel_futures=kind is not None)
+        if isinstance(problem, BrokenProcessPool):
+            raise BadValue("a process ended early, probably out of memory: use fewer processes") from None
 
 
 @contextlib.contextmanager

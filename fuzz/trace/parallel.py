@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fuzz.platform.processes import without_interrupts
+from fuzz.platform.processes import Workers
 from fuzz.platform.progress import Update
 from fuzz.seeding import subject_or_mutant
 from fuzz.subject import find_profile, find_subject
@@ -66,10 +66,9 @@ def replay_files(
     if jobs > 1:
         for recording in recordings():
             find_subject(recording.subject)  # import before the fork, not in each process
-        with without_interrupts():
-            created = multiprocessing.get_context("fork").Pool(jobs, initializer=gc.disable)
-        with created as pool:
-            results = pool.starmap(replay_part, [(paths, profile, part, jobs) for part in range(jobs)])
+        with Workers(jobs, "fork", initializer=gc.disable) as pool:
+            futures = [pool.submit(replay_part, paths, profile, part, jobs) for part in range(jobs)]
+            results = [each.result() for each in futures]
     else:
         results = [replay_part(paths, profile, 0, 1, update)]
     together = sorted((each for of_part in results for each in of_part), key=lambda each: each.position)
