@@ -13,8 +13,11 @@ from model.negative_acks.machine import Config, Elapsed, Nacked, Redelivery, Sta
 from model.negative_acks.message_ids import ChunkedMessage, MessageId
 from model.positions import Position
 
+#: Actions that run the timer task.
 RUNS = ("advance_time", "run_timer_task", "fail_redelivery")
+#: Actions that send redelivery commands.
 DELIVERING = ("advance_time", "run_timer_task")
+#: Clock units per millisecond.
 PER_MS = {"ms": 1, "ns": 1_000_000}
 
 
@@ -24,7 +27,7 @@ def was_rejected(event: Event) -> bool:
 
 
 def pending(s: State) -> set[tuple[int, Position]]:
-    """Returns the pending nacks: bucket time and entry."""
+    """Returns the pending nacks, each as its bucket time and entry."""
     return {(bucket.time, entry) for bucket in s.buckets for entry in bucket.entries}
 
 
@@ -50,12 +53,12 @@ def requested_delay(cfg: Config, count: int | None) -> int:
 
 
 def monotonic(s: State, time: int) -> int:
-    """Returns the monotonic time of a bucket time."""
+    """Returns the time of the monotonic clock at a bucket time."""
     return time - s.wall_offset
 
 
 def chunked_redelivered(before: State, event: Event, after: State) -> list[ChunkedMessage]:
-    """Returns the received chunked messages whose last chunk was removed from a bucket and redelivered."""
+    """Returns the received chunked messages whose last chunk a step removed from a bucket and redelivered."""
     if not before.chunked_messages:
         return []
     removed = {entry for _, entry in pending(before) - pending(after)}
@@ -70,7 +73,7 @@ def chunks_redelivered(before: State, event: Event, after: State) -> set[Positio
 
 @always(negative_acks)
 def tracker_starts_with_any_delay(cfg: Config, s: State) -> bool:
-    """The tracker is constructed for every delay, including 0."""
+    """The construction of the tracker succeeds for every delay, including 0."""
     return s.status != "failed"
 
 
@@ -103,9 +106,9 @@ def nack_delay_is_nonnegative(cfg: Config, before: State, event: Event, after: S
 
 @always(negative_acks, on=("nack",))
 def nack_delay_is_requested_or_minimum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The delay of an accepted nack is the configured delay, or the minimum delay if that is longer.
+    """The delay of an accepted nack is the delay of the backoff or the fixed delay, but at least the minimum delay.
 
-    The property covers the fixed delay and backoffs. `nack_delay_is_nonnegative` covers negative delays.
+    `nack_delay_is_nonnegative` covers negative delays.
     """
     if was_rejected(event) or event.outcome.delay < 0:
         return True
@@ -117,11 +120,12 @@ def nack_delay_is_requested_or_minimum(cfg: Config, before: State, event: Event,
 def nack_reports_backoff_and_timer(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An accepted nack reports whether a backoff computed its delay and whether the timer changed.
 
-    It changes no chunked message. A rejected nack changes no bucket, timer, retained id or chunked message.
+    An accepted nack changes no chunked message. A rejected nack changes no bucket, timer, retained id or chunked
+    message.
     """
     if was_rejected(event):
-        kept = after.buckets, after.timer, after.retained_ids, after.chunked_messages
-        return kept == (before.buckets, before.timer, before.retained_ids, before.chunked_messages)
+        state = after.buckets, after.timer, after.retained_ids, after.chunked_messages
+        return state == (before.buckets, before.timer, before.retained_ids, before.chunked_messages)
     has_backoff = event.arguments["redelivery_count"] is not None and cfg.backoff.delays != ()
     reported = event.outcome.backoff_used, event.outcome.timer_changed
     return reported == (has_backoff, after.timer != before.timer) and after.chunked_messages == before.chunked_messages
@@ -131,7 +135,7 @@ def nack_reports_backoff_and_timer(cfg: Config, before: State, event: Event, aft
 def nacked_entry_is_in_bucket_of_due_time(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a nack, the entry is in a bucket whose time is the due time, or earlier by less than the bucket length.
 
-    With the option `earliest_due`, an entry that is pending in an earlier bucket stays in that bucket only.
+    With `repeated_nack` `earliest_due`, an entry that is pending in an earlier bucket stays in that bucket only.
     """
     if was_rejected(event):
         return True
@@ -183,7 +187,7 @@ def timer_is_armed_iff_nacks_are_pending(cfg: Config, s: State) -> bool:
 
 @always(negative_acks)
 def timer_deadline_is_at_most_first_bucket(cfg: Config, s: State) -> bool:
-    """While nacks are pending, the timer's deadline is not after the first bucket time, or not after now."""
+    """While nacks are pending, the timer's deadline is at most the first bucket time, or now if that is later."""
     if not s.buckets or s.status != "open":
         return True
     return s.timer is not None and s.timer <= max(monotonic(s, s.buckets[0].time), s.now)
@@ -212,10 +216,10 @@ def avl_tree_has_the_bucket_times(cfg: Config, before: State, event: Event, afte
 
 @always(negative_acks, on=("advance_time",))
 def redelivery_is_not_late(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pending nack is redelivered at most the timer lag after the end of its bucket, or after the start of the step,
-    if the bucket had ended by then.
+    """A pending nack is redelivered at most the timer lag after the end of its bucket.
 
-    `timer_deadline_is_at_most_first_bucket` guarantees that the timer is armed for the beginning of the bucket.
+    If the bucket has ended before the step, the lag counts from the start of the step.
+    `timer_deadline_is_at_most_first_bucket` guarantees that the timer is armed for the bucket time.
     """
     if before.status != "open":
         return True
@@ -230,7 +234,7 @@ def redelivery_is_not_late(cfg: Config, before: State, event: Event, after: Stat
 
 @always(negative_acks, on=DELIVERING)
 def redelivery_is_not_early(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every redelivered entry was pending in a due bucket, or is a chunk of a message whose last chunk was pending."""
+    """Every redelivered entry was in a due bucket, or is a chunk of a message whose last chunk is redelivered."""
     chunks = chunks_redelivered(before, event, after)
     for command in commands(event):
         due = {entry for time, entry in pending(before) if monotonic(before, time) <= command.at}
@@ -248,12 +252,12 @@ def nack_is_redelivered_iff_removed(cfg: Config, before: State, event: Event, af
     old, new = pending(before), pending(after)
     redelivered = [(command.at, each.position) for command in commands(event) for each in command.ids]
     removed = {entry for _, entry in old - new}
-    most = {entry: len([pair for pair in old - new if pair[1] == entry]) for entry in removed}
-    times = {entry: len({at for at, position in redelivered if position == entry}) for entry in removed}
+    removals = {entry: len([pair for pair in old - new if pair[1] == entry]) for entry in removed}
+    redeliveries = {entry: len({at for at, position in redelivered if position == entry}) for entry in removed}
     chunks = chunks_redelivered(before, event, after)
     if not new <= old or not {position for _, position in redelivered} <= removed | chunks:
         return False
-    return all(times[e] >= 1 and (times[e] <= most[e] or e in chunks) for e in removed)
+    return all(redeliveries[e] >= 1 and (redeliveries[e] <= removals[e] or e in chunks) for e in removed)
 
 
 @always(negative_acks, on=DELIVERING)
@@ -264,7 +268,7 @@ def redelivery_command_has_no_duplicate_id(cfg: Config, before: State, event: Ev
 
 @always(negative_acks, on=DELIVERING)
 def redelivery_command_has_one_id_per_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Different ids in a redelivery command belong to different entries, except for the ids of chunks."""
+    """Different ids in a redelivery command are of different entries, except for the ids of chunks."""
     chunks = chunks_redelivered(before, event, after)
     for command in commands(event):
         positions = [each.position for each in set(command.ids) if each.position not in chunks]
@@ -275,13 +279,16 @@ def redelivery_command_has_one_id_per_entry(cfg: Config, before: State, event: E
 
 @always(negative_acks, on=DELIVERING)
 def redelivery_command_is_nonempty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A redelivery command has at least one id: the broker treats an empty command as all unacknowledged messages."""
+    """A redelivery command has at least one id: by an empty one, the broker redelivers all unacknowledged messages."""
     return all(len(command.ids) > 0 for command in commands(event))
 
 
 @always(negative_acks, on=RUNS)
 def timer_run_leaves_no_due_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a run of the timer task, no remaining bucket is due."""
+    """After a run of the timer task, no remaining bucket is due.
+
+    In `advance_time`, only a run at the end of the step is checked.
+    """
     if event.name == "advance_time":
         first_run = None if before.timer is None else max(before.timer + event.arguments["timer_lag"], before.now)
         ran_now = first_run == after.now or any(command.at == after.now for command in commands(event))
@@ -300,7 +307,7 @@ def timer_runs_only_to_redeliver(cfg: Config, before: State, event: Event, after
 def consumer_failure_keeps_later_nacks(cfg: Config, before: State, event: Event, after: State) -> bool:
     """If the consumer throws, nacks that are not due stay pending, and the timer is armed for them.
 
-    `fail_redelivery` throws whenever it removes nacks.
+    If nacks are removed, the outcome of the step is a failure.
     """
     if before.status != "open":
         return True
@@ -314,7 +321,7 @@ def consumer_failure_keeps_later_nacks(cfg: Config, before: State, event: Event,
 def only_runs_and_close_remove_nacks(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Only a timer task run or a close removes pending nacks, and only a nack adds one.
 
-    In profiles that keep one nack of an entry (`repeated_nack`), a nack may also remove the earlier nack of its entry.
+    If `repeated_nack` keeps only one nack of an entry, a nack may also remove the earlier nack of its entry.
     """
     old, new = pending(before), pending(after)
     if event.name in ("close", *RUNS):
@@ -361,18 +368,22 @@ def chunked_message_is_redelivered_whole(cfg: Config, before: State, event: Even
 
 @always(negative_acks, on=DELIVERING)
 def chunks_are_forgotten_when_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A received chunked message is forgotten if and only if its chunks are redelivered."""
-    due, left = set(chunked_redelivered(before, event, after)), set(after.chunked_messages)
-    removed = set(before.chunked_messages) - left
-    is_subset = left <= set(before.chunked_messages) and removed <= due
-    return is_subset and (removed == due or cfg.chunks_found_by == "message_id")
+    """A received chunked message is removed from `unAckedChunkedMessageIdSequenceMap` when it is redelivered.
+
+    No other chunked message is removed.
+    """
+    redelivered, remaining = set(chunked_redelivered(before, event, after)), set(after.chunked_messages)
+    removed = set(before.chunked_messages) - remaining
+    is_subset = remaining <= set(before.chunked_messages) and removed <= redelivered
+    return is_subset and (removed == redelivered or cfg.chunks_found_by == "message_id")
 
 
 @always(negative_acks, on=DELIVERING, given=lambda cfg: cfg.retained_ids == "traced")
 def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A retained id is in the first redelivery command that has its entry, and is then no longer retained.
+    """A retained id is in the first command that redelivers its entry from a bucket, and is then no longer retained.
 
-    A command may have the entry as a chunk before its bucket is due. Every other id is a plain id, or that of a chunk.
+    An entry that is redelivered only as a chunk keeps its retained id. Every other id in a command is a plain id or the
+    id of a chunk.
     """
     retained, chunks = {each.position: each for each in before.retained_ids}, chunks_redelivered(before, event, after)
     for command in commands(event):
@@ -389,7 +400,7 @@ def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, af
 
 @always(negative_acks, on=("nack",), given=lambda cfg: cfg.retained_ids == "traced")
 def latest_traced_id_is_retained(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An accepted nack by a traced or chunked message's id retains this id. Other nacks change no retained id."""
+    """An accepted nack by the id of a traced or chunked message retains this id. Other nacks change no retained id."""
     if was_rejected(event):
         return after.retained_ids == before.retained_ids
     nacked, entry = event.arguments["message_id"], event.arguments["entry"]
@@ -404,7 +415,7 @@ def latest_traced_id_is_retained(cfg: Config, before: State, event: Event, after
 
 @always(negative_acks, on=("receive_chunks",))
 def received_chunks_are_remembered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A message of at least two chunks is remembered by the id of its last chunk, in place of one with the same id.
+    """A received message of at least two chunks is stored by its id, and replaces a stored message with this id.
 
     A message of fewer chunks is rejected.
     """
@@ -451,7 +462,7 @@ def nack_brings_timer_forward(cfg: Config, before: State, event: Event, after: S
 
 @sometimes(negative_acks, on=("nack",))
 def entry_is_nacked_twice_in_one_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An accepted nack changes no bucket, because the entry is already in the bucket."""
+    """An accepted nack changes no bucket, because the entry is already in the bucket of its due time."""
     return not was_rejected(event) and after.buckets == before.buckets
 
 
@@ -488,8 +499,8 @@ def one_command_covers_three_buckets(cfg: Config, before: State, event: Event, a
 @sometimes(negative_acks, on=("advance_time",))
 def redelivered_entry_is_still_pending(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A redelivered entry is still pending in a later bucket."""
-    left = {entry for _, entry in pending(after)}
-    return any(each.position in left for command in commands(event) for each in command.ids)
+    still_pending = {entry for _, entry in pending(after)}
+    return any(each.position in still_pending for command in commands(event) for each in command.ids)
 
 
 @sometimes(negative_acks, on=("advance_time",))
@@ -513,7 +524,7 @@ def command_mixes_retained_and_plain_ids(cfg: Config, before: State, event: Even
 
 @sometimes(negative_acks, on=("advance_time",))
 def one_of_two_chunked_messages_is_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One of two received chunked messages is redelivered; the other one is still remembered."""
+    """One of two received chunked messages is redelivered; the other one stays stored."""
     return bool(after.chunked_messages) and len(after.chunked_messages) < len(before.chunked_messages)
 
 
@@ -542,6 +553,7 @@ def pending_entry_is_acknowledged(cfg: Config, before: State, event: Event, afte
 def every_nack_is_redelivered(cfg: Config, s: State) -> bool:
     """If time advances, the timer task runs and nacks stop, every pending nack is eventually redelivered.
 
-    The timer task counts as fair because a timer may lag for any time; that the timer is armed is a safety property.
+    `run_timer_task` is fair because `advance_time` may give the timer any lag. That the timer is armed is a safety
+    property.
     """
     return not s.buckets

@@ -7,7 +7,7 @@ which keys are skipped.
     node with a right child       the removal copies the successor's key into the node; the iterator then continues with
                                   the key after the successor's
     node without a right child    the removal unlinks the node; the iterator continues with its former parent
-    end of the walk               the next key is not due, or there is no parent or no larger key
+    end of the walk               the next key is not due, or there is no next key
 
 A tree is nested tuples; the empty tree is None.
 """
@@ -69,7 +69,7 @@ def rotated_right(tree: Node) -> Node:
 
 
 def inserted(tree: Tree, time: int) -> Node:
-    """Returns the tree with a key added; a present key changes nothing. O(log n)."""
+    """Returns the tree with a key added; unchanged if the tree has the key. O(log n)."""
     if tree is None:
         return node(time, None, None)
     if time == tree.time:

@@ -3,8 +3,8 @@
 Models `MultiplierRedeliveryBackoff` (Java), `defaultNackBackoffPolicy` (Go) and `NegativeAcksTracker.trimLowerBit`.
 
     delay         fixed, or given by a backoff for the message's redelivery count
-    bucket time   the due time with its lowest bits cleared: at most 2^bits - 1 units early, never late;
-                  the unit is the millisecond in Java and Go, the nanosecond in C++
+    bucket time   the due time with its lowest bits cleared: at most 2^bits - 1 units before the due time, never later.
+                  The unit is the millisecond in Java and Go, the nanosecond in C++
 
 PIP-393 states that with 8 bits a redelivery may be 512 ms early. The actual bound is 2^8 - 1 = 255 ms.
 """
@@ -18,14 +18,15 @@ from model.values import UNITS_PER_MS
 
 Unit = Literal["ms", "ns"]
 
-#: Redelivery counts 0 to 55. From 55 on, `1 s << count` is 0 in 64 bits, and the delay is the maximum.
+#: The number of delays in the table: one for each redelivery count from 0 to 55. From 55 on, `1 s << count` is 0 in 64
+#: bits, and the delay is the maximum.
 _GO_COUNTS = 56
 _GO_MIN_NS = 1_000_000_000
 _GO_MAX_NS = 600_000_000_000
 
 
 class Backoff(NamedTuple):
-    """Delays by redelivery count; the last one applies to all larger counts. Without delays, none is configured."""
+    """Delays by redelivery count; the last delay applies to all larger counts. Empty if no backoff is configured."""
 
     unit: Unit = "ms"
     delays: tuple[int, ...] = ()
@@ -37,7 +38,10 @@ def converted(duration: int, unit: Unit, to: Unit) -> int:
 
 
 def trim_lower_bits(time: int, bits: int, unit: int) -> int:
-    """Returns the bucket time of a due time: the last multiple of 2^bits units, not after it (`trimLowerBit`)."""
+    """`trimLowerBit`: returns the bucket time of a due time: the last multiple of 2^bits units that is not after it.
+
+    `unit` is the length of the unit in clock units.
+    """
     length = unit << bits
     return time // length * length
 

@@ -10,8 +10,8 @@ its timer task, or an advance of the clock with all runs that become due.
     ack      leaves the tracker unchanged; the broker ignores a redelivery request for an acknowledged message
     close    removes all pending nacks; later nacks are rejected
 
-The tracker stores entries: the batch index of a message is dropped, and redelivery applies to the whole entry; with
-batch-index acks, the broker and the consumer leave out its acknowledged messages. Nacks of one entry in different
+The tracker stores entries: the batch index of a message is dropped, and redelivery applies to the whole entry. With
+batch-index acks, the broker and the consumer omit the entry's acknowledged messages. Nacks of one entry in different
 buckets are independent: each bucket redelivers the entry in the run that removes the bucket.
 
 State: the monotonic clock, the offset of the wall clock, the buckets by time with their entries in order, the timer's
@@ -22,9 +22,11 @@ Differences from the shipped clients (each a rule of `Config`; see `fuzz/defects
   * a nack that is due before all others re-arms the timer, so redelivery is not late;
   * a nack never postpones the timer;
   * due times follow the monotonic clock, so a wall clock step does not move them;
+  * the precision bits are bits of a time in milliseconds;
   * the minimum delay applies to backoffs, too; negative delays and negative ids are rejected;
+  * a run removes all due buckets, and a redelivery command has each entry once;
   * a closed tracker stays closed, and a timer task that runs after close does nothing;
-  * all chunks of a chunked message are redelivered, whichever of its ids was nacked.
+  * all chunks of a chunked message are redelivered, by whichever of its ids the message was nacked.
 
 Not modelled:
   * the tracker's lock, and the time between the removal of due buckets and `redeliverUnacknowledgedMessages`;
@@ -47,6 +49,7 @@ from model.negative_acks.message_ids import ChunkedMessage, MessageId, NackedId
 from model.positions import Position
 from model.values import UNITS_PER_MS, AtLeast, Between, InUnit, Origin, Rule, record
 
+#: The sources of the rules.
 JAVA, JAVA_OLD = "Java NegativeAcksTracker, master 2026-07", "Java NegativeAcksTracker before PIP-393, master 2025-01"
 CPP, GO = "C++ NegativeAcksTracker, client 4.2.0", "Go negativeAcksTracker, master 2026-07"
 
@@ -80,15 +83,16 @@ class Config(NamedTuple):
     min_delay_applies_to: Annotated[
         Literal["all", "fixed", "none"], Rule(Origin.RECORDED, {"fixed": f"add in {JAVA} and before", "none": GO})
     ] = "all"
-    #: whether a nack with a negative delay, computed by a backoff that overflowed, is rejected
+    #: what happens to a nack whose backoff overflows and computes a negative delay
     negative_delay: Annotated[
         Literal["rejected", "accepted"], Rule(Origin.RECORDED, {"accepted": f"defaultNackBackoffPolicy.Next in {GO}"})
     ] = "rejected"
-    #: the delay of a nack by message (which has a redelivery count) if no backoff is configured
+    #: the effect of a nack by message if no backoff is configured. `fixed_delay`: its delay is `redelivery_delay_ms`.
+    #: `null_pointer`: the client calls the backoff, which is null
     message_without_backoff: Annotated[
         Literal["fixed_delay", "null_pointer"], Rule(Origin.RECORDED, {"null_pointer": f"AddMessage in {GO}"})
     ] = "fixed_delay"
-    #: a nack by message id has no redelivery count; the backoff is called with this one
+    #: the redelivery count with which the backoff is called for a nack by message id, which has none
     redelivery_count_of_id: Annotated[
         int, Between(0, 1), Rule(Origin.RECORDED, {1: f"newNegativeAcksTracker in {GO}"})
     ] = 0
@@ -97,11 +101,11 @@ class Config(NamedTuple):
         Literal["milliseconds", "clock_units"],
         Rule(Origin.READ, {"clock_units": "trimLowerBit on nanoseconds in C++ since apache/pulsar-client-cpp#497"}),
     ] = "milliseconds"
-    #: when the timer fires. `first_bucket`: at the first bucket time. `delay_when_idle`, `interval_when_idle`: a nack
-    #: arms an unarmed timer with the nack's delay, or with an interval. `interval_on_each_nack`: every nack re-arms the
-    #: timer with an interval. `ticker`: once per interval from construction. An interval is a third of the delay of a
-    #: nack by message id. A run re-arms the timer for the first bucket (`first_bucket`, `delay_when_idle`) or with an
-    #: interval
+    #: how the timer is armed. `first_bucket`: always for the first bucket time. `delay_when_idle`: a nack arms an
+    #: unarmed timer with the nack's delay, and a run re-arms the timer for the first bucket time. `interval_when_idle`:
+    #: a nack arms an unarmed timer with an interval, and a run re-arms the timer with an interval.
+    #: `interval_on_each_nack`: each nack and each run re-arms the timer with an interval. `ticker`: the timer fires at
+    #: every interval from construction on. An interval is a third of the delay of a nack by message id
     timer: Annotated[
         Literal["first_bucket", "delay_when_idle", "interval_when_idle", "interval_on_each_nack", "ticker"],
         Rule(
@@ -114,8 +118,8 @@ class Config(NamedTuple):
     interval_unit: Annotated[
         Literal["clock_units", "milliseconds"], Rule(Origin.OBSERVED, {"milliseconds": f"timerInterval_ in {CPP}"})
     ] = "clock_units"
-    #: which nack stays pending when a pending entry is nacked again: both, the one that is due first (`earliest_due`),
-    #: that of the later call (`latest`), or that of the first call (`first`)
+    #: which nacks stay pending when a pending entry is nacked again: both, the one that is due first (`earliest_due`),
+    #: the later one (`latest`), or the first one (`first`)
     repeated_nack: Annotated[
         Literal["both", "earliest_due", "latest", "first"],
         Rule(
@@ -124,11 +128,12 @@ class Config(NamedTuple):
             {Origin.READ: {"first": "Go before #1410"}, Origin.INFERRED: {"earliest_due": "an option of ours"}},
         ),
     ] = "both"
-    #: whether a bucket is due at its bucket time, or one clock unit later
+    #: whether a bucket is due at its bucket time; otherwise it is due one clock unit later
     due_at_bucket_time: Annotated[bool, Rule(Origin.RECORDED, {False: f"triggerRedelivery in {JAVA_OLD}"})] = True
     #: which due buckets a run removes: all, or those that an iteration over the AVL tree visits while it removes keys
     due_buckets: Annotated[Literal["all", "avl_walk"], Rule(Origin.RECORDED, {"avl_walk": f"track in {GO}"})] = "all"
-    #: what a redelivery command contains only once
+    #: what a redelivery command contains at most once. `message_id`: the command may have the retained id and the plain
+    #: id of an entry. `nothing`: it has one id for each due bucket of an entry
     unique_in_command: Annotated[
         Literal["entry", "message_id", "nothing"],
         Rule(Origin.RECORDED, {"message_id": f"triggerRedelivery in {JAVA}", "nothing": f"track in {GO}"}),
@@ -143,7 +148,7 @@ class Config(NamedTuple):
             {Origin.OBSERVED: {"stores_nacks": CPP}},
         ),
     ] = "final"
-    #: what a run of the timer task does before the first nack and after close
+    #: what a run of the timer task does while `nackedMessages` is null: before the first nack, and after close
     task_without_buckets: Annotated[
         Literal["no_op", "null_pointer"],
         Rule(Origin.RECORDED, {"null_pointer": f"triggerRedelivery after close in {JAVA} and before"}),
@@ -158,14 +163,15 @@ class Config(NamedTuple):
             {Origin.OBSERVED: {"accepted": CPP}},
         ),
     ] = "rejected"
-    #: which message ids are retained, to be redelivered in place of a plain id, which has ledger and entry id only.
-    #: `traced`: ids that have a span (`TraceableMessageId`), and ids of chunked messages. `with_partition`: every
-    #: entry's id, with its partition
+    #: which message ids are retained and redelivered in place of plain ids. A plain id has only ledger and entry id.
+    #: `traced`: ids that have a span (`TraceableMessageId`), and ids of chunked messages. `with_partition`: an id with
+    #: the partition for each entry
     retained_ids: Annotated[
         Literal["traced", "with_partition", "none"],
         Rule(Origin.RECORDED, {"with_partition": JAVA_OLD, "none": GO}, {Origin.OBSERVED: {"none": CPP}}),
     ] = "traced"
-    #: how the chunks of a redelivered chunked message are found
+    #: what finds the chunks of a redelivered chunked message in `unAckedChunkedMessageIdSequenceMap`. `entry`: the
+    #: position of the last chunk. `message_id`: only a redelivered id that equals the id of the chunked message
     chunks_found_by: Annotated[
         Literal["entry", "message_id"],
         Rule(Origin.RECORDED, {"message_id": f"addChunkedMessageIdsAndRemoveFromSequenceMap in {JAVA} and before"}),
@@ -179,7 +185,7 @@ class Config(NamedTuple):
 class Bucket(NamedTuple):
     """The pending entries of one bucket time."""
 
-    time: int
+    time: int  # bucket time
     entries: tuple[Position, ...]  # in order
 
 
@@ -189,7 +195,7 @@ class State(NamedTuple):
 
     now: int  # monotonic clock
     wall_offset: int  # wall clock minus monotonic clock
-    #: new: `nackedMessages` is null: before the first nack, and after close if the tracker reopens.
+    #: new: `nackedMessages` is null, before the first nack and, with `after_close` `reopens`, after close.
     #: failed: the constructor panicked
     status: Literal["new", "open", "closed", "failed"]
     buckets: tuple[Bucket, ...]  # by time
@@ -200,7 +206,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Returns the state after construction: nothing is pending. A ticker is started, which panics with interval 0."""
+    """Returns the state after construction: no nack is pending. The start of a ticker with interval 0 panics."""
     status: Literal["new", "open", "failed"] = "new" if cfg.after_close == "reopens" else "open"
     timer = None
     if cfg.timer == "ticker":
@@ -213,7 +219,7 @@ class Nacked(NamedTuple):
     """Outcome of an accepted nack."""
 
     delay: int
-    backoff_used: bool  # the backoff computed the delay from the message's redelivery count
+    backoff_used: bool  # whether a backoff computed the delay from the message's redelivery count
     timer_changed: bool
 
 
@@ -225,7 +231,7 @@ class Redelivery(NamedTuple):
 
 
 class Elapsed(NamedTuple):
-    """Outcome of elapsed time: the number of timer task runs, and their redelivery commands."""
+    """Outcome of `advance_time`: the number of runs of the timer task, and their redelivery commands."""
 
     timer_runs: int
     redeliveries: tuple[Redelivery, ...]
@@ -266,7 +272,10 @@ def delay_of(cfg: Config, redelivery_count: int | None) -> int | None:
 
 
 def timer_interval(cfg: Config) -> int:
-    """Returns the timer interval: a third of the delay of a nack by id (`timerIntervalNanos`, `timerInterval_`)."""
+    """`timerIntervalNanos`, `timerInterval_`: returns a third of the delay of a nack by id.
+
+    Only the interval of a ticker can be 0.
+    """
     delay = delay_of(cfg, None) or 0
     if cfg.timer == "ticker":
         return max(delay, 0) // 3
@@ -308,7 +317,7 @@ def with_single_nack(cfg: Config, s: State, time: int, entry: Position) -> tuple
 
 
 def timer_for_bucket(cfg: Config, s: State, time: int) -> int:
-    """Returns the monotonic time at which a bucket is due, or `now` if the bucket is due already."""
+    """Returns the deadline of a timer for a bucket: the time at which the bucket is due, or `now` if it is due."""
     at = time - s.wall_offset if cfg.due_at_bucket_time else time - s.wall_offset + 1
     return at if at > s.now else s.now
 
@@ -316,7 +325,7 @@ def timer_for_bucket(cfg: Config, s: State, time: int) -> int:
 def timer_after_nack(cfg: Config, s: State, time: int, delay: int) -> int | None:
     """Returns the timer's deadline after an entry was added to a bucket (`add`, `scheduleTimer`).
 
-    With the default rules, a nack in an earlier bucket makes the deadline earlier; no nack makes it later.
+    With the default rules, a nack in an earlier bucket makes the deadline earlier, and no nack postpones it.
     """
     if s.status == "closed":
         return s.timer
@@ -335,7 +344,7 @@ def timer_after_nack(cfg: Config, s: State, time: int, delay: int) -> int | None
 def timer_after_run(cfg: Config, s: State, remaining: tuple[Bucket, ...]) -> int | None:
     """Returns the timer's deadline after a run that leaves these buckets (`triggerRedelivery`, `handleTimer`).
 
-    An interval timer is not re-armed by a run that starts with no bucket.
+    With an interval, the timer is re-armed only if a nack was pending before the run.
     """
     if cfg.timer in ("first_bucket", "delay_when_idle"):
         return timer_for_bucket(cfg, s, remaining[0].time) if remaining else None
@@ -392,9 +401,9 @@ def nack(
 ) -> Step[State, Nacked]:
     """`NegativeAcksTracker.add`: adds an entry to the bucket of its due time and arms the timer.
 
-    `negativeAcknowledge(Message)` passes a redelivery count, `negativeAcknowledge(MessageId)` passes None; `message_id`
-    is the rest of the message id in both cases. With the default rules, earlier nacks of the entry stay pending, and a
-    closed tracker rejects the nack.
+    `negativeAcknowledge(Message)` passes a redelivery count, `negativeAcknowledge(MessageId)` passes None. `message_id`
+    has the fields of the message id other than ledger and entry id. With the default rules, earlier nacks of the entry
+    stay pending, and a closed tracker rejects the nack.
     """
     if s.status == "failed":
         return refused(s, "panic", "the ticker's interval is 0: the tracker was not constructed")
@@ -426,7 +435,7 @@ def nack(
 def receive_chunks(
     cfg: Config, s: State, last_chunk: Position, partition: Annotated[int, AtLeast(-1)], chunks: tuple[Position, ...]
 ) -> Step[State, None]:
-    """`unAckedChunkedMessageIdSequenceMap`: stores the positions of a received message's chunks."""
+    """`unAckedChunkedMessageIdSequenceMap`: stores the positions of the chunks of a received chunked message."""
     if len(chunks) < 2:
         return refused(s, "illegal_argument", f"a chunked message has at least 2 chunks, got {len(chunks)}")
     message = ChunkedMessage(MessageId(last_chunk, partition, "chunk", chunks[0]), chunks)
@@ -495,9 +504,11 @@ def run_timer_task(cfg: Config, s: State) -> Step[State, Redelivery | None]:
 
 @negative_acks.fault
 def fail_redelivery(cfg: Config, s: State) -> Step[State, Redelivery | None]:
-    """`triggerRedelivery`, and the consumer throws: due nacks are lost; the timer is re-armed for other nacks."""
-    before = s
-    s, outcome = run_timer_task(cfg, before)
+    """`triggerRedelivery`: runs a timer task in which the consumer throws.
+
+    The due nacks are lost, and the timer is re-armed for the other nacks.
+    """
+    s, outcome = run_timer_task(cfg, s)
     if isinstance(outcome, Redelivery):
         return s, Failed("consumer_failed", "the due entries were not redelivered")
     return s, outcome
@@ -505,7 +516,7 @@ def fail_redelivery(cfg: Config, s: State) -> Step[State, Redelivery | None]:
 
 @negative_acks.fault
 def step_wall_clock(cfg: Config, s: State, by: Annotated[int, InUnit("clock_unit")]) -> Step[State, None]:
-    """Sets the wall clock. Has no effect if due times follow the monotonic clock."""
+    """Steps the wall clock forward or back. Has no effect if due times follow the monotonic clock."""
     if cfg.due_clock == "monotonic":
         return s, None
     return s._replace(wall_offset=s.wall_offset + by), None
@@ -516,7 +527,7 @@ def step_wall_clock(cfg: Config, s: State, by: Annotated[int, InUnit("clock_unit
 
 @negative_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Makes both clocks equal, then shifts all times by whole buckets, so that the clocks are in the first bucket.
+    """Makes both clocks equal, then shifts all times by a multiple of the bucket length: now is in the first bucket.
 
     The tracker behaves the same after such a shift.
     """
@@ -534,7 +545,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @negative_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns whether the map exists, the number of pending nacks, the buckets, the deadline, and the retained ids."""
+    """Returns whether `nackedMessages` exists, the number of nacks, the buckets, the deadline and the retained ids."""
     return {
         "created": s.status == "open" or bool(s.buckets),
         "nacked_entries": sum([len(bucket.entries) for bucket in s.buckets]),

@@ -6,8 +6,8 @@ Models the id handling of the Java client's `NegativeAcksTracker` and
 
     plain id      ledger and entry; the tracker drops partition and batch index
     retained id   the id of a traced message or of a chunked message; it is redelivered once, in place of the plain id
-    chunks        when the last chunk of a chunked message is redelivered, all its chunks are redelivered and removed
-                  from the map
+    chunks        when the last chunk of a chunked message is redelivered, all chunks of the message are redelivered,
+                  and the message is removed from the map
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DUMMY_PARTITION = -2
 
 
 class NackedId(NamedTuple):
-    """A nacked message id without ledger id and entry id. For a chunked message it is the id of the last chunk."""
+    """A nacked message id without ledger id and entry id. A chunked message is nacked by the id of its last chunk."""
 
     kind: Kind = "plain"
     partition: Annotated[int, AtLeast(-1)] = -1
@@ -56,7 +56,10 @@ class ChunkedMessage(NamedTuple):
 def retained_after_nack(
     rule: str, retained: tuple[MessageId, ...], position: Position, nacked: NackedId
 ) -> tuple[MessageId, ...]:
-    """Returns the retained ids after a nack. A newly retained id replaces the retained id of the same entry."""
+    """Returns the retained ids after a nack. A newly retained id replaces the retained id of the same entry.
+
+    `rule` is `Config.retained_ids`.
+    """
     if rule == "traced" and (nacked.traced or nacked.kind == "chunk"):
         new = MessageId(position, nacked.partition, nacked.kind, nacked.first_chunk, nacked.batch_index)
         return with_id(retained, new)
@@ -78,9 +81,9 @@ def with_chunked_message(messages: tuple[ChunkedMessage, ...], new: ChunkedMessa
 def ids_to_redeliver(retained: tuple[MessageId, ...], entries: list[Position], unique: str) -> list[MessageId]:
     """Returns the ids of one redelivery command for the entries of the due buckets.
 
-    An entry that is in several due buckets occurs several times in `entries`. `unique` is `Config.unique_in_command`:
-    the command contains each entry once, each id once (a retained id and the plain id of its entry are different ids),
-    or one id for each bucket of an entry.
+    An entry that is in several due buckets occurs several times in `entries`. `unique` is `Config.unique_in_command`.
+    `entry`: the command has one id for each entry. `message_id`: it has each id once, and may have the retained id and
+    the plain id of an entry. `nothing`: it has one id for each due bucket of an entry.
     """
     if not retained and unique != "nothing":
         return [MessageId(entry) for entry in dict.fromkeys(entries)]
@@ -92,13 +95,13 @@ def ids_to_redeliver(retained: tuple[MessageId, ...], entries: list[Position], u
 
 
 def is_found(rule: str, message: ChunkedMessage, ids: list[MessageId]) -> bool:
-    """Returns whether a redelivered id matches a chunked message: has the last chunk's position, or is the same id."""
+    """Returns whether the chunks of a message are found by one of the redelivered ids. `rule` is `chunks_found_by`."""
     if rule == "message_id":
         return message.id in ids
     return any(each.position == message.id.position for each in ids)
 
 
 def without(retained: tuple[MessageId, ...], positions: Iterable[Position]) -> tuple[MessageId, ...]:
-    """Returns the retained ids without those of the entries at these positions."""
+    """Returns the retained ids of all entries but those at these positions."""
     removed = set(positions)
     return tuple([each for each in retained if each.position not in removed])
