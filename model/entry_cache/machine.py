@@ -28,8 +28,8 @@ topics: the field `cache` of its `Entry` is the number of a range cache.
 
 Not modelled: cursors (`expected_reads` is an argument; the broker asks the active cursors when the storage read
 completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read; values
-deallocated while cached (see `model/range_cache.py`); threads. Of shipped versions, it is not modelled what
-`PendingReadsManager` delivers if storage returns too few or unexpected entries for a read that is no partial cache hit.
+deallocated while cached (see `model/range_cache.py`); threads; for shipped versions, what `PendingReadsManager`
+delivers if storage returns too few or unexpected entries for a read that is no partial cache hit.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ def accepted_entries(r: StorageRead, positions: list[Position]) -> int:
 def fail_next_storage_reads(cfg: Config, s: State, count: Annotated[int, AtLeast(0)]) -> Step[State, None]:
     """Makes the next `count` storage reads fail, and replaces an earlier `count`.
 
-    Rejected unless storage answers in the step that issues the read.
+    Rejected if storage answers in later steps (`storage_reads` "queued").
     """
     if cfg.storage_reads == "queued":
         return refused(s, "illegal_state", "a queued read fails when it is completed")

@@ -171,9 +171,9 @@ def receive_entries(
     number = s.next_held
     for entry in range(storage_read.first, storage_read.first + entries):
         copies: list[int] = []
-        for mine, (first, last) in zip(held, wanted, strict=True):
+        for held_by_part, (first, last) in zip(held, wanted, strict=True):
             if first <= entry <= last:
-                mine.append(Held(entry, stored[entry], number))
+                held_by_part.append(Held(entry, stored[entry], number))
                 copies.insert(0, number)
                 number -= 1
         if ranges.has_expected_reads(count):
@@ -189,7 +189,7 @@ def receive_entries(
         miss_entries=s.counters.miss_entries + entries,
         miss_bytes=s.counters.miss_bytes + sum(stored[storage_read.first : storage_read.first + entries]),
     )
-    return s._replace(counters=counters, next_held=number), [tuple(mine) for mine in held]
+    return s._replace(counters=counters, next_held=number), [tuple(each) for each in held]
 
 
 def insert_read_entry(
@@ -201,7 +201,10 @@ def insert_read_entry(
     count: int | None,
     copies: tuple[int, ...],
 ) -> State:
-    """Inserts an entry from storage into its range cache, unless its position was cached in the meantime."""
+    """Inserts an entry from storage into its range cache.
+
+    If its position was cached in the meantime, the entry is a duplicate (`insert_duplicate`).
+    """
     present = ranges.find(s.ranges, storage_read.store, position)
     if present is not None:
         return s._replace(ranges=insert_duplicate(cfg, s.ranges, present, count, copies))
@@ -226,9 +229,9 @@ def cache_unexpected_entry(cfg: Config, s: State, r: StorageRead, position: Posi
 def answer(
     cfg: Config, s: State, r: StorageRead, entries: int | None, unexpected: Sequence[Position] = ()
 ) -> tuple[State, Reading]:
-    """Storage answers a read with the first `entries` entries of its range, or fails it (None).
+    """Returns the step in which storage answers a read with the first `entries` entries of its range; None: it fails.
 
-    `unexpected` are positions of further entries of the answer; they are cached if reads are expected.
+    `unexpected` are positions of further entries of the answer; these entries are cached if reads are expected.
     """
     s = s._replace(reads=tuple([each for each in s.reads if each is not r]))
     order = tuple(dict.fromkeys(r.waiting))
@@ -344,15 +347,15 @@ def renumbered(s: ranges.State, to: dict[int, int]) -> tuple[ranges.State, dict[
     """
     counts: dict[int, int | None] = {}
 
-    def moved(holder: H) -> H:
+    def with_open_copies(holder: H) -> H:
         copies = holder.copies
         if copies[0] > 0 or to.keys().isdisjoint(copies):
             return holder
         counts.update({to[c]: holder.expected_reads for c in copies if c in to})
         return holder._replace(copies=tuple(sorted([to.get(c, c) for c in copies])))
 
-    queue = tuple([e if e is None or not e.copies else moved(e) for e in s.queue])
-    orphaned_copies = tuple(sorted([moved(group) for group in s.orphaned_copies]))
+    queue = tuple([e if e is None or not e.copies else with_open_copies(e) for e in s.queue])
+    orphaned_copies = tuple(sorted([with_open_copies(group) for group in s.orphaned_copies]))
     return s._replace(queue=queue, orphaned_copies=orphaned_copies, next_copy=s.next_copy + len(to)), counts
 
 
@@ -360,14 +363,14 @@ def renumbered(s: ranges.State, to: dict[int, int]) -> tuple[ranges.State, dict[
 
 
 def release_permits(cfg: Config, s: State, request: int, effects: Effects) -> State:
-    """Returns the permits of a request to the limiter, and starts queued requests that fit."""
+    """Returns the state after the permits of a request were released, and queued requests that fit have started."""
     if not s.limiter.grants:
         return s
     return start_queued_requests(cfg, s._replace(limiter=limiter.free_permits(s.limiter, request)), effects)
 
 
 def start_queued_requests(cfg: Config, s: State, effects: Effects) -> State:
-    """Starts queued requests whose permits are free, and fails requests that have waited too long."""
+    """Returns the state after queued requests that fit have started, and overdue ones have failed."""
     while s.limiter.waiting:
         limits, granted, failed = limiter.grant_queued(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
         if limits is s.limiter:
@@ -381,6 +384,6 @@ def start_queued_requests(cfg: Config, s: State, effects: Effects) -> State:
 
 
 def fail_timed_out(s: State, numbers: list[int], effects: Effects) -> State:
-    """Fails requests that have waited too long for permits."""
+    """Returns the state after requests that have waited too long for permits have failed."""
     effects.answered.extend(Answered(number, False, ()) for number in numbers)
     return s._replace(requests=tuple([r for r in s.requests if r.number not in numbers])) if numbers else s

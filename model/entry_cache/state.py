@@ -91,7 +91,7 @@ class Config(NamedTuple):
             },
         ),
     ] = "latest_handler"
-    #: whether removal from the cache decrements the read count that open copies share
+    #: whether removal from the cache decrements the read count that copies share
     removal_marks_read: Annotated[
         bool, Rule(Origin.RECORDED, {True: "EntryImpl.deallocate of the cached entry, 4.1 to master 2026-07"})
     ] = False

@@ -5,8 +5,8 @@
     rewind                 the read position becomes the position after the mark-delete position
     marked_deleted         all entries up to a position are acknowledged
 
-Without counts (`cacheEvictionByExpectedReadCount` off), entries leave the cache when the slowest position of the active
-cursors changes: those before the new slowest position.
+Without counts (`cacheEvictionByExpectedReadCount` off), a change of the slowest position of the active cursors removes
+the entries before the new slowest position from the cache.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def activate(cfg: Config, s: State, subscription: int) -> State:
     if is_active(s, subscription):
         return s
     position = tracked_position(cfg, s.subscriptions[subscription])
-    active, _ = active_cursors.add_cursor(active_config(cfg), s.active, subscription, position, True)
+    active, _ = active_cursors.add_cursor(active_config(cfg), s.active, subscription, position, durable=True)
     return s._replace(active=active)
 
 

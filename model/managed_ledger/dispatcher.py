@@ -141,8 +141,8 @@ def entries_to_read(cfg: Config, s: State, subscription: int, most: int) -> tupl
     if type_of(cfg, subscription) == "key_shared" and cfg.limits_look_ahead:
         most = min(most, cfg.look_ahead - len(sub.replay))
     first = valid_from(s, sub.read_position)
-    left = sum([each.entries for each in s.ledgers if each.ledger == first.ledger]) - first.entry
-    return tuple([Position(first.ledger, first.entry + i) for i in range(min(most, left))])
+    available = sum([each.entries for each in s.ledgers if each.ledger == first.ledger]) - first.entry
+    return tuple([Position(first.ledger, first.entry + i) for i in range(min(most, available))])
 
 
 def start_read(
@@ -240,7 +240,7 @@ def released(cfg: Config, s: State, entry: ReadEntry) -> State:
 def put_back(cfg: Config, s: State, subscription: int, entry: ReadEntry) -> State:
     """`PersistentDispatcherMultipleConsumers.addEntryToReplay`: an entry joins the replay queue.
 
-    With `replay_raises_count` its count rises by 1 before it is released.
+    With `replay_raises_count`, the count of the entry rises by 1 before the entry is released.
     """
     if cfg.replay_raises_count:
         caches, _ = entry_cache.replay(cache_config(cfg, s.ledgers), s.caches, entry.copy)

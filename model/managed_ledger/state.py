@@ -64,16 +64,16 @@ class Config(NamedTuple):
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
-    #: maximum size of the cache; 0 disables it
+    #: maximum size of the cache; 0 disables the cache
     max_bytes: Annotated[
         int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory, at least 64 MB")
     ] = 134_217_728
-    #: fraction of the maximum size at which a size pass (`doEvictToWatermarkWhenOverThreshold`) stops
+    #: fraction of the maximum size down to which a size pass evicts (`doEvictToWatermarkWhenOverThreshold`)
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
     #: without counts: a cursor with at least this backlog (`dispatcher.unread_entries`) is inactive
     backlogged_threshold: Annotated[int, AtLeast(0), Setting("managedLedgerCursorBackloggedThreshold", 1000)] = 1000
-    #: without counts: entries that a cursor reads from storage are cached if at least this many other cursors have a
-    #: backlog similar to its own (`max_backlog_between`); 0: never
+    #: without counts: entries that a cursor reads from storage are cached only if at least this many other cursors have
+    #: a similar backlog (`max_backlog_between`); with 0, they are never cached
     min_backlog_cursors: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogCursorsForCaching", 0)] = 0
     #: without counts: entries that a cursor reads from storage are cached only if its backlog is at least this
     min_backlog_entries: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogEntriesForCaching", 1000)] = (
@@ -92,14 +92,14 @@ class Config(NamedTuple):
         Setting("keySharedLookAheadMsgInReplayThresholdPerSubscription", (("4.0", 20_000), ("5.0", 40_000))),
     ] = 20_000
 
-    #: whether the release of an entry of a discarded read lowers its expected read count
+    #: whether the release of an entry lowers the expected read count of the entry although its read was discarded
     discarded_read_marks_read: Annotated[
         bool,
         Rule(
             Origin.READ,
             {
                 True: (
-                    "Entry.release lowers it by default (readEntriesComplete, "
+                    "Entry.release lowers the count by default (readEntriesComplete, "
                     "trySendMessagesToConsumers), as read in 4.1"
                 )
             },
@@ -125,7 +125,8 @@ class Config(NamedTuple):
             },
         ),
     ] = "earlier_of_key"
-    #: whether a cancelled replay read is discarded; all consumers have left since such a read began
+    #: whether a cancelled replay read is discarded (true) or sent to the present consumers (false). A replay read is
+    #: cancelled when all consumers leave
     discards_cancelled_replay_read: Annotated[
         bool,
         Rule(
@@ -186,7 +187,7 @@ class Read(NamedTuple):
 
 
 class Consumer(NamedTuple):
-    """A connected consumer. It holds the entries in `pending`."""
+    """A connected consumer. An entry that is "held by" a consumer is in its `pending`."""
 
     consumer: int
     permits: int  # availablePermits
@@ -197,8 +198,8 @@ class Consumer(NamedTuple):
 class Subscription(NamedTuple):
     """A subscription: its cursor (`ManagedCursorImpl`) and its dispatcher."""
 
-    read_position: Position
-    mark_delete: Position
+    read_position: Position  # readPosition
+    mark_delete: Position  # markDeletePosition
     acked: tuple[Position, ...]  # individuallyDeletedMessages, by position
     caches_reads: bool  # isCacheReadEntry
     consumers: tuple[Consumer, ...]  # by number
@@ -214,12 +215,12 @@ class State(NamedTuple):
 
     ledgers: tuple[Ledger, ...]  # entries are added to the last one
     caches: entry_cache.State  # `model/entry_cache` with one topic
-    active: active_cursors.State  # `model/active_cursors`: the active cursors, named after the subscriptions
+    active: active_cursors.State  # `model/active_cursors`; a cursor has the number of its subscription
     subscriptions: tuple[Subscription, ...]
 
 
 def start(cfg: Config) -> State:
-    """Returns the initial state: an empty ledger; every cursor is at its beginning, and there are no consumers."""
+    """Returns the initial state: an empty ledger, all cursors at its beginning, and no consumers."""
     ledgers = (Ledger(0, 0),)
     idle = Subscription(
         read_position=Position(0, 0),
