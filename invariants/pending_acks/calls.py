@@ -1,4 +1,4 @@
-"""Which calls of a pending-ack handle are refused, and what the others change, field by field."""
+"""Which calls of a pending-ack handle are refused, and what the other calls change, field by field."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from invariants.pending_acks.messages import (
     NOTHING_PENDING,
     REQUESTS,
     acknowledged,
+    all_messages,
     applied_records,
     apply_record,
-    everything,
     in_memory,
     is_error,
     open_numbers,
@@ -28,13 +28,17 @@ OPEN = ("initializing", "ready")
 
 
 def has_invalid_ack_set(cfg: Config, event: Event) -> bool:
-    """Returns whether an ack set of the call acks nothing, has a bit after its batch, or, if cumulative, is no tail."""
+    """Returns whether an ack set of the call is invalid.
+
+    An ack set is invalid if it acks no message or has a bit after the batch. The set bits of a cumulative ack must be
+    the tail of the batch.
+    """
     given = event.arguments.get("acks") or [(event.arguments["entry"], event.arguments["ack_set"])]
     for entry, ack_set in given:
-        size = everything(cfg, entry).bit_length()
+        size = all_messages(cfg, entry).bit_length()
         bits = [i for i in range(size) if (ack_set or 0) >> i & 1]
         is_tail = bits == list(range(size - len(bits), size))
-        if (ack_set and ack_set >= everything(cfg, entry)) or (event.name == "ack_cumulative" and not is_tail):
+        if (ack_set and ack_set >= all_messages(cfg, entry)) or (event.name == "ack_cumulative" and not is_tail):
             return True
     return False
 
@@ -43,10 +47,11 @@ def has_invalid_ack_set(cfg: Config, event: Event) -> bool:
 def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A call is refused if and only if its arguments are invalid or the state of the handle does not allow it.
 
-    An ack has invalid arguments if an ack set is invalid, or if its list is empty or names an entry twice; a crash, if
-    fewer entries are in flight than survive. A request needs a handle that is not in error or closed. A handle is
-    opened only if it is not open and no entry is in flight. A flush needs a buffered record. The end of an append needs
-    an entry in flight. A read of the replay needs an entry that is not replayed, and its end needs that there is none.
+    The arguments of an ack are invalid if an ack set is invalid, or if the list is empty or names an entry twice. The
+    argument of a crash is invalid if fewer entries are in flight than survive. A request needs a handle that is neither
+    in error nor closed. A handle is opened only if it is not open and no entry is in flight. A flush needs a buffered
+    record. The end of an append needs an entry in flight. A read of a replay needs an entry that is not replayed. The
+    end of a replay needs that all entries are replayed.
     """
     name, s, acks = event.name, before, event.arguments.get("acks")
     if name in ("ack_individual", "ack_cumulative", "acknowledge"):
@@ -70,12 +75,12 @@ def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event
 
 @always(pending_acks, on=REQUESTS)
 def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A queued request is the last pending one, with the next number, its acks and its low watermark; a request that
-    conflicts changes nothing.
+    """A queued request is the last pending request, with the next number, its acks and its low watermark. A request
+    that conflicts changes nothing.
 
-    A ready handle appends its record. Any other handle queues it until the replay ends; the first request starts the
-    replay. The record of a commit or abort has the type Cumulative if the last cumulative ack, durable or not, is of
-    its transaction. With other rules for conflicts or ack types, this type is not checked.
+    A ready handle appends the record of the request. Any other handle queues the request until the replay ends; the
+    first request starts the replay. The record of a commit or abort has the type Cumulative if the last cumulative ack,
+    durable or not, is of the same transaction. With other rules for conflicts or ack types, the type is not checked.
     """
     if is_error(event) or event.outcome.result != "queued":
         return not isinstance(event.outcome, Failed) or after == before
@@ -104,8 +109,8 @@ def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: S
 
 @always(pending_acks, on=("persist", "flush", "open_store", "acknowledge", "crash"))
 def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A flush sends the buffer as one entry, a persist stores the cursor, an ack without transaction adds its messages
-    to the cursor, an opening starts a replay, and none of them changes anything else.
+    """A flush appends the buffer as one entry, a persist stores the cursor, an ack without a transaction adds its
+    messages to the cursor, and opening the handle starts a replay. None of these calls changes anything else.
 
     A crash keeps the persisted cursor, the log, and the entries in flight that survive.
     """
@@ -124,21 +129,22 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
             )
         case "acknowledge":
             entry, ack_set = event.arguments["entry"], event.arguments["ack_set"]
-            acked = 0 if ack_set and not cfg.batch_index_acks else everything(cfg, entry) & ~(ack_set or 0)
+            acked = 0 if ack_set and not cfg.batch_index_acks else all_messages(cfg, entry) & ~(ack_set or 0)
             known = range(max(before.cursor.deleted.bit_length(), after.cursor.deleted.bit_length(), entry) + 1)
             wanted = [acknowledged(cfg, before.cursor, n) | (acked if n == entry else 0) for n in known]
             is_exact = [acknowledged(cfg, after.cursor, n) for n in known] == wanted
             return is_exact and after == before._replace(cursor=after.cursor)
-    lost = [tuple([request.record for request in each]) for each in before.in_flight[: event.arguments["survive"]]]
+    survivors = [tuple([request.record for request in each]) for each in before.in_flight[: event.arguments["survive"]]]
     found = after.cursor, after.durable_cursor, after.log, after.status, after.next_request, after.read_position
-    wanted_state = before.durable_cursor, before.durable_cursor, (*before.log, *lost), "none", before.next_request, 0
+    log = (*before.log, *survivors)
+    wanted_state = before.durable_cursor, before.durable_cursor, log, "none", before.next_request, 0
     return found == wanted_state and not open_numbers(after)
 
 
 @always(pending_acks, on=(*APPENDS, "write_fails", "close", "end_replay", "read_fails"))
 def results_follow_status(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request completes successfully only in a ready handle, when its log entry is appended, and before any request
-    of this entry that fails.
+    """A request completes successfully only in a ready handle, when its log entry is appended, and before every failed
+    request of this entry.
 
     An entry is in flight until its append ends. The entry of a failed append is in the log if it is durable.
     """
@@ -169,8 +175,8 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
 
 @always(pending_acks, on=("read_entry", "end_replay"))
 def successful_read_resets_failed_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A successful read and the end of a replay reset the number of failed reads; the replay continues at the next
-    entry.
+    """A successful read and the end of a replay reset the number of failed reads. After a read, the replay continues
+    at the next entry.
     """
     if is_error(event) or not cfg.replay_rewinds:
         return is_error(event) or after.failed_reads == 0
@@ -182,7 +188,7 @@ def successful_read_resets_failed_reads(cfg: Config, before: State, event: Event
 
 @always(pending_acks, on=(*APPENDS, "read_entry"))
 def cursor_gains_only_committed_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append or a replay acknowledges no message that a committed transaction did not have pending.
+    """An append or a replay acknowledges only messages that a committed transaction had pending.
 
     Any other message would be lost.
     """
@@ -207,7 +213,7 @@ def cursor_gains_only_committed_acks(cfg: Config, before: State, event: Event, a
 
 @always(pending_acks, on=APPENDS)
 def transactions_above_low_watermark_are_not_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The handle itself aborts only transactions at or below a low watermark that a commit or abort carried."""
+    """The handle itself aborts only transactions at or below the low watermark of a commit or abort."""
     old = [request for entry in before.in_flight[1:] for request in entry] + list(before.buffer)
     requests = [each.request for each in applied_records(cfg, before, event, after) if each.request.record.op != "ack"]
     highest = max([before.low_watermark, *[request.low_watermark for request in requests]])

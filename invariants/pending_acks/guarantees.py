@@ -1,6 +1,7 @@
-"""Guarantees of a pending-ack handle, restated from the proposals message by message.
+"""Guarantees of a pending-ack handle, restated from the proposals for each message.
 
-Pending and committed acks are computed from the records of the log, and compared with the handle's memory.
+The properties compute the pending and committed acks from the records of the log, and compare these acks with the
+handle's memory.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from invariants.pending_acks.messages import (
     Pending,
     acked_by,
     acknowledged,
+    all_messages,
     appended_requests,
     applied_records,
     covered,
-    everything,
     in_memory,
     is_error,
     logged,
+    messages_to_redeliver,
     open_numbers,
     open_requests,
     pending_of,
-    released_by,
     results,
     unacknowledged,
 )
@@ -40,7 +41,7 @@ from model.pending_acks.state import Config, LogEntry, LogRecord, PositionAck, R
 
 @always(pending_acks)
 def pending_acks_equal_replay_of_log(cfg: Config, s: State) -> bool:
-    """The pending acks of a ready handle are those that result from the records of its log, also after a replay.
+    """The pending acks of a ready handle are those that result from the records of the log, also after a replay.
 
     Acknowledged messages are not compared.
     """
@@ -58,7 +59,7 @@ def pending_acks_equal_replay_of_log(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def committed_ack_stays_acknowledged(cfg: Config, s: State) -> bool:
-    """While the handle is ready, the messages of all acks that a commit in the log committed are acknowledged."""
+    """While the handle is ready, all messages that a commit in the log has committed are acknowledged."""
     if s.status != "ready":
         return True
     return not any(unacknowledged(cfg, s.cursor, p.messages(cfg, s.cursor.first_unacked)) for p in logged(s).committed)
@@ -86,7 +87,10 @@ def message_is_pending_in_at_most_one_transaction(cfg: Config, s: State) -> bool
 
 @always(pending_acks)
 def pending_acks_are_ordered_by_entry(cfg: Config, s: State) -> bool:
-    """The individual acks of a transaction are in order of entries, at most one per entry and at least one in all."""
+    """The individual acks of a transaction are in order of entries, with at most one ack per entry.
+
+    A transaction without individual acks is not in the list.
+    """
     acks = [[ack.entry for ack in each.acks] for each in s.individual_acks]
     return all(entries and entries == sorted(set(entries)) for entries in acks)
 
@@ -96,8 +100,8 @@ def closed_store_has_no_memory(cfg: Config, s: State) -> bool:
     """A handle that is neither initializing nor ready has no pending acks, no index keys, no low watermark, and no
     buffered or queued requests.
 
-    Only a ready handle has buffered requests. Only an initializing one has queued requests, replayed entries or failed
-    reads and, where replay rewinds, a read position.
+    Only a ready handle has buffered requests. Only an initializing handle has queued requests, replayed entries, failed
+    reads and, if replays rewind, a read position.
     """
     has_requests = (bool(s.buffer) and s.status != "ready") or (bool(s.accept_queue) and s.status != "initializing")
     has_acks = bool(s.individual_acks) or s.cumulative_ack is not None
@@ -124,7 +128,7 @@ def every_request_completes_exactly_once(cfg: Config, before: State, event: Even
 
 @always(pending_acks)
 def requests_are_logged_in_order(cfg: Config, s: State) -> bool:
-    """Requests are pending in the order of their arrival: first in flight, then buffered, then queued (#13481)."""
+    """Requests stay in the order of their arrival: first in flight, then buffered, then queued (#13481)."""
     return all(one < other for one, other in pairwise(open_numbers(s)))
 
 
@@ -132,12 +136,12 @@ def requests_are_logged_in_order(cfg: Config, s: State) -> bool:
 def ack_is_rejected_iff_it_conflicts(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A ready handle rejects an ack if and only if the ack conflicts with acknowledged messages or with pending acks.
 
-    An individual ack conflicts with every pending individual ack of one of its messages, with a cumulative ack of
-    another transaction that covers one of them, and with acknowledged messages: for a whole entry, only if all its
-    messages are acknowledged. A cumulative ack conflicts with any cumulative ack of another transaction, with
-    individual acks of other transactions up to its position, with a cumulative ack of its own transaction that reaches
-    as far, and with the mark-delete position if that is at or after its entry. Acks whose records are not durable yet
-    are pending. A handle that detects conflicts after the append rejects nothing here.
+    An individual ack conflicts with a pending individual ack of one of its messages, and with another transaction's
+    cumulative ack of one of its messages. An ack set also conflicts with an acknowledged message of the ack set; a
+    whole entry conflicts only if all its messages are acknowledged. A cumulative ack conflicts with any cumulative ack
+    of another transaction, with individual acks of other transactions up to its position, with a cumulative ack of its
+    own transaction at or after its position, and with a mark-delete position at or after its entry. Acks whose records
+    are not durable yet count as pending. A handle that detects conflicts after the append rejects nothing here.
     """
     if before.status != "ready" or isinstance(event.outcome, Refused):
         return True
@@ -151,15 +155,15 @@ def conflicts(cfg: Config, s: State, event: Event) -> bool:
     records = [request.record for request in open_requests(s) if request.record.op == "ack"]
     cumulative = [(s.cumulative_ack.txn, s.cumulative_ack.ack)] if s.cumulative_ack is not None else []
     cumulative += [(record.txn, record.acks[0]) for record in records if record.cumulative]
-    single = [(each.txn, ack) for each in s.individual_acks for ack in each.acks]
-    single += [(record.txn, ack) for record in records if not record.cumulative for ack in record.acks]
+    individual = [(each.txn, ack) for each in s.individual_acks for ack in each.acks]
+    individual += [(record.txn, ack) for record in records if not record.cumulative for ack in record.acks]
     if event.name == "ack_cumulative":
-        return cumulative_conflicts(cfg, s, event, cumulative, single)
+        return cumulative_conflicts(cfg, s, event, cumulative, individual)
     for entry, ack_set in event.arguments["acks"]:
-        asked, known = everything(cfg, entry) & ~(ack_set or 0), acknowledged(cfg, s.cursor, entry)
-        if known == everything(cfg, entry) or (ack_set and asked & known):
+        asked, known = all_messages(cfg, entry) & ~(ack_set or 0), acknowledged(cfg, s.cursor, entry)
+        if known == all_messages(cfg, entry) or (ack_set and asked & known):
             return True
-        if any(other.entry == entry and asked & acked_by(cfg, other) for _, other in single):
+        if any(other.entry == entry and asked & acked_by(cfg, other) for _, other in individual):
             return True
         if any(owner != txn and asked & covered(cfg, other, entry) for owner, other in cumulative):
             return True
@@ -171,7 +175,7 @@ def cumulative_conflicts(
     s: State,
     event: Event,
     cumulative: list[tuple[int, PositionAck]],
-    single: list[tuple[int, PositionAck]],
+    individual: list[tuple[int, PositionAck]],
 ) -> bool:
     """Returns whether a cumulative ack conflicts with pending cumulative and individual acks."""
     txn, entry = event.arguments["txn"], event.arguments["entry"]
@@ -181,12 +185,12 @@ def cumulative_conflicts(
     for _, own in cumulative[-1:]:
         if all(not covered(cfg, ack, n) & ~covered(cfg, own, n) for n in (own.entry, entry)):
             return True
-    return any(owner != txn and acked_by(cfg, other) & covered(cfg, ack, other.entry) for owner, other in single)
+    return any(owner != txn and acked_by(cfg, other) & covered(cfg, ack, other.entry) for owner, other in individual)
 
 
 @always(pending_acks)
 def rejected_ack_is_not_logged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request that is rejected with a conflict has no record in the log, where a replay could apply it."""
+    """The log has no record of a request that is rejected with a conflict. A replay could apply such a record."""
     is_append = event.name in APPENDS and before.in_flight
     numbers = [request.number for request in before.in_flight[0]] if is_append else []
     return not any(result == "conflict" and number in numbers for number, result in results(event).items())
@@ -194,7 +198,7 @@ def rejected_ack_is_not_logged(cfg: Config, before: State, event: Event, after: 
 
 @always(pending_acks, on=("written",))
 def acked_message_is_pending_in_one_transaction_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When an individual ack completes, no other transaction has an individual ack of one of its messages pending."""
+    """When an individual ack completes, its messages are not pending individually in another transaction."""
     for applied in applied_records(cfg, before, event, after):
         record = applied.request.record
         acks = record.acks if record.op == "ack" and not record.cumulative else ()
@@ -208,7 +212,7 @@ def acked_message_is_pending_in_one_transaction_only(cfg: Config, before: State,
 
 @always(pending_acks, on=("written",))
 def completed_commit_has_acknowledged_all_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a commit completes, all messages that its transaction had pending are acknowledged, and none is pending."""
+    """When a commit completes, all messages that its transaction had pending are acknowledged and no longer pending."""
     return commits_are_complete(cfg, before, event, after)
 
 
@@ -221,9 +225,10 @@ def commit_covers_both_ack_types(cfg: Config, before: State, event: Event, after
 def commits_are_complete(
     cfg: Config, before: State, event: Event, after: State, *, with_cumulative: bool = False
 ) -> bool:
-    """Returns whether all acks of completed commits are acknowledged, and none is pending except for later acks.
+    """Returns whether the messages of each completed commit are acknowledged and no longer pending.
 
-    `with_cumulative` selects the commits of transactions that had a cumulative ack.
+    A transaction that acks after its commit may have pending acks. `with_cumulative` selects the commits of
+    transactions that had a cumulative ack.
     """
     ended: set[int] = set()
     for applied in applied_records(cfg, before, event, after):
@@ -239,9 +244,9 @@ def commits_are_complete(
 
 @always(pending_acks, on=("written",))
 def commit_of_every_batch_index_deletes_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit acknowledges every entry whose batch indexes its transaction has all acked, in one ack or several.
+    """A commit of acks that together are for every batch index of an entry deletes the entry.
 
-    Not checked while any cumulative ack is pending or appended.
+    Not checked while a cumulative ack is pending or is appended.
     """
     appended = appended_requests(before, event)
     if before.cumulative_ack is not None or any(request.record.cumulative for request in appended):
@@ -249,7 +254,7 @@ def commit_of_every_batch_index_deletes_entry(cfg: Config, before: State, event:
     for applied in applied_records(cfg, before, event, after):
         whole = [ack.entry for ack in pending_of(applied).individual.values() if not ack.ack_set]
         is_commit = applied.request.record.op == "commit"
-        if is_commit and any(acknowledged(cfg, after.cursor, n) != everything(cfg, n) for n in whole):
+        if is_commit and any(acknowledged(cfg, after.cursor, n) != all_messages(cfg, n) for n in whole):
             return False
     return True
 
@@ -262,7 +267,7 @@ def commit_completes_after_record_is_durable(cfg: Config, before: State, event: 
 
 @always(pending_acks)
 def failed_append_closes_store(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an append with unknown outcome, the handle is neither ready nor initializing: it must be opened again."""
+    """After a failed append, the handle is neither ready nor initializing: it must be opened again."""
     return event.name != "write_fails" or is_error(event) or after.status not in ("ready", "initializing")
 
 
@@ -299,7 +304,7 @@ def aborted_acks_are_redelivered(cfg: Config, before: State, event: Event, after
     """An abort redelivers exactly the messages that its transaction acked individually and that are neither
     acknowledged nor pending in another transaction.
 
-    `aborted_cumulative_ack_is_not_redelivered` covers transactions with a cumulative ack.
+    `aborted_cumulative_ack_is_not_redelivered` checks transactions with a cumulative ack.
     """
     ended = wrongly_redelivered(cfg, before, event, after)
     return ended is None or ended.cumulative is not None
@@ -309,21 +314,21 @@ def aborted_acks_are_redelivered(cfg: Config, before: State, event: Event, after
 def aborted_cumulative_ack_is_not_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An abort of a transaction with a cumulative ack redelivers only messages that the transaction acked individually.
 
-    Consumers themselves request the cumulatively acked messages again, which then arrive in order (#14371).
+    Consumers themselves request the cumulatively acked messages, which then arrive in order (#14371).
     """
     ended = wrongly_redelivered(cfg, before, event, after)
     return ended is None or ended.cumulative is None
 
 
 def wrongly_redelivered(cfg: Config, before: State, event: Event, after: State) -> Pending | None:
-    """Returns the pending acks that an abort with wrong redeliveries ended, None if all redeliveries are right."""
+    """Returns the acks ended by an abort that redelivers the wrong messages; None if all redeliveries are right."""
     if all(request.record.op != "abort" for request in appended_requests(before, event)):
         return None
     found, ended = list(event.outcome.redelivered), None
     for applied in applied_records(cfg, before, event, after):
         if applied.request.record.op != "abort":
             continue
-        expected = [Redelivery(*each) for each in sorted(released_by(cfg, before, applied).items())]
+        expected = [Redelivery(*each) for each in sorted(messages_to_redeliver(cfg, before, applied).items())]
         ended = pending_of(applied)
         if found[: len(expected)] != expected:
             return ended
@@ -333,7 +338,7 @@ def wrongly_redelivered(cfg: Config, before: State, event: Event, after: State) 
 
 @always(pending_acks, on=APPENDS)
 def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No message is redelivered that is acknowledged, or that another transaction has pending."""
+    """A redelivered message is neither acknowledged nor pending in another transaction."""
     if is_error(event) or not event.outcome.redelivered or after.status != "ready":
         return True
     ended = {request.record.txn for request in before.in_flight[0] if request.record.op != "ack"}
@@ -349,7 +354,7 @@ def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: Stat
 
 @always(pending_acks, on=APPENDS)
 def transactions_below_low_watermark_are_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a commit or abort, each pending transaction up to the low watermark has an abort buffered or in flight.
+    """After a commit or abort, the abort of each pending transaction up to the low watermark is buffered or in flight.
 
     Transactions whose first ack is applied later in the same log entry are not checked.
     """
@@ -372,13 +377,15 @@ def transactions_below_low_watermark_are_aborted(cfg: Config, before: State, eve
 
 
 def log_with_in_flight(s: State) -> tuple[LogEntry, ...]:
-    """Returns the log with all entries in flight: an entry can be deleted in the step in which it becomes durable."""
+    """Returns the log with all entries in flight: an entry may be deleted in the step in which it becomes durable."""
     return s.log + tuple([tuple([request.record for request in requests]) for requests in s.in_flight])
 
 
 @always(pending_acks)
 def deleted_records_are_durably_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack record is deleted only if it was aborted, or its entries are up to the persisted mark-delete position."""
+    """An ack record is deleted only if it was aborted, or if its entries are at or before the persisted mark-delete
+    position.
+    """
     is_append = event.name in APPENDS and not is_error(event)
     old = log_with_in_flight(before)[: len(before.log) + 1] if is_append else before.log
     if after.log[: len(old)] == old:
@@ -393,7 +400,7 @@ def deleted_records_are_durably_acknowledged(cfg: Config, before: State, event: 
 
 
 def is_aborted(log: tuple[LogEntry, ...], record: LogRecord) -> bool:
-    """Returns whether the first end of a record's transaction after the record is an abort."""
+    """Returns whether the first commit or abort of a record's transaction after the record is an abort."""
     records = [each for entry in log for each in entry]
     ends = [each.op for each in records[records.index(record) :] if each.txn == record.txn and each.op != "ack"]
     return ends[:1] == ["abort"]
@@ -412,7 +419,10 @@ def log_is_trimmed_by_whole_entries_from_front(cfg: Config, before: State, event
 
 @always(pending_acks)
 def log_index_is_ascending_in_both_columns(cfg: Config, s: State) -> bool:
-    """The keys of the index ascend in positions of the topic and of the log, and are inside the log."""
+    """The keys of the index ascend in their positions of the topic and of the log.
+
+    The positions of the log are inside the log.
+    """
     keys = s.log_index.keys
     ascending = all(a.ack_position < b.ack_position and a.log_position < b.log_position for a, b in pairwise(keys))
     return ascending and (not keys or (keys[-1].log_position < len(s.log) and keys[0].log_position >= 0))
@@ -420,8 +430,9 @@ def log_index_is_ascending_in_both_columns(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def log_index_is_sparse(cfg: Config, s: State) -> bool:
-    """After key n and up to the next key, the log has at least `min_lag * n ** exponent` records (PIP-153), or the
-    maximum lag if that is less.
+    """After key n and up to the next key, the log has at least `min(min_lag * n ** exponent, max_lag)` records.
+
+    Source: PIP-153.
     """
     keys = s.log_index.keys
     for count, (one, other) in enumerate(pairwise(keys), 1):
@@ -457,7 +468,7 @@ def lag_counts_records_after_last_key(cfg: Config, s: State) -> bool:
 
 @always(pending_acks, given=trims_by_index)
 def lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
-    """The next key needs `min_lag * keys ** exponent` records, at most the maximum lag, and `min_lag` without keys."""
+    """The next key is added after `min(min_lag * keys ** exponent, max_lag)` records, the first after `min_lag`."""
     keys = len(s.log_index.keys)
     if keys == 0:
         return s.log_index.max_index_lag == cfg.min_lag
@@ -467,12 +478,12 @@ def lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
 
 @always(pending_acks, on=(*APPENDS, "read_entry"), given=trims_by_index)
 def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An appended or replayed log entry with acks adds a key if and only if the records since the last key, those of
-    this entry included, reach the lag.
+    """An appended or replayed log entry with acks adds a key if and only if the number of records since the last key,
+    including those of this entry, reaches the lag.
 
     The key has the last position of the topic that any record up to this entry acks, and the log position of the entry.
-    It replaces a key with the same position of the topic. Keys up to the persisted mark-delete position are removed,
-    and the log is trimmed up to the last of them.
+    The key replaces a key with the same position of the topic. Keys up to the persisted mark-delete position are
+    removed, and the log is trimmed up to the last removed key.
     """
     if is_error(event) or after.status not in ("ready", "initializing"):
         return True
@@ -541,8 +552,8 @@ def replayed_end_applies_to_its_transaction_only(cfg: Config, before: State, eve
 
 @always(pending_acks, on=("read_entry",))
 def replay_drops_only_acknowledged_positions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Replay drops a position of an individual ack if and only if the persisted cursor has acknowledged all messages of
-    the ack.
+    """A replay drops a position of an individual ack if and only if the persisted cursor has acknowledged all messages
+    that the ack is for.
 
     Only log entries of one record are checked, and only if no other ack of its positions is pending.
     """
@@ -578,13 +589,13 @@ def replay_ends(cfg: Config, s: State) -> bool:
 
 @eventually(pending_acks, fair=("read_fails",))
 def replay_with_failing_reads_ends(cfg: Config, s: State) -> bool:
-    """If every read fails, every replay with entries to read ends."""
+    """If every read fails, every replay that has entries to read ends."""
     return s.status != "initializing" or s.replayed == len(s.log)
 
 
 @eventually(pending_acks, fair=("flush", "written", "read_entry", "end_replay"))
 def requests_complete_eventually(cfg: Config, s: State) -> bool:
-    """Every request completes if appends succeed and replays continue."""
+    """Every request completes if buffers are flushed, appends succeed and replays continue."""
     return not open_numbers(s)
 
 
@@ -593,7 +604,7 @@ def requests_complete_eventually(cfg: Config, s: State) -> bool:
 
 @sometimes(pending_acks, on=("crash",))
 def crash_loses_committed_acks_of_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A crash loses acks of the cursor whose commit is in the log."""
+    """The cursor loses acks in a crash, and their commit is in the log."""
     committed = [each.messages(cfg, after.cursor.first_unacked) for each in logged(before).committed]
     return any(unacknowledged(cfg, after.cursor, m) != unacknowledged(cfg, before.cursor, m) for m in committed)
 
@@ -606,12 +617,12 @@ def in_flight_entry_survives_crash(cfg: Config, before: State, event: Event, aft
 
 @sometimes(pending_acks, on=("read_entry",))
 def replay_drops_acked_positions_of_a_list(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replayed ack has several entries, of which the persisted cursor has acknowledged some but not all."""
+    """A replayed ack is of several entries, and the persisted cursor has deleted some but not all of them."""
     if is_error(event):
         return False
     lists = [each.acks for each in before.log[before.read_position] if each.op == "ack" and len(each.acks) > 1]
     durable = before.durable_cursor
-    known = [[acknowledged(cfg, durable, ack.entry) == everything(cfg, ack.entry) for ack in acks] for acks in lists]
+    known = [[acknowledged(cfg, durable, ack.entry) == all_messages(cfg, ack.entry) for ack in acks] for acks in lists]
     return any(any(each) and not all(each) for each in known)
 
 
@@ -629,7 +640,7 @@ def idle_store_keeps_deletable_prefix(cfg: Config, s: State) -> bool:
 
 @sometimes(pending_acks, on=APPENDS)
 def aborted_transaction_shares_an_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort redelivers messages of an entry of which another transaction has batch indexes pending."""
+    """An abort redelivers messages of an entry, and another transaction has batch indexes of the entry pending."""
     if is_error(event) or not event.outcome.redelivered:
         return False
     entries = {ack.entry for each in after.individual_acks for ack in each.acks}
@@ -640,7 +651,9 @@ def aborted_transaction_shares_an_entry(cfg: Config, before: State, event: Event
 def log_entry_has_ack_and_its_abort(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A log entry has an ack and, after it, the abort of its transaction, which redelivers its messages."""
     aborts = [each for each in applied_records(cfg, before, event, after) if each.request.record.op == "abort"]
-    return any(released_by(cfg, before, each) for each in aborts if each.request.record.txn not in in_memory(before))
+    return any(
+        messages_to_redeliver(cfg, before, each) for each in aborts if each.request.record.txn not in in_memory(before)
+    )
 
 
 @sometimes(pending_acks, on=APPENDS)
@@ -674,13 +687,13 @@ def cursor_rejects_commit(cfg: Config, before: State, event: Event, after: State
 
 
 def committed_txns(before: State, event: Event) -> list[int]:
-    """Returns the transactions with a commit in the log entry that a step appends."""
+    """Returns the transactions with a commit in the log entry whose append ends in this step."""
     return [request.record.txn for request in appended_requests(before, event) if request.record.op == "commit"]
 
 
 @sometimes(pending_acks, on=APPENDS)
 def cumulative_ack_inside_batch_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit applies a cumulative ack that leaves messages of its entry."""
+    """A commit applies a cumulative ack whose ack set leaves messages of the entry unacknowledged."""
     cumulative = before.cumulative_ack
     if cumulative is None or cumulative.ack.ack_set is None or cumulative.txn not in committed_txns(before, event):
         return False
@@ -689,7 +702,7 @@ def cumulative_ack_inside_batch_is_committed(cfg: Config, before: State, event: 
 
 @sometimes(pending_acks, on=APPENDS)
 def entry_acked_by_batch_indexes_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit applies several acks that together have all batch indexes of an entry."""
+    """A commit applies several acks that together are for all batch indexes of an entry."""
     commits = committed_txns(before, event)
     has_entry = any(ack.ack_set == 0 for each in before.individual_acks if each.txn in commits for ack in each.acks)
     return has_entry and after.status == "ready" and after.cursor is not before.cursor
@@ -697,5 +710,5 @@ def entry_acked_by_batch_indexes_is_committed(cfg: Config, before: State, event:
 
 @sometimes(pending_acks, on=("written", "write_fails"))
 def entry_is_appended_after_failed_one(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append succeeds while the handle is in error: the requests fail although the records are durable."""
+    """An append succeeds while the handle is in error. The requests fail although the records are durable."""
     return event.name == "written" and before.status == "error" and not is_error(event)

@@ -1,7 +1,7 @@
 """The messages that are pending according to the log, and according to the handle's memory.
 
-Nothing here calls the model's rules. If the cursor stores no ack sets, the commit of a batch-index ack acknowledges no
-message. The records of a log entry are applied in order: each record applies to the result of the records before it.
+The functions do not call the model's rules. If the cursor stores no ack sets, the commit of a batch-index ack
+acknowledges no message. The records of a log entry are applied in order, each to the result of the previous records.
 """
 
 from __future__ import annotations
@@ -16,85 +16,87 @@ from model.pending_acks.machine import Effects
 from model.pending_acks.state import Config, LogRecord, PositionAck, Request, State
 
 REQUESTS = ("ack_individual", "ack_cumulative", "commit", "abort")
-#: Actions that complete the append of a log entry.
+#: Actions in which the append of a log entry succeeds.
 APPENDS = ("written", "cursor_refuses")
 
-#: By entry, the mask of some of its messages.
+#: A set of messages: entry -> the mask of its messages that are in the set.
 Messages = dict[int, int]
 
 
-def everything(cfg: Config, entry: int) -> int:
+def all_messages(cfg: Config, entry: int) -> int:
     """Returns the mask of all messages of an entry."""
     return (1 << cfg.batch_sizes[entry % len(cfg.batch_sizes)]) - 1
 
 
 def acked_by(cfg: Config, ack: PositionAck) -> int:
     """Returns the mask of the messages that an ack is for."""
-    return everything(cfg, ack.entry) & ~(ack.ack_set or 0)
+    return all_messages(cfg, ack.entry) & ~(ack.ack_set or 0)
 
 
-def counted(cfg: Config, ack: PositionAck) -> int:
-    """Returns the mask of the messages that an ack acknowledges when it is committed."""
+def acknowledged_by_commit_of(cfg: Config, ack: PositionAck) -> int:
+    """Returns the mask of the messages that the commit of an ack acknowledges."""
     return acked_by(cfg, ack) if cfg.batch_index_acks or not ack.ack_set else 0
 
 
 def acknowledged(cfg: Config, acks: Acks, entry: int) -> int:
     """Returns the mask of the acknowledged messages of an entry."""
     if entry < acks.first_unacked or acks.deleted >> entry & 1:
-        return everything(cfg, entry)
-    return next((everything(cfg, entry) & ~p.remaining for p in acks.partial if p.entry == entry), 0)
+        return all_messages(cfg, entry)
+    return next((all_messages(cfg, entry) & ~p.remaining for p in acks.partial if p.entry == entry), 0)
 
 
 def covered(cfg: Config, ack: PositionAck, entry: int) -> int:
     """Returns the mask of the messages of an entry that a cumulative ack is for."""
     if entry == ack.entry:
         return acked_by(cfg, ack)
-    return everything(cfg, entry) if entry < ack.entry else 0
+    return all_messages(cfg, entry) if entry < ack.entry else 0
 
 
-def united(some: Messages, more: Messages) -> Messages:
-    """Returns the messages that are in `some` or in `more`."""
+def union(some: Messages, more: Messages) -> Messages:
+    """Returns the messages in `some` or in `more`."""
     return some | {n: mask | some.get(n, 0) for n, mask in more.items()}
 
 
 def unacknowledged(cfg: Config, acks: Acks, messages: Messages) -> Messages:
-    """Returns those of the messages that are not acknowledged."""
+    """Returns the given messages without the acknowledged ones."""
     left = {n: mask & ~acknowledged(cfg, acks, n) for n, mask in messages.items()}
     return {n: mask for n, mask in left.items() if mask}
 
 
 class Pending(NamedTuple):
-    """Pending acks of one transaction: individual ones by entry, and a cumulative one."""
+    """Pending acks of one transaction: individual acks by entry, and a cumulative ack."""
 
     individual: dict[int, PositionAck]
     cumulative: PositionAck | None
 
     def messages(self, cfg: Config, first: int) -> Messages:
-        """Returns the messages that a commit acknowledges, from entry `first` on."""
-        single = {n: counted(cfg, ack) for n, ack in self.individual.items()}
+        """Returns the messages that a commit of these acks acknowledges, from entry `first` on."""
+        single = {n: acknowledged_by_commit_of(cfg, ack) for n, ack in self.individual.items()}
         if self.cumulative is None:
             return single
         last = self.cumulative
-        up_to = {n: everything(cfg, n) for n in range(first, last.entry)} | {last.entry: counted(cfg, last)}
-        return united(up_to, single)
+        up_to = {n: all_messages(cfg, n) for n in range(first, last.entry)} | {
+            last.entry: acknowledged_by_commit_of(cfg, last)
+        }
+        return union(up_to, single)
 
 
 NOTHING_PENDING = Pending({}, None)
 
 
 def with_ack(pending: Pending, ack: LogRecord) -> Pending:
-    """Returns the pending acks of a transaction after a further ack record."""
+    """Returns the pending acks of a transaction after one more ack record."""
     if ack.cumulative:
         return pending._replace(cumulative=ack.acks[0])
     individual = dict(pending.individual)
     for entry, ack_set in ack.acks:
-        old = individual[entry].ack_set if entry in individual else -1
+        old = individual[entry].ack_set if entry in individual else -1  # -1: no message is acked
         individual[entry] = PositionAck(entry, None if ack_set is None or old is None else ack_set & old)
     return pending._replace(individual=individual)
 
 
 def apply_record(pending: dict[int, Pending], record: LogRecord) -> Pending | None:
-    """Applies a record to the pending acks by transaction; returns the acks that a commit or abort ends, or None."""
+    """Updates the pending acks by transaction; returns the acks that a commit or abort ends, None if there are none."""
     if record.op != "ack":
         return pending.pop(record.txn, None)
     pending[record.txn] = with_ack(pending.get(record.txn, NOTHING_PENDING), record)
@@ -102,10 +104,10 @@ def apply_record(pending: dict[int, Pending], record: LogRecord) -> Pending | No
 
 
 class Logged(NamedTuple):
-    """The pending acks that result from the records of a log, by transaction, and the acks that were committed."""
+    """The acks that result from the records of a log."""
 
-    pending: dict[int, Pending]
-    committed: list[Pending]
+    pending: dict[int, Pending]  # by transaction
+    committed: list[Pending]  # by commit, in log order
 
 
 @once_per_state
@@ -131,12 +133,12 @@ def in_memory(s: State) -> dict[int, Pending]:
 
 
 def open_requests(s: State) -> list[Request]:
-    """Returns the requests that are not complete, in the order in which they are logged."""
+    """Returns the pending requests in the order in which their records are logged."""
     return [*[request for entry in s.in_flight for request in entry], *s.buffer, *s.accept_queue]
 
 
 def open_numbers(s: State) -> list[int]:
-    """Returns the numbers of the requests with a caller that are not complete."""
+    """Returns the numbers of the pending requests; requests without a caller have no number."""
     return [request.number for request in open_requests(s) if request.number]
 
 
@@ -146,7 +148,7 @@ def is_error(event: Event) -> bool:
 
 
 def results(event: Event) -> dict[int, str]:
-    """Returns the results of the requests that complete in this step, by number."""
+    """Returns the results of the requests that complete in this step, by request number."""
     if isinstance(event.outcome, Effects):
         return dict(event.outcome.replies)
     if event.name in REQUESTS and not is_error(event):
@@ -164,40 +166,49 @@ def appended_requests(before: State, event: Event) -> tuple[Request, ...]:
 
 
 class Applied(NamedTuple):
-    """A record that was applied, and the acks before it."""
+    """A record that was applied, and what was pending and acknowledged before."""
 
     request: Request
-    pending: dict[int, Pending]  # of each transaction, before the record
-    acknowledged: Messages  # by earlier records of the same entry
+    pending: dict[int, Pending]  # the pending acks before the record, by transaction
+    acknowledged: Messages  # the messages that earlier records of the same log entry have committed
 
 
 def applied_records(cfg: Config, before: State, event: Event, after: State) -> Iterator[Applied]:
-    """Yields the records of the appended entry that were applied: those whose requests have the result "done"."""
-    replies, pending, since = results(event), in_memory(before), Messages()
+    """Yields the applied records of the appended entry: those of requests that have the result "done" or no caller.
+
+    The records after a failure that closes the handle are not applied.
+    """
+    replies, pending, committed = results(event), in_memory(before), Messages()
     for request in appended_requests(before, event):
         result = replies.get(request.number) if request.number else "done"
         if result == "failed" and after.status != "ready":
             return
         if result != "done":
             continue
-        yield Applied(request, pending, since)
+        yield Applied(request, pending, committed)
         pending = dict(pending)
         ended = apply_record(pending, request.record)
         if ended is not None and request.record.op == "commit" and event.name == "written":
-            since = united(since, ended.messages(cfg, before.cursor.first_unacked))
+            committed = union(committed, ended.messages(cfg, before.cursor.first_unacked))
 
 
 def pending_of(applied: Applied) -> Pending:
-    """Returns the pending acks of the record's transaction before the record."""
+    """Returns the acks that the transaction of an applied record had pending before the record."""
     return applied.pending.get(applied.request.record.txn, NOTHING_PENDING)
 
 
-def released_by(cfg: Config, before: State, abort: Applied) -> Messages:
-    """Returns the messages that only the aborted transaction had acked, individually, and that are not acknowledged."""
-    first, stored = before.cursor.first_unacked, cfg._replace(batch_index_acks=True)
-    others = [each.messages(stored, first) for txn, each in abort.pending.items() if txn != abort.request.record.txn]
+def messages_to_redeliver(cfg: Config, before: State, abort: Applied) -> Messages:
+    """Returns the messages that an aborted transaction acked individually and that must be redelivered.
+
+    They are neither acknowledged nor pending in another transaction.
+    """
+    first = before.cursor.first_unacked
+    any_ack_set = cfg._replace(batch_index_acks=True)  # the handle knows ack sets that the cursor does not store
+    others = [
+        each.messages(any_ack_set, first) for txn, each in abort.pending.items() if txn != abort.request.record.txn
+    ]
     individual = pending_of(abort)._replace(cumulative=None)
-    left = unacknowledged(cfg, before.cursor, individual.messages(stored, first))
+    left = unacknowledged(cfg, before.cursor, individual.messages(any_ack_set, first))
     for messages in (abort.acknowledged, *others):
         left = {n: mask & ~messages.get(n, 0) for n, mask in left.items()}
     return {n: mask for n, mask in left.items() if mask}
