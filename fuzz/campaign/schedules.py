@@ -26,7 +26,7 @@ from model.machine import BadValue
 PREFIX = "client."
 #: Schedules in a block. One takes about a second.
 BLOCK = 8
-_EFFORT = Effort(shrink_seconds=20.0, replay_seconds=10.0, of_known=False)
+_EFFORT = Effort(shrink_seconds=20.0, replay_seconds=10.0, shrinks_known=False)
 
 __all__ = ["BLOCK", "CLIENT_PROFILE", "PREFIX", "run_task", "scenario_of"]
 

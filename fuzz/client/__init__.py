@@ -10,6 +10,6 @@ A run has two processes, which `harness` starts and sends requests to:
 
     driver        the process of the client; `rust_driver` is that of a second client
     broker        the process of the brokers, with their sockets. `cluster`, `consumers` and `topic` decide what the
-                  brokers answer. `orders` has the orders by which a schedule changes this, `answer` the types of orders
-                  about answers. `wire` has the protocol
+                  brokers answer. `orders` has the orders by which a schedule changes these answers, `answer` the types
+                  of orders about answers. `wire` has the protocol
 """

@@ -36,6 +36,6 @@ class Order(msgspec.Struct, frozen=True):
     """The order for the next command of a kind."""
 
     answer: Answer = Answer.FAITHFUL
-    number: int = 0  # of an error or a version
+    number: int = 0  # the number of the error or of the protocol version
     has_address: bool = False  # whether CLOSE has the broker's address
     is_late: bool = False  # whether SUCCESS comes just before the answer to the next command

@@ -1,8 +1,8 @@
 """Loopback brokers in a process of their own: `python -m fuzz.client.broker`.
 
-The process listens on 127.0.0.1, on one port for each broker. It first writes a line with the addresses. Then it
-reads requests from standard input, and writes a line of reply for each. A request is a line of JSON: an object whose
-key `do` names a method (`Server.answer`), and whose other keys are the method's arguments.
+The process listens on 127.0.0.1, on one port for each broker. It first writes a line with the addresses to standard
+output. Then it reads requests from standard input, and writes a reply to each. Requests and replies are lines of JSON.
+A request is an object: the key `do` names a method (`Server.answer`), and the other keys are the method's arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from fuzz.platform.json import from_json, to_json
 
 #: Number of brokers in the process.
 BROKERS = 2
-#: The most connections between two resets. Later ones are ended at once: a client may reconnect forever.
+#: Maximum number of connections between two resets. Later ones are ended at once, because a client may reconnect
+#: forever.
 _MOST_CONNECTIONS = 2_000
 
 
@@ -57,14 +58,14 @@ class Link(asyncio.Protocol):
         self.server.flush()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Ends the sessions of the connection. Client or broker may have ended it."""
+        """Ends the sessions of the connection. The client or the broker may have ended the connection."""
         if self.cluster is self.server.cluster and self.cluster is not None:
             self.cluster.forget(self)
         self.server.links.pop(self.number, None)
         self.server.flush()
 
     def send(self, command: Any, message: bytes = b"") -> None:
-        """Sends a command with the next flush."""
+        """Adds a command to those that the next `flush` writes."""
         if not self.out:
             self.server.dirty.append(self)
         self.out.append(frame(command, message))
@@ -83,7 +84,7 @@ class Server:
         self.cluster: Ordered | None = None  # None before the first reset
         self.links: dict[int, Link] = {}  # by `Link.number`
         self.dirty: list[Link] = []  # connections with commands to be written
-        self.problems: list[str] = []  # how clients broke the protocol
+        self.problems: list[str] = []  # how the client broke the protocol
         self.failures: list[str] = []  # exceptions in this process since the last report
         self.listeners: list[Any] = []
         self.ports: list[int] = []
@@ -104,7 +105,10 @@ class Server:
         return [f"pulsar://127.0.0.1:{port}" for port in self.ports]
 
     def accepted(self, link: Link) -> int:
-        """Registers a connection and returns its number. Ends it if there is no cluster, or after too many."""
+        """Registers a connection and returns its number.
+
+        Ends the connection if there is no cluster, or if there were `_MOST_CONNECTIONS` before.
+        """
         self._count += 1
         self.links[self._count] = link
         if self.cluster is None or self._count > _MOST_CONNECTIONS:
@@ -112,7 +116,7 @@ class Server:
         return self._count
 
     def complain(self, problem: str) -> None:
-        """Notes that a client broke the protocol."""
+        """Notes that the client broke the protocol."""
         self.problems.append(problem)
 
     def flush(self) -> None:
@@ -128,7 +132,7 @@ class Server:
     # ---- requests
 
     async def answer(self, request: dict[str, Any]) -> Any:
-        """Returns the result of a request: of this class's method `do_NAME`, or else of the cluster's method NAME."""
+        """Calls this class's method `do_NAME`, or else the cluster's method NAME. Returns the result."""
         name = request.pop("do")
         method = getattr(self, f"do_{name}", None) or getattr(self.cluster, name)
         result = method(**request)
@@ -138,7 +142,7 @@ class Server:
         return result
 
     async def do_reset(self, **settings: Any) -> list[str]:
-        """Starts a new cluster with these settings of `Cluster`, and drops all connections. Returns the addresses."""
+        """Ends all connections, and starts a new cluster with these settings of `Cluster`. Returns the addresses."""
         self.cluster = None
         for link in list(self.links.values()):
             link.transport.abort()
@@ -166,12 +170,15 @@ class Server:
             self._waiting.remove(waiting)
 
     def do_drop(self, broker: int | None = None) -> int:
-        """Ends the connections to a broker, or to all, and drops unsent replies. Returns how many it ended."""
+        """Ends the connections to a broker, or to all brokers. Returns the number of connections that it ended.
+
+        Replies that were not written are lost.
+        """
         assert self.cluster is not None, "reset comes first"
         gone = [link for link in self.links.values() if broker in (None, link.broker)]
         for link in gone:
             self.cluster.ended.add(link.number)
-            self.cluster.forget(link)  # at once: `connection_lost` comes later
+            self.cluster.forget(link)  # at once, because `connection_lost` is called later
             link.cluster = None
             self.links.pop(link.number, None)
             link.transport.abort()
@@ -202,7 +209,7 @@ class Server:
     def do_report(self) -> dict[str, Any]:
         """Returns `Ordered.report` with two more lists.
 
-        problems    how clients broke the protocol
+        problems    how the client broke the protocol
         failures    exceptions in this process; each is reported once
         """
         assert self.cluster is not None, "reset comes first"

@@ -1,8 +1,9 @@
 """How the loopback brokers answer commands about connections, lookups and producers.
 
 The brokers share one log. One of them, the owner, serves all topics; the model behind `fuzz/answers/ownership.py`
-decides which broker. The session of a producer or consumer begins with its PRODUCER or SUBSCRIBE. It ends with its
-connection, or with CLOSE. After a broker has ignored a send, the session is fenced: its later sends are ignored, too.
+decides which broker is the owner. The session of a producer or consumer begins with a PRODUCER or SUBSCRIBE, and ends
+with the connection or with CLOSE, which stands for CLOSE_PRODUCER and CLOSE_CONSUMER. After a broker has ignored a send
+of a session, the session is fenced: its later sends are ignored, too.
 
 An order of a schedule changes the answers (`orders.py`). Brokers without orders are faithful: they answer as the models
 do. There is no I/O here: `broker.py` has the sockets. A method `_kind` answers the command KIND.
@@ -21,7 +22,7 @@ from fuzz.client.topic import Connection, Consumer, Producer, Send, Topic
 from fuzz.client.wire import ServerError, Type, command_of, parts_of, payloads_of
 
 _MAX_MESSAGE = 5 << 20
-_REDIRECT, _CONNECT, _FAILED = 0, 1, 2  # of a lookup's response
+_REDIRECT, _CONNECT, _FAILED = 0, 1, 2  # values of the field `response` in LOOKUP_RESPONSE
 #: Answers to a PRODUCER or SUBSCRIBE other than success.
 _REFUSALS = (Answer.REFUSE, Answer.FAIL, Answer.SILENT, Answer.ERROR)
 
@@ -50,7 +51,7 @@ class Cluster:
         # orders about sends, acks, receipts and answers; `orders.py` describes them
         self.sends = self.acks = "store"
         self.holds_receipts = False
-        self.answers: dict[str, deque[Order]] = defaultdict(deque)  # by kind of command
+        self.answers: dict[str, deque[Order]] = defaultdict(deque)  # by kind of command, the next order first
         self.sessions = 0  # the number of the newest session
         self.started = time.monotonic()
         #: received commands, used orders (ORDER), and ended connections (ENDED, or LOST if the client ended it):
@@ -62,20 +63,20 @@ class Cluster:
         #: requests that wait until the topics have an owner
         self.parked: list[tuple[Connection, Any]] = []
         #: replies that are sent just before the next command is answered, oldest first
-        self.late: list[tuple[Connection, Any]] = []
+        self.late_replies: list[tuple[Connection, Any]] = []
         #: replies to SEEK that are sent before or after the next SUCCESS of a SUBSCRIBE: answer, connection, reply
-        self.sought: list[tuple[Answer, Connection, Any]] = []
+        self.seek_replies: list[tuple[Answer, Connection, Any]] = []
         #: numbers of the connections that a broker ended, or that the client may end because of a reply
         self.ended: set[int] = set()
-        #: messages whose sends were answered with SEND_ERROR
+        #: numbers of the messages whose sends were answered with SEND_ERROR
         self.refused: list[int] = []
         self._handlers: dict[int, Callable[[Connection, Any, bytes], None]] = {
             kind: getattr(self, f"_{kind.name.lower()}") for kind in Type if hasattr(self, f"_{kind.name.lower()}")
         }
 
     def handle(self, connection: Connection, command: Any, message: bytes) -> None:
-        """Answers a command, after sending the replies that were to be late."""
-        late, self.late = self.late, []
+        """Sends the late replies, then answers a command."""
+        late, self.late_replies = self.late_replies, []
         for waiting, reply in late:
             waiting.send(reply)
         kind = Type(command.type)
@@ -134,7 +135,7 @@ class Cluster:
             reply.LOOKUP_RESPONSE.response = _REDIRECT
             reply.LOOKUP_RESPONSE.url = self.urls[1 - connection.broker]
         elif answer is not Answer.FAITHFUL:
-            self.ended.add(connection.number)  # the client may end it, by design
+            self.ended.add(connection.number)  # by design, the client may end the connection
             reply.LOOKUP_RESPONSE.response = _FAILED
             reply.LOOKUP_RESPONSE.error = ServerError.SERVICE_NOT_READY
         else:
@@ -142,11 +143,11 @@ class Cluster:
         connection.send(reply)
 
     def _next_order(self, kind: str) -> Order:
-        """Returns the order for the next command of a kind."""
+        """Returns the order for the next command of a kind. The order stays."""
         return self.answers[kind][0] if self.answers[kind] else Order()
 
     def _order(self, connection: Connection, kind: str) -> Order:
-        """Removes the order for the next command of a kind, and records it. Returns it."""
+        """Removes, records and returns the order for the next command of a kind."""
         if not self.answers[kind]:
             return Order()
         order = self.answers[kind].popleft()
@@ -156,7 +157,7 @@ class Cluster:
     def _admitted(self, connection: Connection, kind: str, body: Any) -> bool:
         """Returns whether the caller must answer a PRODUCER or SUBSCRIBE with success.
 
-        If not, this method has parked it or answered it with an error, or an order says that it gets no answer.
+        If not, this method has parked the command or answered it with an error, or an order forbids an answer.
         """
         served = self.ownership.admit(connection.broker)
         self.journal.append(("admit", connection.broker, served))
@@ -164,7 +165,7 @@ class Cluster:
             self.parked.append((connection, body))
             return False
         order = self._next_order(kind)
-        if order.answer in _REFUSALS:  # otherwise the caller takes it
+        if order.answer in _REFUSALS:  # the caller removes any other order
             self._order(connection, kind)
         if order.answer is Answer.SILENT:
             return False
@@ -183,7 +184,7 @@ class Cluster:
         connection.send(command_of(Type.ERROR, request_id=body.request_id, error=error, message=error.name))
 
     def _load(self, broker: int) -> None:
-        """Notes that a broker has loaded the topics, each with a new ledger."""
+        """Loads the topics at a broker, each with a new ledger."""
         self.loaded_at = self.open_at = broker
         for topic in self.topics.values():
             topic.roll_ledger()
@@ -223,7 +224,7 @@ class Cluster:
         self._welcome(order, producer, reply)
 
     def _welcome(self, order: Order, session: Producer | Consumer, reply: Any) -> None:
-        """Sends the success `reply` to a new session. An order can repeat it, send CLOSE before it, or delay it.
+        """Sends the success `reply` to a new session. An order can repeat or delay the reply, or send CLOSE before it.
 
         Also sends the replies to SEEK that an order has delayed until now.
         """
@@ -232,15 +233,15 @@ class Cluster:
             connection.send(reply)
         if order.answer is Answer.CLOSE:
             connection.send(close_command(session, self.urls[connection.broker] if order.has_address else ""))
-        sought, self.sought = self.sought, []
-        for when, other, answer in sought:
+        seek_replies, self.seek_replies = self.seek_replies, []
+        for when, other, answer in seek_replies:
             if when is Answer.BEFORE_SUBSCRIBE:
                 other.send(answer)
         if order.is_late:
-            self.late.append((connection, reply))
+            self.late_replies.append((connection, reply))
         else:
             connection.send(reply)
-        for when, other, answer in sought:
+        for when, other, answer in seek_replies:
             if when is Answer.AFTER_SUBSCRIBE:
                 other.send(answer)
 
@@ -267,14 +268,15 @@ class Cluster:
             self.refuse_send(producer, Send(first, highest, payloads, message))
 
     def take(self, topic: Topic, producer: Producer, send: Send) -> None:
-        """Stores a send and answers it, or ignores it if its session is fenced or its broker does not serve.
+        """Stores and answers a send. Ignores the send if the session is fenced or the broker does not serve.
 
-        An order can defer it, or have it ignored.
+        An order can defer the send, or have it ignored.
         """
         if producer.is_fenced or self.open_at != producer.connection.broker or self.sends == "ignore":
-            ordered = not producer.is_fenced and self.sends == "ignore"
+            is_by_order = not producer.is_fenced and self.sends == "ignore"
+            outcome = "ignored by order" if is_by_order else "ignored"
             producer.is_fenced = True
-            self.journal.append(("send", producer.session, send.highest, "ignored by order" if ordered else "ignored"))
+            self.journal.append(("send", producer.session, send.highest, outcome))
         elif self.sends == "defer":
             producer.deferred.append(send)
         else:
@@ -284,7 +286,8 @@ class Cluster:
         receipt, added = topic.store(producer, send)
         outcome = "added" if added else "duplicate"
         last = len(send.payloads) - 1
-        indexes = {Answer.MIDDLE: len(send.payloads) // 2, Answer.LAST: last}  # by order; otherwise the first
+        #: answer -> the index of the message whose sequence id the receipt has; otherwise the first message
+        indexes = {Answer.MIDDLE: len(send.payloads) // 2, Answer.LAST: last}
         receipt.SEND_RECEIPT.sequence_id += indexes.get(self._order(producer.connection, "SEND_RECEIPT").answer, 0)
         self.journal.append(("send", producer.session, send.highest, outcome))
         if self.holds_receipts or producer.receipts:
@@ -322,8 +325,8 @@ class Cluster:
 
 
 def close_command(session: Producer | Consumer, url: str = "") -> Any:
-    """Returns the CLOSE command for a session. It tells the client to connect to the broker `url`, if that is given."""
-    fields: dict[str, Any] = {"request_id": 0}  # the protocol requires one; nobody reads it
+    """Returns the CLOSE command for a session. With `url`, it has the address of the broker to connect to."""
+    fields: dict[str, Any] = {"request_id": 0}  # the protocol requires a request id, but no client reads it
     if url:
         fields["broker_url"] = url
     if isinstance(session, Producer):

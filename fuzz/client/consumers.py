@@ -1,6 +1,6 @@
 """How the loopback brokers answer commands of consumers. A method `_kind` answers the command KIND.
 
-FLOW, ACK and REDELIVER of a consumer without a session, or at a broker that does not serve, are ignored.
+A FLOW, ACK or REDELIVER is ignored if the consumer has no session, or if the broker does not serve.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Consumers(Cluster):
         topic, key = self.topic(body.topic), (connection.number, body.consumer_id)
         if key in topic.consumers:
             topic.remove(*topic.consumers.pop(key))
-        first = 0 if body.initial_position == 1 else len(topic.log)
-        if body.HasField("start_message_id"):  # a reader
+        first = 0 if body.initial_position == 1 else len(topic.log)  # 1 is Earliest
+        if body.HasField("start_message_id"):  # a reader; it starts inside of the entry if this is a message of a batch
             begin = body.start_message_id
             first = topic.number_of(begin, after=not begin.HasField("batch_index") or begin.batch_index < 0)
         is_durable = body.durable or not body.HasField("durable")
@@ -47,15 +47,15 @@ class Consumers(Cluster):
             subscription.dispatch(topic.log)
         self._welcome(order, consumer, command_of(Type.SUCCESS, request_id=body.request_id))
 
-    def _consumer(self, connection: Connection, number: int) -> tuple[Topic, Subscription, Consumer] | None:
-        """Returns the consumer with this id on a connection, with its topic and subscription.
+    def _consumer(self, connection: Connection, consumer_id: int) -> tuple[Topic, Subscription, Consumer] | None:
+        """Returns the topic, the subscription and the consumer with this id on a connection.
 
-        None if it has no session, or if the connection's broker does not serve.
+        Returns None if the consumer has no session, or if the connection's broker does not serve.
         """
         if self.open_at != connection.broker:
             return None
         for topic in self.topics.values():
-            found = topic.consumers.get((connection.number, number))
+            found = topic.consumers.get((connection.number, consumer_id))
             if found is not None:
                 return topic, *found
         return None
@@ -69,12 +69,12 @@ class Consumers(Cluster):
             subscription.dispatch(topic.log)
 
     def _ack(self, connection: Connection, body: Any, _: bytes) -> None:
-        ids = ids_of(body.message_id)
+        ids, is_cumulative = ids_of(body.message_id), body.ack_type == 1
         found = self._consumer(connection, body.consumer_id)
         if self.acks == "ignore":
             found = None
-        accepted = found is not None and found[1].acknowledge(ids, cumulative=body.ack_type == 1)
-        about = {"consumer": body.consumer_id, "cumulative": body.ack_type == 1, "ids": ids, "accepted": accepted}
+        accepted = found is not None and found[1].acknowledge(ids, cumulative=is_cumulative)
+        about = {"consumer": body.consumer_id, "cumulative": is_cumulative, "ids": ids, "accepted": accepted}
         if body.HasField("validation_error"):
             about["validation_error"] = body.validation_error
         self._note(connection, "ACK", about)
@@ -102,10 +102,11 @@ class Consumers(Cluster):
         self._forget_consumer(connection, body.consumer_id)
         connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
 
-    def _forget_consumer(self, connection: Connection, number: int) -> None:
+    def _forget_consumer(self, connection: Connection, consumer_id: int) -> None:
+        """Ends the session of a consumer, if there is one, and redelivers its pending entries to other consumers."""
         for topic in self.topics.values():
-            if (connection.number, number) in topic.consumers:
-                subscription, consumer = topic.consumers.pop((connection.number, number))
+            if (connection.number, consumer_id) in topic.consumers:
+                subscription, consumer = topic.consumers.pop((connection.number, consumer_id))
                 topic.remove(subscription, consumer)
                 subscription.dispatch(topic.log)
 
@@ -126,7 +127,7 @@ class Consumers(Cluster):
                 topic.remove(*topic.consumers.pop(key))
                 consumer.connection.send(close_command(consumer))
         if answer in (Answer.BEFORE_SUBSCRIBE, Answer.AFTER_SUBSCRIBE):
-            self.sought.append((answer, connection, reply))
+            self.seek_replies.append((answer, connection, reply))
         elif answer is Answer.FAITHFUL:
             connection.send(reply)
         topic.dispatch()
@@ -145,5 +146,5 @@ class Consumers(Cluster):
 
 
 def ids_of(ids: Any) -> list[tuple[int, int, tuple[int, ...] | None]]:
-    """Returns message ids as plain data: ledger, entry, ack set or None."""
-    return [(each.ledger, each.entry, tuple(each.ack_words) or None) for each in ids]
+    """Returns message ids as plain data: ledger, entry, and the words of the ack set, or None without an ack set."""
+    return [(each.ledger, each.entry, tuple(each.ack_set) or None) for each in ids]

@@ -1,7 +1,8 @@
 """Contracts: what a client owes its user, judged from the observation of a run (`run.Observed`).
 
-A contract is a function that returns how the observation violates the contract, or an empty string. Its docstring is
-the guarantee. The commands of two runs are not compared, because the order of a client's actions is not fixed.
+A contract is a function that returns how the observation violates the contract, or an empty string. The docstring of
+the function is the guarantee. The commands of two runs are not compared, because the order of a client's actions is not
+fixed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def contract(check: Callable[[Observed], str]) -> Contract:
 
 
 def _some(numbers: list[int]) -> str:
-    """Returns the first five of some messages, and the number of the others, as text."""
+    """Returns the first five numbers as text, and how many more there are."""
     shown = ", ".join(str(each) for each in numbers[:5])
     return f"{shown} and {len(numbers) - 5} more" if len(numbers) > 5 else shown
 
@@ -55,14 +56,14 @@ def operation_succeeds_while_brokers_serve(seen: Observed) -> str:
 
 @contract
 def client_keeps_its_connection(seen: Observed) -> str:
-    """The client ends no connection, unless it is closed or gets a receipt out of order or a refused lookup."""
+    """The client ends a connection only if the client is closed, a receipt is out of order, or a lookup is refused."""
     lost = [each for each in seen.report.get("commands", ()) if each[2] == "LOST"]
     return f"the client ended {len(lost)} connections" if lost else ""
 
 
 @contract
 def client_frames_are_valid(seen: Observed) -> str:
-    """Whatever the client sends is a frame of the protocol."""
+    """All bytes that the client sends are frames of the protocol."""
     return "; ".join(seen.report.get("problems", ()))
 
 
@@ -104,7 +105,7 @@ def callbacks_have_order_of_sending(seen: Observed) -> str:
 @contract
 def sequence_id_stands_for_one_message(seen: Observed) -> str:
     """Each message, or batch, of a producer has a sequence id of its own, and keeps it when it is sent again."""
-    messages: dict[int, str] = {}
+    messages: dict[int, str] = {}  # sequence id -> the message with which it was first sent
     sends = [about for _, _, kind, about in seen.report.get("commands", ()) if kind == "SEND"]
     wrong = [(i, messages[i], first) for _, i, first in sends if messages.setdefault(i, first) != first]
     return f"sequence id {wrong[0][0]} stands for message {wrong[0][1]} and for message {wrong[0][2]}" if wrong else ""
@@ -131,7 +132,7 @@ def send_fails_only_if_refused(seen: Observed) -> str:
 
 @contract
 def stored_message_is_delivered(seen: Observed) -> str:
-    """Once the brokers are faithful again, every message of the log that is intact reaches the application."""
+    """Once the brokers are faithful again, every intact message of the log reaches the application."""
     received = {int(message[0]) for message in seen.received} | set(seen.report.get("corrupted", ()))
     missing = [number for number in dict.fromkeys(seen.log) if number not in received]
     return f"message {_some(missing)} was never received" if missing and seen.consumers else ""
@@ -148,7 +149,7 @@ def first_deliveries_have_order_of_log(seen: Observed) -> str:
 
 @contract
 def permits_are_conserved(seen: Observed) -> str:
-    """Once all messages are received, a consumer's permits are between half of its receiver queue and all of it."""
+    """With all messages received, a consumer has between `receiverQueueSize / 2` and `receiverQueueSize` permits."""
     queue = seen.settings.get("receiver_queue", 0)
     wrong = [each for each in seen.report.get("permits", ()) if queue and not queue / 2 <= each[3] <= queue]
     said = [f"{has} permits ({granted} granted, {cost} used), its queue is {queue}" for _, granted, cost, has in wrong]

@@ -29,7 +29,7 @@ class Driver:
         self.producer: Any = None
         self.consumers: list[Any] = []
         self.received: list[list[Any]] = []  # the messages that each consumer has received
-        self.late = 0.0  # the result of `lateness`
+        self.late = 0.0  # the largest lateness so far (`lateness`)
         self._done = threading.Condition()
         #: payload, result and message id of each callback, in order
         self._results: list[tuple[str, str, str]] = []
@@ -93,8 +93,10 @@ class Driver:
     ) -> str:
         """Subscribes. Returns an empty string, or the error.
 
-        listener       messages go to a listener, which nacks each that is delivered for the first time
-        dead_letter    the redelivery count from which messages go to the dead-letter topic; 0: never
+        kind           0 Exclusive, 1 Shared, 2 Failover, 3 Key_Shared
+        listener       whether messages go to a message listener, which nacks each message at its first delivery
+        dead_letter    `maxRedeliverCount` of the dead-letter policy; 0: no such policy
+        options        further arguments of `pulsar.Client.subscribe`
         """
         heard: queue.Queue[Any] = queue.Queue()
         if listener:
@@ -102,10 +104,10 @@ class Driver:
         if dead_letter:
             options["dead_letter_policy"] = self.pulsar.ConsumerDeadLetterPolicy(dead_letter)
         kinds, positions = self.pulsar.ConsumerType, self.pulsar.InitialPosition
-        named = (kinds.Exclusive, kinds.Shared, kinds.Failover, kinds.KeyShared)[kind]
+        consumer_type = (kinds.Exclusive, kinds.Shared, kinds.Failover, kinds.KeyShared)[kind]
         position = positions.Earliest if earliest else positions.Latest
         try:
-            consumer = self.client.subscribe(topic, subscription, named, initial_position=position, **options)
+            consumer = self.client.subscribe(topic, subscription, consumer_type, initial_position=position, **options)
         except self.pulsar.PulsarException as problem:
             return f"failed: {type(problem).__name__}"
         if listener:
@@ -155,7 +157,7 @@ class Driver:
     def produce(self, count: int, one_by_one: bool) -> float:
         """Sends `count` messages and waits for their receipts. Returns the seconds that this took.
 
-        With `one_by_one`, it waits for each receipt before the next send.
+        With `one_by_one`, waits for each receipt before the next send.
         """
         started, before, payload = time.perf_counter(), len(self._results), b"x" * 16
         if one_by_one:
@@ -208,7 +210,7 @@ class Driver:
         return made
 
     def pause(self, seconds: float) -> None:
-        """Sleeps in short intervals, and measures how late each ends (`lateness`)."""
+        """Sleeps in short intervals, and measures how late each interval ends (`lateness`)."""
         until = time.monotonic() + seconds
         while (now := time.monotonic()) < until:
             self.late = max(self.late, _sleep_until(min(until, now + 0.005)))
@@ -245,7 +247,7 @@ class Driver:
 
 
 class _Source(NamedTuple):
-    """The methods of a consumer that also a reader, or a consumer with a listener, has."""
+    """The methods that consumers, readers and consumers with a listener have in common."""
 
     receive: Callable[[int], Any]
     acknowledge: Callable[[Any], None]
@@ -253,7 +255,7 @@ class _Source(NamedTuple):
 
 
 def _hear(heard: queue.Queue[Any], source: Any, message: Any) -> None:
-    """Is the listener: puts a message into `heard`, and nacks it if it is delivered for the first time."""
+    """The message listener: puts a message into `heard`, and nacks the message at its first delivery."""
     if message.redelivery_count() == 0:
         source.negative_acknowledge(message)
     heard.put(message)

@@ -1,4 +1,4 @@
-"""The two processes of a run: the brokers, and the real client. Each request has a time limit."""
+"""The two processes of a run: the brokers, and the driver, which runs the real client. Requests have a time limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BROKER = (sys.executable, "-m", "fuzz.client.broker")
 DRIVER = (sys.executable, "-m", "fuzz.client.driver")
 RUST_DRIVER = (sys.executable, "-m", "fuzz.client.rust_driver")
 #: Seconds that a request to the brokers may take beyond its argument `seconds`, and that a process may take to start or
-#: to end. It is long because a busy machine is no finding.
+#: to end. The limit is long, so that a busy machine does not exceed it.
 _GRACE_SECONDS = 60.0
 
 
@@ -44,7 +44,7 @@ class BrokerFailed(RuntimeError):
 
 
 class Process:
-    """A child process that answers each line of JSON with a line of JSON."""
+    """A child process that answers a request, which is a line of JSON, with a line of JSON."""
 
     def __init__(self, command: Sequence[str]) -> None:
         paths = os.pathsep.join(each for each in (str(_ROOT), os.environ.get("PYTHONPATH")) if each)
@@ -107,7 +107,10 @@ class Process:
 
 
 class Harness:
-    """The brokers' process and the client's. Both run many schedules, the client's until it crashes or hangs."""
+    """The brokers' process and the client's process. Both run many schedules.
+
+    If the client crashes or hangs, the next request starts another client's process.
+    """
 
     def __init__(self, broker: Sequence[str] = BROKER, driver: Sequence[str] = DRIVER) -> None:
         """Starts the brokers. Raises BrokerFailed."""
@@ -154,7 +157,7 @@ class Harness:
         The client has `limit` seconds beyond the argument `seconds` of the request. Raises ClientDied, ClientHangs, or
         BrokerFailed if the driver fails.
         """
-        driver = self._driver or self._started()
+        driver = self._driver or self._start_driver()
         seconds = limit + float(arguments.get("seconds", 0.0))
         try:
             reply = driver.ask(seconds, do, **arguments)
@@ -169,7 +172,7 @@ class Harness:
             raise BrokerFailed(f"driver, {do}: {reply['driver_failed']}")
         return reply
 
-    def _started(self) -> Process:
+    def _start_driver(self) -> Process:
         """Starts the client's process and returns it. Raises BrokerFailed."""
         self._driver = Process(self._driver_command)
         try:

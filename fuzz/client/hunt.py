@@ -1,9 +1,9 @@
 """Runs the schedules of a scenario, and shrinks and replays findings.
 
-A finding is a contract that a schedule violates, and the known deviation that explains the violation, or none. The
-first schedule of each such pair is shrunk: steps are removed in chunks, then arguments and settings are simplified, as
-long as the same pair is found. Two runs of a schedule on a real client can differ, so a finding says how many of its
-replays showed it.
+A finding is a pair: a contract that a schedule violates, and the known deviation that explains the violation, or none.
+The first schedule of each pair is shrunk: steps are removed in chunks, then arguments and settings are simplified, as
+long as a run shows the same pair. Two runs of a schedule on a real client can differ, so a finding has the number of
+its replays, and the number of those that showed it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fuzz.client.known import Known
 from fuzz.client.run import PATIENCE, Observed
 from fuzz.client.schedule import Scenario, Schedule, Violation, execute, generate, violations
 
-#: The largest and the smallest number of replays of a finding; time decides between them.
+#: The largest and the smallest number of replays of a finding. Between the two, time decides.
 REPLAYS, _FEWEST = 20, 3
-#: Seconds to wait for an effect while shrinking. A candidate that does not show the finding often waits twice.
+#: Seconds to wait for an effect while shrinking. A run of a candidate may wait for several effects that do not come.
 _SHRINK_PATIENCE = 1.2
 
 
@@ -27,8 +27,8 @@ class Effort(NamedTuple):
     """For how long a finding is shrunk and replayed, and which findings are shrunk."""
 
     shrink_seconds: float = 40.0
-    replay_seconds: float = 15.0
-    of_known: bool = True  # whether findings that a known deviation explains are shrunk, too
+    replay_seconds: float = 15.0  # findings that are not shrunk are replayed `_FEWEST` times
+    shrinks_known: bool = True  # whether findings that a known deviation explains are shrunk, too
 
 
 _EFFORT = Effort()
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
     scenario: str
     violation: Violation
-    seed: int
+    seed: int  # 0 if the schedule is from a file
     schedule: Schedule  # as generated
     shrunk: Schedule
     replays: tuple[int, int]  # the number of replays that showed the finding, and the number of replays
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 class Hunted(NamedTuple):
     """The result of running schedules."""
 
-    schedules: int
+    schedules: int  # number of schedules that ran
     messages: int  # number of callbacks and of received messages
     seconds: float
     findings: list[Found]
@@ -70,10 +70,11 @@ class Sought(NamedTuple):
         if not found:
             return None
         deviation = explanation(self.known, self.scenario.name, self.contract, observed)
-        return found[0] if _id(deviation) == _id(self.deviation) else None
+        return found[0] if _defect_of(deviation) == _defect_of(self.deviation) else None
 
 
-def _id(deviation: Known | None) -> str:
+def _defect_of(deviation: Known | None) -> str:
+    """Returns the id of a known deviation's defect; an empty string for None."""
     return deviation.defect.id if deviation else ""
 
 
@@ -96,6 +97,7 @@ def hunt(
     `progress` is called after each schedule, with the numbers of schedules and findings. Raises as `execute`.
     """
     known, started = tuple(known), time.monotonic()
+    #: contract and defect -> the first finding
     firsts: dict[tuple[str, str], tuple[int, Schedule, Violation, Known | None]] = {}
     schedules = messages = 0
     for seed in seeds:
@@ -106,7 +108,7 @@ def hunt(
         for violation in violations(scenario, observed):
             name = violation.contract.name
             deviation = explanation(known, scenario.name, name, observed)
-            firsts.setdefault((name, _id(deviation)), (seed, schedule, violation, deviation))
+            firsts.setdefault((name, _defect_of(deviation)), (seed, schedule, violation, deviation))
         progress(schedules, len(firsts))
         if until is not None and time.monotonic() >= until:
             break
@@ -114,7 +116,7 @@ def hunt(
     findings = []
     for seed, schedule, violation, deviation in firsts.values():
         sought = Sought(scenario, violation.contract.name, known, deviation)
-        is_shrunk = deviation is None or effort.of_known
+        is_shrunk = deviation is None or effort.shrinks_known
         shrunk = shrink(harness, sought, schedule, effort.shrink_seconds) if is_shrunk else schedule
         shown, total, last = replays(harness, sought, shrunk, REPLAYS, effort.replay_seconds if is_shrunk else 0.0)
         findings.append(Found(scenario.name, last or violation, seed, schedule, shrunk, (shown, total), deviation))
@@ -124,9 +126,9 @@ def hunt(
 def replayed(
     harness: Harness, scenario: Scenario, known: Iterable[Known], schedule: Schedule, seconds: float | None
 ) -> Hunted:
-    """Runs one schedule until a run violates a contract, at most `_FEWEST` times. Replays that run's violations.
+    """Runs one schedule until a run violates a contract, at most `_FEWEST` times. Replays each violation of that run.
 
-    The replays of a violation take `seconds`, or the default if None. Raises as `execute`.
+    The replays of a violation take `seconds`; None: the seconds of the default effort. Raises as `execute`.
     """
     started, known = time.monotonic(), tuple(known)
     observed, runs = execute(harness, scenario, schedule), 1
@@ -147,7 +149,7 @@ def replayed(
 def replays(
     harness: Harness, sought: Sought, schedule: Schedule, count: int, seconds: float
 ) -> tuple[int, int, Violation | None]:
-    """Replays a schedule up to `count` times in `seconds`, and at least `_FEWEST` times.
+    """Replays a schedule for `seconds`, at least `_FEWEST` times and at most `count` times.
 
     Returns the number of replays that show the violation, the number of replays, and the last violation.
     """
@@ -165,10 +167,10 @@ def replays(
 
 
 def shrink(harness: Harness, sought: Sought, schedule: Schedule, seconds: float) -> Schedule:
-    """Returns a smaller schedule that shows the same violation. If time was left, no step of it can be removed.
+    """Returns a smaller schedule that shows the same violation. If time suffices, none of its steps can be removed.
 
-    Runs wait `_SHRINK_PATIENCE` for an effect at first. An effect that is only late can then look like a violation: if
-    the result does not show the violation with `PATIENCE`, shrinking starts again with `PATIENCE`.
+    At first, runs wait `_SHRINK_PATIENCE` for an effect. An effect that is only late can then look like a violation. So
+    if the result does not show the violation with `PATIENCE`, shrinking starts again with `PATIENCE`.
     """
     found = _shrunk(harness, sought, schedule, _SHRINK_PATIENCE, seconds)
     if sought.violation(harness, found) is None:
@@ -177,6 +179,7 @@ def shrink(harness: Harness, sought: Sought, schedule: Schedule, seconds: float)
 
 
 def _shrunk(harness: Harness, sought: Sought, schedule: Schedule, patience: float, seconds: float) -> Schedule:
+    """Returns the smallest schedule that shrinking finds within the seconds. Runs wait `patience` for an effect."""
     until = time.monotonic() + seconds
     tried: list[Schedule] = [schedule]
 
@@ -198,7 +201,7 @@ def _shrunk(harness: Harness, sought: Sought, schedule: Schedule, patience: floa
 def _descend(
     best: Schedule, candidates: Callable[[Schedule], Iterator[Schedule]], shows: Callable[[Schedule], bool]
 ) -> Schedule:
-    """Replaces the schedule by its first candidate that shows the finding, until none does. Returns the last."""
+    """Replaces the schedule by its first candidate that shows the violation, as long as there is one. Returns it."""
     while (found := next((each for each in candidates(best) if shows(each)), None)) is not None:
         best = found
     return best

@@ -1,13 +1,13 @@
 """Known deviations of the real client, and how each shows on the wire: the file `fuzz/scenarios/known.toml`.
 
-Each `[[deviation]]` of the file names a description by its key `defect`. The description has symptom, mechanism and
-consequence. It is a row of the defect table of a component, which the file's key `component` names. If no model can
-show the deviation, the description is an entry of the file's table `not_expressible`. Keys of a `[[deviation]]`:
+The key `defect` of a `[[deviation]]` names a description: symptom, mechanism and consequence. The description is a row
+of the defect table of a component, which the file's key `component` names. If no model can show the deviation, the
+description is an entry of the file's table `not_expressible`. Keys of a `[[deviation]]`:
 
     defect      the id of the description
     component   the component whose defect table has the description, if it is not the file's `component`
     scenario    the scenario of the schedule
-    contract    the contract that the client violates by the deviation
+    contract    the contract that the deviation violates
     evidence    the function of `fuzz/scenarios/evidence.py` that decides whether the deviation alone caused a violation
     settings, steps    the smallest schedule that is known to show the deviation
 """
@@ -55,9 +55,9 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return Schedule(dict(self.settings), self.steps)
 
     def explains(self, scenario: str, contract: str, observed: Observed) -> bool:
-        """Returns whether `evidence` attributes the violation of the contract to this deviation alone.
+        """Returns whether this deviation alone explains the violation of a contract, as `evidence` decides.
 
-        False for another scenario or contract.
+        Returns False for another scenario or contract.
         """
         if (scenario, contract) != (self.scenario, self.contract):
             return False

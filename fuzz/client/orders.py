@@ -1,12 +1,13 @@
-"""Orders, by which a schedule changes what the brokers do; conditions and reports of the brokers for the harness.
+"""Orders, by which a schedule changes what the brokers do. Conditions and reports of the brokers for the harness.
 
-Orders of `Ordered.order`. Those about sends, acks and receipts hold until they are changed, one about answers is used
-once:
+`Ordered.order` gives these orders. An order about sends, acks or receipts holds until another one replaces it. An order
+about answers is used once.
 
-    sends      store; defer: they are not processed until they are released; ignore: the session is fenced
-    acks       store; ignore: as if they were lost
-    receipts   send; hold: they are held back until they are released
-    answers    to the next commands of a kind, one order for each:
+    sends      store; defer: sends are processed when they are released; ignore: sends are not stored or answered, and
+               their session is fenced
+    acks       store; ignore: as if acks were lost
+    receipts   send; hold: receipts are held back until they are released
+    answers    to the next commands of a kind, one order for each command:
                  refuse                (PRODUCER, SUBSCRIBE, LOOKUP) ServiceNotReady
                  silent                (PRODUCER, SUBSCRIBE, LOOKUP, CONNECT) no answer
                  fail                  (PRODUCER, SUBSCRIBE) PersistenceError
@@ -15,12 +16,19 @@ once:
                                        (`is_late`)
                and only in experiments, because no real broker is known to answer so:
                  error                 (PRODUCER, SUBSCRIBE) the error with the number `number`
-                 twice, queued, rename (PRODUCER) SUCCESS twice; first not ready, then ready; with another name
+                 twice                 (PRODUCER) SUCCESS twice
+                 queued                (PRODUCER) SUCCESS with producer_ready = false, then SUCCESS
+                 rename                (PRODUCER) SUCCESS with another producer name
                  eager                 (SUBSCRIBE) one message comes before SUCCESS
                  redirect              (LOOKUP) to the other broker
-                 error, version        (CONNECT) ERROR; the protocol version `number`
-                 success_first, stay, never, before_subscribe, after_subscribe, fail    (SEEK) SUCCESS before CLOSE;
-                                       without CLOSE; CLOSE alone; SUCCESS around that of the next SUBSCRIBE; ERROR
+                 error                 (CONNECT) ERROR
+                 version               (CONNECT) CONNECTED with the protocol version `number`
+                 success_first         (SEEK) SUCCESS, then CLOSE; the faithful answer is CLOSE, then SUCCESS
+                 stay                  (SEEK) SUCCESS without CLOSE
+                 never                 (SEEK) CLOSE without SUCCESS
+                 before_subscribe      (SEEK) CLOSE; SUCCESS comes just before the SUCCESS of the next SUBSCRIBE
+                 after_subscribe       (SEEK) CLOSE; SUCCESS comes just after the SUCCESS of the next SUBSCRIBE
+                 fail                  (SEEK) ERROR
                  first, middle, last   (SEND_RECEIPT) with the sequence id of that message of the batch
 
 The other orders are methods: `broker.py` calls a method by the name in a request.
@@ -47,7 +55,10 @@ class Ordered(Consumers):
     def order(
         self, *, sends: str | None = None, receipts: str | None = None, acks: str | None = None, **answers: list[Any]
     ) -> None:
-        """Replaces orders about sends, receipts and acks; adds lists of `Order`, by kind of command."""
+        """Replaces the orders about sends, receipts and acks that are given, and adds orders about answers.
+
+        `answers` has for each kind of command a list of `Order` as plain data.
+        """
         self.acks = acks or self.acks
         self.sends = sends or self.sends
         self.holds_receipts = receipts == "hold" if receipts else self.holds_receipts
@@ -57,12 +68,13 @@ class Ordered(Consumers):
     def release(self, how: str = "in_order") -> None:
         """Stores deferred sends and sends held receipts; from now on, sends are stored and receipts sent at once.
 
-        how    the held receipts of each session are sent in_order, in reverse, each twice, or all but the oldest (skip)
+        how    in_order, reverse or twice: the held receipts of each session are sent in order, in reverse order, or
+               each twice; skip: all except the oldest are sent
         """
         self.sends, self.holds_receipts = "store", False
         for key, (topic, producer) in list(self.of_producer.items()):
             if producer.is_fenced and self.open_at == producer.connection.broker:
-                self.forget_producer(topic, key)  # its sends were ignored and get no receipts
+                self.forget_producer(topic, key)  # sends of this session were ignored, and get no receipts
                 producer.connection.send(close_command(producer))
                 continue
             deferred, producer.deferred = producer.deferred, []
@@ -71,7 +83,7 @@ class Ordered(Consumers):
             held, producer.receipts = producer.receipts, []
             receipts = {"reverse": held[::-1], "skip": held[1:] or held, "twice": [r for r in held for _ in range(2)]}
             if how in ("reverse", "skip") and len(held) > 1:
-                self.ended.add(producer.connection.number)  # out of order: the client reconnects, by design
+                self.ended.add(producer.connection.number)  # by design, the client reconnects: wrong order
             for receipt in receipts.get(how, held):
                 self._send_receipt(producer, receipt)
 
@@ -80,7 +92,7 @@ class Ordered(Consumers):
         number = receipt.SEND_RECEIPT.sequence_id
         later = dropwhile(lambda each: each != number, producer.arrived)
         if receipt is producer.last_receipt and any(each < number for each in later):
-            self.ended.add(producer.connection.number)  # the client reconnects, by design
+            self.ended.add(producer.connection.number)  # by design, the client reconnects
         producer.connection.send(receipt)
         producer.last_receipt = receipt
 
@@ -106,9 +118,10 @@ class Ordered(Consumers):
                 each.held = each.held or []
 
     def release_messages(self, count: int | None = None) -> None:
-        """Sends the `count` newest MESSAGE commands that each subscription holds back, or all, the newest first.
+        """Sends the `count` newest MESSAGE commands that each subscription holds back, the newest first.
 
-        Others stay held back. Raises AssertionError if a subscription holds fewer back.
+        The others stay held back. Raises AssertionError if a subscription holds back fewer than `count`. Without
+        `count`, sends all.
         """
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
@@ -116,13 +129,13 @@ class Ordered(Consumers):
                     assert each.held, "so many are held back"
                     connection, command, message = each.held.pop()
                     connection.send(command, message)
-                each.held = each.held or None
+                each.held = each.held or None  # if no command is left, later ones are sent at once
 
     def force_ack_set(self, words: list[int]) -> None:
         """Sets the ack set of the next delivery of each subscription."""
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
-                each.ack_words = words
+                each.forced_ack_set = words
 
     def repeat_receipts(self) -> None:
         """Sends the newest receipt of every session again."""
@@ -131,7 +144,7 @@ class Ordered(Consumers):
                 self._send_receipt(producer, producer.last_receipt)
 
     def refuse_deferred(self, rank: int) -> None:
-        """Answers a deferred send of every session with ChecksumError: that of index `rank`, or else the newest."""
+        """Answers a deferred send of every session with ChecksumError: the one at index `rank`, or else the newest."""
         for _, producer in self.of_producer.values():
             if producer.deferred:
                 self.refuse_send(producer, producer.deferred.pop(min(rank, len(producer.deferred) - 1)))
@@ -139,7 +152,7 @@ class Ordered(Consumers):
     def begin_transfer(self) -> bool:
         """Starts a transfer to the other broker: sends and acks are ignored, and clients stay attached.
 
-        Returns whether it began: the owner serves, and the other broker is up.
+        Returns whether the transfer began. It begins if the owner serves and the other broker is up.
         """
         if self.open_at is None or not self.ownership.begin_transfer(1 - self.open_at):
             return False
@@ -148,15 +161,15 @@ class Ordered(Consumers):
         return True
 
     def finish_transfer(self, *, url: bool = True) -> None:
-        """Makes the destination the owner, and sends CLOSE to all clients at the source: with its address, if `url`.
+        """Makes the destination the owner, and sends CLOSE to all clients at the source.
 
-        Nothing happens if no transfer has begun.
+        With `url`, CLOSE has the address of the destination. Nothing happens if no transfer has begun.
         """
         if self.open_at is not None:
             return
         source, destination = self.ownership.finish_transfer()
         self.journal.append(("finish_transfer",))
-        self._moved(destination, crashed=False)
+        self._make_owner(destination, crashed=False)
         self.close_sessions(source, self.urls[destination] if url else "")
         self._unpark()
 
@@ -166,8 +179,8 @@ class Ordered(Consumers):
         for connection, body in parked:
             self._handlers[Type[type(body).__name__]](connection, body, b"")
 
-    def _moved(self, owner: int, *, crashed: bool) -> None:
-        """Makes a broker the owner. It opens the cursors of all subscriptions."""
+    def _make_owner(self, owner: int, *, crashed: bool) -> None:
+        """Makes a broker the owner, which opens the cursors of all subscriptions. `crashed`: the last owner crashed."""
         self.open_at = owner
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
@@ -179,9 +192,9 @@ class Ordered(Consumers):
             self.close_sessions(self.open_at, url)
 
     def close_twice(self) -> None:
-        """Sends CLOSE with the other broker's address to all at the owner, then CLOSE with the owner's to producers.
+        """Sends CLOSE with the other broker's address to all producers and consumers at the owner.
 
-        Raises AssertionError during a transfer.
+        Then sends CLOSE with the owner's address to all producers. Raises AssertionError during a transfer.
         """
         assert self.open_at is not None, "no transfer is going on"
         producers = [producer for _, producer in self.of_producer.values()]
@@ -213,10 +226,10 @@ class Ordered(Consumers):
                     consumer.connection.send(close_command(consumer, url))
 
     def terminate(self) -> int:
-        """Sends REACHED_END_OF_TOPIC to every consumer, and PING to its client.
+        """Sends REACHED_END_OF_TOPIC to every consumer, and PING on every connection of a consumer.
 
-        A client answers the PING, or ends its connection. Returns the number of both so far and those to come, for
-        `holds("pings", number)`.
+        A client answers a PING, or ends the connection. Returns the number of answers and lost connections after which
+        all PING of this call are answered or their connections lost, for `holds("pings", number)`.
         """
         expected = self.counts["PONG"] + self.counts["LOST"]
         for topic in self.topics.values():
@@ -231,7 +244,7 @@ class Ordered(Consumers):
     def crash(self) -> int | None:
         """Stops the owner: acks since the cursor's last write are lost, and the other broker becomes the owner.
 
-        Finishes a transfer first. If the other broker is down, nothing stops. Returns the stopped broker, or None.
+        Finishes a transfer first. If the other broker is down, stops nothing. Returns the stopped broker, or None.
         """
         self.finish_transfer()
         broker = self.open_at
@@ -239,7 +252,7 @@ class Ordered(Consumers):
             return None
         self.ownership.crash(broker, 1 - broker)
         self.journal.append(("crash", broker, 1 - broker))
-        self._moved(1 - broker, crashed=True)
+        self._make_owner(1 - broker, crashed=True)
         self._unpark()
         return broker
 
@@ -260,27 +273,26 @@ class Ordered(Consumers):
         if what == "producers":
             return self.attached()[0] >= int(value)
         consumers = [consumer for topic in self.topics.values() for _, consumer in topic.consumers.values()]
-        if (
-            what == "consumers"
-        ):  # `value` have sent FLOW: until then an application can receive messages of the last session
+        if what == "consumers":  # at least `value` consumers have sent FLOW
+            # before its FLOW, a consumer may still return messages of the last session to the application
             return sum([consumer.granted > 0 for consumer in consumers]) >= int(value)
         if what == "flows":  # every attached consumer has sent FLOW
             return all(consumer.granted > 0 for consumer in consumers)
-        if what == "acknowledged":  # by every subscription, the whole log
+        if what == "acknowledged":  # every subscription has acknowledged the whole log
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
             return all(s.cursor.state.acks.first_unacked >= len(t.log) for t, s in subscriptions)
         if what == "left":  # at most `value` messages are not acknowledged
             cursors = [each.cursor for topic in self.topics.values() for each in topic.subscriptions.values()]
             return sum([int(str(each.observe()["not_acknowledged"])) for each in cursors]) <= int(value)
-        if what == "permits":  # every consumer has at least `value`
+        if what == "permits":  # every consumer has at least `value` permits
             return all(consumer.permits >= int(value) for consumer in consumers)
-        if what == "delivered":  # the whole log, at least once, to every subscription
+        if what == "delivered":  # the whole log was delivered to every subscription at least once
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
             return all(s.cursor.state.read_position >= len(t.log) and not s.corrupt for t, s in subscriptions)
-        if what == "pings":  # answered, or their connections lost
+        if what == "pings":  # `value` PING are answered, or their connections lost
             return self.counts["PONG"] + self.counts["LOST"] >= int(value)
-        kind, count = value
         assert what == "commands", what
+        kind, count = value  # at least `count` commands of a kind were received
         return self.counts[str(kind)] >= int(count)
 
     def has_answers(self) -> bool:
@@ -292,13 +304,13 @@ class Ordered(Consumers):
         return [len(self.of_producer), sum(len(topic.consumers) for topic in self.topics.values())]
 
     def count(self, kind: str) -> int:
-        """Returns how many commands of a kind have been received since the reset."""
+        """Returns the number of commands of a kind that were received since the reset."""
         return self.counts[kind]
 
     def report(self) -> dict[str, Any]:
         """Returns what happened since the reset, as plain data.
 
-        commands     as `Cluster.commands`; `counts`: their numbers by kind
+        commands     as `Cluster.commands`; `counts` has their numbers by kind
         journal      the decisions, as `fuzz/answers/judge.py` reads them
         log          the entries of all topics: broker, producer, session, sequence id, payloads, ledger, entry
         refused      messages whose sends were answered with SEND_ERROR
@@ -306,8 +318,8 @@ class Ordered(Consumers):
         attached     as `attached`
         cursors      by subscription: the observation of the cursor's model
         dispatchers  by subscription: session, permits and pending entries of each consumer
-        permits      of each consumer: its name, and permits granted, charged and left
-        started      the `time.monotonic()` of the reset; `milliseconds`: the time since then
+        permits      of each consumer: its name, and the permits that were granted, were charged and are left
+        started      the `time.monotonic()` of the reset; `milliseconds` is the time since then
         """
         subscriptions = [each for topic in self.topics.values() for each in topic.subscriptions.values()]
         return {

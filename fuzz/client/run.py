@@ -1,7 +1,7 @@
 """One run of a schedule on the real client: the requests to brokers and client, and the observation.
 
-A step waits for its effect. If a command were in flight between two steps, a replay of the schedule could differ. If an
-effect does not come in time, later steps do not wait; the contracts judge what is missing at the end.
+A step waits for its effect: if a command were in flight between two steps, a replay of the schedule could differ. If an
+effect does not come in time, later steps do not wait for theirs. The contracts judge what is missing at the end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Observed(msgspec.Struct):
     """The observation of a run. Messages are numbered from 0 in the order of sending; the payload is the number."""
 
     settings: dict[str, Any]
-    begun: int = 0  # number of messages that the application has sent
+    begun: int = 0  # number of messages that the application has sent, also those that the client did not accept
     refused: list[tuple[int, str]] = []  # number and error of each message that the client did not accept
     results: list[list[str]] = []  # payload, result and message id of each callback, in order
     consumers: int = 0  # number of consumers that have subscribed
@@ -35,13 +35,13 @@ class Observed(msgspec.Struct):
     #: calls about received messages: kind, monotonic times before and after, ledger, entry, batch index, error
     calls: list[list[Any]] = []
     left: list[Any] = []  # messages, by entry and batch index, that a client without deviations leaves unacknowledged
-    redelivered: list[list[Any]] = []  # for each reconnection: the messages that were left, and those received
+    redelivered: list[list[Any]] = []  # for each reconnection: the messages that were left, and those then received
     queued: list[int] = []  # messages that the application had not received when the last step ended
     lateness: float = 0.0  # the largest lateness of the client's process, in seconds (`Driver.lateness`)
     failed: list[str] = []  # operations of the client that failed
     ended: str = ""  # how the client's process ended, if it did
     hangs: str = ""  # the call that did not return, if one did not
-    redirect_lookups: int = 0  # lookups after a redirect to a broker that serves
+    redirect_lookups: int = 0  # number of lookups after a redirect to a broker that serves
     report: dict[str, Any] = {}  # `Ordered.report` of the brokers
 
     @property
@@ -69,7 +69,7 @@ class Run:
         self.producers = 0  # 0 or 1
         self.consumers = 0  # number of consumers that are not closed
         self.newest = 0  # the consumer of `take` and `call`
-        self.application: Any = None  # a scenario's own state
+        self.application: Any = None  # the state of the scenario's application, if it has one
 
     @property
     def is_fenced(self) -> bool:
@@ -87,8 +87,8 @@ class Run:
     def start(self, operation_timeout_seconds: int = 30, **settings: Any) -> None:
         """Starts brokers with these settings of `Cluster`, and a client.
 
-        In an experiment the schedule's setting `brokers` changes these settings, and its settings `producer` and
-        `consumer` change the options of `produce` and `subscribe`.
+        In an experiment, the schedule's setting `brokers` changes these settings. The schedule's settings `producer`
+        and `consumer` change the options of `produce` and `subscribe`.
         """
         settings |= self.settings.get("brokers", {})
         urls = self.broker("reset", **settings)
@@ -96,20 +96,20 @@ class Run:
         self.client("open", url=url, operation_timeout_seconds=operation_timeout_seconds)
 
     def produce(self, **options: Any) -> None:
-        """Creates the producer with these options of the client. A failure is observed."""
+        """Creates the producer with these options of the client. Adds a failure to the observation."""
         options |= self.settings.get("producer", {})
-        said = self.client("create_producer", topic=TOPIC, limit=self.patience + 5.0, **options)
-        if said:
-            self.observed.failed.append(f"create_producer {said}")
+        error = self.client("create_producer", topic=TOPIC, limit=self.patience + 5.0, **options)
+        if error:
+            self.observed.failed.append(f"create_producer {error}")
         else:
             self.producers = 1
 
     def subscribe(self, **options: Any) -> None:
-        """Subscribes a consumer with these arguments of `Driver.subscribe`. A failure is observed."""
+        """Subscribes a consumer with these arguments of `Driver.subscribe`. Adds a failure to the observation."""
         options |= self.settings.get("consumer", {})
-        said = self.client("subscribe", topic=TOPIC, subscription=SUBSCRIPTION, limit=self.patience + 5.0, **options)
-        if said:
-            self.observed.failed.append(f"subscribe {said}")
+        error = self.client("subscribe", topic=TOPIC, subscription=SUBSCRIPTION, limit=self.patience + 5.0, **options)
+        if error:
+            self.observed.failed.append(f"subscribe {error}")
         else:
             self.consumers += 1
             self.observed.consumers += 1
@@ -126,7 +126,7 @@ class Run:
     def wait(self, what: str, value: Any, patience: float | None = None) -> bool:
         """Waits for a condition of the brokers (`Ordered.holds`). Returns whether it held in time.
 
-        After a condition that did not, the method returns False without waiting.
+        If an earlier condition did not hold in time, returns False at once.
         """
         if not self.is_patient:
             return False
@@ -142,10 +142,11 @@ class Run:
     def sync(self) -> None:
         """Waits until the producer has a session, every consumer has granted permits, and all callbacks have come.
 
-        If the brokers do not answer every send, waits until the newest message has arrived, instead of the callbacks.
+        If the brokers do not answer every send, does not wait for callbacks, but until the newest message has arrived
+        at the brokers.
         """
         if self.is_fenced and not self.broker("attached")[0]:
-            return  # until the transfer ends
+            return  # the producer gets its next session when the transfer ends
         if self.producers and self.wait("producers", self.producers) and self.pending():
             if not self.withheld:
                 self.settle(self.patience)
@@ -210,15 +211,15 @@ class Run:
         self.receive_all()
         self.broker("wait", what="flows", value=None, seconds=self.patience)  # a session may just have begun
         self.observed.report = self.broker("report")
-        said = self.client("close", limit=self.patience + 5.0)
-        if said:
-            self.observed.failed.append(f"close {said}")
+        error = self.client("close", limit=self.patience + 5.0)
+        if error:
+            self.observed.failed.append(f"close {error}")
 
 
 def observe(
     harness: Harness, settings: dict[str, Any], steps: Iterable[Callable[[Run], None]], patience: float = PATIENCE
 ) -> Observed:
-    """Takes steps, each a function of the run. Returns what was observed.
+    """Executes steps, which are functions of the run. Returns the observation.
 
     A crash or hang of the client ends the run. Raises BrokerFailed.
     """

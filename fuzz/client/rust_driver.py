@@ -1,8 +1,8 @@
 """A second real client in a process of its own, to cross-check the brokers: `python -m fuzz.client.rust_driver`.
 
-The Rust client `pulsar-rs` is in the package `mq-bridge-pulsar`, behind an interface that sends, receives and
-acknowledges. It has one service address and Shared subscriptions only. It waits for each receipt. A producer ends with
-its connection. No scenario uses it.
+The package `mq-bridge-pulsar` contains the Rust client `pulsar-rs`, and an interface that sends, receives and
+acknowledges. The interface supports one service address and Shared subscriptions. It waits for each receipt. Its
+producer ends with the connection. Tests use this client, scenarios do not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fuzz.client.driver import main
 
 
 class RustDriver:
-    """Those methods of `fuzz.client.driver.Driver` that this client has."""
+    """The methods of `fuzz.client.driver.Driver` that this client supports."""
 
     def __init__(self) -> None:
         self._bridge: Any = None

@@ -1,8 +1,8 @@
-"""Schedules: generated from a seed, run on the real client, judged by contracts.
+"""Schedules: generated from a seed, executed on the real client, judged by contracts.
 
 A schedule has settings, and a list of steps of brokers and application. A scenario says which settings and steps its
-schedules may have, and which contracts the client must keep. It is the value `scenario` of a module of
-`fuzz/scenarios/`, and has that module's name.
+schedules may have, and which contracts the client must keep. A module of `fuzz/scenarios/` defines a scenario, which
+has the module's name: its value `scenario`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class StepKind(NamedTuple):
     """A kind of step that a schedule may have."""
 
     run: Callable[..., None]  # (run, *arguments) -> None; executes the step
-    domains: tuple[tuple[Any, ...], ...] = ()  # of each argument, the simplest value first
+    domains: tuple[tuple[Any, ...], ...] = ()  # the domain of each argument, the simplest value first
     weight: int = 1  # relative frequency
 
 
 class Scenario(NamedTuple):
-    """A kind of schedules: the settings and steps that they may have, and the contracts of the client."""
+    """A kind of schedule: the settings and steps that a schedule may have, and the contracts of the client."""
 
     name: str
-    settings: Mapping[str, tuple[Any, ...]]  # the domain of each, the simplest value first
+    settings: Mapping[str, tuple[Any, ...]]  # the domain of each setting, the simplest value first
     steps: Mapping[str, StepKind]
-    begin: Callable[[Run], None]  # before the first step
-    end: Callable[[Run], None]  # after the last step
-    contracts: tuple[Contract, ...]  # the most severe first
-    length: int = 12  # the most steps of a schedule
+    begin: Callable[[Run], None]  # is called before the first step
+    end: Callable[[Run], None]  # is called after the last step
+    contracts: tuple[Contract, ...]  # the most severe contract first
+    length: int = 12  # the maximum number of steps in a schedule
 
     @property
     def about(self) -> str:
@@ -54,7 +54,7 @@ class Schedule(NamedTuple):
     """Settings, and steps with their arguments."""
 
     settings: dict[str, Any]
-    steps: tuple[tuple[Any, ...], ...]  # each a name and arguments
+    steps: tuple[tuple[Any, ...], ...]  # each step: its name, then its arguments
 
     def text(self) -> list[str]:
         """Returns the steps as texts such as `send(3)`."""
@@ -90,7 +90,7 @@ def parse_schedule(text: bytes | str) -> File:
 
 
 def read_schedule(path: Path, scenario: Scenario) -> Schedule:
-    """Reads a schedule of a scenario. Raises BadValue, naming the file, if it is not one."""
+    """Reads a schedule of a scenario. Raises BadValue with the path if the file has no schedule of this scenario."""
     try:
         file = parse_schedule(path.read_bytes())
         if file.scenario != scenario.name:
@@ -140,7 +140,10 @@ def find_scenario(name: str) -> Scenario:
 
 
 def generate(scenario: Scenario, seed: int) -> Schedule:
-    """Returns the schedule of a seed. It has only some kinds of steps, so that one defect does not hide all others."""
+    """Returns the schedule of a seed.
+
+    A schedule has only some kinds of steps, so that a step that triggers a frequent defect is not in every schedule.
+    """
     random = Random(seed)  # noqa: S311
     settings = {name: random.choice(values) for name, values in scenario.settings.items()}
     first, *others = scenario.steps  # the first kind is in every schedule
@@ -152,18 +155,18 @@ def generate(scenario: Scenario, seed: int) -> Schedule:
 
 
 def execute(harness: Harness, scenario: Scenario, schedule: Schedule, patience: float = PATIENCE) -> Observed:
-    """Runs a schedule. Returns what was observed. A setting that the schedule lacks has its simplest value.
+    """Runs a schedule. Returns the observation. A setting that the schedule lacks has its simplest value.
 
-    The run waits for an effect for `patience` seconds. Raises BrokerFailed if a process of the
-    harness fails, or if the brokers decided otherwise than the models.
+    The run waits for an effect for at most `patience` seconds. Raises BrokerFailed if a process of the harness fails,
+    or if a decision of the brokers differs from the models'.
     """
     settings = {name: values[0] for name, values in scenario.settings.items()} | schedule.settings
 
-    def step(name: str, *arguments: Any) -> Callable[[Run], None]:
+    def function_of(name: str, *arguments: Any) -> Callable[[Run], None]:
         return lambda run: scenario.steps[name].run(run, *arguments)
 
-    middle = [step(*each) for each in schedule.steps]
-    observed = observe(harness, settings, [scenario.begin, *middle, scenario.end], patience)
+    steps = [function_of(*step) for step in schedule.steps]
+    observed = observe(harness, settings, [scenario.begin, *steps, scenario.end], patience)
     wrong = differences(observed.report, deduplication=bool(settings.get("deduplication")))
     if wrong:
         raise BrokerFailed(f"the brokers differ from the models in {schedule}: {wrong[0]}")
@@ -171,7 +174,7 @@ def execute(harness: Harness, scenario: Scenario, schedule: Schedule, patience: 
 
 
 def violations(scenario: Scenario, observed: Observed) -> list[Violation]:
-    """Returns the violated contracts of a run. If the client crashed or hung, only the first of them."""
+    """Returns the violations of a run; only the first one if the client crashed or hung."""
     found = []
     for contract in scenario.contracts:
         message = contract.check(observed)

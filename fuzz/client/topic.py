@@ -1,8 +1,8 @@
 """A topic: the log that all brokers share, sessions of producers, and subscriptions with their dispatchers.
 
-The cursor of a subscription is the model's (`fuzz/answers/cursor.py`). Its dispatcher, with replay queue and permits,
-is code of this module, for speed. It notes its decisions in a journal; after the run `fuzz/answers/judge.py` compares
-them with the models'. There is no I/O here: replies go to the `Connection` of a session.
+The cursor of a subscription is the model's (`fuzz/answers/cursor.py`). The dispatcher, with replay queue and permits,
+is code of this module, for speed. Decisions are added to a journal; after the run, `fuzz/answers/judge.py` compares
+them with the models' decisions. There is no I/O here: replies go to the `Connection` of a session.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from fuzz.client.wire import Type, command_of
 
 #: Types of subscriptions that the brokers serve, as on the wire.
 EXCLUSIVE, SHARED, FAILOVER = range(3)
-_NO_LEDGER = 2**64 - 1  # -1, unsigned
+_NO_LEDGER = 2**64 - 1  # -1 as an unsigned integer
 
 
 class Connection(Protocol):
     """One TCP connection of a client."""
 
-    broker: int
-    number: int
+    broker: int  # the broker to which the client is connected
+    number: int  # the connections are numbered in the order in which they are accepted
 
     def send(self, command: Any, message: bytes = b"") -> None:
         """Sends a command, and the message behind it."""
@@ -36,9 +36,9 @@ class Entry(NamedTuple):
     broker: int  # the broker that stored it
     producer: str
     sequence: int  # sequence id of the first message
-    session: int  # the producer's session
-    payloads: tuple[bytes, ...]  # of the messages of the batch
-    message: bytes  # metadata and payload as received
+    session: int  # the number of the producer's session
+    payloads: tuple[bytes, ...]  # the payload of each message of the batch
+    message: bytes  # checksum, metadata and payload as received
 
 
 class Send(NamedTuple):
@@ -60,11 +60,11 @@ class Producer:
         self.session = session
         self.epoch = epoch
         self.is_fenced = False  # a fenced session never stores again
-        self.deferred: list[Send] = []  # sends that arrived and were not processed, by order
-        self.receipts: list[Any] = []  # receipts that are held back, by order
-        self.last_receipt: Any = None  # the newest one that was sent
-        self.arrived: list[int] = []  # sequence ids of its sends, in the order of arrival
-        self.last_payload = b""  # of the newest message that arrived
+        self.deferred: list[Send] = []  # sends that an order defers: they have arrived and are not processed
+        self.receipts: list[Any] = []  # receipts that an order holds back
+        self.last_receipt: Any = None  # the newest receipt that was sent
+        self.arrived: list[int] = []  # sequence ids of the sends of this session, in the order of arrival
+        self.last_payload = b""  # the payload of the newest message that arrived
 
 
 class Consumer:
@@ -76,7 +76,7 @@ class Consumer:
         self.name = name
         self.session = session
         self.permits = 0
-        self.granted = 0  # sum of the permits of all FLOW
+        self.granted = 0  # sum of the permits of all FLOW commands
         self.charged = 0  # sum of the permits that deliveries cost
         self.pending: dict[int, None] = {}  # numbers of entries that were delivered and not acknowledged
 
@@ -84,8 +84,8 @@ class Consumer:
 class Subscription:
     """A subscription: its cursor, its consumers, and its replay queue. Entries are numbered from 0.
 
-    A delivery costs a permit for each message that is not acknowledged. A consumer with at least one permit gets the
-    next entry; of a Shared subscription the consumers take turns, of others the first one gets all.
+    A delivery costs a permit for each message of the entry that is not acknowledged. A consumer with at least one
+    permit gets the next entry. On a Shared subscription the consumers take turns; on others, the first one gets all.
     """
 
     def __init__(
@@ -98,12 +98,13 @@ class Subscription:
         self.cursor = cursor
         self.consumers: list[Consumer] = []
         self.replay: list[int] = []  # numbers of entries, ascending
-        #: number of an entry -> its redelivery count; Pulsar has counts only on Shared and Key_Shared
+        #: number of an entry -> its redelivery count; Pulsar has counts only on Shared and Key_Shared subscriptions
         self.redeliveries: dict[int, int] = {}
-        self.corrupt = 0  # how many of the next deliveries get a wrong checksum, by order
+        self.corrupt = 0  # an order gives this many of the next deliveries a wrong checksum
         self.corrupted: list[int] = []  # numbers of the entries that were delivered with a wrong checksum
-        self.ack_words: list[int] = []  # the ack set of the next delivery, by order; empty: the cursor's
-        self.held: list[tuple[Connection, Any, bytes]] | None = None  # MESSAGE commands, while they are held back
+        self.forced_ack_set: list[int] = []  # the ack set that an order gives the next delivery; empty: the cursor's
+        #: MESSAGE commands that an order holds back; None: MESSAGE commands are sent at once
+        self.held: list[tuple[Connection, Any, bytes]] | None = None
         self._turn = 0  # index of the consumer whose turn it is
 
     def _note(self, kind: str, *about: Any) -> None:
@@ -123,20 +124,20 @@ class Subscription:
             self.add_to_replay(number)
 
     def flow(self, consumer: Consumer, permits: int) -> None:
-        """Adds permits that a consumer grants."""
+        """Adds the permits of a FLOW command of a consumer."""
         self._note("flow", consumer.session, permits)
         consumer.permits += permits
         consumer.granted += permits
 
     def add_to_replay(self, number: int) -> None:
-        """Adds an entry to the replay queue."""
+        """Adds an entry to the replay queue, if it is not there."""
         if number not in self.replay:
             insort(self.replay, number)
 
     def move(self, *, crashed: bool) -> None:
         """Opens the subscription at another broker, which reads from the mark-delete position.
 
-        Redelivery counts start again. After a crash, acks since the last write of the cursor are lost.
+        Redelivery counts start again from 0. After a crash, acks since the last write of the cursor are lost.
         """
         self.cursor.move(crashed=crashed)
         self._restart()
@@ -154,9 +155,10 @@ class Subscription:
             consumer.pending.clear()
 
     def redeliver(self, consumer: Consumer, ids: list[Id]) -> None:
-        """Puts pending entries of a consumer into the replay queue: on a Shared subscription those with these ids.
+        """Puts pending entries of a consumer into the replay queue.
 
-        Without ids, and on other subscriptions, all pending entries.
+        On a Shared subscription, these are the entries with the given ids. Without ids, and on other subscriptions,
+        these are all pending entries.
         """
         self._note("redeliver", consumer.session, ids)
         wanted = list(consumer.pending)
@@ -169,16 +171,20 @@ class Subscription:
             self.add_to_replay(number)
 
     def acknowledge(self, ids: list[Id], *, cumulative: bool) -> bool:
-        """Acknowledges ids at the cursor. Returns whether it accepts them. Deleted entries are no longer pending."""
+        """Acknowledges ids at the cursor. Returns whether the cursor accepts them.
+
+        Entries without an unacknowledged message are no longer pending.
+        """
         accepted = self.cursor.acknowledge(ids, cumulative=cumulative)
         self._note("ack", cumulative, ids, accepted)
         numbers = {self.cursor.number_of(ledger, entry) for ledger, entry, _ in ids}
         for consumer in self.consumers:
-            for number in [n for n in consumer.pending if (cumulative or n in numbers) and not self._is_left(n)]:
+            for number in [n for n in consumer.pending if (cumulative or n in numbers) and not self._has_unacked(n)]:
                 del consumer.pending[number]
         return accepted
 
-    def _is_left(self, number: int) -> bool:
+    def _has_unacked(self, number: int) -> bool:
+        """Returns whether an entry has a message that is not acknowledged."""
         return self.cursor.remaining(number) != ()
 
     def _receiver(self) -> Consumer | None:
@@ -191,7 +197,7 @@ class Subscription:
     def dispatch(self, log: list[Entry]) -> None:
         """Delivers entries while there are permits: those of the replay queue first, then from the read position."""
         while (consumer := self._receiver()) is not None:
-            while self.replay and not self._is_left(self.replay[0]):
+            while self.replay and not self._has_unacked(self.replay[0]):
                 del self.replay[0]
             number = self.replay.pop(0) if self.replay else self._read()
             if number is None:
@@ -204,7 +210,7 @@ class Subscription:
             self._deliver(consumer, number, log[number])
 
     def _read(self) -> int | None:
-        """Reads the next entry of the cursor. Returns its number, or None."""
+        """Reads the next entry of the cursor. Returns its number, or None if there is no entry."""
         number = self.cursor.read()
         if number is not None:
             self._note("read", number)
@@ -215,10 +221,10 @@ class Subscription:
         command = command_of(Type.MESSAGE, consumer_id=consumer.id, message_id=position)
         if self.redeliveries.get(number):
             command.MESSAGE.redelivery_count = self.redeliveries[number]
-        ack_words = self.cursor.remaining(number)
-        self._note("deliver", consumer.session, number, ack_words)
-        command.MESSAGE.ack_words.extend(self.ack_words or ack_words or ())
-        self.ack_words = []
+        ack_set = self.cursor.remaining(number)
+        self._note("deliver", consumer.session, number, ack_set)
+        command.MESSAGE.ack_set.extend(self.forced_ack_set or ack_set or ())
+        self.forced_ack_set = []
         message = entry.message
         if self.corrupt:
             self.corrupt -= 1
@@ -232,16 +238,16 @@ class Subscription:
 
 
 class Topic:
-    """A topic: its log, and which producers and consumers are attached at which broker."""
+    """A topic: its log, and the sessions of its producers and consumers."""
 
     def __init__(self, name: str, journal: list[tuple[Any, ...]], *, deduplication: bool) -> None:
         self.name = name
         self._journal = journal
         self.deduplication = deduplication
-        self.ledgers = [0]  # the number of entries of each; ledger ids start at 1
+        self.ledgers = [0]  # the number of entries of each ledger; ledger ids start at 1
         self.log: list[Entry] = []
-        self.sizes: list[int] = []  # of the batches of the log
-        self.last_sequence: dict[str, int] = {}
+        self.sizes: list[int] = []  # the number of messages of each entry of the log
+        self.last_sequence: dict[str, int] = {}  # by name of the producer: the highest stored sequence id
         self.producers: dict[tuple[int, int], Producer] = {}  # by connection and id
         self.consumers: dict[tuple[int, int], tuple[Subscription, Consumer]] = {}  # by connection and id
         self.subscriptions: dict[str, Subscription] = {}  # by name
@@ -254,7 +260,7 @@ class Topic:
             each.cursor.step("roll_ledger")
 
     def store(self, producer: Producer, send: Send) -> Any:
-        """Adds the entry of a send unless it is a duplicate. Returns the receipt, and whether an entry was added."""
+        """Adds the entry of a send, if it is no duplicate. Returns the receipt, and whether an entry was added."""
         receipt = command_of(Type.SEND_RECEIPT, producer_id=producer.id, sequence_id=send.sequence)
         receipt.SEND_RECEIPT.highest_sequence_id = send.highest
         if self.deduplication and send.highest <= self.last_sequence.get(producer.name, -1):
@@ -299,13 +305,13 @@ class Topic:
         )
 
     def remove(self, subscription: Subscription, consumer: Consumer) -> None:
-        """Ends a consumer's session, and with the last one a subscription that is not durable."""
+        """Ends a consumer's session. If it was the last one of a non-durable subscription, removes the subscription."""
         subscription.remove(consumer)
         if not subscription.is_durable and not subscription.consumers:
             self.subscriptions = {n: each for n, each in self.subscriptions.items() if each is not subscription}
 
     def forget(self, connection: int) -> None:
-        """Ends all sessions of a connection, and delivers their consumers' entries to others."""
+        """Ends all sessions of a connection, and redelivers the pending entries to other consumers."""
         for key in [key for key in self.producers if key[0] == connection]:
             del self.producers[key]
         for key in [key for key in self.consumers if key[0] == connection]:

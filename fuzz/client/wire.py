@@ -1,11 +1,13 @@
 """Pulsar's binary protocol: frames, checksums, and protobuf messages built from a table of field numbers.
 
-A frame is a length, the length of a command, and the command; integers have four bytes, big-endian. SEND and MESSAGE
-carry the message after the command: optionally a magic and the CRC32C of all that follows, then the length of the
-metadata, the metadata, and the payload. In a batch the payload has, for each message, the length of its
-`SingleMessageMetadata`, that, and the payload.
+A frame is a length, the length of a command, and the command. These lengths have four bytes, big-endian. Behind the
+command, SEND and MESSAGE have a message: optionally the magic number 0x0e01 and the CRC32C of all bytes that follow,
+then the length of the metadata, the metadata, and the payload. The payload of a batch has for each of its messages the
+length of the `SingleMessageMetadata`, the `SingleMessageMetadata`, and the message's own payload.
 
-In `BaseCommand`, the number of the field with a command's body is the number of the command's type.
+The names are those of `PulsarApi.proto`, some of them shortened: LOOKUP is `CommandLookupTopic`, REDELIVER is
+`CommandRedeliverUnacknowledgedMessages`, `ledger` is `ledgerId`. In `BaseCommand`, the number of the field with a
+command's body is the number of the command's type.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _MESSAGES: dict[str, tuple[_Field, ...]] = {
         _Field("entry", 2, "uint64"),
         _Field("partition", 3, "int32"),
         _Field("batch_index", 4, "int32"),
-        _Field("ack_words", 5, "int64", is_repeated=True),
+        _Field("ack_set", 5, "int64", is_repeated=True),
         _Field("batch_size", 6, "int32"),
     ),
     "KeyValue": (_Field("key", 1, "string"), _Field("value", 2, "string")),
@@ -122,7 +124,7 @@ _MESSAGES: dict[str, tuple[_Field, ...]] = {
         _Field("consumer_id", 1, "uint64"),
         _Field("message_id", 2, "MessageId"),
         _Field("redelivery_count", 3, "uint32"),
-        _Field("ack_words", 4, "int64", is_repeated=True),
+        _Field("ack_set", 4, "int64", is_repeated=True),
         _Field("consumer_epoch", 5, "uint64"),
     ),
     "ACK": (
@@ -213,7 +215,7 @@ _MESSAGES: dict[str, tuple[_Field, ...]] = {
 
 
 class Type(IntEnum):
-    """Types of commands; each is also the number of the field of its body in `BaseCommand`."""
+    """Types of commands. The number is also that of the field in `BaseCommand` that has the command's body."""
 
     CONNECT = 2
     CONNECTED = 3
@@ -267,7 +269,7 @@ _MESSAGE, _OPTIONAL, _REPEATED = 11, 1, 3
 
 
 def _classes() -> dict[str, Any]:
-    """Builds protobuf classes from the table, in a descriptor pool of their own."""
+    """Returns the protobuf class of each message of the table, by name. They have a descriptor pool of their own."""
     file = descriptor_pb2.FileDescriptorProto(name="wire.proto", package=_PACKAGE, syntax="proto2")
     bodies = [_Field(each.name, each.value, each.name) for each in Type]
     for name, fields in {**_MESSAGES, "BaseCommand": (_Field("type", 1, "int32"), *bodies)}.items():
@@ -284,7 +286,7 @@ def _classes() -> dict[str, Any]:
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in names}
 
 
-#: The protobuf class of each message, by name. mypy does not know the fields, which come from the table.
+#: The protobuf class of each message, by name. mypy does not know the fields, because they come from the table.
 CLASSES = _classes()
 BaseCommand = CLASSES["BaseCommand"]
 Metadata = CLASSES["Metadata"]
@@ -292,7 +294,7 @@ _SingleMetadata = CLASSES["SingleMetadata"]
 
 # ---- frames -------------------------------------------------------------------------------------------
 
-#: Bytes of the longest frame that is read.
+#: Length in bytes of the longest frame that is read.
 _LONGEST = 6 << 20
 _TWO = struct.Struct(">II")
 _ONE = struct.Struct(">I")
@@ -310,15 +312,15 @@ def command_of(kind: Type, **fields: Any) -> Any:
 
 
 def frame(command: Any, message: bytes = b"") -> bytes:
-    """Returns the bytes of a frame: a command, and the message behind it, if there is one."""
+    """Returns the bytes of a frame with a command, and with the message behind the command, if there is one."""
     body = command.SerializeToString()
     return b"".join((_TWO.pack(4 + len(body) + len(message), len(body)), body, message))
 
 
 def frames(received: bytearray) -> Iterator[tuple[Any, bytes]]:
-    """Yields the command of each complete frame, and the message behind it; removes these frames from `received`.
+    """Yields the command of each complete frame, and the message behind the command, which may be empty.
 
-    Raises BadFrame.
+    Removes the frames that it has yielded from `received`. Raises BadFrame.
     """
     at, end = 0, len(received)
     data = bytes(received)
@@ -341,9 +343,9 @@ def frames(received: bytearray) -> Iterator[tuple[Any, bytes]]:
 
 
 class Parts(NamedTuple):
-    """A message behind a command."""
+    """The parts of a message."""
 
-    is_intact: bool  # whether the checksum is right, or there is none
+    is_intact: bool  # whether the checksum is right; True if there is no checksum
     metadata: Any
     payload: bytes
 
@@ -386,7 +388,7 @@ def payloads_of(parts: Parts) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def _table() -> tuple[int, ...]:
+def _crc_table() -> tuple[int, ...]:
     table = []
     for byte in range(256):
         for _ in range(8):
@@ -395,12 +397,12 @@ def _table() -> tuple[int, ...]:
     return tuple(table)
 
 
-_CRC = _table()
+_CRC_TABLE = _crc_table()
 
 
 def crc32c(data: bytes) -> int:
     """Returns the CRC32C (Castagnoli) of bytes. Cost: O(bytes), about 20 MB/s."""
-    crc, table = 0xFFFFFFFF, _CRC
+    crc, table = 0xFFFFFFFF, _CRC_TABLE
     for byte in data:
         crc = table[(crc ^ byte) & 255] ^ crc >> 8
     return crc ^ 0xFFFFFFFF
