@@ -85,8 +85,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BadValue as problem:
         return _complain(str(problem))
     except TyperException as problem:
-        said = problem.format_message().replace("\n", " ").removesuffix(".")
-        return _complain(f"{said}. {_hint(problem, arguments or sys.argv[1:])}")
+        message = problem.format_message().replace("\n", " ").removesuffix(".")
+        return _complain(f"{message}. {_hint(problem, arguments or sys.argv[1:])}")
     except KeyboardInterrupt:
         return _complain(_STOPPED, ExitCode.STOPPED)
     except BrokenPipeError:
@@ -124,7 +124,7 @@ def _err() -> Console:
 
 
 def _discard_output() -> None:
-    """Discards all further output: the reader of the pipe has closed it."""
+    """Discards all further output, because the reader of the pipe has closed it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

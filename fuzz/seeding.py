@@ -41,7 +41,7 @@ _import_lock = threading.RLock()
 class Mutant(NamedTuple):
     """One bug of the table `fuzz/mutants/<component>.toml`."""
 
-    id: str  # starts with `spec-` if it is a bug of the model
+    id: str  # starts with `spec-` if the bug is in the model
     subject: str
     origin: str  # the upstream issue, pull request, test or revision, or "synthetic", the default
     about: str  # the symptom, in one sentence
@@ -189,7 +189,7 @@ def seed_bug(mutant: Mutant) -> Subject:
 
 
 def seed_source(subject: str, module: str, source: str) -> Subject:
-    """Returns the subject, built with changed text of one module. Raises BadValue if the subject does not import it.
+    """Returns the subject, built with changed text of a module. Raises BadValue if the subject lacks the module.
 
     Also raises what the import of the changed text raises. The original modules are imported first, because
     `typing.get_type_hints` later looks up types of seeded records by module name.

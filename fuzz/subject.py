@@ -61,7 +61,7 @@ class Offset:
 
 @dataclass(frozen=True)
 class Scope:
-    """Bounds that make a component's states finite. For each, a scope says what it excludes.
+    """Bounds that make a component's states finite. A scope says what each bound excludes.
 
     Only `actions` are taken. `settings` replace those of the profile, `domains` those of the subject. `bounds` limits
     measures of the subject. A step to a state beyond a bound is checked; this state is neither checked nor expanded.
@@ -101,7 +101,7 @@ class Outline(NamedTuple):
     of: Callable[[Any, Any, Any], Hashable]  # config, state, key
     #: config, outline, key, action, arguments, plain outcome
     after: Callable[[Any, Any, Any, str, tuple[Any, ...], Any], Iterable[Hashable]]
-    #: action, arguments; without it, there is one outline, with the key None
+    #: action, arguments; without `key_of`, there is one outline, with the key None
     key_of: Callable[[str, tuple[Any, ...]], Hashable | None] | None = None
     #: config, key, action, arguments, plain outcome
     concerns: Callable[[Any, Any, str, tuple[Any, ...], Any], bool] = lambda cfg, key, action, arguments, outcome: True
@@ -134,7 +134,8 @@ class Subject:
     #: with the same representative, each of these actions has the same outcome, and the next states have the same
     #: representative
     reduction: Callable[[Any, Iterable[tuple[str, Mapping[str, Any]]]], Callable[[Any], Any]] | None = None
-    #: a field of the state: a number that no outcome shows, and to which an action adds what does not depend on it
+    #: the name of a field of the state: a number that no outcome shows, and to which each action adds an amount that
+    #: does not depend on the number
     tally: str | None = None
     #: by name, (config, state) -> a corrupted state, or None if the state cannot be corrupted so. Loading a corrupted
     #: state into an implementation must raise an exception, or `check` must report a violation
@@ -142,7 +143,7 @@ class Subject:
     #: for an argument (`action.name`, or `name`) or a setting whose size costs time or memory: the largest wide value,
     #: a number or a function of the config
     largest: Mapping[str, int | Callable[[Any], int]] = field(default_factory=dict)
-    steps: int = 256  # of one trace
+    steps: int = 256  # the length of a trace
     #: a run of at least this number of steps fails if it did not reach a coverage goal, or if an action never succeeded
     min_steps_for_coverage: int = 400_000
     tla: str | None = None  # the twin's TLA+ module

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fuzz.benchmarks import negative_acks_space as space
-from fuzz.benchmarks.negative_acks_space import ROWS, Row, nacks, packed, taken
+from fuzz.benchmarks.negative_acks_space import ROWS, Row, bytes_per_entry, nacks, packed
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.negative_acks.buckets import Buckets
@@ -427,9 +427,9 @@ def test_compressed_buckets_take_less_memory() -> None:
     """At most a third of the proposal's measurements, and at most half of its structure."""
     pytest.importorskip("pyroaring")
     for row in ROWS:
-        ours = taken("packed", row)["allocated"]
+        ours = bytes_per_entry("packed", row)["allocated"]
         assert row.measured is None or 3 * ours < row.measured, row.name
-        assert 2 * ours < taken("bitmaps", row)["allocated"], row.name
+        assert 2 * ours < bytes_per_entry("bitmaps", row)["allocated"], row.name
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ class Dispatcher:
         self.step("mark_delete", 0, Position(0, first_unacked - 1))
 
     def reset(self, first_unacked: int, deleted: Iterable[int]) -> None:
-        """Sets the cursor, as when another broker opens it or after a seek, and clears pending entries and replays."""
+        """Sets the cursor after a seek, or on another broker. Clears the pending entries and the replay queue."""
         acked = tuple([Position(0, number) for number in deleted])
         idle = tuple([each._replace(pending=()) for each in self._sub.consumers])
         mark = Position(0, first_unacked - 1)

@@ -157,7 +157,7 @@ class Judge:
         return dispatcher.deliver(consumer, number, size, expected)
 
     def _corrupt(self, *_: Any) -> str:
-        return ""  # a schedule orders it: the delivery before has a wrong checksum
+        return ""  # not compared: a schedule orders that the previous delivery has a wrong checksum
 
     def _ack(self, key: str, cumulative: bool, ids: Sequence[Id], accepted: bool) -> str:
         cursor, dispatcher = self._subscription_of(key)

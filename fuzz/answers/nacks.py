@@ -30,7 +30,7 @@ class Call(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A redelivery command; without entries it asks for everything."""
+    """A redelivery command; without entries, for all unacknowledged messages."""
 
     at: int  # nanoseconds
     entries: tuple[Position, ...]
@@ -47,7 +47,7 @@ def interval(delay_ms: int) -> int:
 
 
 class _Node(NamedTuple):
-    """A point of the search: a state, and how many calls and commands lie before it."""
+    """A point of the search: a state, and the numbers of calls and commands up to this state."""
 
     state: State
     calls: int

@@ -95,7 +95,10 @@ class Ownership:
         return self.state.brokers[broker].alive
 
     def begin_transfer(self, destination: int) -> bool:
-        """Makes phase 1 of a transfer: from now on, the owner ignores sends and acks. Returns whether it is allowed."""
+        """Makes phase 1 of a transfer: from now on, the owner ignores sends and acks.
+
+        Returns whether the model allows the transfer.
+        """
         if isinstance(self.step("transfer", destination), Refused):
             return False
         for broker in range(self.config.brokers):

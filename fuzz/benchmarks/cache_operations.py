@@ -53,8 +53,8 @@ def ours(events: Stream) -> float:
     return len(events) / (time.perf_counter() - started)
 
 
-def mapping(make: Callable[[], Any]) -> Callable[[Stream], float]:
-    """Returns a function that measures the operations a second of a cache. `make` returns the cache, a mapping."""
+def speed_of(make: Callable[[], Any]) -> Callable[[Stream], float]:
+    """Returns a function that measures the operations a second of the cache that `make` returns, which is a mapping."""
 
     def run(events: Stream) -> float:
         cache = make()
@@ -81,7 +81,7 @@ def memoised(events: Stream) -> float:
     return len(events) / (time.perf_counter() - started)
 
 
-def of(module: str, name: str, *arguments: Any) -> Callable[[], Any]:
+def maker_of(module: str, name: str, *arguments: Any) -> Callable[[], Any]:
     """Returns a function that makes a cache of a module's class, with the capacity and further arguments."""
     return lambda: getattr(importlib.import_module(module), name)(CAPACITY, *arguments)
 
@@ -89,15 +89,15 @@ def of(module: str, name: str, *arguments: Any) -> Callable[[], Any]:
 #: Name of the benchmark -> module and measurement of a library. A library that is not installed has no benchmark.
 LIBRARIES: dict[str, tuple[str, Callable[[Stream], float]]] = {
     "functools_lru_cache": ("functools", memoised),
-    "cachetools_lru": ("cachetools", mapping(of("cachetools", "LRUCache"))),
-    "cachetools_fifo": ("cachetools", mapping(of("cachetools", "FIFOCache"))),
-    "cachetools_ttl": ("cachetools", mapping(of("cachetools", "TTLCache", 60))),
-    "lru_dict": ("lru", mapping(of("lru", "LRU"))),
-    "cachebox_lru": ("cachebox", mapping(of("cachebox", "LRUCache"))),
+    "cachetools_lru": ("cachetools", speed_of(maker_of("cachetools", "LRUCache"))),
+    "cachetools_fifo": ("cachetools", speed_of(maker_of("cachetools", "FIFOCache"))),
+    "cachetools_ttl": ("cachetools", speed_of(maker_of("cachetools", "TTLCache", 60))),
+    "lru_dict": ("lru", speed_of(maker_of("lru", "LRU"))),
+    "cachebox_lru": ("cachebox", speed_of(maker_of("cachebox", "LRUCache"))),
 }
 
 
-def beside(library: Callable[[Stream], float]) -> Measured:
+def against(library: Callable[[Stream], float]) -> Measured:
     """Measures our caches and a library's on the same stream."""
     events = stream()
     value, baseline = in_turns(lambda: ours(events), lambda: library(events))
@@ -109,7 +109,7 @@ benchmarks = [
         f"cache_operations.{name}",
         "operations/s",
         f"adds and reads of range caches with read counts; baseline: {name}",
-        functools.partial(beside, library),
+        functools.partial(against, library),
     )
     for name, (module, library) in LIBRARIES.items()
     if importlib.util.find_spec(module) is not None

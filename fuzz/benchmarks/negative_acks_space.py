@@ -127,7 +127,7 @@ def by_proposal(row: Row) -> float:
 
 
 def with_ceiling(row: Row) -> float:
-    """Returns the proposal's formula for M above 4,096 before it is simplified: twice as much just above 50,000."""
+    """Returns the proposal's formula for M above 4,096, not simplified. Just above 50,000 it is twice as large."""
     return math.ceil(row.per_bucket / MAX_ENTRIES_PER_LEDGER) * BITSET_BYTES / row.per_bucket
 
 
@@ -225,7 +225,7 @@ STRUCTURES: dict[str, Callable[[Row], Any]] = {
 
 
 def bitmaps_of(structure: Any) -> list[Any]:
-    """Returns all bitmaps of a structure of nested dictionaries; none if it has others."""
+    """Returns all bitmaps of a structure of nested dictionaries; none for a structure without bitmaps."""
     if not isinstance(structure, dict):
         return []
     return [b for bucket in structure.values() for b in bucket.values() if isinstance(b, BitMap)]
@@ -278,7 +278,7 @@ def resident_bytes() -> int:
 
 
 @functools.cache
-def taken(structure: str, row: Row) -> dict[str, float]:
+def bytes_per_entry(structure: str, row: Row) -> dict[str, float]:
     """Returns the measured bytes per entry of a structure, by kind. Raises BadValue where they cannot be measured."""
     root = str(Path(fuzz.benchmarks.__path__[0]).parents[1])
     paths = os.pathsep.join(each for each in (root, os.environ.get("PYTHONPATH")) if each)
@@ -300,7 +300,7 @@ def against(row: Row, baseline: Callable[[Row], float], kind: str = "allocated")
     """Returns a comparison of the compressed buckets with a baseline, in bytes per entry."""
 
     def run() -> Measured:
-        ours, other = taken("packed", row)[kind], baseline(row)
+        ours, other = bytes_per_entry("packed", row)[kind], baseline(row)
         return Measured(ours, other, other / ours)
 
     return run
@@ -310,7 +310,7 @@ def prediction(row: Row, predict: Callable[[Row], float], kind: str) -> Callable
     """Returns a comparison of the measured structure of PIP-393 with a prediction. An exact prediction has ratio 1."""
 
     def run() -> Measured:
-        here, predicted = taken("bitmaps", row)[kind], predict(row)
+        here, predicted = bytes_per_entry("bitmaps", row)[kind], predict(row)
         return Measured(here, predicted, predicted / here)
 
     return run
@@ -318,7 +318,7 @@ def prediction(row: Row, predict: Callable[[Row], float], kind: str) -> Callable
 
 def of_structure(structure: str, kind: str) -> Callable[[Row], float]:
     """Returns a baseline: the measured bytes per entry of a structure."""
-    return lambda row: taken(structure, row)[kind]
+    return lambda row: bytes_per_entry(structure, row)[kind]
 
 
 def of_hash_map(row: Row) -> float:

@@ -25,7 +25,7 @@ from fuzz.campaign.folder import Plan, State, commit, write_traces
 from fuzz.campaign.kinds import kind_of, run_task
 from fuzz.campaign.store import Store
 from fuzz.campaign.worker import Spec, Task, TaskResult, result_from, result_text, task_from, task_text
-from fuzz.platform.spark import tasks_run
+from fuzz.platform.spark import reported_task_errors
 
 #: Expected duration of a task. The overhead of starting a task is small in comparison, and little is lost if the
 #: executor of a task dies.
@@ -271,7 +271,7 @@ class SparkWorkers:
                 findings.add(len(result.findings))
                 yield result_text(result)
 
-        with tasks_run():
+        with reported_task_errors():
             lines = self.context.parallelize(texts, partitions).mapPartitions(work).collect()
         return [result_from(text) for text in lines]
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from fuzz.campaign.store import Store, commit, commits, read_table, table_of
 from fuzz.platform.json import from_json, to_json
-from fuzz.platform.spark import slots, tasks_run
+from fuzz.platform.spark import reported_task_errors, slots
 from fuzz.platform.version import check_version, code_version
 from fuzz.workloads import Cell, find_workload
 from model.machine import BadValue
@@ -73,7 +73,7 @@ def on_spark(spark: Any) -> Runner:
 
     def run(cells: Sequence[Cell]) -> list[Rows]:
         texts = [cell_text(cell) for cell in cells]
-        with tasks_run():
+        with reported_task_errors():
             lines = spark.sparkContext.parallelize(texts, len(texts)).mapPartitions(work).collect()
         return [from_json(line) for line in lines]
 

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from fuzz.platform.files import UNFINISHED, write_whole
 from fuzz.platform.json import NotJSON, from_json, to_json
-from fuzz.platform.spark import file_system, reaching
+from fuzz.platform.spark import file_system, reported_access_errors
 from model.machine import BadValue
 
 _COMMITS = "commits"
@@ -136,7 +136,7 @@ class HadoopStore:
     def read(self, name: str) -> bytes | None:
         """As Store.read."""
         path = self._path(name)
-        with reaching(self.path(name)):
+        with reported_access_errors(self.path(name)):
             if not self.files.exists(path):
                 return None
             stream = self.files.open(path)
@@ -147,7 +147,7 @@ class HadoopStore:
 
     def write(self, name: str, data: bytes) -> None:
         """As Store.write."""
-        with reaching(self.path(name)):
+        with reported_access_errors(self.path(name)):
             stream = self.files.create(self._path(name), True)  # True: overwrite
             try:
                 stream.write(bytearray(data))
@@ -157,7 +157,7 @@ class HadoopStore:
     def sizes(self, folder: str) -> dict[str, int]:
         """As Store.sizes."""
         path = self._path(folder)
-        with reaching(self.path(folder)):
+        with reported_access_errors(self.path(folder)):
             if not self.files.exists(path):
                 return {}
             found = {status.getPath().getName(): int(status.getLen()) for status in self.files.listStatus(path)}

@@ -120,7 +120,7 @@ class Options(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The findings of a check. `message` is shown if the check passed. A `failure` fails it, also with a baseline."""
+    """The findings of a check. `message` is shown if the check passed. A `failure` fails it even with a baseline."""
 
     message: str
     findings: list[str]

@@ -1,4 +1,4 @@
-"""`brokerproof replay`: runs the traces of findings, corpora and recordings, and compares what they recorded."""
+"""`brokerproof replay`: runs traces of findings, corpora and recordings, and compares outcomes and observations."""
 
 from __future__ import annotations
 

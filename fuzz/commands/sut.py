@@ -66,7 +66,7 @@ class Abilities(Record):
 
 
 class SutResult(FuzzResult):
-    """The result of `fuzz`, and the program's hello; null if it sent none."""
+    """The result of `fuzz`, and the program's hello; null if the program sent no hello."""
 
     command: list[str]
     protocol: Abilities | None

@@ -123,7 +123,7 @@ def _path_of(mutant: Mutant | Generated) -> str:
 
 
 def _kill_generated(job: Job, generated: Generated) -> Kill:
-    """Tries to kill a generated mutant. If it cannot be imported, it is killed."""
+    """Tries to kill a generated mutant. A mutant that cannot be imported is killed."""
     reasons, module = equivalents_of(job.subject), generated.module
     excuse = reasons.get((module, generated.id)) or reasons.get((module, generated.id_prefix), "")
     text = source_with(generated)
@@ -307,7 +307,7 @@ def killers(mutant: Mutant) -> list[str]:
 
 
 def all_findings(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
-    """Yields all findings of the seeds. A property is skipped after its first violation, so that it hides no other."""
+    """Yields all findings of the seeds. A property is skipped after its first violation, which would hide others."""
     for seed in seeds:
         while (finding := lockstep.run(seed)) is not None:
             name = finding.broken_property

@@ -69,8 +69,8 @@ def _version(java: Path) -> int:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return 0
-    said = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
-    return int(said.group(1)) if said else 0
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    return int(match.group(1)) if match else 0
 
 
 def _packaged() -> Path:

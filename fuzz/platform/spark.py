@@ -32,7 +32,7 @@ _ALWAYS = {
 }
 #: Executors of a cluster start one after the other. If their number stays the same for this long, all have started.
 _SETTLED_SECONDS = 3.0
-#: The longest wait for the executors. Later ones get tasks, too, but the number of tasks is chosen without them.
+#: The longest wait for the executors. Executors that start later get tasks, too, but do not change the number of tasks.
 _PATIENCE_SECONDS = 60.0
 
 
@@ -70,7 +70,7 @@ def session(name: str, master: str | None = None, settings: dict[str, str] | Non
         spark = builder.getOrCreate()
     except Exception as problem:
         raise BadValue(
-            f"Spark does not start with master {chosen}: {_said(problem)}; check --master and Java"
+            f"Spark does not start with master {chosen}: {_first_line_of(problem)}; check --master and Java"
         ) from None
     try:
         yield spark
@@ -101,25 +101,25 @@ def slots(spark: Any) -> int:
 
 
 @contextlib.contextmanager
-def tasks_run() -> Iterator[None]:
+def reported_task_errors() -> Iterator[None]:
     """Turns an exception of the `with` body, which runs Spark jobs, into a BadValue with the worker's message."""
     try:
         yield
     except Exception as problem:
-        said = _of_worker(problem)
-        lacking = "; the workers lack this code: see the README on clusters" if "ModuleNotFound" in said else ""
-        raise BadValue(f"Spark could not run the tasks: {said}{lacking}") from None
+        message = _worker_message_of(problem)
+        lacking = "; the workers lack this code: see the README on clusters" if "ModuleNotFound" in message else ""
+        raise BadValue(f"Spark could not run the tasks: {message}{lacking}") from None
 
 
 def file_system(spark: Any, uri: str) -> tuple[Any, Any]:
     """Returns the Hadoop file system of a URI, and the URI as a Hadoop path. Raises BadValue if there is none."""
-    with reaching(uri):
+    with reported_access_errors(uri):
         path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(uri)
         return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path
 
 
 @contextlib.contextmanager
-def reaching(uri: str) -> Iterator[None]:
+def reported_access_errors(uri: str) -> Iterator[None]:
     """Turns an exception of the `with` body, which calls the file system of a URI, into a BadValue."""
     try:
         yield
@@ -127,7 +127,7 @@ def reaching(uri: str) -> Iterator[None]:
         raise
     except Exception as problem:
         raise BadValue(
-            f"Spark cannot reach {uri}: {_said(problem)}; check the URI and Spark's packages for it"
+            f"Spark cannot reach {uri}: {_first_line_of(problem)}; check the URI and Spark's packages for it"
         ) from None
 
 
@@ -136,14 +136,14 @@ def _executors(context: Any) -> int:
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
-def _said(problem: Exception) -> str:
+def _first_line_of(problem: Exception) -> str:
     """Returns the first line of an exception's message that says what is wrong, or the exception's name."""
     lines = [line.strip(": ") for line in str(problem).splitlines()]
     telling = [line for line in lines if line and not line.startswith("An error occurred while calling")]
     return (telling[0] if telling else type(problem).__name__)[:300]
 
 
-def _of_worker(problem: Exception) -> str:
+def _worker_message_of(problem: Exception) -> str:
     """Returns the first line of a failed job's message that names a Python exception; without one, the first line."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     named = [

@@ -19,7 +19,7 @@ ARGUMENTS = {"from": "begin", "to": "end"}
 
 
 def settings(recorded: Names) -> Names:
-    """Returns the settings for a recorded config. Recordings of the functions have no batch size: it is 0."""
+    """Returns the settings for a recorded config. Recordings of functions have no batch size: 0 means unknown."""
     return {"batch_size": recorded.get("batch_size", 0)}
 
 

@@ -60,7 +60,7 @@ def actions(
     return (*moved, (name, arguments))
 
 
-def reading(outcome: Any, recorded: Mapping[str, Any]) -> dict[str, Any]:
+def read_result(outcome: Any, recorded: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the outcome of a read in recorded form: the issued storage reads, and the completed requests."""
     names = recorded["caches"]
     issued = [[i.number, names[i.cache], i.ledger, i.first, i.last] for i in outcome.issued]
@@ -78,9 +78,9 @@ def reading(outcome: Any, recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 RESULTS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "insert": lambda o, recorded: {"inserted": o},
-    "read": reading,
-    "read_one": reading,
-    "complete_storage_read": reading,
+    "read": read_result,
+    "read_one": read_result,
+    "complete_storage_read": read_result,
     "release_read": lambda o, recorded: {"expected_reads": o.expected_reads},
     "run_eviction_task": lambda o, recorded: {"evicted_entries": o},
     "do_cache_eviction": lambda o, recorded: {"evicted_entries": o},

@@ -53,7 +53,7 @@ def removed(r: Any) -> dict[str, int]:
     return {"removed_entries": r.entries, "removed_bytes": r.bytes}
 
 
-def named(observed: Any, recorded: Names) -> Any:
+def with_cache_names(observed: Any, recorded: Names) -> Any:
     """Returns an observation in recorded form, with the names of caches."""
     return {**observed, "caches": dict(zip(recorded["caches"], observed["caches"], strict=True))}
 
@@ -116,7 +116,7 @@ def manager_result(cfg: Any, op: str, outcome: Any, recorded: Names) -> Any:
     return error_or(outcome, lambda o: form(o, recorded["caches"]) if form else plain(o))
 
 
-def found(o: Any, names: Sequence[str]) -> dict[str, Any]:
+def read_result(o: Any, names: Sequence[str]) -> dict[str, Any]:
     """Returns the outcome of a read in recorded form."""
     return {
         "outcome": o.outcome,
@@ -127,8 +127,8 @@ def found(o: Any, names: Sequence[str]) -> dict[str, Any]:
 
 MANAGER_RESULTS: dict[str, Callable[[Any, Sequence[str]], Any]] = {
     "insert": lambda o, names: {"inserted": o},
-    "read": found,
-    "read_one": found,
+    "read": read_result,
+    "read_one": read_result,
     "run_eviction_task": lambda o, names: {"evicted_entries": o},
     "evict_before_timestamp": lambda o, names: {"evicted_entries": o},
     "evict_by_size": lambda o, names: removed(o),
@@ -142,7 +142,7 @@ recordings = (
         settings=cache_settings,
         actions=actions,
         result=cache_result,
-        observation=lambda cfg, observed, recorded: named(observed, recorded),
+        observation=lambda cfg, observed, recorded: with_cache_names(observed, recorded),
         applies=lambda config: config.get("kind") == "range_cache",
         defects={"share-truncated-by-a-byte": "random/range_cache/4"},
         others=(
@@ -161,7 +161,7 @@ recordings = (
         settings=manager_settings,
         actions=actions,
         result=manager_result,
-        observation=lambda cfg, observed, recorded: named(observed, recorded),
+        observation=lambda cfg, observed, recorded: with_cache_names(observed, recorded),
         applies=lambda config: config.get("kind") == "manager",
         defects={"share-truncated-by-a-byte": ""},
     ),

@@ -122,7 +122,7 @@ def go_result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
 NONE_OR_EMPTY = "none or empty"
 
 
-def or_null(cfg: Config, seen: Any, content: Any) -> Any:
+def null_without_buckets(cfg: Config, seen: Any, content: Any) -> Any:
     """Returns the content of the buckets; for a tracker without buckets, None or NONE_OR_EMPTY.
 
     If a nack reopens a closed tracker (`after_close`), the tracker has no buckets before the first nack and after
@@ -144,7 +144,7 @@ def as_recorded(seen: Any, recorded: Any) -> Any:
 
 def java_observation(cfg: Config, seen: Any, recorded: Names) -> Any:
     """Returns the observation of a Java tracker after PIP-393 in recorded form."""
-    slots = or_null(cfg, seen, seen["buckets"])
+    slots = null_without_buckets(cfg, seen, seen["buckets"])
     return {"nacked_entries": seen["nacked_entries"], "slots": slots, "next_timer_ms": seen["timer"]}
 
 
@@ -153,8 +153,12 @@ def before_393_observation(cfg: Config, seen: Any, recorded: Names) -> Any:
     partitions = {(ledger, entry): partition for ledger, entry, partition in seen["retained_ids"]}
     due = [(*entry, time) for time, entries in seen["buckets"] for entry in entries]
     entries = sorted([ledger, entry, partitions.get((ledger, entry)), time] for ledger, entry, time in due)
-    count = or_null(cfg, seen, seen["nacked_entries"])
-    return {"nacked_entries": count, "entries": or_null(cfg, seen, entries), "next_timer_ns": seen["timer"]}
+    count = null_without_buckets(cfg, seen, seen["nacked_entries"])
+    return {
+        "nacked_entries": count,
+        "entries": null_without_buckets(cfg, seen, entries),
+        "next_timer_ns": seen["timer"],
+    }
 
 
 def go_observation(cfg: Config, seen: Any, recorded: Names) -> Any:

@@ -126,7 +126,7 @@ class Shrinker:
     # ---- trying
 
     def _accept(self, candidate: Candidate, *, only_shorter: bool = False) -> bool:
-        """Executes a candidate that was not tried before. Keeps it if its cause is the same. Returns whether it did.
+        """Executes a candidate that was not tried before, and keeps it if its cause is the same. Returns whether kept.
 
         With `only_shorter`, the candidate is kept only if its cause shows after fewer steps than the best one's.
         """
@@ -137,7 +137,7 @@ class Shrinker:
         if finding is None or finding.cause != self.cause:
             return False
         if only_shorter and len(finding.calls) >= len(self.candidate.steps):
-            self.tried.discard(candidate)  # `_order` tries it again
+            self.tried.discard(candidate)  # `_order` may try this candidate again
             return False
         self.best = finding
         self.candidate = Candidate(candidate.config, self._symbolic(finding))

@@ -27,7 +27,7 @@ def _user_seconds() -> float:
 
 
 class Hang(BaseException):
-    """A step did not return in time. Not an Exception, so code under test does not catch it."""
+    """A step did not return in time. The base class is not Exception, so that code under test does not catch it."""
 
 
 @contextlib.contextmanager

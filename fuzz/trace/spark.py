@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from fuzz.platform.spark import file_system, reaching, slots, tasks_run
+from fuzz.platform.spark import file_system, reported_access_errors, reported_task_errors, slots
 from fuzz.platform.version import check_version, code_version
 from fuzz.trace.file import BadTrace, Fetched, is_trace_file
 from fuzz.trace.parallel import ReplayedTrace, Replayers, replay_file
@@ -116,13 +116,13 @@ def replay_on_spark(
     results = context.union([results_of(part) for part in range(max(parts))])
     if out is not None:
         results.persist(StorageLevel.MEMORY_AND_DISK)
-    with tasks_run():
+    with reported_task_errors():
         sums = results.mapPartitions(_summed).collect()
     problems = sorted(problem for each in sums for problem in each.problems)
     if problems:
         raise BadValue(problems[0][1])
     if out is not None:
-        with tasks_run():
+        with reported_task_errors():
             rows = results.map(lambda result: result.row)
             spark.createDataFrame(rows, from_arrow_schema(schema), verifySchema=False).write.parquet(out)
         results.unpersist()
@@ -169,7 +169,7 @@ def _as_pattern(path: str) -> str:
 
 def _exists(spark: Any, uri: str) -> bool:
     files, path = file_system(spark, uri)
-    with reaching(uri):
+    with reported_access_errors(uri):
         return bool(files.exists(path))
 
 
@@ -182,7 +182,7 @@ def _files(spark: Any, uri: str) -> list[tuple[str, int]]:
         raise BadTrace(uri, 0, "cannot be read: there is no such file or folder")
     files, path = file_system(spark, uri)
     found = []
-    with reaching(uri):
+    with reported_access_errors(uri):
         is_file, statuses = files.isFile(path), files.listFiles(path, True)
         while statuses.hasNext():
             status = statuses.next()

@@ -72,10 +72,10 @@ def overlap_is_exact() -> Answer:
     state = unknown(model.State, "s")
 
     def overlap(first: Any, second: Any) -> Any:
-        [said] = [path.value[1] for path in it.reader.paths(model.is_ack_set_overlap, it.cfg, state, first, second)]
-        return as_term(said)
+        [outcome] = [path.value[1] for path in it.reader.paths(model.is_ack_set_overlap, it.cfg, state, first, second)]
+        return as_term(outcome)
 
-    said, turned = overlap(one, other), overlap(other, one)
+    overlapping, swapped = overlap(one, other), overlap(other, one)
     size = it.cfg.fields["batch_size"]
     lengths = [Words.length_of(words) for words in (one, other)]
     longer = 64 * z3.If(lengths[0] > lengths[1], *lengths)
@@ -83,9 +83,9 @@ def overlap_is_exact() -> Answer:
     bit = z3.Int("(any bit)")
     some = z3.Exists([bit], z3.substitute(z3.And(bit >= 0, in_both), (i, bit)))
     it.proof.possible("two sets", it.known)
-    it.proof.show("a message of both is an overlap", z3.Implies(in_both, said), it.known, direct=True)
-    it.proof.show("an overlap is a message of both", z3.Implies(said, some), it.known, direct=True)
-    it.proof.show("in either order", said == turned, it.known, direct=True)
+    it.proof.show("a message of both is an overlap", z3.Implies(in_both, overlapping), it.known, direct=True)
+    it.proof.show("an overlap is a message of both", z3.Implies(overlapping, some), it.known, direct=True)
+    it.proof.show("in either order", overlapping == swapped, it.known, direct=True)
     for missing in (Maybe(is_there, one), other), (other, Maybe(is_there, one)):
         for path in it.reader.paths(model.is_ack_set_overlap, it.cfg, state, *missing):
             none = z3.Implies(z3.Not(is_there), z3.Not(as_term(path.value[1])))
@@ -121,12 +121,12 @@ def and_is_intersection() -> Answer:
         [path] = it.reader.paths(model.and_ack_set, it.cfg, state, first, second)
         return path.value[1]
 
-    said, turned = both(one, other), both(other, one)
-    again = both(said, other)
-    left, of_one, of_other = mask_of(said)[i], mask_of(one)[i], mask_of(other)[i]
+    result, swapped = both(one, other), both(other, one)
+    again = both(result, other)
+    left, of_one, of_other = mask_of(result)[i], mask_of(one)[i], mask_of(other)[i]
     it.proof.possible("two sets", it.known)
     it.proof.show("the intersection", left == z3.And(of_one, of_other), it.known, direct=True)
-    it.proof.show("in either order", left == mask_of(turned)[i], it.known, direct=True)
+    it.proof.show("in either order", left == mask_of(swapped)[i], it.known, direct=True)
     it.proof.show("idempotent", left == mask_of(again)[i], it.known, direct=True)
     words_are_masks(it.proof)
     for cfg, a, b in random_sets(200):

@@ -105,7 +105,7 @@ class Bundle:
         source = z3.Implies(r["source"].defined, z3.And(*self.is_broker(r["source"].value)))
         return [*self.is_broker(r["dst"]), source]
 
-    def addressed(self) -> list[Any]:
+    def command_facts(self) -> list[Any]:
         """Returns the conditions on the oldest command to the client.
 
         The command is of a known kind, and a close names a broker or none.
@@ -117,7 +117,7 @@ class Bundle:
         known = z3.Or(*[as_term(equal(kind, each)) for each in kinds])
         return [known, z3.Implies(is_close, z3.And(*self.is_broker(value.value)))]
 
-    def added_by_client(self) -> list[Any]:
+    def add_facts(self) -> list[Any]:
         """Returns the conditions that the producer of the broker's oldest add in flight is a client of the topic."""
         t = self.s.fields["topics"].at(self.topic).fields
         producer = t["objects"].at(self.broker).value.fields["adds"].at(0).fields["entry"].fields["producer"]
@@ -142,7 +142,7 @@ class Bundle:
     def steps(self, *names: str) -> Iterator[tuple[str, Path, Rec]]:
         """Yields each path through these actions (default: all) that changes the state: action, path, state after."""
         stubs = {state.with_command_to_attached: lambda t, *_: self.after_commands(t)}
-        facts = {"receive": self.addressed(), "confirm": self.added_by_client()}
+        facts = {"receive": self.command_facts(), "confirm": self.add_facts()}
         for name in names or bundle_transfer.actions:
             action = bundle_transfer.actions[name]
             known = [*self.known, *facts.get(name, [])]

@@ -168,11 +168,11 @@ class Proof:
         solver = solver or z3.Solver()
         solver.set("timeout", STEP_MS)
         solver.add(*statement.given, z3.Not(statement.goal))
-        said = solver.check()
-        if said == z3.unsat:
+        result = solver.check()
+        if result == z3.unsat:
             return True
-        why = _shown(solver.model()) if said == z3.sat else solver.reason_unknown()
-        (self.counterexamples if direct and said == z3.sat else self.open).append((statement.what, why))
+        why = _shown(solver.model()) if result == z3.sat else solver.reason_unknown()
+        (self.counterexamples if direct and result == z3.sat else self.open).append((statement.what, why))
         return False
 
     def possible(self, what: str, given: Sequence[Any]) -> None:
@@ -271,11 +271,11 @@ def explored(contract: Callable[..., Any], seconds: float = CONTRACT_SECONDS) ->
         MessageType.EXEC_ERR: "refuted",
     }
     verdict = verdicts.get(worst.state, "unknown")
-    said = "" if verdict in ("confirmed_over_all_paths", "no_counterexample") else worst.message
+    detail = "" if verdict in ("confirmed_over_all_paths", "no_counterexample") else worst.message
     failed = {MessageType.POST_FAIL: (POSTCONDITION,), MessageType.EXEC_ERR: ("it raises",)}.get(worst.state, ())
     lines = [line.strip() for line in (contract.__doc__ or "").splitlines()]
     assumes = tuple([line.removeprefix("pre: ") for line in lines if line.startswith("pre: ")])
-    return Answer(verdict, said, paths, failed=failed, assumes=assumes)
+    return Answer(verdict, detail, paths, failed=failed, assumes=assumes)
 
 
 def answer(check: Callable[[], Answer]) -> Answer:

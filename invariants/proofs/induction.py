@@ -108,12 +108,12 @@ def follows(
     `values` are the values that occur in the goal. The definitions of their prefix sums are premises, too. Also proves
     that the premises are satisfiable.
     """
-    said = as_term(goal(*indexes))
+    goal_term = as_term(goal(*indexes))
     values = (*values, names)
-    indexes = indexes_of({root.name: root for root in roots_of(values)}.values(), said, *given)
-    known = [*given, *instances(assumed, names, indexes), *facts_of(values, said, *given)]
+    indexes = indexes_of({root.name: root for root in roots_of(values)}.values(), goal_term, *given)
+    known = [*given, *instances(assumed, names, indexes), *facts_of(values, goal_term, *given)]
     proof.possible(f"the premises of: {what}", known)
-    proof.show(what, said, known)
+    proof.show(what, goal_term, known)
 
 
 def indexes_of(roots: Collection[Root], *terms: Any) -> list[Any]:

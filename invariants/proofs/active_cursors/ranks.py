@@ -75,10 +75,10 @@ class Cursors:
 
     def rank(self, name: str, s: Rec | None = None) -> tuple[Any, RecursiveSum]:
         """Returns the count of a cursor by the rule, and the sum that it equals if the cursor is tracked."""
-        said = self.reader.call(model.rank_of, s or self.s, self.names[name])
-        return as_term(said), self.reader.filtered[-1].recursive_sum()
+        rank = self.reader.call(model.rank_of, s or self.s, self.names[name])
+        return as_term(rank), self.reader.filtered[-1].recursive_sum()
 
-    def everywhere(
+    def by_induction(
         self, what: str, relation: Callable[[Any], Any], sums: Sequence[RecursiveSum], given: list[Any]
     ) -> Any:
         """Proves a relation of sums up to an index by induction over the index. Returns the relation of whole sums."""
@@ -186,7 +186,7 @@ def rank_counts() -> Answer:
 
     others = RecursiveSum("others", it.cursors.length, other)
     given = [*it.inside("i"), own.defined]
-    counted = it.everywhere(
+    counted = it.by_induction(
         "a count includes the others and the cursor itself",
         lambda n: total.before(n) == others.before(n) + z3.If(n > index, 1, 0),
         [total, others],
@@ -237,12 +237,12 @@ def ranks_follow() -> Answer:
     given = [*it.inside("i", "j"), one.defined, other.defined]
     equals = [*given, as_term(equal(one.value, other.value))]
     sums = [of_low, of_high]
-    same = it.everywhere(
+    same = it.by_induction(
         "counts at one position are equal", lambda n: of_low.before(n) == of_high.before(n), sums, equals
     )
     it.proof.show("two at one position", low == high, [*equals, same])
     before = [*given, is_before(one.value, other.value, "<")]
-    more = it.everywhere(
+    more = it.by_induction(
         "a count at a larger position is larger",
         lambda n: of_low.before(n) + z3.If(n > it.indices["j"], 1, 0) <= of_high.before(n),
         sums,
@@ -290,7 +290,7 @@ def moves_change_by_one() -> Answer:
         rank_then, then = it.rank("i", after)
         here, there = (z3.If(z3.And(p.defined, is_before(p.value, own)), 1, 0) for p in (old, new))
         relation = _moved(then, before, it.indices["m"], there - here)
-        counted = it.everywhere("a count after a move", relation, [before, then], path.when)
+        counted = it.by_induction("a count after a move", relation, [before, then], path.when)
         it.proof.show("after a move", rank_then == rank + there - here, [*path.when, counted])
     it.proof.need("a path moves a cursor", changed > 0)
     for cfg, s, mover, position in updates(300):

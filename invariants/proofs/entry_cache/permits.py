@@ -62,7 +62,7 @@ def is_sound(rules: Rec, limiter: Rec) -> Any:
     return z3.And(free >= 0, free <= most, free + limiter.fields["grants"].total("permits") == most)
 
 
-def holds_together(rules: Rules, limiter: Limiter) -> bool:
+def is_sound_limiter(rules: Rules, limiter: Limiter) -> bool:
     """Returns whether a concrete limiter is sound."""
     return 0 <= limiter.free <= rules.max_bytes == limiter.free + sum(g.permits for g in limiter.grants)
 
@@ -377,11 +377,11 @@ def _runs(proof: Proof, rules: Rules, limiter: Limiter, now: int) -> None:
     """Runs every operation on a concrete limiter, which must stay sound."""
     for permits in (0, 1, rules.max_bytes, rules.max_bytes + 1):
         after, _ = model.acquire(rules, limiter, 5, permits, now)
-        proof.run(f"acquire({permits})", holds_together(rules, after), limiter)
+        proof.run(f"acquire({permits})", is_sound_limiter(rules, after), limiter)
     for grant in limiter.grants:
         after = model.free_permits(limiter, grant.request)
-        proof.run(f"free_permits({grant.request})", holds_together(rules, after), limiter)
+        proof.run(f"free_permits({grant.request})", is_sound_limiter(rules, after), limiter)
         after, _, _ = model.grant_queued(rules, after, now)
-        proof.run(f"free_permits({grant.request}), then grant_queued", holds_together(rules, after), limiter)
+        proof.run(f"free_permits({grant.request}), then grant_queued", is_sound_limiter(rules, after), limiter)
     after, _ = model.expire(rules, limiter, now)
-    proof.run("expire", holds_together(rules, after), limiter)
+    proof.run("expire", is_sound_limiter(rules, after), limiter)

@@ -43,7 +43,7 @@ class RecordedTimes:
     ),
 )
 def repeated_nack_follows_rule(rule: int, was: int, then: int) -> bool:
-    """PIP-393 keeps both; before it the Java client kept the latest and the Go client the first nack.
+    """PIP-393 keeps both nacks. Before, the Java client kept the latest nack, and the Go client the first.
 
     pre: 0 <= rule <= 3
     pre: 0 <= was and 0 <= then

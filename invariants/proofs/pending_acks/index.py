@@ -120,7 +120,7 @@ class Index:
 class Run(NamedTuple):
     """An index after some log entries and some advances of the mark-delete position."""
 
-    said: str  # the steps so far, for messages
+    steps: str  # the steps so far, for messages
     after: LogIndex
     log: tuple[int, ...]  # of each log entry that is kept, the last entry that it acks
     lost: tuple[int, ...]  # the same of each deleted log entry
@@ -170,7 +170,7 @@ def keys_are_in_order() -> Answer:
     for run in runs(40):
         keys = run.after.keys
         columns = [key.ack_position for key in keys], [key.log_position for key in keys]
-        it.proof.run(run.said, all(list(each) == sorted(set(each)) for each in columns), keys)
+        it.proof.run(run.steps, all(list(each) == sorted(set(each)) for each in columns), keys)
     return it.proof.answer()
 
 
@@ -191,27 +191,27 @@ def trimmed_is_acknowledged() -> Answer:
     """PIP-153: the log can be deleted up to a key whose position is at or before the mark-delete position."""
     it = Index()
     it.count_is_index()
-    _mark_is_the_durable_one(it)
+    _prove_trim_by_durable_cursor(it)
     p, q, j = it.p, it.q, it.j
     it.proof.need("an empty index has no keys", not model.empty_index(Lag(1)).keys)
     it.proof.lemma("an index without keys", it.holds(it.index, z3.IntVal(0), LAST, p, q, j), [it.keys.length == 0])
     for index, there in it.counted():
         it.proof.show("one more entry", it.holds(index, it.end + 1, LAST, p, q, j), [*there, LAST(it.end) >= -1])
     for index, trimmed, there in it.cleared():
-        it.proof.possible("a move of the mark", there)
+        it.proof.possible("a mark-delete", there)
         lost = z3.Implies(z3.And(j >= 0, j < trimmed), LAST(j) < it.first_unacked)
         it.proof.show("removed positions are acknowledged", lost, there)
-        it.proof.show("nothing after the end goes", z3.And(trimmed >= 0, trimmed <= it.end), there)
+        it.proof.show("only entries of the log are deleted", z3.And(trimmed >= 0, trimmed <= it.end), there)
         rest = it.holds(index, it.end - trimmed, lambda at, by=trimmed: LAST(at + by), p, q, j)
-        it.proof.show("the index of what is left", rest, there)
+        it.proof.show("the index of the remaining log", rest, there)
     for run in runs(60):
-        first = all(last < run.first_unacked for last in run.lost)
-        said = all(last <= key.ack_position for key in run.after.keys for last in run.log[: key.log_position + 1])
-        it.proof.run(run.said, first and said, (run.lost, run.after.keys))
+        acknowledged = all(last < run.first_unacked for last in run.lost)
+        covered = all(last <= key.ack_position for key in run.after.keys for last in run.log[: key.log_position + 1])
+        it.proof.run(run.steps, acknowledged and covered, (run.lost, run.after.keys))
     return it.proof.answer()
 
 
-def _mark_is_the_durable_one(it: Index) -> None:
+def _prove_trim_by_durable_cursor(it: Index) -> None:
     """Proves that the log is trimmed by the persisted cursor, and that entries are counted with their records."""
     asked: list[tuple[str, tuple[Any, ...]]] = []
     last, gone = z3.Int("last"), z3.Int("gone")

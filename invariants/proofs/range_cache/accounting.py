@@ -63,8 +63,8 @@ def size_accounting() -> Answer:
         given = (z3.Not(it.cfg.fields["released_value_stays_counted"]), _size_is_sum({"s": it.s}))
         invariant = Invariant("removed and remaining bytes add up, by cache", all_there)
         it.show([invariant], lambda after, removed: _size_is_sum({"s": after}), given=given)
-        it.against(action, _sizes_are_sums)
-    edits.against(_sizes_add_up)
+        it.check_on_runs(action, _sizes_are_sums)
+    edits.check_on_runs(_sizes_add_up)
     return edits.proof.answer()
 
 
@@ -113,7 +113,7 @@ def passes_report() -> Answer:
             return z3.And(removed.fields["entries"] == left[0], removed.fields["bytes"] == left[1])
 
         it.show([Invariant("removed and remaining bytes add up", all_there)], reported)
-        it.against(action, _reported)
+        it.check_on_runs(action, _reported)
     return proof.answer()
 
 
@@ -151,8 +151,8 @@ def times_never_decrease() -> Answer:
             indexes=2,
             assumed=(ordered_before(),),
         )
-        it.against(action, _in_order)
-    edits.against(lambda cfg, s: _times_in_order(s))
+        it.check_on_runs(action, _in_order)
+    edits.check_on_runs(lambda cfg, s: _times_in_order(s))
     return edits.proof.answer()
 
 

@@ -134,9 +134,9 @@ def put_agrees(expected: int, size: int, now: int, counts: bool) -> bool:
     cfg = Config(counts_reads=counts)
     s = model.start(cfg)._replace(now_ns=now)
     implementation = RangeCaches.load(cfg, s)
-    done = implementation.put(0, HERE, size, expected)
-    after, said = model.put(cfg, s, 0, HERE, size, expected)
-    return done == said and implementation.view() == after
+    outcome = implementation.put(0, HERE, size, expected)
+    after, model_outcome = model.put(cfg, s, 0, HERE, size, expected)
+    return outcome == model_outcome and implementation.view() == after
 
 
 @contract(
@@ -170,9 +170,9 @@ def time_pass_agrees(
     cfg = Config()
     s = one_entry(extends, most, count, requeue_count, accessed, time, size, now)
     implementation = RangeCaches.load(cfg, s)
-    done = implementation.time_pass(threshold)
-    after, said = model.time_pass(cfg, s, threshold)
-    return done == said and implementation.view() == after
+    outcome = implementation.time_pass(threshold)
+    after, model_outcome = model.time_pass(cfg, s, threshold)
+    return outcome == model_outcome and implementation.view() == after
 
 
 @contract(
@@ -212,9 +212,9 @@ def size_pass_agrees(
     plain = Entry(1, HERE, 5, None, (), now, 0, False, False)
     s = s._replace(queue=(*s.queue, plain), sizes=(size, 5))
     implementation = RangeCaches.load(cfg, s)
-    done = implementation.size_pass(wanted)
-    after, said = model.size_pass(cfg, s, wanted)
-    return done == said and implementation.view() == after
+    outcome = implementation.size_pass(wanted)
+    after, model_outcome = model.size_pass(cfg, s, wanted)
+    return outcome == model_outcome and implementation.view() == after
 
 
 @contract(

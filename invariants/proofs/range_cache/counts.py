@@ -50,7 +50,7 @@ def reads_are_conserved() -> Answer:
             _change_follows(edits, edit, rule)
     _passes_keep_counts(edits.proof)
     _leaving_keeps_counts(edits.proof)
-    edits.against(lambda cfg, s: True)
+    edits.check_on_runs(lambda cfg, s: True)
     for history in histories(60, 60):
         _conserved_in(edits.proof, history)
     return edits.proof.answer()

@@ -189,7 +189,7 @@ class Edits:
 
     # ---- comparison with runs of the program
 
-    def against(self, holds: Callable[[Config, State], bool]) -> None:
+    def check_on_runs(self, holds: Callable[[Config, State], bool]) -> None:
         """Checks the claim on random traces, and compares the paths in `paths` with each step of their actions."""
         compiled = {name: [self._compiled(path) for path in paths] for name, paths in self.paths.items()}
         for history in histories(20, 60):

@@ -56,7 +56,7 @@ def removes_nothing_younger() -> Answer:
         moved = z3.And(queue.at(head).defined, path.names["head"] > head)
         old = field_at(queue, head, "timestamp_ns") < it.limit
         it.proof.show("an entry that is moved is old", z3.Implies(moved, old), path.when)
-    it.against("time_pass", _only_older)
+    it.check_on_runs("time_pass", _only_older)
     return it.proof.answer()
 
 
@@ -88,7 +88,7 @@ def leaves_nothing_older() -> Answer:
 
     past = it.limit <= it.s.fields["now_ns"]
     it.show([in_order("head")], young, indexes=1, given=(past,), assumed=(ordered_before(),))
-    it.against("time_pass", lambda run: all(e is None or e.timestamp_ns >= run.limit for e in run.after.queue))
+    it.check_on_runs("time_pass", lambda run: all(e is None or e.timestamp_ns >= run.limit for e in run.after.queue))
     return it.proof.answer()
 
 
@@ -120,7 +120,7 @@ def visits_once() -> Answer:
     for end in exit_paths:
         slots = it.s.fields["queue"].length
         it.proof.show("visits", end.names["head"] <= slots, [*end.when, back_are_new(it.head, it.head["head"])])
-    it.against("time_pass", lambda run: run.visits <= len(run.before.queue))
+    it.check_on_runs("time_pass", lambda run: run.visits <= len(run.before.queue))
     return it.proof.answer()
 
 
@@ -152,7 +152,7 @@ def reaches_its_goal() -> Answer:
         return z3.Or(freed >= it.limit, freed == there)
 
     it.show([Invariant("freed and remaining bytes add up", all_there)], enough)
-    it.against("size_pass", lambda run: run.removed.bytes >= min(run.limit, run.freeable()))
+    it.check_on_runs("size_pass", lambda run: run.removed.bytes >= min(run.limit, run.freeable()))
     return it.proof.answer()
 
 
@@ -186,7 +186,7 @@ def takes_no_more() -> Answer:
         it.proof.show(
             "the reported bytes are the counted bytes", same, [*end.when, *facts_of((gone,), same, *end.when)]
         )
-    it.against("size_pass", _last_was_needed)
+    it.check_on_runs("size_pass", _last_was_needed)
     return it.proof.answer()
 
 
@@ -243,7 +243,7 @@ def visit_bound() -> Answer:
         not_negative = queue.total("extra", head) >= 0
         bound = z3.And(head <= most, z3.Implies(head == queue.length, head == most))
         it.proof.show("the bound", bound, [*end.when, not_negative])
-    it.against("size_pass", _within_bound)
+    it.check_on_runs("size_pass", _within_bound)
     return it.proof.answer()
 
 

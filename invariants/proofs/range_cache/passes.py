@@ -219,22 +219,22 @@ class Pass:
                 "a removal changes only sizes and orphaned copies",
                 all(after.fields[f] is self.s.fields[f] for f in same),
             )
-            said, report = self._account_for_removed_stub(self.cfg, self.s, gone)
+            stub_state, stub_report = self._account_for_removed_stub(self.cfg, self.s, gone)
             induction.show(
                 "account_for_removed has the effect of its stub",
                 end,
-                lambda after=after, removed=removed, said=said, report=report: z3.And(
-                    equal(removed, report),
+                lambda after=after, removed=removed, stub_state=stub_state, stub_report=stub_report: z3.And(
+                    equal(removed, stub_report),
                     z3.Or(
                         self.cfg.fields["released_value_stays_counted"],
-                        after.fields["sizes"].at(self.cache) == said.fields["sizes"].at(self.cache),
+                        after.fields["sizes"].at(self.cache) == stub_state.fields["sizes"].at(self.cache),
                     ),
                 ),
             )
 
     # ---- comparison with the program
 
-    def against(self, action: str, holds: Callable[[Run], bool]) -> None:
+    def check_on_runs(self, action: str, holds: Callable[[Run], bool]) -> None:
         """Checks a claim on random passes of an action, and compares the terms with some of them."""
         self._is_the_action(action)
         kinds = {"queue": list[Entry | None], "gone": list[Entry], "freed": int, "head": int}

@@ -54,7 +54,7 @@ class Amounts:
         if self.proof.show(what, goal, [*self.valid, *rounding_facts(goal)]):
             prove_rounding_facts(self.proof)
 
-    def against(self, holds: Callable[[int, int, float], bool]) -> Answer:
+    def check_on_runs(self, holds: Callable[[int, int, float], bool]) -> Answer:
         """Checks a claim, and compares the terms with the program, on random numbers. Returns the verdict."""
         for total, most, share in random_amounts():
             self.proof.run(f"{total} of {most} at {share}", holds(total, most, share))
@@ -96,7 +96,7 @@ def share_is_within() -> Answer:
     """The broker truncates a double product to a long."""
     it = Amounts()
     it.show("the share", z3.And(it.share_of >= 0, it.share_of <= it.most))
-    return it.against(lambda total, most, share: 0 <= watermark.share_of(most, share) <= most)
+    return it.check_on_runs(lambda total, most, share: 0 <= watermark.share_of(most, share) <= most)
 
 
 @claim(
@@ -117,10 +117,10 @@ def something_to_evict() -> Answer:
     it = Amounts()
     low = it.share.real <= exact(0.98)
     it.show("the amount", z3.Implies(z3.And(low, it.over), it.wanted > 0))
-    return it.against(_asks_for_something)
+    return it.check_on_runs(_has_something_to_evict)
 
 
-def _asks_for_something(total: int, most: int, share: float) -> bool:
+def _has_something_to_evict(total: int, most: int, share: float) -> bool:
     wanted = watermark.bytes_to_evict(total, most, share)
     return share > 0.98 or not watermark.is_over_threshold(total, most) or wanted > 0
 
@@ -163,7 +163,7 @@ def aims_at_the_watermark() -> Answer:
         it.proof.show("when it evicts", evicts == (after is not s), path.when)
         it.proof.show("the requested bytes", z3.Implies(evicts, passed[0] == wanted), path.when)
         it.proof.show("the outcome without an eviction", z3.Or(evicts, as_term(equal(outcome, _nothing()))), path.when)
-    return it.against(_aims)
+    return it.check_on_runs(_aims)
 
 
 def _aims(total: int, most: int, share: float) -> bool:

@@ -488,7 +488,7 @@ def merged(when: Any, then: Any, other: Any) -> Any:
 
 
 def _alike(value: Any, other: Any) -> Any:
-    """Returns a value in the form of `other`, if it has that form, otherwise unchanged.
+    """Returns a value in the form of `other`, or unchanged if the value has no such form.
 
     A tuple becomes a sequence, an empty tuple a token or a record that represents a tuple, and a constant a mask. The
     type of a record that represents a tuple has `has_any` and `none`, and optionally `length_of` or `item_of`.

@@ -146,7 +146,7 @@ class Deletions:
         refutes="exactly the record is deleted",
     ),
 )
-def entry_goes_with_last_record() -> Answer:
+def entry_is_deleted_with_last_record() -> Answer:
     """PIP-160: an entry can be deleted when all transactions of its records have ended."""
     d = Deletions()
     it, proof = d.it, d.it.proof

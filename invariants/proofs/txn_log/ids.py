@@ -62,9 +62,9 @@ def watermark_is_below_all() -> Answer:
             proof.show("new ids are above the watermark", later, there, direct=True)
     proof.need("the store serves", len(paths) > 0)
     for cfg, was in histories(30, 60):
-        said = model.low_watermark(cfg, was)[1]
-        if not isinstance(said, Refused):
-            proof.run("a store", all(said < t.id for t in was.txns), (said, [t.id for t in was.txns]))
+        low_watermark = model.low_watermark(cfg, was)[1]
+        if not isinstance(low_watermark, Refused):
+            proof.run("a store", all(low_watermark < t.id for t in was.txns), (low_watermark, [t.id for t in was.txns]))
     return proof.answer()
 
 

@@ -365,5 +365,5 @@ def _run_of_replay(proof: Proof, draw: random.Random) -> None:
     found = found_in(Config(), log, deleted, works=draw.random() < 0.5)
     plain = [(t.status, t.partitions) for t in found]
     wanted = [(t.status, t.partitions) for t in txns if not first_goes]
-    said = [r.to or r.op for r in log]
-    proof.run(f"{said} without {sorted(deleted)}", plain == wanted and not (has_ended and found), plain)
+    kinds = [r.to or r.op for r in log]
+    proof.run(f"{kinds} without {sorted(deleted)}", plain == wanted and not (has_ended and found), plain)

@@ -45,9 +45,9 @@ def triggers_agree(held: int, first: int, second: int, size: int, max_records: i
     total = sum([each.size for each in buffer])
     s = start(cfg)._replace(buffer=buffer, size=total, pending_callbacks=numbers, next_record=len(buffer) + 1)
     implementation = TxnWriter.load(cfg, s)
-    said = implementation.add(size, "nothing")
+    actual = implementation.add(size, "nothing")
     after, expected = model.add(cfg, s, size, "nothing")
     same = [(each.number, each.size) for each in after.buffer] == [
         *zip(implementation._buffer.numbers, implementation._buffer.sizes, strict=True)
     ]
-    return said == expected and same and implementation._buffer.size == after.size
+    return actual == expected and same and implementation._buffer.size == after.size
