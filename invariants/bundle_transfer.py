@@ -117,7 +117,7 @@ def cursor_is_within_log(cfg: Config, s: State) -> bool:
 
 @always(bundle_transfer)
 def consumer_skips_no_entry(cfg: Config, s: State) -> bool:
-    """The entries in flight to a consumer are consecutive, and it has processed every entry before the first one."""
+    """The entries in flight to a consumer are consecutive, and the consumer has processed every entry before them."""
     for t in s.topics:
         for c in t.clients[cfg.producers :]:
             if c.phase == "ready" or "success" in {command.kind for command in c.down}:
@@ -418,9 +418,9 @@ def disturbances(cfg: Config, value: int, before: State, event: Event, after: St
 def parks_redirected_clients(cfg: Config) -> bool:
     """Whether the destination always parks the requests of redirected clients until it owns the bundle.
 
-    A destination that has applied a record of the transfer parks requests. In V0, V1b and V2 it applies one before a
-    client gets its address. In V1a and V4 it may have applied none: it rejects the client, which looks the topic up. In
-    V3 clients get no address.
+    A destination that has applied a record of the transfer parks requests. In V0, V1b and V2, the destination applies
+    such a record before a client gets its address. In V1a and V4, the destination may have applied no such record: it
+    rejects the client, which looks the topic up. In V3, clients get no address.
     """
     return cfg.variant in ("V0", "V1b", "V2")
 

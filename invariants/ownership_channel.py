@@ -64,7 +64,7 @@ def view_changes(before: State, event: Event, after: State) -> Iterator[tuple[in
             yield bundle, new
 
 
-# ---- one order of records -------------------------------------------------------------------------------
+# ---- the order of records ------------------------------------------------------------------------------
 
 
 @always(ownership_channel, on=WRITES)

@@ -24,7 +24,7 @@ def stored_messages(s: State) -> list[int]:
     return [entry.message for entry in s.log if entry.message >= 0]
 
 
-def reused(cfg: Config) -> int:
+def reused_count(cfg: Config) -> int:
     """Returns how many messages get a sequence id that an earlier producer has stored (`initialSequenceId`).
 
     The broker acknowledges these messages as duplicates, and does not store them.
@@ -47,7 +47,7 @@ def reported_message_is_stored(cfg: Config, s: State) -> bool:
     The application reuses a sequence id by `initialSequenceId`, which states what an earlier producer has stored.
     """
     stored = set(stored_messages(s))
-    return all(m in stored for m, is_stored in enumerate(s.producer.results) if is_stored and m >= reused(cfg))
+    return all(m in stored for m, is_stored in enumerate(s.producer.results) if is_stored and m >= reused_count(cfg))
 
 
 @always(client_session)
@@ -59,9 +59,9 @@ def log_keeps_send_order(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def stored_message_leaves_no_gap(cfg: Config, s: State) -> bool:
-    """No message is stored before an earlier message that is pending."""
+    """No message is stored while an earlier message is pending and is not stored."""
     stored = stored_messages(s)
-    missing = next((m for m in pending_messages(s) if m not in stored and m >= reused(cfg)), None)
+    missing = next((m for m in pending_messages(s) if m not in stored and m >= reused_count(cfg)), None)
     return missing is None or max(stored, default=-1) < missing
 
 
@@ -213,9 +213,9 @@ def queued_message_is_not_sent_again(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def hidden_message_has_its_ack(cfg: Config, s: State) -> bool:
-    """A message that the client hides for ever is acknowledged at the broker, or its ack is grouped.
+    """A message that the client drops whenever it arrives is acknowledged at the broker, or its ack is grouped.
 
-    The client hides messages only with `cumulative_ack_hides_for_ever`.
+    The client drops such messages only with `cumulative_ack_hides_for_ever`.
     """
     c = s.consumer
     kept = {*s.acked, *c.grouped, *range(c.cumulative + 1)}

@@ -67,7 +67,7 @@ def left_in(cfg: Config, s: State, entry: int) -> tuple[int, ...]:
 
 
 def next_to_deliver(cfg: Config, s: State) -> int | None:
-    """Returns the first unacknowledged entry to redeliver, else the first one from the read position on, else None."""
+    """Returns the first unacknowledged entry to redeliver, else from the read position on; None if there is none."""
     c = s.consumer
     return next((e for e in (*c.replay, *range(c.read, len(s.log))) if left_in(cfg, s, e)), None)
 

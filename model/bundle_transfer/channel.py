@@ -70,7 +70,7 @@ def deliver(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
 
 @bundle_transfer.fault
 def jump(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
-    """`ServiceUnitStateChannelImpl.handleEvent`: a slow broker applies the newest record and misses earlier ones.
+    """`ServiceUnitStateChannelImpl.handleEvent`: a slow broker applies the newest record and misses earlier records.
 
     The channel's topic was compacted, or notifications of the metadata store were coalesced. Returns the state of the
     newest record.
@@ -245,7 +245,7 @@ def override_stuck(cfg: Config, s: State, owner: BrokerName) -> Step[State, None
 def crash(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
     """A broker stops: its registration, topic objects and connections are lost.
 
-    Its unconfirmed entries stay stored at the bookies.
+    The broker's unconfirmed entries stay stored at the bookies.
     """
     if not s.brokers[broker].alive:
         return s, DOWN

@@ -52,7 +52,7 @@ class Config(NamedTuple):
 
     #: V0: PIP-307 as merged. V1a: the source sends the close command as soon as the ledger is closed. V1b: as V1a, and
     #: the destination begins to load every topic before the source fences it. V2: as V1a, and the source first pauses
-    #: its clients. They connect to the destination, which begins to load their topics before the source fences them.
+    #: its clients. Paused clients connect to the destination, which begins to load topics before they are fenced.
     #: V3: as V1a, but the close command has no address, so the client looks the topic up; a send or an ack that reaches
     #: a fenced topic closes the sessions of the topic's clients. V4: as V0, but the source appends Owned in place of
     #: Assigning
@@ -63,16 +63,16 @@ class Config(NamedTuple):
             dict.fromkeys(("V1a", "V1b", "V2", "V3"), "review of apache/pulsar#20748") | {"V4": "apache/pulsar#19683"},
         ),
     ] = "V0"
-    #: after which Owned record a broker disconnects the clients of its stale topics (see `machine.py`): after any, or
-    #: only after one that names the broker as source
+    #: after which Owned records a broker disconnects the clients of its stale topics (see `machine.py`): after all, or
+    #: only after records that name the broker as source
     stale_topics_closed_on: Annotated[
         Literal["any_owner", "owner_names_source"],
         Rule(Origin.READ, {"owner_names_source": "ServiceUnitStateChannelImpl.handleOwnEvent"}),
     ] = "any_owner"
     #: whether the source appends the record of its duty (Assigning, in V4 Owned) when the close of its topics times out
     close_timeout_publishes: Annotated[bool, Rule(Origin.READ, {True: "BrokerService.unloadServiceUnit"})] = False
-    #: whether a topic whose close fails in phase 1, before the ledger is closed, is removed from the cache. Its clients
-    #: stay attached
+    #: whether a topic whose close fails in phase 1, before the ledger is closed, is removed from the cache, although
+    #: its clients stay attached
     failed_close_evicts: Annotated[
         bool, Rule(Origin.READ, {True: "PersistentTopic.close, BrokerService.cleanUnloadedTopicFromCache"})
     ] = False
@@ -113,8 +113,8 @@ class Config(NamedTuple):
     removal_compares_instance: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#26145"})] = True
     #: whether a topic that is closing opens again when its last pending write completes
     drained_topic_reopens: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#7735"})] = False
-    #: whether the source also parks requests during the transfer. It then appends the record of its duty only when no
-    #: client waits at the source, while the client waits for that record: a deadlock
+    #: whether the source also parks requests during the transfer. If so, the source appends the record of its duty only
+    #: when no client waits at the source, and the client waits for that record: a deadlock
     source_parks: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#22112"})] = False
     #: whether closing a cursor waits until the bundle has an owner
     cursor_close_checks_ownership: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#21332"})] = False
@@ -354,7 +354,7 @@ def without_session(t: Topic, client: int) -> Topic:
 
 
 def without_live(adds: tuple[Add, ...], client: int) -> tuple[Add, ...]:
-    """Returns the adds, of which those of one producer are not live any more."""
+    """Returns the adds after a producer's session ended: the adds of this producer are not live any more."""
     return tuple([add._replace(live=add.live and add.entry.producer != client) for add in adds])
 
 

@@ -200,7 +200,7 @@ def close_ledger(cfg: Config, s: State, topic: TopicName, broker: BrokerName) ->
 
 
 def closed(t: Topic, o: TopicObject) -> Topic:
-    """Returns the topic after a topic object closed its ledger. The cursor is persisted unless the ledger is fenced."""
+    """Returns the topic after a topic object closed its ledger. The cursor is persisted if the ledger is not fenced."""
     return t._replace(cursor=max(t.cursor, o.cursor)) if o.writable else t
 
 
@@ -270,8 +270,8 @@ def clean_up(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Ste
 def added(cfg: Config, t: Topic, broker: int, client: int, sequence: int) -> tuple[Topic, str]:
     """`MessageDeduplication.isDuplicate`: returns the topic after a send, and "added", "duplicate" or "in_doubt".
 
-    A send is a duplicate if its sequence id is at most the highest persisted one. Otherwise it is in doubt
-    (`MessageDupStatus.Unknown`) if its sequence id is at most the highest received one.
+    A send is a duplicate if its sequence id is at most the highest persisted sequence id of the producer. Otherwise the
+    send is in doubt (`MessageDupStatus.Unknown`) if its sequence id is at most the highest received sequence id.
     """
     o = t.objects[broker]
     assert o is not None, "a send is added by a topic object"

@@ -34,7 +34,7 @@ def subscribed(cfg: Config, s: State) -> State:
 def with_returned(cfg: Config, s: State, permits: int) -> State:
     """`ConsumerImpl.increaseAvailablePermits`: returns the state after the consumer had permits to return.
 
-    It sends FLOW once the permits to return are half of the receiver queue.
+    The consumer sends FLOW once the permits to return are half of the receiver queue.
     """
     c = s.consumer
     returned = c.returned + permits
@@ -56,7 +56,7 @@ def next_entry(cfg: Config, s: State) -> int | None:
 
 
 def first_unacked(cfg: Config, s: State) -> int | None:
-    """Returns the first unacknowledged entry to redeliver, else the first one from the read position on, else None."""
+    """Returns the first unacknowledged entry to redeliver, else from the read position on; None if there is none."""
     return next((e for e in (*s.consumer.replay, *range(s.consumer.read, len(s.log))) if unacked(cfg, s, e)), None)
 
 
@@ -114,8 +114,8 @@ def acked_at_broker(cfg: Config, s: State, messages: tuple[int, ...]) -> State:
 def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
     """`ConsumerImpl.messageReceived`: returns the state after MESSAGE, and "queued" or "dropped".
 
-    The messages of the ack set are queued, except messages whose ack is grouped or that a cumulative ack covers. These
-    are dropped, and their permits are returned. "dropped" means that no message was queued.
+    The messages of the ack set are queued. A message whose ack is grouped, or that a cumulative ack covers, is dropped,
+    and its permit is returned. "dropped" means that no message was queued.
     """
     c, entry = s.consumer, reply.value
     fresh = tuple([m for m in reply.messages if m not in c.grouped and m > max(c.cumulative, c.covered)])
@@ -208,7 +208,7 @@ def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[Stat
 
 @client_session.action
 def flush(cfg: Config, s: State) -> Step[State, None]:
-    """`PersistentAcknowledgmentsGroupingTracker.flush`: sends the cumulative ack, then the individual ones.
+    """`PersistentAcknowledgmentsGroupingTracker.flush`: sends the cumulative ack and the individual acks.
 
     While the consumer is not ready, all acks stay grouped; without `flush_waits_for_session` they are lost.
     """

@@ -128,7 +128,7 @@ def is_processing(s: State) -> bool:
 def store(cfg: Config, s: State) -> Step[State, str]:
     """`ServerCnx.handleSend`: the broker stores the next send and answers with a receipt.
 
-    With deduplication, a send is not stored if its sequence id is at most the highest stored one.
+    With deduplication, a send is not stored if its sequence id is at most the highest stored sequence id.
     """
     if not is_processing(s):
         return s, NO_SEND

@@ -96,7 +96,7 @@ class Config(NamedTuple):
     )
     #: whether a CLOSE from the broker cancels the unanswered PRODUCER or SUBSCRIBE of a reconnection
     close_cancels_request: Annotated[bool, Rule(_OBSERVED, {False: f"{_CPP}, HandlerBase::grabCnx"})] = True
-    #: whether the client returns a permit for each message of a batch with a wrong checksum. false: it returns one
+    #: whether the client returns a permit for each message of a batch with a wrong checksum. false: one permit
     corrupt_batch_returns_all_permits: Annotated[
         bool, Rule(_OBSERVED, {False: f"{_CPP}, ConsumerImpl::discardCorruptedMessage"})
     ] = True

@@ -14,8 +14,8 @@ State (`state.py`):
 
 Life of a bundle. Source and destination are brokers that a record names:
 
-    lookup      a broker answers with the owner in its view, or parks the lookup until the view has an owner. It assigns
-                a bundle that has no owner
+    lookup      a broker answers with the owner in its view, or parks the lookup until the view has an owner. If the
+                bundle has no owner, the broker assigns it
     assign      Assigning -> Owned; the destination writes Owned before it loads a topic
     unload      Owned -> Releasing; the source closes the bundle's topics, then writes Assigning (transfer) or Free
     split       Owned -> Splitting; the source writes Owned for both halves, then Deleted for the bundle

@@ -11,7 +11,7 @@ state `Init`. A record may name two brokers, a source and a destination:
     Splitting   the source, which is still the owner, splits the bundle
     Deleted     the source has split the bundle
 
-`keeps_left` is `shouldKeepLeft`. It checks versions first, then force, the transition, and the brokers.
+`keeps_left` is `shouldKeepLeft`. The order of its checks is: versions, force, transition, brokers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ACTIVE: frozenset[str] = IN_FLIGHT | {"Owned"}
 #: The states in which a bundle has no owner and needs none. The monitor removes old records in these states.
 SEMI_TERMINAL: frozenset[str] = frozenset({"Free", "Deleted"})
 
-#: The empty broker name. It names no broker, and is not equal to a missing name (null).
+#: The empty broker name: the record names no broker. `BLANK` is not equal to a missing name (null).
 BLANK = -1
 #: `VERSION_ID_INIT`.
 VERSION_ID_INIT = 1
@@ -49,7 +49,7 @@ class Config(NamedTuple):
     brokers: Annotated[int, AtLeast(1)] = 3
     #: number of bundles; bundle b splits into bundles 2b + 1 and 2b + 2
     bundles: Annotated[int, AtLeast(1)] = 1
-    #: number of bundles in the system namespace; they are the last ones
+    #: number of bundles in the system namespace, which are the bundles with the highest numbers
     system_bundles: Annotated[int, AtLeast(0)] = 0
     #: the storage of records
     storage: Annotated[

@@ -96,8 +96,8 @@ def crash(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 def restart(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.handleExisting`: a broker starts, registers, reads all records, and begins handlers.
 
-    It begins a handler for each record on which it has to act (`actor_of`) and which is in a state that
-    `Config.restart_resumes` allows. Returns the number of handlers that begin.
+    A handler begins for each record on which the broker has to act (`actor_of`), if `Config.restart_resumes` allows the
+    record's state. Returns the number of handlers that begin.
     """
     if s.brokers[broker].is_up:
         return refused(s, "not_enabled", "the broker is up")
@@ -209,8 +209,8 @@ def recheck_election(cfg: Config, s: State) -> Step[State, None]:
 def monitor(cfg: Config, s: State) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.monitorOwnerships`: the leader schedules clean-ups of unregistered brokers.
 
-    Such a broker is the destination of an Owned record, or the source or destination of a record in flight. Returns the
-    number of scheduled clean-ups.
+    Each of these brokers is the destination of an Owned record, or the source or destination of a record in flight.
+    Returns the number of scheduled clean-ups.
     """
     leader = monitoring_leader(s)
     if leader is None:

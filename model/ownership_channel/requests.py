@@ -158,7 +158,7 @@ def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
 
 @ownership_channel.action
 def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
-    """`TableViewImpl.handleMessage`: a broker reads the compacted topic in place of its unread messages.
+    """`TableViewImpl.handleMessage`: a broker reads the compacted topic instead of its unread messages.
 
     The compacted topic has the last accepted record of each bundle, but no record of a bundle that was removed by a
     tombstone. Returns the number of records that the view accepts.
@@ -193,7 +193,7 @@ def late_ack(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
 
 @ownership_channel.action
 def notify(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, bool]:
-    """`MetadataStoreTableViewImpl.handleNotification`: a broker is notified of a record and reads the stored one.
+    """`MetadataStoreTableViewImpl.handleNotification`: a broker is notified and reads the stored record.
 
     The periodic refresh (`consumeAsyncReload`) is the same step. Returns whether the broker's view changes.
     """

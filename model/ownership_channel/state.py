@@ -76,8 +76,8 @@ class State(NamedTuple):
 
     leader: int | None
     leader_knows: bool  # whether the leader knows that it was elected
-    #: by bundle: the last accepted record. It is stored in the metadata store, or is in the view of a reader that has
-    #: read every message of the topic
+    #: by bundle: the last accepted record, which is the record in the metadata store, or the record in the view of a
+    #: reader that has read every message of the topic
     settled: tuple[Data | None, ...]
     log: tuple[Message, ...]  # the messages of the system topic
     is_split: tuple[bool, ...]  # by bundle: the namespace has the halves in place of the bundle
@@ -320,7 +320,7 @@ def clean_up_of(at: Broker, target: int) -> CleanUp | None:
 
 
 def begun(cfg: Config, at: Broker, target: int) -> CleanUp:
-    """Returns a clean-up of a target that begins to run. Its snapshot has the orphans that it does not retry."""
+    """Returns a clean-up of a target that begins to run. Its snapshot has the orphans that are not retried."""
     snapshot = [
         Task(bundle, data)
         for bundle, data in enumerate(at.view)
