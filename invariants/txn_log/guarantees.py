@@ -169,7 +169,7 @@ def every_request_completes_once(cfg: Config, before: State, event: Event, after
     elif event.name == "update_status":
         pending.append((event.arguments["txn"], "UPDATE"))
     completes = event.name in (*APPENDS, *FAILURES, "complete_write", "reopen")
-    completed = [(a.txn, a.op) for a in event.outcome] if completes else []
+    completed = [(completion.txn, completion.op) for completion in event.outcome] if completes else []
     still_pending = [(r.txn, r.op) for r in pending_records(after)]
     if after.ledger in ("fenced", "closed") or event.name == "update_status":
         return sorted(pending) == sorted(completed + still_pending)
@@ -255,14 +255,14 @@ def clean_cursor_has_persisted_all_deletions(cfg: Config, s: State) -> bool:
     if s.dirty or not fits_in_position_info(cfg, s):
         return True
     pairs = zip(remaining_in(s, s.acks), remaining_in(s, s.durable), strict=True)
-    return all(persisted & ~in_memory == 0 for in_memory, persisted in pairs)
+    return all(remaining_persisted & ~remaining_in_memory == 0 for remaining_in_memory, remaining_persisted in pairs)
 
 
 @always(txn_log, on=("reopen",))
 def clean_close_preserves_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A clean close and reopen with batching preserves all deletions, provided that they fit in one `PositionInfo`."""
-    is_kept = closes_cleanly(before, event) and event.arguments["batching"] and fits_in_position_info(cfg, before)
-    return after.acks == before.acks or not is_kept
+    applies = closes_cleanly(before, event) and event.arguments["batching"] and fits_in_position_info(cfg, before)
+    return after.acks == before.acks or not applies
 
 
 @always(txn_log, on=("persist", "reopen"))
@@ -275,14 +275,14 @@ def persisted_cursor_record_is_prefix_of_deletions(cfg: Config, before: State, e
     if not is_close and (event.name == "reopen" or event.outcome is not True):
         return True
     acks = before.acks
-    pairs = list(zip(remaining_in(after, acks), remaining_in(after, after.durable), strict=True))
-    omitted = next((n for n, (in_memory, persisted) in enumerate(pairs) if in_memory != persisted), len(pairs))
-    rest = zip(after.log[omitted:], pairs[omitted:], strict=True)
-    if any(persisted != (1 << len(entry)) - 1 for entry, (_, persisted) in rest):
+    # masks of remaining records; `cut` is the index of the first entry of which the `PositionInfo` omits a deletion
+    in_memory, persisted = remaining_in(after, acks), remaining_in(after, after.durable)
+    cut = next((n for n, mask in enumerate(in_memory) if mask != persisted[n]), len(in_memory))
+    if any(mask != (1 << len(entry)) - 1 for entry, mask in zip(after.log[cut:], persisted[cut:], strict=True)):
         return False
-    end = after.first_entry + omitted + 1
+    end = after.first_entry + cut + 1
     larger = Acks(acks.first_unacked, acks.deleted & (1 << end) - 1, tuple([p for p in acks.partial if p.entry < end]))
-    return omitted == len(pairs) or not fits_in_position_info(cfg, after._replace(acks=larger))
+    return cut == len(in_memory) or not fits_in_position_info(cfg, after._replace(acks=larger))
 
 
 @always(txn_log)
@@ -438,12 +438,12 @@ def recovered_transactions_are_handed_over(cfg: Config, before: State, event: Ev
     """
     if not completes_recovery(event):
         return True
-    begun = {r.txn: r.start_ms + r.timeout_ms for entry in reversed(after.log) for r in entry if r.op == "NEW"}
-    stored = {t.id: t.status for t in after.txns}
+    deadlines = {r.txn: r.start_ms + r.timeout_ms for entry in reversed(after.log) for r in entry if r.op == "NEW"}
+    statuses = {t.id: t.status for t in after.txns}
     return (
-        list(event.outcome.to_commit) == [txn for txn in stored if stored[txn] == "COMMITTING"]
-        and list(event.outcome.to_abort) == [txn for txn in stored if stored[txn] == "ABORTING"]
-        and list(event.outcome.open) == [(txn, begun.get(txn)) for txn in stored if stored[txn] == "OPEN"]
+        list(event.outcome.to_commit) == [txn for txn in statuses if statuses[txn] == "COMMITTING"]
+        and list(event.outcome.to_abort) == [txn for txn in statuses if statuses[txn] == "ABORTING"]
+        and list(event.outcome.open) == [(txn, deadlines.get(txn)) for txn in statuses if statuses[txn] == "OPEN"]
     )
 
 
@@ -514,8 +514,8 @@ def deadline_is_exact_and_never_early(cfg: Config, before: State, event: Event, 
         expected = {r.txn: before.now_ms + r.timeout_ms for r in before.in_flight[0] if r.op == "NEW"}
         expected |= {t.id: t.deadline_ms for t in before.txns}
         return all(t.deadline_ms == expected.get(t.id) for t in after.txns)
-    begun = {r.txn: r.start_ms + r.timeout_ms for entry in reversed(after.log) for r in entry if r.op == "NEW"}
-    return all(t.deadline_ms >= begun.get(t.id, t.deadline_ms) for t in after.txns)
+    earliest = {r.txn: r.start_ms + r.timeout_ms for entry in reversed(after.log) for r in entry if r.op == "NEW"}
+    return all(t.deadline_ms >= earliest.get(t.id, t.deadline_ms) for t in after.txns)
 
 
 # ---- statuses -----------------------------------------------------------------------------------------

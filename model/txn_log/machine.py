@@ -10,8 +10,8 @@ deletes records by the rules of `model/batch_acks`: a record is a message of a b
     deletion    an entry is deleted with its last record; the mark-delete position advances over deleted entries;
                 ledgers before the persisted mark-delete position are trimmed
     replay      after a restart, the records that are not deleted are read, and applied by the same rules
-    ids         transaction ids are assigned in order. The last assigned id is in every record and in the ledger
-                properties (`max_local_txn_id`), from which a restart recovers it
+    ids         transaction ids are assigned in order. A restart recovers the last assigned id from the last record or
+                from the managed ledger's properties; each record and the properties have it (`max_local_txn_id`)
     low watermark   every transaction up to this id has ended; a participant may abort those that it has pending
 
 Differences from Apache Pulsar master of 2026-07 (each a rule of `Config`; see `fuzz/defects/txn_log.toml`):
@@ -239,15 +239,15 @@ def submit(s: State, entry: Entry) -> tuple[State, Completions]:
     becomes `ClosedLedger` (`readyToCreateNewLedger`): the next append creates a ledger (apache/pulsar#10711, #14738).
     """
     if s.ledger == "fenced":
-        return s, complete_all(entry, "fenced")
+        return s, completions_of(entry, "fenced")
     if s.ledger == "write_failed":
-        return s._replace(ledger="closed"), complete_all(entry, "not_written")
+        return s._replace(ledger="closed"), completions_of(entry, "not_written")
     if s.ledger == "closed":
         s = with_new_ledger(s)
     return s._replace(in_flight=(*s.in_flight, entry)), ()
 
 
-def complete_all(entry: Entry, result: Result) -> Completions:
+def completions_of(entry: Entry, result: Result) -> Completions:
     """Returns the completions of the futures of an entry's records, all with one result."""
     return tuple([Completion(r.txn, r.op, result) for r in entry])
 
@@ -323,7 +323,7 @@ def fail_write(cfg: Config, s: State, durable: Durable) -> Step[State, Completio
 
 def fail_in_flight(cfg: Config, s: State, durable: int) -> tuple[State, Completions]:
     """Fails all entries in flight with the result `unknown`; `ambiguous_append` decides whether the store stops."""
-    completions = [each for entry in s.in_flight for each in complete_all(entry, "unknown")]
+    completions = [each for entry in s.in_flight for each in completions_of(entry, "unknown")]
     stops = cfg.ambiguous_append == "stops_store" and s.in_flight != () and s.status == "ready"
     s = keep_durable(s, durable)
     return s._replace(status="stopped") if stops else s, tuple(completions)
@@ -346,7 +346,7 @@ def fail_ledger_creation(cfg: Config, s: State) -> Step[State, Completions]:
     """
     if s.ledger != "open":
         return refused(s, "illegal_state", f"the ledger is {s.ledger}, not open")
-    completions = [each for entry in s.in_flight for each in complete_all(entry, "not_written")]
+    completions = [each for entry in s.in_flight for each in completions_of(entry, "not_written")]
     return s._replace(in_flight=(), ledger="write_failed" if s.in_flight else "closed"), tuple(completions)
 
 
@@ -430,7 +430,7 @@ def reopen(cfg: Config, s: State, batching: bool) -> Step[State, Completions]:
     """
     if s.in_flight:
         return refused(s, "illegal_state", "entries are in flight")
-    return opened(cfg, s, closed_cursor(cfg, s), batching), complete_all(s.buffer, "closed")
+    return opened(cfg, s, closed_cursor(cfg, s), batching), completions_of(s.buffer, "closed")
 
 
 @txn_log.fault

@@ -150,19 +150,19 @@ def replay_interrupted(cfg: Config, s: State) -> tuple[State, Recovered | Failed
 
 
 def as_confirmed(t: Txn) -> Confirmed:
-    """Returns the history variable's value for an ongoing transaction: its status and participants are confirmed."""
+    """Returns the element of `State.confirmed` for an ongoing transaction."""
     return Confirmed(t.id, t.status, t.partitions, t.subscriptions)
 
 
 def with_confirmed(known: tuple[Confirmed, ...], new: Confirmed) -> tuple[Confirmed, ...]:
-    """Returns the history after a transaction is added or replaced, in order of ids."""
+    """Returns `known`, a value of `State.confirmed`, after a transaction is added or replaced, in order of ids."""
     if not known or known[-1].id < new.id:
         return (*known, new)
     return tuple([p for p in known if p.id < new.id]) + (new,) + tuple([p for p in known if p.id > new.id])
 
 
 def with_end(known: tuple[Confirmed, ...], txn: int, end: Target) -> tuple[Confirmed, ...]:
-    """Returns the history after the replay of a COMMITTED or ABORTED record; unchanged if `may_end` is false."""
+    """Returns `known` after the replay of a COMMITTED or ABORTED record; unchanged if `may_end` is false."""
     return tuple([p._replace(status=end) if p.id == txn and may_end(p.status, end) else p for p in known])
 
 
@@ -175,7 +175,7 @@ def may_end(status: Status, end: Target) -> bool:
 
 
 def recovered_history(known: tuple[Confirmed, ...], txns: tuple[Txn, ...]) -> tuple[Confirmed, ...]:
-    """Returns the history after a replay: the recovered transactions, and ended ones that are not recovered."""
+    """Returns `known` after a replay: the recovered transactions, and ended ones that are not recovered."""
     ongoing = {t.id for t in txns}
     ended = [p for p in known if p.status in ENDED and p.id not in ongoing]
     return tuple(sorted(ended + [as_confirmed(t) for t in txns]))

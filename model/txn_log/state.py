@@ -125,7 +125,9 @@ class Config(NamedTuple):
 
 # ---- records ------------------------------------------------------------------------------------------
 
+#: `TransactionMetadataEntry.metadata_op`.
 Op = Literal["NEW", "ADD_PARTITION", "ADD_SUBSCRIPTION", "UPDATE"]
+#: The protobuf enumeration `TxnStatus`.
 Status = Literal["OPEN", "COMMITTING", "COMMITTED", "ABORTING", "ABORTED"]
 #: `TransactionMetadataEntry.new_status` of an update.
 Target = Literal["COMMITTING", "COMMITTED", "ABORTING", "ABORTED"]
@@ -199,7 +201,7 @@ Result = Literal["success", "invalid_status", "not_written", "fenced", "closed",
 class Completion(NamedTuple):
     """The completion of one request's future.
 
-    success           the record is durable and has changed its transaction
+    success           the record is durable and has changed its transaction, or an update needed no record
     invalid_status    the record is durable and had no effect: the transaction was not in the required status
     unknown           the append failed, but the record may be durable
     not_written       the ledger is in `WriteFailed`, or could not be created; the record is not in the log
@@ -364,11 +366,11 @@ def delete_positions(cfg: Config, s: State, positions: tuple[RecordPosition, ...
     """
     if not positions or not s.deletions_succeed:
         return s
-    acks, batch_index_acks = s.acks, deletes_batch_indexes(cfg, s.batching)
+    acks, deletes_indexes = s.acks, deletes_batch_indexes(cfg, s.batching)
     for entry, batch_index in positions:
         size = len(s.log[entry - s.first_entry])
         ack_set = deletion_ack_set(size, batch_index)
-        acks = with_individual_ack(cursor_config(cfg, size), batch_index_acks, acks, entry, ack_set)
+        acks = with_individual_ack(cursor_config(cfg, size), deletes_indexes, acks, entry, ack_set)
     if acks == s.acks:
         return s
     dirty = s.dirty or cfg.partial_deletes_are_dirty or acks.deleted != 0
@@ -392,7 +394,7 @@ def cursor_snapshot(cfg: Config, s: State) -> Acks:
     If `cursor_truncation` is `prefix`, these are the deletions below some entry. A COMMITTED or ABORTED record then
     stays deleted only if the NEW record of its transaction does.
     """
-    ledgers = (s.first_entry, *s.ledgers)  # the trimmed entries count as one ledger
+    ledgers = (s.first_entry, *s.ledgers)  # entries count from 0: the trimmed ones are a ledger
     kept = capped(cursor_config(cfg), ledgers, s.acks)
     return kept if cfg.cursor_truncation == "independent" else prefix_of(s.acks, kept)
 
