@@ -42,10 +42,11 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
     owner                    the broker answers with the owner; it parks the lookup if the owner is not registered
     in flight to a broker    this destination parks the lookup; every other broker answers with the destination
     neither                  the broker assigns the bundle to `dst` (`publishAssignEventAsync`) and parks the lookup.
-                             The Assigning record is rejected if the bundle is Releasing without destination
+                             The Assigning record is rejected if the bundle is Releasing without destination. While a
+                             lookup of the bundle is parked, the broker writes no further Assigning record
 
-    Fails if the bundle was split. Returns the broker to which the client is redirected, or None if the lookup is parked
-    (`getOwnerRequests`).
+    Fails if the bundle was split, or if a disabled channel has to assign the bundle. Returns the broker to which the
+    client is redirected, or None if the lookup is parked (`getOwnerRequests`).
     """
     at = s.brokers[broker]
     if not at.is_up:
