@@ -385,7 +385,7 @@ def check_all_apply(names: Sequence[str]) -> None:
 def run_here(jobs: Sequence[Job], processes: int) -> Iterator[Kill]:
     """Runs jobs in this process, or in several. Yields the results as they complete.
 
-    If there are several processes, each is replaced after some jobs, which frees its memory.
+    Several processes are replaced after each batch of jobs, which frees their memory.
     """
     if processes == 1:
         yield from map(run_job, jobs)

@@ -18,17 +18,18 @@ from model.machine import BadValue
 
 
 def usable_cores() -> int:
-    """Returns the number of cores that this process may use; 1 if it cannot fork processes."""
+    """Returns the number of cores that this process may use; 1 if this process cannot fork."""
     if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Workers(ProcessPoolExecutor):
-    """Child processes that execute functions. They never see an interrupt.
+    """Child processes that execute functions. They do not receive interrupts.
 
-    After an exception in the `with` body, they are ended at once. If one of them dies, the body ends with BadValue. A
-    process of the kind `spawn` that dies before its first result is noticed at the next result of another process.
+    After an exception in the `with` body, the processes are ended at once. If a process dies, the body ends with
+    BadValue. If a process of the kind `spawn` dies before its first result, this is noticed at the next result of
+    another process.
     """
 
     def __init__(self, jobs: int, how: Literal["fork", "spawn"], **options: Any) -> None:

@@ -51,7 +51,7 @@ class Depth(Flag):
     OUTCOME = 0
     VIEW = auto()  # compare the implementation's view with the model's state; of another second side, the observations
     EXACT = auto()  # with VIEW, for an implementation: compare the classes of all parts and the observations, too
-    STRUCTURE = auto()  # the representation invariant: the implementation's own check
+    STRUCTURE = auto()  # the structural invariants: the implementation's own check
     PROPERTIES = auto()
     STATE = VIEW | STRUCTURE
     ALL = VIEW | EXACT | STRUCTURE | PROPERTIES
@@ -67,7 +67,7 @@ LOADED_STEPS = 32
 class ImplementationSide:
     """The implementation as second side: an instance in its initial state, or loaded with a given state.
 
-    An action is the method of that name.
+    The method of the same name executes an action.
     """
 
     def __init__(self, subject: Subject, cfg: Any, state: Any = None) -> None:
@@ -88,7 +88,7 @@ class ImplementationSide:
     def difference(self, state: Any, exactly: bool = False) -> Difference | None:
         """Returns how the view differs from the model's state, or None.
 
-        With `exactly`, the classes of all parts must be equal, too, and the observations of the state and the view.
+        With `exactly`, the classes of all parts, and the observations of state and view, must be equal, too.
         """
         view = self.machine.with_history(self.instance.view(), state)
         different = state_difference(state, view, exact if exactly else same)
@@ -98,9 +98,9 @@ class ImplementationSide:
         return different
 
     def broken_structure(self) -> Difference | None:
-        """Returns the first violation of the representation invariant that the implementation reports, or None."""
+        """Returns the first violation of a structural invariant that the implementation reports, or None."""
         for line in self.instance.check():
-            message = f"the implementation violates its representation invariant: {line}"
+            message = f"the implementation violates a structural invariant: {line}"
             return Difference(Cause(Kind.STRUCTURE, line), message, None, line)
         return None
 
@@ -137,7 +137,7 @@ class ProfileSide:
         return observation_difference(machine.observe(self.cfg, state), machine.observe(self.other_config, self.state))
 
     def broken_structure(self) -> Difference | None:
-        """Returns None: a model has no representation invariant."""
+        """Returns None: a model has no structural invariants of its own."""
         return None
 
 
@@ -158,7 +158,7 @@ class Side(Protocol):
         """Returns how the side's state differs from the model's, or None."""
 
     def broken_structure(self) -> Difference | None:
-        """Returns the first violation of its representation invariant that the side reports, or None."""
+        """Returns the first violation of a structural invariant that the side reports, or None."""
 
 
 def second_side(target: Target, state: Any = None, second: Second | None = None) -> Side | None:
