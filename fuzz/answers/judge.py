@@ -58,6 +58,7 @@ class Judge:
         self.ownership = Ownership(2, len(self.producers), deduplication=deduplication)
         self.sessions: dict[int, tuple[int, int]] = {}  # broker and producer
         self.fenced: set[int] = set()
+        # of a subscription, the journal has the key and then the topic
         names = {topic for kind, *about in report["journal"] if kind == "subscription" for topic in about[1:2]}
         self.topics = {
             name: _Topic([entry for entry in report["log"] if topic_of[entry[2]] == name])

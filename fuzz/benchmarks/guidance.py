@@ -35,7 +35,7 @@ SEEDS = tuple(range(0, 10_000_000, 1_000_000))
 MOST_STEPS = 200_000
 #: Seconds of processor time after which a trace counts as a hang, which kills the bug.
 _HANG_SECONDS = 0.2
-#: The probability that a trace begins as one of the corpus, if the corpus is not empty.
+#: The probability that a trace begins with a trace of the corpus, if the corpus is not empty.
 _FROM_CORPUS = 0.5
 
 

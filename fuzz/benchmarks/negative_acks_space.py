@@ -52,7 +52,7 @@ FIRST_LEDGER = 10_000
 MAX_ENTRIES_PER_LEDGER, MIN_ROLLOVER_MS = 50_000, 600_000
 #: Roaring: values of the largest array container, bytes of a bitset container, ids per container.
 ARRAY_MOST, BITSET_BYTES, CONTAINER_IDS = 4096, 8192, 2**16
-#: `ConcurrentLongLongPairHashMap`: slots at creation (256 / 0.66, rounded up), bytes per slot, factors in percent.
+#: `ConcurrentLongLongPairHashMap`: slots at creation (the power of two above 256 / 0.66), bytes per slot, factors.
 INITIAL_SLOTS, SLOT_BYTES, FILL_PERCENT, IDLE_PERCENT = 512, 32, 66, 15
 
 

@@ -124,7 +124,7 @@ def other_modules() -> list[ModuleType]:
 
 
 def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:
-    """Runs the benchmarks whose names start with one of `names`, without names all. Returns a row for each.
+    """Runs the benchmarks whose names start with one of `names`; all if there are none. Returns a row for each.
 
     Raises BadValue if there is no such benchmark, or if one cannot run here.
     """

@@ -183,7 +183,7 @@ def _mutated(text: str, operator: str, occurrence: int) -> str:
 
 #: No tuple is less than the empty one: if the right side is `()`, `<=` is equivalent to `==`, and `>` to `!=`.
 _OF_EMPTY: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.LtE: ast.Eq, ast.Gt: ast.NotEq}
-#: The order of strings has no meaning: beside a string literal, `<=` counts as `==`, and `<` as `!=`.
+#: The order of strings has no meaning: next to a string literal, `<=` counts as `==`, and `<` as `!=`.
 _UNORDERED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.LtE: ast.Eq,
     ast.GtE: ast.Eq,

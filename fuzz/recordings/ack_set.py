@@ -24,7 +24,7 @@ def settings(recorded: Names) -> Names:
 
 
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """Returns the action of an operation; before the first one of a bit set, `open_batch`."""
+    """Returns the action of an operation. The first operation of a bit set has the action `open_batch` before it."""
     arguments = {ARGUMENTS.get(name, name): value for name, value in operation.args.items()}
     if recorded["kind"] != "bit_set":
         return [(operation.op, arguments)]

@@ -77,7 +77,7 @@ def outcome_difference(action: str, ours: Any, theirs: Any) -> Difference:
 
 
 def state_difference(state: Any, view: Any, equal: Callable[[Any, Any], bool] = same) -> Difference | None:
-    """Returns how an implementation's view differs from the model's state, in the first such field; None if equal."""
+    """Returns how an implementation's view differs from the model's state, in the first field that does; or None."""
     if equal(state, view):
         return None
     fields = getattr(state, "_fields", ())

@@ -56,6 +56,7 @@ class Cursors:
 
     def _found(self, s: Rec, name: Any) -> Maybe:
         """Stub of `find`; `found_by_name` proves that `find` returns the cursor of the name."""
+        # the index of the cursor with this name; for any other name, an arbitrary index
         index, *_ = [*[self.indices[each] for each, of in self.names.items() if of.eq(name)], z3.FreshInt("index")]
         return Maybe(z3.BoolVal(True), s.fields["cursors"].at(index))
 
