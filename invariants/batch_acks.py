@@ -467,8 +467,8 @@ def fully_persistable_means_ranges_and_ack_sets_fit(cfg: Config, before: State, 
 
 @always(batch_acks, on=WRITE_ENDS)
 def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When resets succeed, the last one takes effect: reading restarts at its entry. Acknowledged are exactly the
-    messages before this entry, and those that the reset's ack set acknowledges.
+    """When resets succeed, the last one takes effect: reading restarts at its entry. The acknowledged messages are
+    exactly those before this entry, and those that the reset's ack set acknowledges.
 
     The cursor is not dirty, because the written record has these acknowledgements.
     """

@@ -12,9 +12,10 @@ unacknowledged message, and a clear bit is an acknowledged message. Missing word
     compare   by position; within an entry by the first unacknowledged message. A position without an ack set, or with
               an empty one, acknowledges the whole entry and is the largest of the entry
 
-State: the bit sets in use, one for each open batch. `open_batch` creates a bit set and returns its number, which later
-calls name. `recycle` removes the bit set. `batch_size` is the same for all batches. 0 means that the size is unknown;
-then an ack set is as long as its words. A call with an index, range or words beyond a known size is rejected.
+State: the bit sets in use, one for each open batch. `open_batch` creates a bit set and returns the number of the batch;
+later calls take this number. `recycle` removes the bit set. All batches have the same size, `batch_size`. 0 means that
+the size is unknown; then an ack set is as long as its words. A call with an index, range or words beyond a known size
+is rejected.
 
 A mask is an ack set as one non-negative integer of any length: bit i is message i. `model/batch_acks` and the
 transaction models use the functions on masks.
@@ -66,7 +67,7 @@ def words_of(mask: int) -> AckSet:
 
 
 def bits_below(size: int) -> int:
-    """Returns the mask with the bits 0 to `size` - 1: of a batch without acknowledged messages."""
+    """Returns the mask whose bits 0 to `size` - 1 are set: that of a batch without acknowledged messages."""
     return (1 << size) - 1
 
 
@@ -88,7 +89,8 @@ class Config(NamedTuple):
 
     #: number of messages of each batch; 0 if unknown
     batch_size: Annotated[int, AtLeast(0)] = 10
-    #: the bits in which an overlap is determined: those of the batch, or the words that both sets have after trimming
+    #: the bits in which an overlap is determined. `within_batch`: the bits of the batch. `words_of_both`: the bits of
+    #: the words that both ack sets have after zero words at the end are trimmed
     overlap: Annotated[
         Literal["within_batch", "words_of_both"],
         Rule(Origin.RECORDED, {"words_of_both": "PositionAckSetUtil.isAckSetOverlap, master 2026-07"}),
@@ -98,8 +100,8 @@ class Config(NamedTuple):
 class Batch(NamedTuple):
     """The bit set of an open batch."""
 
-    batch: int  # its number
-    bits: int  # mask of the unacknowledged messages
+    batch: int  # number of the batch
+    bits: int  # mask: a set bit is an unacknowledged message
 
 
 @record
@@ -142,7 +144,7 @@ ack_set = Machine(
 )
 
 
-Name = Annotated[int, AtLeast(1)]
+BatchNumber = Annotated[int, AtLeast(1)]
 
 
 def bits_of(s: State, batch: int) -> int | None:
@@ -205,7 +207,7 @@ def open_batch(cfg: Config, s: State) -> Step[State, int]:
 
 
 @ack_set.action
-def recycle(cfg: Config, s: State, batch: Name) -> Step[State, None]:
+def recycle(cfg: Config, s: State, batch: BatchNumber) -> Step[State, None]:
     """Recycles a bit set (`BitSetRecyclable.recycle`). The next bit set that is created is empty."""
     if bits_of(s, batch) is None:
         return refused(s, "not_open", f"batch {batch} is not open")
@@ -213,37 +215,37 @@ def recycle(cfg: Config, s: State, batch: Name) -> Step[State, None]:
 
 
 @ack_set.action
-def set_range(cfg: Config, s: State, batch: Name, begin: Index, end: Index) -> Step[State, None]:
+def set_range(cfg: Config, s: State, batch: BatchNumber, begin: Index, end: Index) -> Step[State, None]:
     """Sets the bits [begin, end) (`BitSetRecyclable.set`): these messages are unacknowledged."""
     return updated(s, batch, range_error(cfg, begin, end), lambda bits: bits | range_mask(begin, end))
 
 
 @ack_set.action
-def clear_range(cfg: Config, s: State, batch: Name, begin: Index, end: Index) -> Step[State, None]:
+def clear_range(cfg: Config, s: State, batch: BatchNumber, begin: Index, end: Index) -> Step[State, None]:
     """Clears the bits [begin, end) (`BitSetRecyclable.clear`): these messages are acknowledged."""
     return updated(s, batch, range_error(cfg, begin, end), lambda bits: bits & ~range_mask(begin, end))
 
 
 @ack_set.action
-def flip_range(cfg: Config, s: State, batch: Name, begin: Index, end: Index) -> Step[State, None]:
+def flip_range(cfg: Config, s: State, batch: BatchNumber, begin: Index, end: Index) -> Step[State, None]:
     """Flips the bits [begin, end) (`BitSetRecyclable.flip`)."""
     return updated(s, batch, range_error(cfg, begin, end), lambda bits: bits ^ range_mask(begin, end))
 
 
 @ack_set.action
-def set_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, None]:
+def set_index(cfg: Config, s: State, batch: BatchNumber, index: Index) -> Step[State, None]:
     """Sets a bit (`BitSetRecyclable.set`): the message is unacknowledged."""
     return updated(s, batch, index_error(cfg, index), lambda bits: bits | 1 << index)
 
 
 @ack_set.action
-def clear_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, None]:
+def clear_index(cfg: Config, s: State, batch: BatchNumber, index: Index) -> Step[State, None]:
     """Clears a bit (`BitSetRecyclable.clear`): the message is acknowledged."""
     return updated(s, batch, index_error(cfg, index), lambda bits: bits & ~(1 << index))
 
 
 @ack_set.action
-def and_with(cfg: Config, s: State, batch: Name, words: AckSet) -> Step[State, None]:
+def and_with(cfg: Config, s: State, batch: BatchNumber, words: AckSet) -> Step[State, None]:
     """Clears the bits that are clear in `words` (`BitSetRecyclable.and`). Acknowledged messages stay acknowledged."""
     mask = mask_of(words)
     wrong = f"words have a bit beyond the batch of {cfg.batch_size}" if exceeds_batch(cfg, mask) else ""
@@ -251,7 +253,7 @@ def and_with(cfg: Config, s: State, batch: Name, words: AckSet) -> Step[State, N
 
 
 @ack_set.action
-def get_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, bool]:
+def get_index(cfg: Config, s: State, batch: BatchNumber, index: Index) -> Step[State, bool]:
     """Returns whether a bit is set (`BitSetRecyclable.get`): whether the message is unacknowledged."""
     wrong, bits = index_error(cfg, index), bits_of(s, batch)
     if bits is None:
@@ -262,7 +264,7 @@ def get_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, b
 
 
 @ack_set.action
-def next_set_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[State, int]:
+def next_set_bit(cfg: Config, s: State, batch: BatchNumber, begin: Index) -> Step[State, int]:
     """Returns the first unacknowledged message from `begin` on, -1 if none (`BitSetRecyclable.nextSetBit`)."""
     bits = bits_of(s, batch)
     if bits is None:
@@ -274,7 +276,7 @@ def next_set_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[State
 
 
 @ack_set.action
-def next_clear_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[State, int]:
+def next_clear_bit(cfg: Config, s: State, batch: BatchNumber, begin: Index) -> Step[State, int]:
     """Returns the first clear bit from `begin` on (`BitSetRecyclable.nextClearBit`); it may be beyond the batch."""
     bits, i = bits_of(s, batch), begin
     if bits is None:

@@ -114,7 +114,7 @@ class Action(NamedTuple):
     run: Callable[..., tuple[Any, Any]]
     params: tuple[Param, ...]
     docstring: str
-    fault: bool  # whether it is an action of the environment
+    fault: bool  # whether the action is one of the environment
     fitters: tuple[tuple[str, Fitter, str], ...]  # for each parameter: name, fitter, and the label in error messages
     names: tuple[str, ...]  # the names of the parameters
 
@@ -262,10 +262,10 @@ class Machine(Generic[C, S]):
             raise BadComponent(f"{self.name}: there is no release {release}; there are {', '.join(RELEASES)}")
         found = {}
         for name, annotation in self.fields.items():
-            mark = setting_of(annotation)
-            default = mark.default_in(release) if mark is not None else None
-            if mark is not None and isinstance(default, int | float):
-                found[name] = default * mark.per_unit if mark.per_unit != 1 else default
+            setting = setting_of(annotation)
+            default = setting.default_in(release) if setting is not None else None
+            if setting is not None and isinstance(default, int | float):
+                found[name] = default * setting.per_unit if setting.per_unit != 1 else default
         return found
 
     def configure(self, values: Mapping[str, Any], base: C | None = None) -> C:

@@ -94,10 +94,10 @@ class Setting(NamedTuple):
 class Origin(StrEnum):
     """How we know a rule of a shipped version."""
 
-    RECORDED = "recorded"  # traces of the real class agree with it
-    OBSERVED = "observed"  # a real client or broker was seen to do it
-    READ = "read"  # read in the source
-    INFERRED = "inferred"  # follows from other rules
+    RECORDED = "recorded"  # traces of the real class agree with the rule
+    OBSERVED = "observed"  # a real client or broker was seen to follow the rule
+    READ = "read"  # the rule was read in the source
+    INFERRED = "inferred"  # the rule follows from other rules
 
 
 @dataclass(frozen=True, eq=False)  # an annotation must be hashable
@@ -115,7 +115,7 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """The sources as text: `VALUE: SOURCE; ...; ORIGIN, not ORIGIN: VALUE, SOURCE`."""
+        """All sources as text, such as "false: CLASS; observed, not read: true, CLASS"."""
         values: dict[str, list[str]] = {}  # source -> values
         for value, source in self.sources.items():
             values.setdefault(source, []).append(_value_text(value))
@@ -127,7 +127,7 @@ class Rule:
         return "; ".join(found)
 
     def source_of(self, value: Any) -> tuple[Origin, str]:
-        """Returns the origin and the source of a value; for a value without source, `origin` and `text`."""
+        """Returns the origin and the source of a value. Returns `origin` and `text` for a value without a source."""
         for origin, sources in ((self.origin, self.sources), *self.others.items()):
             if value in sources:
                 return origin, sources[value]

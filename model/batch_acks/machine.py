@@ -172,26 +172,26 @@ def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, 
     acknowledged messages.
     """
     entries: list[tuple[int, AckSet | None]] = []
-    beyond = ""
+    after_last = ""  # the error of the first position after the last entry
     for i, (position, ack_set) in enumerate(acks):
         entry = entry_number(s.ledgers, position)
         wrong = ack_error(cfg, s, entry, position, ack_set)
         if wrong:
             return refused(s, "illegal_argument", f"acks[{i}].{wrong}")
         if entry is None:
-            beyond = beyond or f"acks[{i}].position is {list(position)}, after the last entry"
-        elif not beyond:
+            after_last = after_last or f"acks[{i}].position is {list(position)}, after the last entry"
+        elif not after_last:
             entries.append((entry, ack_set))
     after, newly_acked = s.acks, 0
     for entry, ack_set in entries:
         before, after = after, with_individual_ack(cfg, s.batch_acks, after, entry, ack_set)
         if after is not before:
             newly_acked += unacked_count(cfg, before, entry) - unacked_count(cfg, after, entry)
-    if not beyond:
+    if not after_last:
         return with_acks(cfg, s, after, individual=True), newly_acked
     if cfg.lists_are_atomic or after == s.acks:
-        return refused(s, "illegal_argument", beyond)
-    return s._replace(acks=after), Failed("illegal_argument", beyond)
+        return refused(s, "illegal_argument", after_last)
+    return s._replace(acks=after), Failed("illegal_argument", after_last)
 
 
 def with_individual_ack(cfg: Config, batch_acks: bool, acks: Acks, entry: int, ack_set: AckSet | None) -> Acks:
@@ -234,7 +234,7 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
     if s.batch_acks and ack_set and cfg.cumulative_sets == "replace_if_further":
         target = future_entry_number(s.ledgers, position) if entry is None else entry
         s = s._replace(acks=with_ack_set_replaced_if_further(cfg, s, target, requested))
-        requested = None
+        requested = None  # the ack set is stored already, and never deletes the entry
     wrong = mark_delete_error(before, entry, requested)
     if entry is None or wrong:
         if cfg.cumulative_ack_is_validated_first or s.acks == before.acks:
@@ -329,7 +329,10 @@ def with_write_started(cfg: Config, s: State, operations: tuple[Queued, ...]) ->
 
 
 def with_queue_started(cfg: Config, s: State) -> State:
-    """Returns the state after the queued operations start, if nothing is in flight and there is something to write."""
+    """Returns the state after the queued operations start, if no read and no write is in flight.
+
+    A queued write of memory is dropped if the cursor is not dirty and no other operation is queued.
+    """
     if not s.queued or is_busy(s):
         return s
     if s.dirty or s.queued != (None,):
@@ -341,7 +344,7 @@ def with_queue_started(cfg: Config, s: State) -> State:
 def flush(cfg: Config, s: State) -> Step[State, bool]:
     """`flush`: starts a write of memory if the cursor is dirty; returns whether the write started.
 
-    If a read or write is in flight, the write of memory is queued.
+    If a read or write is in flight, the write of memory is queued, unless the last queued operation is such a write.
     """
     if not s.dirty:
         return s, False
@@ -425,7 +428,7 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
 
 
 def recovered(s: State, durable: Acks, batch_acks: bool) -> State:
-    """Returns a cursor that was recovered from a record; its read position is after the mark-delete position."""
+    """Returns a cursor that was recovered from a record; its read position follows the mark-delete position."""
     acks = with_mark_delete_advanced(durable if batch_acks else durable._replace(partial=()))
     return State(s.ledgers, acks, acks.first_unacked, durable, False, None, (), False, batch_acks, s.next_ticket)
 

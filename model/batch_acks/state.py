@@ -353,7 +353,7 @@ def read_from_metadata(cfg: Config, acks: Acks) -> Acks:
 def acks_after_reset(reset: Reset) -> Acks:
     """`internalResetCursor`: returns the acknowledgements after a reset.
 
-    Acknowledged are the entries before the entry of the reset, and the messages of this entry that the reset's ack set
+    They are all entries before the entry of the reset, and the messages of this entry that the reset's ack set
     acknowledges.
     """
     return Acks(reset.entry, 0, () if reset.remaining is None else (Partial(reset.entry, reset.remaining),))
