@@ -68,7 +68,7 @@ def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event
         wrong = s.status not in OPEN
     elif name == "crash":
         wrong = event.arguments["survive"] > len(s.in_flight)
-    else:
+    else:  # `persist`, `flush`, or the end of an append
         wrong = name != "persist" and (s.buffer == () if name == "flush" else s.in_flight == ())
     return isinstance(event.outcome, Refused) == wrong
 
@@ -87,16 +87,16 @@ def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: S
     arguments, op = event.arguments, event.name if event.name in ("commit", "abort") else "ack"
     given = arguments.get("acks") or ([] if op != "ack" else [(arguments["entry"], arguments["ack_set"])])
     acks = tuple([PositionAck(entry, ack_set or None) for entry, ack_set in given])
-    waiting = (after.buffer or after.in_flight[-1]) if before.status == "ready" else after.accept_queue
+    queue = (after.buffer or after.in_flight[-1]) if before.status == "ready" else after.accept_queue
     cumulative = event.name == "ack_cumulative"
     if op != "ack" and before.status == "ready":
         owners = [s.txn for s in (before.cumulative_ack,) if s is not None]
         owners += [r.record.txn for r in open_requests(before) if r.record.op == "ack" and r.record.cumulative]
         cumulative = owners[-1:] == [arguments["txn"]]
         if not cfg.ends_cover_both_types or cfg.conflict_check == "after_append":
-            cumulative = waiting[-1].record.cumulative
+            cumulative = queue[-1].record.cumulative
     record, number = LogRecord(op, cumulative, arguments["txn"], acks), before.next_request  # type: ignore[arg-type]
-    is_last = waiting[-1] == Request(number, record, arguments.get("low_watermark", 0)) == open_requests(after)[-1]
+    is_last = queue[-1] == Request(number, record, arguments.get("low_watermark", 0)) == open_requests(after)[-1]
     status = "initializing" if before.status == "none" else before.status
     kept = after.cursor, after.log, after.individual_acks, after.cumulative_ack, after.low_watermark
     return (
@@ -158,7 +158,7 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
             return False
     if event.name in ("close", "end_replay", "read_fails"):
         if event.name == "read_fails" and after.status == "ready":
-            return True  # `stopped_replay_fails` covers it
+            return True  # `stopped_replay_fails` checks this case
         status = {"close": "closed", "end_replay": "ready"}.get(event.name, after.status)
         is_kept = (after.in_flight[: len(before.in_flight)], after.cursor) == (before.in_flight, before.cursor)
         return is_kept and after.status == status and (event.name == "end_replay" or set(found) <= {"failed"})

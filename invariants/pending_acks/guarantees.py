@@ -160,12 +160,12 @@ def conflicts(cfg: Config, s: State, event: Event) -> bool:
     if event.name == "ack_cumulative":
         return cumulative_conflicts(cfg, s, event, cumulative, individual)
     for entry, ack_set in event.arguments["acks"]:
-        asked, known = all_messages(cfg, entry) & ~(ack_set or 0), acknowledged(cfg, s.cursor, entry)
-        if known == all_messages(cfg, entry) or (ack_set and asked & known):
+        messages, known = all_messages(cfg, entry) & ~(ack_set or 0), acknowledged(cfg, s.cursor, entry)
+        if known == all_messages(cfg, entry) or (ack_set and messages & known):
             return True
-        if any(other.entry == entry and asked & acked_by(cfg, other) for _, other in individual):
+        if any(other.entry == entry and messages & acked_by(cfg, other) for _, other in individual):
             return True
-        if any(owner != txn and asked & covered(cfg, other, entry) for owner, other in cumulative):
+        if any(owner != txn and messages & covered(cfg, other, entry) for owner, other in cumulative):
             return True
     return False
 
@@ -182,7 +182,7 @@ def cumulative_conflicts(
     ack = PositionAck(entry, event.arguments["ack_set"])
     if entry < s.cursor.first_unacked or any(owner != txn for owner, _ in cumulative):
         return True
-    for _, own in cumulative[-1:]:
+    for _, own in cumulative[-1:]:  # the latest one is of this transaction: it must not reach as far as the new ack
         if all(not covered(cfg, ack, n) & ~covered(cfg, own, n) for n in (own.entry, entry)):
             return True
     return any(owner != txn and acked_by(cfg, other) & covered(cfg, ack, other.entry) for owner, other in individual)
@@ -583,7 +583,7 @@ def replayed_cumulative_ack_keeps_its_ack_set(cfg: Config, before: State, event:
 
 @eventually(pending_acks, fair=("read_entry", "end_replay"))
 def replay_ends(cfg: Config, s: State) -> bool:
-    """If reads are fair, every replay ends."""
+    """If its reads succeed, every replay ends."""
     return s.status != "initializing"
 
 

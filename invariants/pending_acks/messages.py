@@ -71,14 +71,13 @@ class Pending(NamedTuple):
 
     def messages(self, cfg: Config, first: int) -> Messages:
         """Returns the messages that a commit of these acks acknowledges, from entry `first` on."""
-        single = {n: acknowledged_by_commit_of(cfg, ack) for n, ack in self.individual.items()}
+        by_individual = {n: acknowledged_by_commit_of(cfg, ack) for n, ack in self.individual.items()}
         if self.cumulative is None:
-            return single
-        last = self.cumulative
-        up_to = {n: all_messages(cfg, n) for n in range(first, last.entry)} | {
-            last.entry: acknowledged_by_commit_of(cfg, last)
-        }
-        return union(up_to, single)
+            return by_individual
+        last = self.cumulative.entry
+        by_cumulative = {n: all_messages(cfg, n) for n in range(first, last)}
+        by_cumulative[last] = acknowledged_by_commit_of(cfg, self.cumulative)
+        return union(by_cumulative, by_individual)
 
 
 NOTHING_PENDING = Pending({}, None)

@@ -100,15 +100,15 @@ def acks_of_others(cfg: Config, s: State, txn: int) -> list[PositionAck]:
 
 def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
     """Returns the latest cumulative ack: of the last such record in flight or buffered, otherwise the pending one."""
-    coming = buffered_or_in_flight_acks(cfg, s, cumulative=True)
-    return CumulativeAck(coming[-1].txn, coming[-1].acks[0]) if coming else s.cumulative_ack
+    records = buffered_or_in_flight_acks(cfg, s, cumulative=True)
+    return CumulativeAck(records[-1].txn, records[-1].acks[0]) if records else s.cumulative_ack
 
 
 def first_position_after(ack: PositionAck) -> tuple[int, int]:
     """`PositionAckSetUtil.compareToWithAckSet`: returns the first message after a cumulative ack, for comparisons.
 
-    The result is (entry, batch index). After an ack of a whole entry it is (next entry, -1), which is before every
-    message of the next entry.
+    The result is (entry, batch index). After an ack of a whole entry, the result is (next entry, -1), which is before
+    every message of the next entry.
     """
     first = lowest_set_bit(ack.ack_set or 0)
     return (ack.entry, first) if first >= 0 else (ack.entry + 1, -1)
@@ -224,13 +224,13 @@ def never_completes(s: State, record: LogRecord) -> bool:
 # ---- redelivery ---------------------------------------------------------------------------------------
 
 
-def kept_messages(cfg: Config, s: State, entry: int) -> int:
+def acknowledged_or_pending(cfg: Config, s: State, entry: int) -> int:
     """Returns the mask of the messages of an entry that are acknowledged or pending."""
-    kept = acked_messages(cfg, s.cursor, entry) | covered_messages(cfg, s.cumulative_ack, entry)
+    messages = acked_messages(cfg, s.cursor, entry) | covered_messages(cfg, s.cumulative_ack, entry)
     for each in s.individual_acks:
         for ack in each.acks:
-            kept |= messages_of(cfg, ack) if ack.entry == entry else 0
-    return kept
+            messages |= messages_of(cfg, ack) if ack.entry == entry else 0
+    return messages
 
 
 def redeliveries(cfg: Config, s: State, acks: tuple[PositionAck, ...]) -> tuple[Redelivery, ...]:
@@ -239,5 +239,5 @@ def redeliveries(cfg: Config, s: State, acks: tuple[PositionAck, ...]) -> tuple[
     `s` is the state after the abort. `PendingAckHandleImpl.internalAbortTxn` passes the positions to
     `redeliverUnacknowledgedMessages` (#14327, #19581).
     """
-    found = [Redelivery(ack.entry, messages_of(cfg, ack) & ~kept_messages(cfg, s, ack.entry)) for ack in acks]
+    found = [Redelivery(ack.entry, messages_of(cfg, ack) & ~acknowledged_or_pending(cfg, s, ack.entry)) for ack in acks]
     return tuple([each for each in found if each.batch_indexes])

@@ -4,8 +4,9 @@ Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `L
 request, one log entry that is appended or replayed, or one ack or write of the subscription's cursor. This cursor is
 that of `model/batch_acks`.
 
-A message is *acknowledged* if the subscription's cursor has its ack. A message is *pending* in a transaction that has
-acked it and has not ended.
+A message is *acknowledged* if the subscription's cursor has its ack. A message is *pending* in a transaction if the
+handle has applied the transaction's ack of the message, and since then neither a commit nor an abort of the
+transaction.
 
     individual ack   a list of positions with optional ack sets; all become pending, or the request fails with
                      `TransactionConflictException`
@@ -173,11 +174,11 @@ def accepted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str
         if why:
             return s, Reply(request.number, "conflict"), why
         return with_append(cfg, s, request), Reply(request.number, "queued"), ""
-    other = pending_cumulative_ack(cfg, s)
-    is_cumulative = other is not None and other.txn == record.txn
+    latest = pending_cumulative_ack(cfg, s)
+    is_cumulative = latest is not None and latest.txn == record.txn
     # In a shipped broker, if another transaction has a cumulative ack, a commit completes without a record
     # (`internalCommitTxn`), and an abort is logged with ack type Cumulative (`internalAbortTxn`).
-    if other is not None and not is_cumulative and not cfg.ends_cover_both_types:
+    if latest is not None and not is_cumulative and not cfg.ends_cover_both_types:
         if record.op == "commit":
             return s, Reply(request.number, "done"), ""
         is_cumulative = True
@@ -249,13 +250,13 @@ def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Numb
 
 @pending_acks.action
 def commit(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State, Reply]:
-    """`PendingAckHandleImpl.commitTxn`: the coordinator commits a transaction and reports its low watermark."""
+    """`PendingAckHandleImpl.commitTxn`: the coordinator commits a transaction, and reports the low watermark."""
     return received(cfg, s, LogRecord("commit", False, txn, ()), low_watermark)
 
 
 @pending_acks.action
 def abort(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State, Reply]:
-    """`PendingAckHandleImpl.abortTxn`: the coordinator aborts a transaction and reports its low watermark."""
+    """`PendingAckHandleImpl.abortTxn`: the coordinator aborts a transaction, and reports the low watermark."""
     return received(cfg, s, LogRecord("abort", False, txn, ()), low_watermark)
 
 
@@ -266,7 +267,7 @@ def abort(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State,
 def acknowledge(cfg: Config, s: State, entry: Number, ack_set: Number | None) -> Step[State, None]:
     """`PersistentSubscription.acknowledgeMessage`: a consumer acks an entry or batch indexes without a transaction.
 
-    The handle does not check pending acks.
+    Pending acks do not conflict with this ack.
     """
     invalid = ack_set_error(cfg, entry, ack_set)
     if invalid:
@@ -286,7 +287,7 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 
 @pending_acks.action
 def flush(cfg: Config, s: State) -> Step[State, int]:
-    """`TxnLogBufferedWriter`: starts the append of all buffered records as one log entry; returns their number."""
+    """`TxnLogBufferedWriter`: starts the append of the buffered records as one log entry; returns how many they are."""
     if not s.buffer:
         return refused(s, "not_enabled", "the buffer is empty")
     return s._replace(buffer=(), in_flight=(*s.in_flight, s.buffer)), len(s.buffer)
