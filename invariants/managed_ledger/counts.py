@@ -7,6 +7,8 @@ the sum of three numbers:
               or being sent
     cursors   active cursors that have not read the entry, and whose pending normal read does not include it
     replays   subscriptions whose replay queue has the entry, and whose replay read does not include it
+
+The reader of an entry from storage is the cursor that issued the storage read.
 """
 
 from __future__ import annotations
@@ -139,8 +141,8 @@ def entry_from_storage_expects_reads_of_cursors_at_or_before_reader(
         return True
     read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
     name, is_normal = reader(before, read.waiting[0])
-    own = active(before).get(name) if is_normal else None
-    expected = sum(1 for p in active(before).values() if own is not None and p is not None and p <= own)
+    reader_at = active(before).get(name) if is_normal else None
+    expected = sum(1 for p in active(before).values() if reader_at is not None and p is not None and p <= reader_at)
     was, now = cached(before), cached(after)
     if not expected or cfg.max_bytes == 0:
         return all(now.get(p) is None or p in was for p in positions_of_answer(before, event))
@@ -161,20 +163,20 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
         return True
     read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
     name, is_normal = reader(before, read.waiting[0])
-    own = active(before).get(name) if is_normal else None
-    if own is None:
+    reader_at = active(before).get(name) if is_normal else None
+    if reader_at is None:
         return True
 
     def is_exact(sub: Subscription, number: int, position: Position) -> bool:
         if (
-            position < own
+            position < reader_at
             or position in sub.replay
             or (sub.replay_read is not None and set(sub.replay_read.requests) & set(read.waiting))
         ):
             return False
         if number not in active(before):
             return sub.normal_read is None
-        if own < sub.read_position <= position:
+        if reader_at < sub.read_position <= position:
             return False
         return not is_asked_for(before, sub, position) or awaits(before, sub, read.number, position)
 
@@ -301,10 +303,10 @@ def cursor_between_reader_and_entry_is_not_counted(cfg: Config, before: State, e
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return False
     read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
-    own = active(before).get(reader(before, read.waiting[0])[0])
+    reader_at = active(before).get(reader(before, read.waiting[0])[0])
     found = [e for p, e in cached(after).items() if p in positions_of_answer(before, event)]
     return any(
-        own is not None and p is not None and own < p <= e.position and (surplus(after, e) or 0) < 0
+        reader_at is not None and p is not None and reader_at < p <= e.position and (surplus(after, e) or 0) < 0
         for e in found
         for p in active(before).values()
     )

@@ -51,33 +51,33 @@ def permits(cfg: Config, name: int, sub: Subscription) -> int:
 # ---- rejected calls, and the log ----------------------------------------------------------------------
 
 
-def is_connected(cfg: Config, s: State, asked: Mapping[str, Any], sub: Subscription) -> bool:
+def is_connected(cfg: Config, s: State, args: Mapping[str, Any], sub: Subscription) -> bool:
     """Whether the consumer that a call names is connected."""
-    return any(c.consumer == asked["consumer"] for c in sub.consumers)
+    return any(c.consumer == args["consumer"] for c in sub.consumers)
 
 
 #: Whether a call is accepted, given the config, the state, its arguments, and the subscription that it names. All other
 #: calls are always accepted.
 POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], bool]] = {
-    "rollover_ledger": lambda cfg, s, asked, sub: s.ledgers[-1].entries > 0,
-    "connect": lambda cfg, s, asked, sub: not is_connected(cfg, s, asked, sub),
+    "rollover_ledger": lambda cfg, s, args, sub: s.ledgers[-1].entries > 0,
+    "connect": lambda cfg, s, args, sub: not is_connected(cfg, s, args, sub),
     **dict.fromkeys(("disconnect", "flow", "redeliver"), is_connected),
-    "read_more_entries": lambda cfg, s, asked, sub: (
-        permits(cfg, asked["subscription"], sub) > 0 and sub.replay_read is None
+    "read_more_entries": lambda cfg, s, args, sub: (
+        permits(cfg, args["subscription"], sub) > 0 and sub.replay_read is None
     ),
-    "complete_storage_read": lambda cfg, s, asked, sub: any(r.number == asked["storage_read"] for r in s.caches.reads),
-    "dispatch": lambda cfg, s, asked, sub: any(
-        read is not None and not read.requests for read in [getattr(sub, READ_FIELD[asked["kind"]])]
+    "complete_storage_read": lambda cfg, s, args, sub: any(r.number == args["storage_read"] for r in s.caches.reads),
+    "dispatch": lambda cfg, s, args, sub: any(
+        read is not None and not read.requests for read in [getattr(sub, READ_FIELD[args["kind"]])]
     ),
-    "release": lambda cfg, s, asked, sub: len(sub.sent) > 0,
-    "acknowledge": lambda cfg, s, asked, sub: (
-        asked["position"] in pending(sub) or (asked["position"] in sub.replay and not is_acked(sub, asked["position"]))
+    "release": lambda cfg, s, args, sub: len(sub.sent) > 0,
+    "acknowledge": lambda cfg, s, args, sub: (
+        args["position"] in pending(sub) or (args["position"] in sub.replay and not is_acked(sub, args["position"]))
     ),
-    "mark_delete": lambda cfg, s, asked, sub: sub.mark_delete < asked["position"] in log(s),
-    "seek": lambda cfg, s, asked, sub: asked["position"] in (*log(s), end(s)),
-    "check_backlogged_cursors": lambda cfg, s, asked, sub: not cfg.counts_reads,
-    "check_cursors_to_cache_entries": lambda cfg, s, asked, sub: not cfg.counts_reads,
-    "run_eviction_task": lambda cfg, s, asked, sub: s.caches.tasks > 0,
+    "mark_delete": lambda cfg, s, args, sub: sub.mark_delete < args["position"] in log(s),
+    "seek": lambda cfg, s, args, sub: args["position"] in (*log(s), end(s)),
+    "check_backlogged_cursors": lambda cfg, s, args, sub: not cfg.counts_reads,
+    "check_cursors_to_cache_entries": lambda cfg, s, args, sub: not cfg.counts_reads,
+    "run_eviction_task": lambda cfg, s, args, sub: s.caches.tasks > 0,
 }
 
 
@@ -100,10 +100,10 @@ def log_changes_only_by_adds_rollovers_and_trims(cfg: Config, before: State, eve
     An added entry is the next one of the last ledger. A trim deletes the closed ledgers whose last entry all
     mark-delete positions have reached, and returns the number of deleted ledgers.
     """
-    ledgers, last, wanted = before.ledgers, before.ledgers[-1], None
+    ledgers, last = before.ledgers, before.ledgers[-1]
     if event.name == "add_entry":
-        wanted, ledgers = end(before), (*ledgers[:-1], Ledger(last.ledger, last.entries + 1))
-        return after.ledgers == ledgers and bool(event.outcome.position == wanted)
+        grown = Ledger(last.ledger, last.entries + 1)
+        return after.ledgers == (*ledgers[:-1], grown) and bool(event.outcome.position == end(before))
     if isinstance(event.outcome, Refused):
         return after.ledgers == ledgers
     if event.name == "rollover_ledger":
@@ -157,9 +157,9 @@ def read_takes_entries_to_replay_then_the_next_ones(cfg: Config, before: State, 
     if is_type(cfg, name, "key_shared"):
         wanted = []
         for i, c in enumerate(sub.consumers):
-            others = {key(cfg, p) for other in sub.consumers if other is not c for p in other.pending}
-            own = [p for p in replay if key(cfg, p) % len(sub.consumers) == i and key(cfg, p) not in others]
-            wanted += own[: c.permits]
+            keys_of_others = {key(cfg, p) for other in sub.consumers if other is not c for p in other.pending}
+            own = [p for p in replay if key(cfg, p) % len(sub.consumers) == i]  # the entries that go to this consumer
+            wanted += [p for p in own if key(cfg, p) not in keys_of_others][: c.permits]
         wanted = sorted(wanted)[:most]
     if not wanted:
         kind = "normal"
@@ -181,21 +181,21 @@ def read_completes_or_fails_as_a_whole(cfg: Config, before: State, event: Event,
 
     A read is cancelled when the dispatcher starts to deliver again from the mark-delete position.
     """
-    asked, refused = event.arguments, isinstance(event.outcome, Refused)
+    args, is_refused = event.arguments, isinstance(event.outcome, Refused)
     for name, (sub, later) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
-        own = asked.get("subscription") == name and not refused
-        if sub is later and not own and event.name != "complete_storage_read":
+        is_called = args.get("subscription") == name and not is_refused
+        if sub is later and not is_called and event.name != "complete_storage_read":
             continue
         for kind, field in READ_FIELD.items():
             read: Read | None = getattr(sub, field)
             now: Read | None = getattr(later, field)
-            if own and event.name == "read_more_entries" and kind == event.outcome.kind and read is None:
-                continue
-            if own and event.name == "dispatch" and kind == asked["kind"]:
+            if is_called and event.name == "read_more_entries" and kind == event.outcome.kind and read is None:
+                continue  # `read_takes_entries_to_replay_then_the_next_ones` checks the new read
+            if is_called and event.name == "dispatch" and kind == args["kind"]:
                 read = None
-            elif read is not None and event.name == "complete_storage_read" and not refused:
+            elif read is not None and event.name == "complete_storage_read" and not is_refused:
                 read = _read_after_answers(read, event)
-            elif read is not None and own and starts_again(cfg, name, sub, later, event):
+            elif read is not None and is_called and starts_again(cfg, name, sub, later, event):
                 read = read._replace(cancelled=True)
             if now != read:
                 return False
@@ -208,11 +208,9 @@ def _read_after_answers(read: Read, event: Event) -> Read | None:
     found = [ReadEntry(e.position, e.copy) for a in answers for e in a.entries]
     left = tuple(n for n in read.requests if n not in {a.request for a in answers})
     failed = read.failed or not all(a.ok for a in answers)
-    return (
-        None
-        if failed and not left
-        else read._replace(requests=left, entries=tuple(sorted((*read.entries, *found))), failed=failed)
-    )
+    if failed and not left:
+        return None
+    return read._replace(requests=left, entries=tuple(sorted((*read.entries, *found))), failed=failed)
 
 
 def starts_again(cfg: Config, name: int, before: Subscription, after: Subscription, event: Event) -> bool:
@@ -222,8 +220,10 @@ def starts_again(cfg: Config, name: int, before: Subscription, after: Subscripti
     it asks for redelivery.
     """
     old, new = ([c.consumer for c in sub.consumers] for sub in (before, after))
-    if not old or not new or not is_type(cfg, name, "failover"):
-        return not old or not new
+    if not old or not new:
+        return True
+    if not is_type(cfg, name, "failover"):
+        return False
     return old[0] != new[0] or (event.name == "redeliver" and event.arguments["consumer"] == old[0])
 
 
@@ -285,10 +285,10 @@ def _must_wait(
     cfg: Config, kind: str, held: Mapping[int, set[Position]], replay: set[Position], to: int, position: Position
 ) -> bool:
     """Whether another consumer holds entries of the key, or the replay queue has an entry that must be sent before."""
-    own = key(cfg, position)
-    if any(key(cfg, p) == own for c, entries in held.items() if c != to for p in entries):
+    key_of_entry = key(cfg, position)
+    if any(key(cfg, p) == key_of_entry for c, entries in held.items() if c != to for p in entries):
         return True
-    same = [p for p in replay if key(cfg, p) == own]
+    same = [p for p in replay if key(cfg, p) == key_of_entry]
     return any(p < position for p in same) if cfg.replay_order == "earlier_of_key" else kind == "normal" and same != []
 
 
@@ -308,16 +308,16 @@ def holding(sub: Subscription) -> Holding:
 
 def _holding_after(cfg: Config, name: int, sub: Subscription, now: Subscription, event: Event) -> Holding:
     """Returns the permits and held entries of the consumers, and the replay queue, after a call on a subscription."""
-    (held, replay), asked = holding(sub), event.arguments
-    own, is_failover = asked.get("consumer", -1), is_type(cfg, name, "failover")
-    granted, entries = held.get(own, (0, set()))
+    (held, replay), args = holding(sub), event.arguments
+    consumer, is_failover = args.get("consumer", -1), is_type(cfg, name, "failover")
+    granted, entries = held.get(consumer, (0, set()))
     if event.name in ("connect", "flow"):
-        held[own] = granted + asked.get("permits", 0), entries
+        held[consumer] = granted + args.get("permits", 0), entries
     elif event.name in ("disconnect", "redeliver"):
         replay |= set() if is_failover else entries
-        held[own] = granted, entries if is_failover else set()
+        held[consumer] = granted, entries if is_failover else set()
         if event.name == "disconnect":
-            del held[own]
+            del held[consumer]
     elif event.name == "seek":
         held = {}
     elif event.name in ("acknowledge", "mark_delete"):
@@ -339,14 +339,14 @@ def dispatcher_changes_only_by_its_calls(cfg: Config, before: State, event: Even
     consumers, reads the entry again. A release removes the oldest sent entry.
     """
     for name, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
-        own = event.arguments.get("subscription") == name and not isinstance(event.outcome, Refused)
-        if sub is now and not own:
+        is_called = event.arguments.get("subscription") == name and not isinstance(event.outcome, Refused)
+        if sub is now and not is_called:
             continue
-        wanted = _holding_after(cfg, name, sub, now, event) if own else holding(sub)
-        is_release = own and event.name == "release"
+        wanted = _holding_after(cfg, name, sub, now, event) if is_called else holding(sub)
+        is_release = is_called and event.name == "release"
         if is_release and event.outcome != sub.sent[0].position:
             return False
-        if holding(now) != wanted or now.sent != sub.sent[is_release:]:
+        if holding(now) != wanted or now.sent != (sub.sent[1:] if is_release else sub.sent):
             return False
     return True
 
@@ -357,29 +357,30 @@ def read_position_moves_by_reads_rewinds_and_seeks(cfg: Config, before: State, e
 
     A seek moves the read position to the given position. An ack moves it only if the mark-delete position passes it.
     """
-    asked, refused = event.arguments, isinstance(event.outcome, Refused)
+    args, is_refused = event.arguments, isinstance(event.outcome, Refused)
     for name, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
-        own = asked.get("subscription") == name and not refused
-        if sub is now and not own and event.name != "complete_storage_read":
+        is_called = args.get("subscription") == name and not is_refused
+        if sub is now and not is_called and event.name != "complete_storage_read":
             continue
         first = _next(after, _following(now.mark_delete))
         wanted = sub.read_position
         reads = [read for read in (sub.normal_read, sub.replay_read) if read is not None]
-        if own and event.name == "seek":
-            wanted = asked["position"]
-        elif own and event.name in ("acknowledge", "mark_delete"):
+        if is_called and event.name == "seek":
+            wanted = args["position"]
+        elif is_called and event.name in ("acknowledge", "mark_delete"):
             wanted = max(wanted, first)
-        elif own and event.name in ("connect", "disconnect", "redeliver"):
+        elif is_called and event.name in ("connect", "disconnect", "redeliver"):
             rewinds = now.consumers and not reads and starts_again(cfg, name, sub, now, event)
             wanted = first if rewinds else wanted
-        elif own and event.name == "dispatch":
-            read: Read = getattr(sub, READ_FIELD[asked["kind"]])
+        elif is_called and event.name == "dispatch":
+            read: Read = getattr(sub, READ_FIELD[args["kind"]])
             wanted = first if read.cancelled or not sub.consumers else wanted
-        elif own and event.name == "read_more_entries" and event.outcome.kind == "normal" and event.outcome.positions:
-            wanted = event.outcome.positions[0]
-            if now.normal_read is not None and not now.normal_read.requests:
-                wanted = max(first, _following(event.outcome.positions[-1]))
-        elif event.name == "complete_storage_read" and not refused:
+        elif is_called and event.name == "read_more_entries" and event.outcome.kind == "normal":
+            positions = event.outcome.positions
+            is_complete = now.normal_read is not None and not now.normal_read.requests
+            if positions:
+                wanted = max(first, _following(positions[-1])) if is_complete else positions[0]
+        elif event.name == "complete_storage_read" and not is_refused:
             wanted = _read_position_after_answers(sub, event, wanted, first)
         if _next(after, now.read_position) != _next(after, wanted):
             return False
