@@ -94,10 +94,10 @@ def asked_range(before: State, event: Event, number: int) -> tuple[int, int, int
     for q in before.requests:
         if q.number == number:
             return q.cache, q.ledger, q.part.first, q.part.last
-    asked = event.arguments
+    args = event.arguments
     if event.name == "read_one":
-        return asked["cache"], asked["position"].ledger, asked["position"].entry, asked["position"].entry
-    return asked["cache"], asked["ledger"], asked["first"], asked["last"]
+        return args["cache"], args["position"].ledger, args["position"].entry, args["position"].entry
+    return args["cache"], args["ledger"], args["first"], args["last"]
 
 
 def is_above_trigger(s: State) -> bool:

@@ -270,12 +270,12 @@ def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State
     exactly if no outstanding read has the given number. `answer_oddly` must return too few entries: it is also rejected
     if the answer has at least as many entries as the read.
     """
-    asked = event.arguments
+    args = event.arguments
     if event.name in READ_COUNT_CHANGES:
-        return isinstance(event.outcome, Refused) is (asked["copy"] not in read_counts(before))
+        return isinstance(event.outcome, Refused) is (args["copy"] not in read_counts(before))
     if event.name in STORAGE_ANSWERS:
         r = read_of(before, event)
-        too_long = r is not None and event.name == "answer_oddly" and asked["entries"] >= r.last - r.first + 1
+        too_long = r is not None and event.name == "answer_oddly" and args["entries"] >= r.last - r.first + 1
         return isinstance(event.outcome, Refused) is (r is None or too_long)
     cache, ledger, first, last = asked_range(before, event, before.next_request)
     sizes = stored_sizes(cfg, cache, ledger)

@@ -18,8 +18,7 @@ def held_and_open(copies: tuple[int, ...]) -> tuple[int, int]:
 def form(s: State) -> tuple[object, ...]:
     """Returns what the canonical form of a state keeps: all but the numbers of caches, requests, reads and copies.
 
-    Times are relative to now. The slices of named tuples leave out copies and timestamps of entries, and the number and
-    the waiting requests of reads.
+    Times are relative to now.
     """
     now, queue = s.ranges.now_ns, s.ranges.queue
     holders = {copy: i for i, e in enumerate(queue) if e is not None for copy in e.copies}
@@ -34,14 +33,14 @@ def form(s: State) -> tuple[object, ...]:
     def owner(store: int) -> object:
         return store if store < 0 else (s.owners[store], topics.get(store), s.ranges.sizes[store])
 
-    def shape(part: Part) -> object:
+    def form_of_part(part: Part) -> object:
         held = [(h.entry, h.bytes, holder_of(h.copy)) for h in part.held]
-        return part.kind, part.first, part.last, reads.get(part.read), held, [shape(each) for each in part.parts]
+        return part.kind, part.first, part.last, reads.get(part.read), held, [form_of_part(each) for each in part.parts]
 
-    def asked(q: Request) -> object:
-        return owner(q.store), q.cache, q.ledger, q.expected_reads, shape(q.part)
+    def form_of_request(q: Request) -> object:
+        return owner(q.store), q.cache, q.ledger, q.expected_reads, form_of_part(q.part)
 
-    limits = s.limiter
+    limiter = s.limiter
     rest = (
         s.ranges.stash,
         s.total_bytes,
@@ -50,16 +49,17 @@ def form(s: State) -> tuple[object, ...]:
         s.eviction_in_progress,
         s.tasks,
         s.failing,
-        limits.free,
+        limiter.free,
     )
+    # e[1:4] is position to expected_reads, e[6:] is requeue_count to released; r[2:8] is cache to joinable.
     return (
         [e and (owner(e.cache), e[1:4], held_and_open(e.copies), e.timestamp_ns - now, e[6:]) for e in queue],
         sorted(repr((held_and_open(g.copies), g.expected_reads)) for g in s.ranges.orphaned_copies),
         [owner(store) for store in s.topic_caches],
         [(owner(r.store), r[2:8], [requests[n] for n in r.waiting]) for r in s.reads],
-        [asked(q) for q in s.requests],
-        [(requests[w.request], w.permits, w.since_ns - now) for w in limits.waiting],
-        [(requests.get(g.request), g.permits, [holder_of(copy) for copy in g.copies]) for g in limits.grants],
+        [form_of_request(q) for q in s.requests],
+        [(requests[w.request], w.permits, w.since_ns - now) for w in limiter.waiting],
+        [(requests.get(g.request), g.permits, [holder_of(copy) for copy in g.copies]) for g in limiter.grants],
         (*rest, s.ranges.max_requeue_times, s.ranges.extend_ttl_of_recently_accessed),
     )
 

@@ -23,12 +23,12 @@ def read_asks_for_its_estimated_size(cfg: Config, before: State, event: Event, a
 
 def estimated_bytes(cfg: Config, event: Event) -> int:
     """Returns the estimated size of the read that a step requests."""
-    asked = event.arguments
+    args = event.arguments
     if event.name == "read_one":
-        ledger, entries = asked["position"].ledger, 1
+        ledger, entries = args["position"].ledger, 1
     else:
-        ledger, entries = asked["ledger"], asked["last"] - asked["first"] + 1
-    sizes = stored_sizes(cfg, asked["cache"], ledger)
+        ledger, entries = args["ledger"], args["last"] - args["first"] + 1
+    sizes = stored_sizes(cfg, args["cache"], ledger)
     return int(entries * (max(sum(sizes) // max(len(sizes), 1), 1) + 64))
 
 
@@ -110,5 +110,6 @@ def permit_queue_is_first_in_first_out(cfg: Config, before: State, event: Event,
     """A request joins the queue at its end with the current time, and leaves it only from its head."""
     was, now = before.limiter.waiting, after.limiter.waiting
     stayed = [w for w in now if w.request < before.next_request]
-    came = [w.since_ns for w in now if w.request >= before.next_request]
-    return [*now[: len(stayed)]] == stayed == [*was[len(was) - len(stayed) :]] and came in ([], [before.ranges.now_ns])
+    joined = [w.since_ns for w in now if w.request >= before.next_request]
+    keeps_order = [*now[: len(stayed)]] == stayed == [*was[len(was) - len(stayed) :]]
+    return keeps_order and joined in ([], [before.ranges.now_ns])

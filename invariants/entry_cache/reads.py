@@ -115,10 +115,10 @@ def _may_have_new_handler(before: State, event: Event, key: Key, now: Entry) -> 
 
 def _read_counts_from_storage(before: State, event: Event) -> set[int | None]:
     """Returns the read counts with which entries may come from storage in this step."""
-    asked = {q.expected_reads for q in before.requests} | {r.expected_reads for r in before.reads}
+    counts = {q.expected_reads for q in before.requests} | {r.expected_reads for r in before.reads}
     if event.name == "read":
-        asked.add(event.arguments["expected_reads"])
-    return {None} | {count for count in asked if count > 0}
+        counts.add(event.arguments["expected_reads"])
+    return {None} | {count for count in counts if count > 0}
 
 
 def _has_known_read_count(before: State, event: Event, request: int, d: Delivered) -> bool:
@@ -238,11 +238,11 @@ def storage_read_is_joinable_until_removal_or_failure(cfg: Config, before: State
     if after.reads is before.reads or event.name in (*REMOVALS, "clear_all"):
         return True
     was = {r.number: r.joinable for r in before.reads}
-    failed = read_of(before, event) if event.name == "complete_storage_read" else None
+    answer = read_of(before, event) if event.name == "complete_storage_read" else None
+    failed_ledger = None if answer is None or event.arguments["success"] else (answer.store, answer.ledger)
     for r in after.reads:
-        is_failed = failed is not None and (r.store, r.ledger) == (failed.store, failed.ledger)
-        ends = r.number in was and is_failed and not event.arguments["success"]
-        if r.joinable != was.get(r.number, r.store >= 0) and not ends:
+        may_change = r.number in was and (r.store, r.ledger) == failed_ledger
+        if r.joinable != was.get(r.number, r.store >= 0) and not may_change:
             return False
     return True
 
@@ -260,8 +260,8 @@ def cache_misses_count_entries_and_bytes(cfg: Config, before: State, event: Even
     if r is None or isinstance(event.outcome, Refused):
         return True
     sizes = stored_sizes(cfg, r.cache, r.ledger)
-    came = r.last - r.first + 1 if event.arguments.get("success") else event.arguments.get("entries", 0)
-    stored = sizes[r.first : r.first + came]
+    returned = r.last - r.first + 1 if event.arguments.get("success") else event.arguments.get("entries", 0)
+    stored = sizes[r.first : r.first + returned]
     was, now = before.counters, after.counters
     return (now.miss_entries - was.miss_entries, now.miss_bytes - was.miss_bytes) == (len(stored), sum(stored))
 
