@@ -213,16 +213,16 @@ def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, a
     store; every other call of a store needs an open store. A rollover needs an undeleted entry in the last ledger.
     `end_transaction` needs an open transaction in its entry.
     """
-    wrong = is_against_steps(cfg, before, event)
+    must_reject = is_against_steps(cfg, before, event)
     if "store" in event.arguments:
         store = before.stores[event.arguments["store"]]
-        wrong = (store.owner is None) != (event.name == "open_store")
-        wrong = wrong or (event.name == "roll_ledger" and not store.ledgers[-1].entries)
+        must_reject = (store.owner is None) != (event.name == "open_store")
+        must_reject = must_reject or (event.name == "roll_ledger" and not store.ledgers[-1].entries)
         at = event.arguments.get("entry")
-        wrong = wrong or (at is not None and not any(e.open for e in entries(store)[at : at + 1]))
+        must_reject = must_reject or (at is not None and not any(e.open for e in entries(store)[at : at + 1]))
     elif "broker" in event.arguments and event.name != "restart_broker":
-        wrong = wrong or before.brokers[event.arguments["broker"]].new == (event.name == "upgrade_broker")
-    return isinstance(event.outcome, Refused) == wrong
+        must_reject = must_reject or before.brokers[event.arguments["broker"]].new == (event.name == "upgrade_broker")
+    return isinstance(event.outcome, Refused) == must_reject
 
 
 # ---- transactions -------------------------------------------------------------------------------------

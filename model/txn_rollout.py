@@ -72,7 +72,7 @@ class Config(NamedTuple):
 class Broker(NamedTuple):
     """A broker."""
 
-    new: bool  # has PIP-160
+    new: bool  # whether the broker has PIP-160
     flag: bool  # `transactionLogBatchedWriteEnabled`
 
 
@@ -269,15 +269,15 @@ def record_last_ledgers(cfg: Config, s: State) -> Step[State, int]:
 
 def opened(cfg: Config, s: State, store: int, broker: int) -> State | None:
     """Returns the state after a closed store is opened, with a new ledger; None if the broker cannot read the log."""
-    at, old = s.brokers[broker], s.stores[store]
-    if not at.new and has_batch(old):
+    opener, old = s.brokers[broker], s.stores[store]
+    if not opener.new and has_batch(old):
         return None
-    deletes_indexes = deletes_batch_indexes(cfg, at.flag)
+    deletes_indexes = deletes_batch_indexes(cfg, opener.flag)
     read = [
         Ledger(ledger.id, tuple([recovered_entry(e, deletes_indexes) for e in ledger.entries]))
         for ledger in old.ledgers
     ]
-    return with_store(s, store, old._replace(owner=broker, batching=at.flag, ledgers=with_new_ledger(tuple(read))))
+    return with_store(s, store, old._replace(owner=broker, batching=opener.flag, ledgers=with_new_ledger(tuple(read))))
 
 
 def recovered_entry(e: Entry, deletes_indexes: bool) -> Entry:
@@ -291,7 +291,7 @@ def recovered_entry(e: Entry, deletes_indexes: bool) -> Entry:
 
 
 def records_of(store: Store) -> int:
-    """Returns the number of undeleted records in a log."""
+    """Returns the number of undeleted records in the log of a store."""
     return sum([undeleted_in(e) for ledger in store.ledgers for e in ledger.entries])
 
 

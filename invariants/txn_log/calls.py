@@ -51,34 +51,34 @@ def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, a
     `new_transaction` is rejected with `too_many`, whatever the status of the store. `complete_write` and `fail_write`
     need an entry in flight; `reopen` is rejected while an entry is in flight.
     """
-    s, wrong = before, False
+    s, must_reject = before, False
     match event.name:
         case "new_transaction":
             too_many = 0 < cfg.max_active <= len(s.txns)
-            wrong = too_many or s.status != "ready"
+            must_reject = too_many or s.status != "ready"
             if isinstance(event.outcome, Refused) and (event.outcome.kind == "too_many") != too_many:
                 return False
         case "add_participant" | "update_status":
-            wrong = s.status != "ready" or event.arguments["txn"] not in [t.id for t in s.txns]
+            must_reject = s.status != "ready" or event.arguments["txn"] not in [t.id for t in s.txns]
         case "low_watermark" | "expired":
-            wrong = s.status != "ready"
+            must_reject = s.status != "ready"
         case "complete_write" | "fail_write":
-            wrong = s.in_flight == ()
+            must_reject = s.in_flight == ()
         case "reopen":
-            wrong = s.in_flight != ()
+            must_reject = s.in_flight != ()
         case "roll_ledger" | "fail_ledger_creation":
-            wrong = s.ledger != "open" or (event.name == "roll_ledger" and s.ledgers[-1] == 0)
+            must_reject = s.ledger != "open" or (event.name == "roll_ledger" and s.ledgers[-1] == 0)
         case "fence":
-            wrong = s.ledger == "fenced"
+            must_reject = s.ledger == "fenced"
         case "persist":
-            wrong = s.ledger == "fenced" or not s.deletions_succeed
+            must_reject = s.ledger == "fenced" or not s.deletions_succeed
         case "break_cursor":
-            wrong = not s.deletions_succeed
+            must_reject = not s.deletions_succeed
         case "replay_entry" | "complete_replay":
-            wrong = s.status != "replaying" or has_next_entry(s) == (event.name == "complete_replay")
+            must_reject = s.status != "replaying" or has_next_entry(s) == (event.name == "complete_replay")
         case "fail_read":
-            wrong = s.status != "replaying"
-    return isinstance(event.outcome, Refused) == wrong
+            must_reject = s.status != "replaying"
+    return isinstance(event.outcome, Refused) == must_reject
 
 
 def requested(s: State, event: Event) -> Record | None:

@@ -201,7 +201,7 @@ class State(NamedTuple):
     buckets: tuple[Bucket, ...]  # by time
     timer: int | None  # deadline, on the monotonic clock
     retained_ids: tuple[MessageId, ...]
-    chunked_messages: tuple[ChunkedMessage, ...]
+    chunked_messages: tuple[ChunkedMessage, ...]  # `unAckedChunkedMessageIdSequenceMap`
     avl_tree: Tree  # of the bucket times; empty unless `due_buckets` is avl_walk
 
 
@@ -257,7 +257,8 @@ RedeliveryCount = Annotated[int, AtLeast(0)]
 def delay_of(cfg: Config, redelivery_count: int | None) -> int | None:
     """Returns the delay of a nack by message with this redelivery count, or by message id if the count is None.
 
-    Models `add` and `RedeliveryBackoff.next`. Returns None if the client dereferences a null backoff.
+    Models `add` and `RedeliveryBackoff.next`. A negative delay of a backoff is not raised to the minimum delay. Returns
+    None if the client dereferences a null backoff.
     """
     minimum = cfg.min_delay_ms * UNITS_PER_MS[cfg.clock_unit]
     if cfg.backoff.delays:
@@ -478,7 +479,7 @@ def advance_time(cfg: Config, s: State, by: Duration, timer_lag: Duration) -> St
         if at > end:
             break
         s, ids = trigger_redelivery(cfg, s._replace(now=at))
-        if cfg.timer == "ticker" and s.timer is not None:
+        if cfg.timer == "ticker" and s.timer is not None:  # the next tick does not depend on the timer lag
             s = s._replace(timer=s.timer + timer_interval(cfg))
         runs += 1
         if ids:

@@ -30,7 +30,7 @@ class NackedId(NamedTuple):
 
     kind: Kind = "plain"
     partition: Annotated[int, AtLeast(-1)] = -1
-    traced: bool = False
+    traced: bool = False  # whether the id has a span (`TraceableMessageId`)
     first_chunk: Position | None = None  # of a chunked message
     batch_index: Annotated[int, AtLeast(0)] | None = None
 
@@ -42,7 +42,7 @@ class MessageId(NamedTuple):
     position: Position
     partition: int = DUMMY_PARTITION
     kind: Kind = "plain"
-    first_chunk: Position | None = None
+    first_chunk: Position | None = None  # of a chunked message
     batch_index: int | None = None  # of a retained id only
 
 

@@ -74,7 +74,7 @@ Count = Annotated[int, AtLeast(0)]
 
 
 class EffectCollector:
-    """Collects the effects of one step, which its functions add in order."""
+    """Collects the effects of one step in order: each function of the step adds its own."""
 
     __slots__ = ("callbacks", "closed", "flushes", "writes")
 
@@ -124,9 +124,9 @@ def stored(s: State, write: Write, succeeded: bool) -> State:
 
 def completed(s: State, write: Write, out: EffectCollector) -> State:
     """Stores an entry and completes its callbacks, in batch order, with the position and, in a batch, the index."""
-    position, batch = Position(s.ledger, s.next_entry), len(write.records)
+    position, batch_size = Position(s.ledger, s.next_entry), len(write.records)
     if write.batched:
-        out.callbacks += [Callback(number, "ok", position, i, batch) for i, number in enumerate(write.records)]
+        out.callbacks += [Callback(number, "ok", position, i, batch_size) for i, number in enumerate(write.records)]
     else:
         out.callbacks += [Callback(number, "ok", position) for number in write.records]
     return stored(s, write, True)
@@ -186,6 +186,7 @@ def run_add(cfg: Config, s: State, record: Record, out: EffectCollector) -> Stat
 def buffered(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
     """Appends a record and flushes at max records, else at max size. One add never triggers two flushes."""
     timer = s.timer
+    # a queued tick flushes this record, so no timer is needed
     if cfg.delay_from == "first_record" and not s.buffer and "tick" not in s.tasks:
         timer = s.now + cfg.max_delay_ms
     s = s._replace(buffer=(*s.buffer, Buffered(*record, s.now)), size=s.size + record.size, timer=timer)

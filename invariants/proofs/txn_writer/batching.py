@@ -221,8 +221,8 @@ def runs(count: int) -> Iterator[tuple[Config, str, Sequence[Flush], State]]:
     Control(
         "batch indexes start at 1",
         MODEL,
-        '[Callback(number, "ok", position, i, batch) for',
-        '[Callback(number, "ok", position, i + 1, batch) for',
+        '[Callback(number, "ok", position, i, batch_size) for',
+        '[Callback(number, "ok", position, i + 1, batch_size) for',
         refutes="in a batch",
     ),
 )
