@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from invariants.properties import Event, always, eventually, history, sometimes
 from model.active_cursors.linked_list import CursorList, Node
 from model.active_cursors.machine import (
@@ -27,12 +29,12 @@ def tracked(s: State) -> list[Position]:
 
 
 def named(s: State, cursor: int) -> Cursor | None:
-    """Returns the cursor of a name."""
+    """Returns the cursor of a name, or None."""
     return next((c for c in s.cursors if c.cursor == cursor), None)
 
 
 def own_cursor(s: State, event: Event) -> Cursor | None:
-    """Returns the cursor that an event names."""
+    """Returns the cursor that is the argument of an event, or None for an unknown name."""
     return named(s, event.arguments["cursor"])
 
 
@@ -42,15 +44,15 @@ def is_list(cfg: Config) -> bool:
 
 
 def was_refused(event: Event) -> bool:
-    """Returns whether the call was rejected."""
+    """Returns whether a call was rejected."""
     return isinstance(event.outcome, Refused)
 
 
 def may_be_refused(cfg: Config, before: State, event: Event) -> bool:
     """Returns whether an addition or update may be rejected.
 
-    If `calls` is of_the_broker, the addition of a name that has a cursor is rejected, and an update without a position.
-    The heap always rejects an update without a position.
+    If `calls` is of_the_broker, the addition of a name that has a cursor is rejected, and so is an update without a
+    position. The heap always rejects an update without a position.
     """
     if event.name == "add_cursor":
         return cfg.calls == "of_the_broker" and own_cursor(before, event) is not None
@@ -64,7 +66,7 @@ def may_be_refused(cfg: Config, before: State, event: Event) -> bool:
 def expected_read_count_equals_cursors_at_or_before(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The expected read count of a catch-up read is the number of tracked cursors at its cursor's position or before.
 
-    The cursor itself and cursors at the same position are included. For an unknown or untracked cursor it is 0.
+    The cursor itself and cursors at the same position are included. For an unknown or untracked cursor the count is 0.
     """
     c = own_cursor(before, event)
     if c is None or c.position is None:
@@ -80,9 +82,10 @@ def slowest_position_is_smallest_tracked_position(cfg: Config, before: State, ev
 
 @always(active_cursors, on=("cursor_updated",), given=lambda cfg: cfg.update_returns_slowest)
 def update_returns_slowest_position_before_and_after(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`cursor_updated` returns the smallest tracked position before and after the update, and None if it is ignored.
+    """`cursor_updated` returns the smallest tracked positions before and after; None if the update is ignored.
 
-    An update of an unknown name is ignored; so is that of an untracked cursor, if an update does not start to track it.
+    An update of an unknown name is ignored. Without `update_starts_tracking`, an update of an untracked cursor is
+    ignored, too.
     """
     if was_refused(event):
         return may_be_refused(cfg, before, event)
@@ -100,9 +103,9 @@ def size_includes_untracked_cursors(cfg: Config, before: State, event: Event, af
 
 @always(active_cursors, on=("should_cache_added_entries",), given=lambda cfg: cfg.has_grace_period)
 def added_entries_are_cached_within_grace_period(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Added entries are cached while cursors exist, and within the grace period after the last removal or the start."""
-    waited = before.now_ms - before.last_removal_ms
-    return event.outcome is (len(before.cursors) > 0 or 0 <= waited <= cfg.grace_ms - 1)
+    """Added entries are cached while cursors exist, and within the grace period after the last removal or creation."""
+    elapsed_ms = before.now_ms - before.last_removal_ms
+    return event.outcome is (len(before.cursors) > 0 or 0 <= elapsed_ms <= cfg.grace_ms - 1)
 
 
 @always(active_cursors, on=("should_cache_added_entries",), given=lambda cfg: not cfg.has_grace_period)
@@ -134,9 +137,9 @@ def query_changes_no_cursor(cfg: Config, before: State, event: Event, after: Sta
 
 @always(active_cursors, on=("add_cursor",))
 def added_cursor_has_given_position_and_durability(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`add_cursor` is accepted, and then the name has a cursor with the given position and durability.
+    """After `add_cursor`, the name has a cursor with the given position and durability.
 
-    Only if `calls` is of_the_broker, a name that has a cursor is rejected.
+    `add_cursor` is rejected only if `calls` is of_the_broker and the name already has a cursor.
     """
     if was_refused(event):
         return may_be_refused(cfg, before, event)
@@ -146,9 +149,9 @@ def added_cursor_has_given_position_and_durability(cfg: Config, before: State, e
 
 @always(active_cursors, on=MOVES)
 def update_sets_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an update, the cursor has the given position, forward or backward, or is untracked if none was given.
+    """After an update, the cursor has the given position, forward or backward; without a position it is untracked.
 
-    An update is rejected only if a missing position is not allowed, or if the container has no such call.
+    An update is rejected only if it has no position and `may_be_refused`, or if the container has no `cursorUpdated`.
     """
     old, new = own_cursor(before, event), own_cursor(after, event)
     if was_refused(event):
@@ -159,13 +162,13 @@ def update_sets_position(cfg: Config, before: State, event: Event, after: State)
 
 @always(active_cursors, on=("remove_cursor",))
 def removed_name_is_unknown(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After `remove_cursor` the name has no cursor; the outcome says whether it had one."""
+    """After `remove_cursor` the name has no cursor; `remove_cursor` returns whether the name had one."""
     return own_cursor(after, event) is None and event.outcome is (own_cursor(before, event) is not None)
 
 
 @always(active_cursors)
 def call_changes_only_its_own_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call changes, adds or removes no cursor with another name than the call's."""
+    """A call adds, changes or removes only the cursor of its name; a query changes no cursor."""
     if after.cursors is before.cursors:
         return True
     own = event.arguments.get("cursor") if event.name in CHANGES else None
@@ -196,7 +199,8 @@ def time_advances_by_given_milliseconds(cfg: Config, before: State, event: Event
 def version_counts_effective_changes(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The version increases by one at each addition, each removal, and each update that has an effect.
 
-    An update of an unknown name has none. Without `update_starts_tracking`, an update of an untracked cursor has none.
+    An update of an unknown name has no effect. Without `update_starts_tracking`, an update of an untracked cursor has
+    no effect.
     """
     moves = event.name in MOVES and not was_refused(event) and own_cursor(before, event) is not None
     if moves and not cfg.update_starts_tracking:
@@ -223,7 +227,7 @@ def retained(nodes: CursorList) -> int:
 
 @always(active_cursors, on=CHANGES, given=is_list)
 def flush_is_not_observable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A query before a call changes neither the outcome of the call nor any answer after it."""
+    """A query before a call changes neither the outcome of the call nor any answer after the call."""
     flushed, _ = active_cursors.step(cfg, before, "slowest_position", ())
     arguments = tuple(event.arguments.values())
     flushed, outcome = active_cursors.step(cfg, flushed, event.name, arguments)
@@ -232,7 +236,7 @@ def flush_is_not_observable(cfg: Config, before: State, event: Event, after: Sta
 
 @always(active_cursors, given=is_list)
 def nodes_of_removed_cursors_are_bounded(cfg: Config, s: State) -> bool:
-    """The list retains at most `removals_before_cleanup` nodes of removed cursors, or as many as there are cursors."""
+    """The list retains at most max(`removals_before_cleanup`, number of cursors) nodes of removed cursors."""
     return s.nodes is None or retained(s.nodes) <= max(cfg.removals_before_cleanup, len(s.cursors))
 
 
@@ -244,22 +248,23 @@ def is_repaired_list(cfg: Config) -> bool:
 
 @always(active_cursors, given=is_repaired_list)
 def list_links_tracked_nodes_in_order_with_their_counts(cfg: Config, s: State) -> bool:
-    """The list links each node once, in order of positions, with the number of nodes at its position or before.
+    """The list links each node once, ordered by position, with the number of nodes at its position or before.
 
-    A node outside the list has no position. Each present cursor has a node, and each node of a removed cursor was
-    removed since the last cleanup.
+    A node outside the list has no position and no counter. Each present cursor has a node. A node of a removed cursor
+    is retained only if the cursor was removed since the last cleanup.
     """
     if s.nodes is None:
         return True
-    linked, unlinked, positions = s.nodes.linked, s.nodes.unlinked, [n.position for n in s.nodes.linked]
-    numbers, known = [n.object for n in (*linked, *unlinked)], [p for p in positions if p is not None]
+    linked, unlinked = s.nodes.linked, s.nodes.unlinked
+    objects = [n.object for n in (*linked, *unlinked)]
+    positions = [n.position for n in linked if n.position is not None]
     counts = [s.nodes.counts[n.counter - 1] if n.counter else None for n in linked]
     return (
-        len(set(numbers)) == len(numbers)
+        len(set(objects)) == len(objects)
         and {c.object for c in s.cursors} == {n.object for n in (*linked, *unlinked) if n.present}
-        and len(known) == s.nodes.tracked == len(linked)
-        and known == sorted(known)
-        and counts == [len([p for p in known if p <= own]) for own in known]
+        and len(positions) == s.nodes.tracked == len(linked)
+        and positions == sorted(positions)
+        and counts == [len([p for p in positions if p <= own]) for own in positions]
         and all((n.position, n.counter) == (None, 0) for n in unlinked)
         and retained(s.nodes) <= s.nodes.removed
     )
@@ -279,18 +284,18 @@ def pending_updates_are_a_heap_by_position(cfg: Config, s: State) -> bool:
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The canonical form numbers cursor objects from 1, and sets clock and version to 0.
 
-    It cuts the time since the last removal to the grace period. It keeps names, positions, the count of durable
-    cursors, and the data structure except for the numbers in it.
+    It limits the time since the last removal to the grace period. It keeps names, positions, the count of durable
+    cursors, and the data structure except for the numbers of objects and counters.
     """
     canonical = active_cursors.canonical
     renamed = canonical(cfg, after)
     same = (renamed.now_ms, renamed.version, renamed.durables) == (0, 0, after.durables) and [
         (c.cursor, c.position, c.durable) for c in renamed.cursors
     ] == [(c.cursor, c.position, c.durable) for c in after.cursors]
-    ago, now_ago = after.now_ms - after.last_removal_ms, renamed.now_ms - renamed.last_removal_ms
-    ends = max(cfg.grace_ms, 0) * cfg.has_grace_period
+    elapsed_ms, renamed_elapsed_ms = (s.now_ms - s.last_removal_ms for s in (after, renamed))
+    limit_ms = max(cfg.grace_ms, 0) * cfg.has_grace_period
     numbers = [c.object for c in renamed.cursors]
-    if not same or now_ago != min(ago, ends) or sorted(numbers) != list(range(1, len(numbers) + 1)):
+    if not same or renamed_elapsed_ms != min(elapsed_ms, limit_ms) or sorted(numbers) != [*range(1, len(numbers) + 1)]:
         return False
     return canonical(cfg, renamed) == renamed and _list_form(cfg, renamed) == _list_form(cfg, after)
 
@@ -309,7 +314,7 @@ def _list_form(cfg: Config, s: State) -> object:
 
 @always(active_cursors, on=("remove_while_iterating",))
 def iteration_removes_no_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Removing a cursor through an iterator fails, is rejected for an unknown name, and changes nothing."""
+    """Removal of a cursor through an iterator fails (is rejected for an unknown name), and changes nothing."""
     return after == before and isinstance(event.outcome, Failed if own_cursor(before, event) else Refused)
 
 
@@ -338,16 +343,24 @@ def has_grace_period(cfg: Config) -> bool:
     return cfg.has_grace_period
 
 
-def moved(before: State, event: Event, after: State) -> tuple[Cursor, Position, Position] | None:
-    """Returns the cursor that an update moves, and its old and its new position; None if it moves no tracked cursor."""
+class Move(NamedTuple):
+    """A tracked cursor that an update moves, and its positions."""
+
+    cursor: Cursor  # before the update
+    old: Position
+    new: Position
+
+
+def move_of(before: State, event: Event, after: State) -> Move | None:
+    """Returns the move that an update makes; None if it moves no tracked cursor."""
     old, new = own_cursor(before, event), own_cursor(after, event)
     if was_refused(event) or old is None or old.position is None or new is None or new.position is None:
         return None
-    return old, old.position, new.position
+    return Move(old, old.position, new.position)
 
 
 def ties(s: State, c: Cursor) -> int:
-    """Returns how many other cursors are at the position of this one."""
+    """Returns how many other cursors are at the position of a cursor."""
     return len([p for p in tracked(s) if p == c.position]) - 1
 
 
@@ -370,41 +383,44 @@ def count_of_untracked_cursor(cfg: Config, before: State, event: Event, after: S
 @sometimes(active_cursors, on=MOVES)
 def backward_move_becomes_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A cursor moves backward past all others (seek)."""
-    move = moved(before, event, after)
-    return move is not None and move[2] < min(tracked(before))
+    move = move_of(before, event, after)
+    return move is not None and move.new < min(tracked(before))
 
 
 @sometimes(active_cursors, on=MOVES)
 def slowest_cursor_overtakes_another(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The only slowest cursor moves past another one, which is then the slowest."""
-    move = moved(before, event, after)
-    if move is None or move[1] != min(tracked(before)) or ties(before, move[0]):
+    """The only slowest cursor moves past another cursor, which is then the slowest."""
+    move = move_of(before, event, after)
+    if move is None or move.old != min(tracked(before)) or ties(before, move.cursor):
         return False
-    return move[2] > min(tracked(after))
+    return move.new > min(tracked(after))
 
 
 @sometimes(active_cursors, on=MOVES)
 def tail_leaves_group(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """There are at least four cursors, and several are at the largest position. One of these moves forward."""
-    move = moved(before, event, after)
+    """Several of at least four cursors are at the largest position, and one of these moves forward.
+
+    With fewer than four cursors, one update makes the list rebuild.
+    """
+    move = move_of(before, event, after)
     if move is None or len(before.cursors) < 4:
         return False
-    return move[1] == max(tracked(before)) < move[2] and ties(before, move[0]) > 0
+    return move.old == max(tracked(before)) < move.new and ties(before, move.cursor) > 0
 
 
 @sometimes(active_cursors, on=MOVES)
 def tail_joins_group(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """There are at least four cursors, and one is at the largest position. It moves back to the second largest one."""
-    move = moved(before, event, after)
-    if move is None or len(before.cursors) < 4 or ties(before, move[0]):
+    """One of at least four cursors is at the largest position, and moves back to the second largest position."""
+    move = move_of(before, event, after)
+    if move is None or len(before.cursors) < 4 or ties(before, move.cursor):
         return False
-    others = [p for p in tracked(before) if p < move[1]]
-    return move[1] == max(tracked(before)) and bool(others) and move[2] == max(others)
+    others = [p for p in tracked(before) if p < move.old]
+    return move.old == max(tracked(before)) and bool(others) and move.new == max(others)
 
 
 @sometimes(active_cursors, on=("remove_cursor",))
 def removal_between_slowest_and_fastest(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor is removed that is neither the slowest nor the fastest."""
+    """A cursor between the slowest and the fastest is removed."""
     c = own_cursor(before, event)
     return c is not None and c.position is not None and min(tracked(before)) < c.position < max(tracked(before))
 
@@ -427,7 +443,7 @@ def tracked_cursor_becomes_untracked(cfg: Config, before: State, event: Event, a
 def additions(
     cfg: Config, value: frozenset[tuple[int, bool]], before: State, event: Event, after: State
 ) -> frozenset[tuple[int, bool]]:
-    """The names that were added: (name, whether it was added again)."""
+    """The added names: (name, False) after the first addition of a name, also (name, True) after the second."""
     name = event.arguments["cursor"]
     return value if was_refused(event) else value | {(name, (name, False) in value)}
 
@@ -442,7 +458,7 @@ def readded_name_is_looked_up(
 
 @sometimes(active_cursors, on=("update_cursor",))
 def update_of_unknown_name(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An update names an unknown cursor, while others exist."""
+    """An update has an unknown name, while cursors exist."""
     return own_cursor(before, event) is None and bool(before.cursors)
 
 
@@ -454,15 +470,17 @@ def caching_without_cursors(cfg: Config, before: State, event: Event, after: Sta
 
 @sometimes(active_cursors, on=("should_cache_added_entries",), given=has_grace_period)
 def grace_period_ends_exactly(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Added entries are no longer cached in the millisecond in which the grace period ends."""
+    """Added entries are not cached, because exactly the grace period has passed."""
     return event.outcome is False and cfg.grace_ms > 0 and before.now_ms - before.last_removal_ms == cfg.grace_ms
 
 
 @sometimes(active_cursors)
 def cursors_in_two_ledgers(cfg: Config, s: State) -> bool:
     """The slowest and the fastest cursor are in different ledgers, and the slowest has the larger entry id."""
-    last, first = max(tracked(s), default=None), min(tracked(s), default=None)
-    return last is not None and first is not None and first.ledger < last.ledger and first.entry > last.entry
+    slowest, fastest = min(tracked(s), default=None), max(tracked(s), default=None)
+    if slowest is None or fastest is None:
+        return False
+    return slowest.ledger < fastest.ledger and slowest.entry > fastest.entry
 
 
 @sometimes(active_cursors, given=is_list)
@@ -482,12 +500,12 @@ def incremental_flush_is_due(cfg: Config, s: State) -> bool:
 
 @eventually(active_cursors, fair=("advance",))
 def caching_without_cursors_ends(cfg: Config, s: State) -> bool:
-    """If no cursor is added, caching of added entries ends."""
+    """If no cursor exists and none is added, added entries are no longer cached after the grace period."""
     return bool(s.cursors) or s.now_ms - s.last_removal_ms >= cfg.grace_ms
 
 
 @eventually(active_cursors, fair=("slowest_position",), given=is_list)
 def query_flushes_everything(cfg: Config, s: State) -> bool:
-    """If queries are fair, eventually the list has no pending update and retains no node of a removed cursor."""
+    """A query flushes the list: no update or removal is pending, and no node of a removed cursor is retained."""
     nodes = s.nodes
     return nodes is None or (not nodes.updates and not nodes.removals and not retained(nodes))

@@ -4,9 +4,10 @@ A broker uses the heap when `cacheEvictionByExpectedReadCount` is off; the sorte
 Both hold items: `State.items` of `model/active_cursors/machine.py`. Each tracked cursor has one item. With
 `add_keeps_old_item`, a replaced cursor object keeps its item.
 
-    heap     an array: the positions at 2i + 1 and 2i + 2 are not smaller than that at i, so the first is the smallest
-    removal  the last item moves to the index of the removed one and sifts down or up, with `removal_only_sifts_down`
-             only down
+    heap     an array: the items at the indexes 2i + 1 and 2i + 2 are the children of the item at i, and have no smaller
+             position. So the first item has the smallest position
+    removal  the last item moves to the index of the removed item, and sifts up or down; with
+             `removal_only_sifts_down` it sifts only down
     set      items sorted by position, then by object
 """
 
@@ -22,14 +23,14 @@ class Item(NamedTuple):
 
     position: Position
     object: int  # number of the cursor object
-    cursor: int
+    cursor: int  # its name
 
 
 Items = tuple[Item, ...]
 
 
 def index_of(items: Items, object: int) -> int:
-    """Returns the index of a cursor's item."""
+    """Returns the index of the item of a cursor object."""
     return next(i for i, item in enumerate(items) if item.object == object)
 
 
@@ -37,7 +38,7 @@ def index_of(items: Items, object: int) -> int:
 
 
 def sifted_up(items: Items, index: int) -> Items:
-    """`siftUp`: the item moves up while its parent is at a larger position."""
+    """`siftUp`: returns the heap after the item at an index moved up, past each parent at a larger position."""
     heap = list(items)
     while index > 0 and heap[(index - 1) // 2].position > heap[index].position:
         parent = (index - 1) // 2
@@ -47,7 +48,10 @@ def sifted_up(items: Items, index: int) -> Items:
 
 
 def sifted_down(items: Items, index: int) -> Items:
-    """`siftDown`: the item moves down while a child is at a smaller position. Of equal children, the right moves up."""
+    """`siftDown`: returns the heap after the item at an index moved down, while a child is at a smaller position.
+
+    The child at the smaller position moves up; if both children are at one position, the right child.
+    """
     heap = list(items)
     while True:
         left, right, slower = 2 * index + 1, 2 * index + 2, None
@@ -77,8 +81,8 @@ def moved(items: Items, index: int, position: Position) -> Items:
 def removed(items: Items, index: int, only_sifts_down: bool) -> Items:
     """Returns the heap without the item at an index: the last item takes its index and sifts.
 
-    If the last item comes from another branch, it may have to sift up. With `only_sifts_down` it does not, and the heap
-    can be out of order afterwards.
+    If the last item comes from another branch, it may have to sift up. With `only_sifts_down` it does not sift up; then
+    the heap can be out of order.
     """
     last, rest = items[-1], items[:-1]
     if index == len(rest):
@@ -98,7 +102,7 @@ def with_item(items: Items, item: Item) -> Items:
 
 
 def without_item(items: Items, object: int) -> Items:
-    """Returns the set without a cursor's item."""
+    """Returns the set without the item of a cursor object."""
     return tuple(item for item in items if item.object != object)
 
 

@@ -1,13 +1,13 @@
 """The linked list of `ActiveManagedCursorContainerImpl`: sorted, flushed lazily, with counters shared by groups.
 
-Source: PIP-430 and the class as of July 2026, and as changed by apache/pulsar#26511 and #26629. The list is
-`State.nodes` of `model/active_cursors/machine.py`. Where versions differ, `Config` there has a rule.
+Source: PIP-430; the class in July 2026; apache/pulsar#26511 and #26629, which change the class. The list is
+`State.nodes` of `model/active_cursors/machine.py`. If versions differ, `Config` in that module has a rule.
 
     list      nodes sorted by position; nodes at equal positions form a group and share one counter, the number of
               nodes up to the end of the group (`numberOfCursorsAtSamePositionOrBefore`)
     pending   `add`, `updateCursor`, `removeCursor` only record a pending update (a new position) or a pending removal
-    flush     before a query (`processPendingPositions`). If the pending updates are at least half as many as the nodes
-              in the list (tracked // 2; with three nodes, one update), the list is rebuilt. Otherwise pending removals
+    flush     a query first applies what is pending (`processPendingPositions`). If there are at least `tracked // 2`
+              pending updates (with three nodes in the list, one), the list is rebuilt. Otherwise the pending removals
               are applied first, then each pending update in the order of a `java.util.PriorityQueue`: largest old
               position first, nodes without a position last
 
@@ -57,8 +57,8 @@ class Node(NamedTuple):
     """A node of the list (`ActiveManagedCursorContainerImpl.Node`)."""
 
     cursor: int  # the cursor's name
-    object: int  # number of its cursor object, which a repeated `add` may replace; identifies the node
-    present: bool  # whether the container still has this cursor
+    object: int  # number of the cursor object: identifies the node; a repeated `add` may change it
+    present: bool  # false after `removeCursor`
     position: Position | None  # as of the last flush
     pending: Position | None  # `pendingPosition`
     removing: bool  # `pendingRemove`
@@ -84,7 +84,7 @@ def node_of(s: CursorList, object: int) -> Node:
 
 
 def node_pending_removal(s: CursorList, cursor: int) -> Node | None:
-    """Returns the node of that name whose removal is pending."""
+    """Returns the node of a name whose removal is pending, or None."""
     return next((n for n in (node_of(s, o) for o in s.removals) if n.cursor == cursor), None)
 
 
@@ -109,7 +109,7 @@ def comes_first(a: Node, b: Node) -> bool:
 
 
 def comes_later(a: Node, b: Node) -> bool:
-    """Returns whether the comparator orders `a` after `b`. For two nodes without a position it does so both ways."""
+    """Returns whether the comparator orders `a` after `b`; of two nodes without a position, each is after the other."""
     return a.position is None or (b.position is not None and a.position < b.position)
 
 
@@ -123,7 +123,7 @@ def offered(queue: tuple[int, ...], object: int, nodes: Mapping[int, Node]) -> t
 
 
 def sift_down(heap: list[int], at: int, object: int, nodes: Mapping[int, Node]) -> None:
-    """`PriorityQueue.siftDown`: moves an element down from an index until no child comes first."""
+    """`PriorityQueue.siftDown`: puts an element at an index, and moves it down while it is ordered after a child."""
     while at < len(heap) // 2:
         child = 2 * at + 1
         if child + 1 < len(heap) and comes_later(nodes[heap[child]], nodes[heap[child + 1]]):
@@ -143,7 +143,7 @@ def poll(queue: list[int], nodes: Mapping[int, Node]) -> int:
 
 
 def without_removed(queue: tuple[int, ...], nodes: Mapping[int, Node]) -> tuple[int, ...]:
-    """Returns the queue without nodes of removed cursors (`PriorityQueue.removeIf`, which heapifies the rest)."""
+    """`PriorityQueue.removeIf`: returns the queue without nodes of removed cursors, as a heap."""
     heap = [o for o in queue if nodes[o].present]
     if len(heap) < len(queue):
         for at in range(len(heap) // 2 - 1, -1, -1):
@@ -160,7 +160,7 @@ def object_to_node(nodes: Iterable[Node]) -> dict[int, Node]:
 
 
 def update_queued(s: CursorList, node: Node, position: Position) -> CursorList:
-    """`queuePositionUpdate`: records a pending update; a node is in the queue at most once."""
+    """`queuePositionUpdate`: returns the list with a pending update of a node, which is queued at most once."""
     s = with_node(s, node, node._replace(pending=position))
     if node.object in s.updates:
         return s
@@ -168,7 +168,7 @@ def update_queued(s: CursorList, node: Node, position: Position) -> CursorList:
 
 
 def removal_pending(s: CursorList, node: Node) -> CursorList:
-    """Records a pending removal. `pendingRemovedCursors` holds one node for each name: the latest."""
+    """Returns the list with a pending removal of a node, which replaces the pending removal of its name."""
     removals = [o for o in s.removals if node_of(s, o).cursor != node.cursor]
     s = with_node(s, node, node._replace(removing=True))
     by_name = sorted([*removals, node.object], key=lambda o: (node_of(s, o).cursor, o))
@@ -176,7 +176,7 @@ def removal_pending(s: CursorList, node: Node) -> CursorList:
 
 
 def removal_cancelled(s: CursorList, node: Node) -> CursorList:
-    """Cancels a pending removal."""
+    """Returns the list without the pending removal of a node."""
     s = with_node(s, node, node._replace(removing=False))
     return s._replace(removals=tuple(o for o in s.removals if o != node.object))
 
@@ -184,9 +184,9 @@ def removal_cancelled(s: CursorList, node: Node) -> CursorList:
 def added(
     rules: ListRules, s: CursorList, present: int | None, cursor: int, object: int, position: Position | None
 ) -> tuple[CursorList, int]:
-    """`add`: returns the list, and the object that the name refers to afterwards.
+    """`add`: returns the list, and the cursor object that the name then refers to.
 
-    `present` is the object that the name referred to before, if any.
+    `present` is the object that the name refers to before the call; None if the name is absent.
     """
     if present is None:
         return added_absent(rules, s, cursor, object, position)
@@ -206,7 +206,7 @@ def added(
 def added_absent(
     rules: ListRules, s: CursorList, cursor: int, object: int, position: Position | None
 ) -> tuple[CursorList, int]:
-    """`add` of an absent name. A node whose removal is pending under that name is reused."""
+    """`add` of an absent name: returns the same as `added`. A node of the name whose removal is pending is reused."""
     node = None if position is None else node_pending_removal(s, cursor)
     if node is None:
         node = Node(cursor, object, True, None, None, False, 0)
@@ -222,7 +222,7 @@ def added_absent(
 
 
 def with_object(s: CursorList, node: Node, object: int) -> tuple[CursorList, Node]:
-    """Returns the list after another cursor object was assigned to a node, and the node."""
+    """Returns the list with another cursor object in a node, and the new node."""
     new = node._replace(object=object)
     s = with_node(s, node, new)
     updates, removals = (tuple(object if o == node.object else o for o in each) for each in (s.updates, s.removals))
@@ -230,7 +230,7 @@ def with_object(s: CursorList, node: Node, object: int) -> tuple[CursorList, Nod
 
 
 def updated(rules: ListRules, s: CursorList, object: int, position: Position | None) -> CursorList:
-    """`updateCursor`: records a pending update; without a new position, a pending removal."""
+    """`updateCursor`: returns the list with a pending update, or without a position with a pending removal."""
     node = node_of(s, object)
     if position is not None:
         if node.removing:
@@ -244,9 +244,10 @@ def updated(rules: ListRules, s: CursorList, object: int, position: Position | N
 
 
 def removed(rules: ListRules, s: CursorList, object: int, cursors_left: int) -> CursorList:
-    """`removeCursor`: records a pending removal if the node has a position; a node without one is in no list.
+    """`removeCursor`: returns the list with a pending removal, if the node has a position.
 
-    A pending update of the node stays in the queue until the next flush or `compacted`.
+    A node without a position is not in the list. A pending update of the node stays in the queue until the next flush
+    or `compacted`.
     """
     node = node_of(s, object)
     gone = node._replace(present=False, pending=None)
@@ -263,12 +264,12 @@ def removed(rules: ListRules, s: CursorList, object: int, cursors_left: int) -> 
 
 
 def reachable(s: CursorList, nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Returns the nodes outside the list that are still referenced."""
+    """Returns those of the nodes that a cursor, a pending update or a pending removal refers to."""
     return by_object(n for n in nodes if n.present or n.object in s.updates or n.object in s.removals)
 
 
 def compacted(s: CursorList) -> CursorList:
-    """`compactRemovedNodes`: drops nodes of removed cursors and recomputes counters; updates stay pending."""
+    """`compactRemovedNodes`: returns the list without nodes of removed cursors; other updates stay pending."""
     linked, counts = s.linked, list(s.counts)
     removals = tuple(o for o in s.removals if node_of(s, o).present)
     if removals != s.removals:
@@ -285,7 +286,7 @@ def compacted(s: CursorList) -> CursorList:
 
 
 class Flush:
-    """A list while a flush changes it."""
+    """A mutable copy of a list, which a flush changes."""
 
     def __init__(self, s: CursorList) -> None:
         self.linked = list(s.linked)
@@ -300,12 +301,12 @@ class Flush:
         return len(self.counts)
 
     def change(self, counter: int, by: int) -> None:
-        """Changes a shared counter. Number 0, of a node without a counter, has no effect."""
+        """Adds `by` to a shared counter; does nothing for number 0, which stands for no counter."""
         if counter:
             self.counts[counter - 1] += by
 
     def change_groups(self, start: int, by: int) -> None:
-        """`updateCounters`: changes the counter of every group from an index of the list on."""
+        """`updateCounters`: adds `by` to the counter of each group from an index of the list on."""
         last = None
         for node in self.linked[start:]:
             if node.position != last:
@@ -313,7 +314,7 @@ class Flush:
                 last = node.position
 
     def count_at(self, index: int) -> int:
-        """Returns the count of the node at an index; 0 before the head."""
+        """Returns the count of the node at an index; 0 for index -1."""
         return self.counts[self.linked[index].counter - 1] if index >= 0 else 0
 
     def index_of(self, object: int) -> int | None:
@@ -321,14 +322,14 @@ class Flush:
         return next((i for i, n in enumerate(self.linked) if n.object == object), None)
 
     def poll(self) -> Node | None:
-        """Removes the next object from the queue of updates, and returns its node."""
+        """Removes the first object from the queue of updates; returns its node, or None if the queue is empty."""
         if not self.updates:
             return None
         nodes = object_to_node(self.linked + self.unlinked)
         return nodes[poll(self.updates, nodes)]
 
     def list(self) -> CursorList:
-        """Returns the list, with nothing pending."""
+        """Returns the flushed list: nothing is pending."""
         linked, unlinked = ([n._replace(pending=None) for n in each] for each in (self.linked, self.unlinked))
         present = by_object(n for n in unlinked if n.present)
         return with_counters_renumbered(CursorList(tuple(linked), present, (), (), tuple(self.counts), self.tracked))
@@ -340,7 +341,7 @@ def is_flushed(s: CursorList) -> bool:
 
 
 def flushed(rules: ListRules, s: CursorList) -> CursorList:
-    """`processPendingPositions`: applies all pending updates and removals."""
+    """`processPendingPositions`: returns the list after all pending updates and removals."""
     s = s if s.removed == 0 else s._replace(removed=0)
     if is_flushed(s):
         return s
@@ -356,9 +357,10 @@ def flushed(rules: ListRules, s: CursorList) -> CursorList:
 
 
 def rebuilt(rules: ListRules, s: CursorList) -> CursorList:
-    """`rebuildEntireList`: sorts the nodes that are present by position, and those at equal positions by name.
+    """`rebuildEntireList`: returns a list of the present nodes, sorted by position, and at equal positions by name.
 
-    Pulsar keeps the latter in the iteration order of its cursor map; recordings name the cursors in that order.
+    Pulsar has nodes at equal positions in the iteration order of its cursor map. Recordings name the cursors so that
+    this is the order of their names.
     """
     linked, unlinked = [], []
     for node in sorted((n for n in s.linked + s.unlinked if n.present), key=lambda n: n.cursor):
@@ -378,7 +380,7 @@ def rebuilt(rules: ListRules, s: CursorList) -> CursorList:
 
 
 def unlink(rules: ListRules, flush: Flush, object: int) -> None:
-    """`removeNodeFromList`: removes a node from the list; its group and all later ones no longer count it."""
+    """`removeNodeFromList`: removes a node from the list; its group and all later groups no longer count it."""
     index = flush.index_of(object)
     flush.tracked -= 1
     if index is None:
@@ -391,14 +393,14 @@ def unlink(rules: ListRules, flush: Flush, object: int) -> None:
 
 
 def untracked(rules: ListRules, node: Node) -> Node:
-    """Returns a node after untracking: without position and counter, or with both still set."""
+    """Returns a node that leaves the list: without position and counter, except with `untracked_keeps_position`."""
     if rules.untracked_keeps_position:
         return node._replace(removing=False)
     return node._replace(position=None, counter=0, removing=False)
 
 
 def detach_list(flush: Flush, object: int) -> None:
-    """Unlinks a node that is not in the list: this sets head and tail to null, and the list loses all nodes."""
+    """`removeNodeFromList` of a node that is not in the list: sets head and tail to null; the list loses all nodes."""
     flush.unlinked = [n._replace(removing=n.removing and n.object != object) for n in flush.unlinked + flush.linked]
     flush.linked = []
 
@@ -421,7 +423,7 @@ def apply_update(rules: ListRules, flush: Flush, node: Node) -> None:
 
 
 def insert(flush: Flush, node: Node) -> None:
-    """`insertNodeIntoList`: inserts a node behind those at its position; its group and all later ones count it."""
+    """`insertNodeIntoList`: inserts a node behind those at its position; its group and all later groups count it."""
     flush.tracked += 1
     position = node.position
     assert position is not None
@@ -448,10 +450,10 @@ def fits(flush: Flush, index: int, position: Position) -> bool:
 
 
 def move_in_place(rules: ListRules, flush: Flush, index: int, position: Position) -> None:
-    """Moves a node that passes no other: it leaves its group and joins a neighbour's group or forms its own.
+    """Gives a new position to a node that passes no other node; it joins the group of a neighbour or forms its own.
 
-    With `tail_keeps_counts` the counters do not change if the node is the tail, although it may leave a shared group or
-    join the previous one.
+    With `tail_keeps_counts`, the counters do not change if the node is the tail, although the tail may leave a shared
+    group or join the previous group.
     """
     node = flush.linked[index]
     flush.linked[index] = node._replace(position=position)
@@ -470,7 +472,7 @@ def move_in_place(rules: ListRules, flush: Flush, index: int, position: Position
 
 
 def move_outside_list(flush: Flush, node: Node, position: Position) -> Node:
-    """Returns a node with another position; it is outside the list, with an old position, and counts only itself."""
+    """Returns a node, which has an old position but is not in the list, with a new position; it counts only itself."""
     if node.position == position:
         return node
     if position_of(node) < position:
@@ -481,7 +483,7 @@ def move_outside_list(flush: Flush, node: Node, position: Position) -> Node:
 def move_away(flush: Flush, index: int, position: Position) -> None:
     """`moveNodeToNewPosition`: moves a node past others.
 
-    A move forward lowers the count of each group that the node passes by one, a move backward raises it by one.
+    A move forward lowers the count of each group that the node passes by one; a move backward raises it by one.
     """
     node = flush.linked.pop(index)
     if position_of(node) < position:
@@ -505,7 +507,7 @@ def move_away(flush: Flush, index: int, position: Position) -> None:
 
 
 def change_passed(flush: Flush, passed: list[Node], old: Position, by: int) -> None:
-    """Changes the counters of the groups that a node passes, except the group at its old position."""
+    """Adds `by` to the counters of the groups that a node passes, except the group at its old position."""
     last = old
     for node in passed:
         if node.position != last:
@@ -517,7 +519,7 @@ def change_passed(flush: Flush, passed: list[Node], old: Position, by: int) -> N
 
 
 def slowest(s: CursorList) -> Position | None:
-    """Returns the position of the head."""
+    """Returns the position of the head; None for an empty list."""
     return s.linked[0].position if s.linked else None
 
 
@@ -549,7 +551,7 @@ def with_counters_renumbered(s: CursorList) -> CursorList:
 
 
 def with_objects_renumbered(s: CursorList, numbers: dict[int, int]) -> CursorList:
-    """Returns the list with other numbers for its objects; adds to `numbers` those that only the list has."""
+    """Returns the list with its objects renumbered by `numbers`; objects that `numbers` lacks are added to it."""
     for node in s.linked + s.unlinked:
         numbers.setdefault(node.object, len(numbers) + 1)
 

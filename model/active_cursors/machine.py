@@ -2,31 +2,31 @@
 
 Models `ActiveManagedCursorContainer` (PIP-430, expected read count). One step is one call on the container.
 
-State: cursors by name, each with its position (a tracked cursor) or without one; clock; time of the last removal;
-number of changes; number of durable cursors; and the data structure of a shipped container (below).
+State: the cursors by name, each with a position (a tracked cursor) or without one (untracked); the clock; the time of
+the last removal; the number of changes; the number of durable cursors; the data structure of a shipped container.
 
     add_cursor            adds a cursor under a name; replaces the cursor of that name
     update_cursor         moves a cursor, forward or backward (seek), or untracks it; ignores an unknown name
     remove_cursor         removes a name; the grace period starts
     number_at_same_position_or_before
-                          how many tracked cursors are at the position of a cursor or before, itself included: the
-                          expected read count of entries that this cursor reads from storage (catch-up read)
+                          the number of tracked cursors at the position of a cursor or before it, this cursor included:
+                          the expected read count of entries that this cursor reads from storage (catch-up read)
     slowest_position      the smallest position of a tracked cursor
     size                  the number of cursors, tracked or not: the expected read count of an added entry
     should_cache_added_entries
                           true while cursors exist, and for a grace period after a removal or the creation
 
-The rule `container` selects the data structure. If no other rule differs from the reference, all give the same answers,
-except that the heap does not accept an update without a position.
+The rule `container` selects the data structure. If no other rule differs from the reference, all containers give the
+same answers, except that the heap rejects an update without a position.
 
-    definition    none: every answer is computed from the cursors
+    definition    no data structure: every answer is computed from the cursors
     linked_list   `ActiveManagedCursorContainerImpl`: model/active_cursors/linked_list.py
     heap          `ManagedCursorContainerImpl`, used without `cacheEvictionByExpectedReadCount`:
                   model/active_cursors/heap.py
     sorted_set    `ActiveManagedCursorContainerNavigableSetImpl`, for tests and benchmarks: model/active_cursors/heap.py
 
-Not modelled: `ManagedCursorImpl` itself and when it becomes active, the lock, iterators concurrent with changes. The
-heap of Pulsar accepts an update without a position for its only cursor.
+Not modelled: `ManagedCursorImpl` and when it becomes active, the lock, iterators concurrent with changes. Pulsar's heap
+accepts an update without a position if it has a single tracked cursor; the model does not.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ class Config(NamedTuple):
             "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", (("4.1", "twice the TTL"),)
         ),
     ] = 2000
-    #: the list: nodes of removed cursors are dropped after this many removals, or after as many as cursors are left if
-    #: these are more (`MIN_REMOVALS_BEFORE_CLEANUP`)
+    #: the list: nodes of removed cursors are dropped after this many removals (`MIN_REMOVALS_BEFORE_CLEANUP`), or, if
+    #: more cursors are left, after as many removals as there are cursors
     removals_before_cleanup: Annotated[int, AtLeast(1)] = 64
 
-    #: which calls are accepted: any, or those of a broker, which never adds a name that is present and always passes a
-    #: position to `updateCursor`
+    #: which calls are accepted: any, or only those that a broker makes; a broker never adds a name that is present, and
+    #: always passes a position to `updateCursor`
     calls: Annotated[
         Literal["any", "of_the_broker"],
         Rule(Origin.READ, {"of_the_broker": "callers in ManagedLedgerImpl, master 2026-07"}),
     ] = "any"
-    #: the data structure
+    #: the data structure (see the header)
     container: Annotated[
         Literal["definition", "linked_list", "heap", "sorted_set"],
         Rule(
@@ -93,15 +93,15 @@ class Config(NamedTuple):
         bool, Rule(Origin.RECORDED, {False: "shouldCacheAddedEntry of the heap and the set is !isEmpty()"})
     ] = True
 
-    #: the list: a tail that moves in place changes no counter
+    #: the list: whether the counters stay as they are when the tail gets a new position and passes no other node
     tail_keeps_counts: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.moveNodeToNewPosition, node == tail"})
     ] = False
-    #: the list: an untracked cursor keeps its position and counter
+    #: the list: whether the node of an untracked cursor keeps its position and counter
     untracked_keeps_position: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.updateCursor(null), before #26629"})
     ] = False
-    #: the list: adding a present cursor does not cancel its pending removal
+    #: the list: whether a pending removal of a cursor stays pending when the cursor is added again
     add_keeps_pending_removal: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.add"})
     ] = False
@@ -114,15 +114,15 @@ class Config(NamedTuple):
             {"until_flushed": "ActiveManagedCursorContainerImpl.add before #26511", "while_present": "since #26511"},
         ),
     ] = "never"
-    #: the list: whether nodes of removed cursors are dropped without a query
+    #: the list: whether nodes of removed cursors are dropped (see `removals_before_cleanup`) although no query flushes
     drops_removed_nodes: Annotated[
         bool, Rule(Origin.RECORDED, {False: "ActiveManagedCursorContainerImpl before #26511 (compactRemovedNodes)"})
     ] = True
-    #: the heap: the item that takes the index of a removed one can sift down, but not up
+    #: the heap: whether the item that takes the index of a removed item can only sift down, and not up
     removal_only_sifts_down: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ManagedCursorContainerImpl.removeCursor"})
     ] = False
-    #: the heap and the set: adding a present cursor leaves the item of the old one, and still counts it as durable
+    #: the heap and the set: whether adding a present name leaves the item of the old cursor, and its durable count
     add_keeps_old_item: Annotated[
         bool,
         Rule(
@@ -136,10 +136,10 @@ class Config(NamedTuple):
 
 @record
 class Cursor(NamedTuple):
-    """An active cursor."""
+    """An active cursor; without a position, it is untracked."""
 
     cursor: int  # its name
-    position: Position | None  # read position, or mark-delete position if the heap is so configured; None: not tracked
+    position: Position | None  # read position, or mark-delete position (`cacheEvictionByMarkDeletedPosition`)
     durable: bool
     object: int  # number of the cursor object, in the order of additions
 
@@ -153,7 +153,7 @@ class State(NamedTuple):
     last_removal_ms: int  # `cursorRemovedTimestampMillis`; initially the time of creation
     next_object: int
     version: int  # number of additions, removals and updates, except ignored ones
-    durables: int  # durable cursors, as the container counts them (`hasDurableCursors`)
+    durables: int  # the container's count of durable cursors (`ManagedCursorContainerImpl.durableCursorCount`)
     nodes: CursorList | None  # of the linked list
     items: Items  # of the heap or the set
 
@@ -294,7 +294,7 @@ def without_item(cfg: Config, items: Items, object: int) -> Items:
 
 @active_cursors.action
 def update_cursor(cfg: Config, s: State, cursor: Name, position: Position | None) -> Step[State, None]:
-    """`updateCursor`: moves a cursor, forward or backward; without a position it is no longer tracked.
+    """`updateCursor`: moves a cursor, forward or backward; without a position, untracks it.
 
     An unknown name is ignored.
     """
@@ -326,9 +326,9 @@ def structure_after_move(cfg: Config, s: State, old: Cursor, new: Cursor) -> Sta
 
 @active_cursors.action
 def cursor_updated(cfg: Config, s: State, cursor: Name, position: Position | None) -> Step[State, Slowest | None]:
-    """`cursorUpdated`: moves a cursor and returns the slowest position before and after; None if it ignores the call.
+    """`cursorUpdated`: moves a cursor and returns the slowest position before and after; None if the update is ignored.
 
-    An unknown name is ignored, as by `updateCursor`; the heap also ignores an untracked cursor.
+    An update of an unknown name is ignored; the heap also ignores an update of an untracked cursor.
     """
     if not cfg.update_returns_slowest:
         return refused(s, "unsupported", "the linked list only records updates until a query")
@@ -383,17 +383,16 @@ def flush(cfg: Config, s: State) -> State:
 
 @active_cursors.action
 def get_cursor(cfg: Config, s: State, cursor: Name) -> Step[State, Found | None]:
-    """`get`: the cursor object of a name, or None."""
+    """`get`: returns the cursor object of a name, or None."""
     c = find(s, cursor)
     return s, None if c is None else Found(cursor, c.object)
 
 
 @active_cursors.action
 def number_at_same_position_or_before(cfg: Config, s: State, cursor: Name) -> Step[State, int]:
-    """`getNumberOfCursorsAtSamePositionOrBefore`: how many tracked cursors are at a cursor's position or before.
+    """`getNumberOfCursorsAtSamePositionOrBefore`: returns how many tracked cursors are not ahead of a cursor.
 
-    The cursor itself is included. Cursors at equal positions get the same number; an unknown or untracked cursor gets
-    0.
+    The cursor itself is counted. For an unknown or untracked cursor the number is 0.
     """
     if not cfg.counts_cursors:
         return refused(s, "unsupported", "the heap does not count")
@@ -405,7 +404,7 @@ def number_at_same_position_or_before(cfg: Config, s: State, cursor: Name) -> St
 
 
 def shipped_rank(cfg: Config, s: State, cursor: int) -> int | None:
-    """Returns the number that a flushed container gives; None if it dereferences a missing counter."""
+    """Returns the number of `rank_of` as the flushed container computes it; None if it dereferences a null counter."""
     if s.nodes is None and not s.items:
         return rank_of(s, cursor)
     c = find(s, cursor)
@@ -418,7 +417,7 @@ def shipped_rank(cfg: Config, s: State, cursor: int) -> int | None:
 
 @active_cursors.action
 def slowest_position(cfg: Config, s: State) -> Step[State, Position | None]:
-    """`getSlowestCursorPosition`: the smallest tracked position, or None."""
+    """`getSlowestCursorPosition`: returns the smallest tracked position, or None."""
     if cfg.container == "definition":
         return s, slowest_of(s)
     s = flush(cfg, s)
@@ -426,7 +425,7 @@ def slowest_position(cfg: Config, s: State) -> Step[State, Position | None]:
 
 
 def shipped_slowest(s: State) -> Position | None:
-    """Returns the slowest position that a flushed container gives."""
+    """Returns the slowest position as the flushed data structure of a shipped container has it."""
     if s.nodes is not None:
         return linked_list.slowest(s.nodes)
     return s.items[0].position if s.items else None
@@ -434,19 +433,19 @@ def shipped_slowest(s: State) -> Position | None:
 
 @active_cursors.action
 def size(cfg: Config, s: State) -> Step[State, int]:
-    """`size`: the number of cursors, tracked or not; the expected read count of an entry that is added now."""
+    """`size`: returns the number of cursors, tracked or not: the expected read count of an entry that is added now."""
     return s, len(s.cursors)
 
 
 @active_cursors.action
 def should_cache_added_entries(cfg: Config, s: State) -> Step[State, bool]:
-    """`shouldCacheAddedEntry`: whether cursors exist, or the grace period is not over."""
+    """`shouldCacheAddedEntry`: returns whether cursors exist or the grace period is not over."""
     return s, bool(s.cursors) or in_grace_period(cfg, s)
 
 
 @active_cursors.action
 def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
-    """Time passes."""
+    """Advances the clock."""
     return s._replace(now_ms=s.now_ms + millis), None
 
 
@@ -455,9 +454,10 @@ def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
 
 @active_cursors.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Numbers objects by name, and sets clock and version to 0.
+    """Numbers cursor objects by name, and sets clock and version to 0.
 
-    Limits the time since the last removal to the grace period, and sorts the set's items at equal positions by name.
+    Limits the time since the last removal to the grace period. Sorts the items of a set that are at equal positions by
+    name.
     """
     numbers = {c.object: number for number, c in enumerate(s.cursors, 1)}
     cursors = tuple([c._replace(object=numbers[c.object]) for c in s.cursors])
@@ -472,7 +472,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 
 def position_and_name(item: Item) -> tuple[Position, int]:
-    """Returns the sort key of an item, without the age of its object."""
+    """Returns an item's position and name: a sort key that is independent of the object's number."""
     return item.position, item.cursor
 
 
