@@ -23,7 +23,7 @@ def size(entries: tuple[Entry, ...] | list[Entry]) -> int:
     return sum(e.bytes for e in entries)
 
 
-def gone(before: State, after: State) -> list[list[Entry]]:
+def removed(before: State, after: State) -> list[list[Entry]]:
     """Returns the entries that a step removed, by cache."""
     return [[e for e in was if e not in now] for was, now in zip(before.caches, after.caches, strict=True)]
 
@@ -37,7 +37,7 @@ def without_lowest(entries: tuple[Entry, ...], bytes_to_free: int) -> tuple[Entr
 
 
 def named(s: State, event: Event) -> Entry | None:
-    """Returns the entry at the cache and position that an action names."""
+    """Returns the entry at the cache and position that are arguments of an action, or None."""
     held = s.caches[event.arguments["cache"]]
     return next((e for e in held if e.position == event.arguments["position"]), None)
 
@@ -50,7 +50,10 @@ def entries_are_ordered_by_position(cfg: Config, s: State) -> bool:
 
 @always(legacy_cache, on=("put", "put_mismatched"))
 def put_stores_entry_as_given(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A successful put adds exactly the entry, with its position, bytes and time; the position was not cached."""
+    """A successful put adds the entry, with its position, bytes and time, at a position that was not cached.
+
+    A put that returns false or is rejected changes nothing.
+    """
     if event.outcome is not True:
         return after == before
     given = event.arguments
@@ -64,7 +67,7 @@ def put_stores_entry_as_given(cfg: Config, before: State, event: Event, after: S
 def put_fails_only_for_duplicate_or_mismatch(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A put returns false if and only if its position is cached.
 
-    It is refused if and only if its value has another position.
+    A put is rejected if and only if its value has another position.
     """
     if event.arguments.get("value_position", event.arguments["position"]) != event.arguments["position"]:
         return isinstance(event.outcome, Refused)
@@ -79,7 +82,7 @@ def lookup_changes_nothing(cfg: Config, before: State, event: Event, after: Stat
 
 @always(legacy_cache, on=("get", "exists"))
 def lookup_returns_cached_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`get` returns position and bytes of the cached entry, or None; `exists` returns whether it is cached."""
+    """`get` returns position and bytes of the entry, or None; `exists` returns whether the position is cached."""
     found = named(before, event)
     if event.name == "exists":
         return event.outcome is (found is not None)
@@ -107,7 +110,7 @@ def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: Sta
 
 @always(legacy_cache, on=RANGES)
 def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The removal of a range, of a ledger or of all entries removes exactly these entries from its cache."""
+    """`remove_range`, `invalidate_ledger` and `clear` remove exactly a range, a ledger or all entries of a cache."""
     if isinstance(event.outcome, Refused):
         return after == before
     asked = event.arguments
@@ -125,18 +128,18 @@ def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, 
 
 @always(legacy_cache, on=REMOVALS)
 def removal_reports_entries_and_bytes_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal returns number and bytes of exactly the removed entries, and removes them from its cache only."""
+    """A removal returns number and bytes of the entries that it removes, and removes entries of its cache only."""
     if isinstance(event.outcome, Refused):
         return True
-    left = gone(before, after)
-    asked = left[event.arguments["cache"]]
-    others = sum(len(each) for each in left) - len(asked)
-    return not others and (event.outcome.entries, event.outcome.bytes) == (len(asked), size(asked))
+    by_cache = removed(before, after)
+    own = by_cache[event.arguments["cache"]]
+    others = sum(len(each) for each in by_cache) - len(own)
+    return not others and (event.outcome.entries, event.outcome.bytes) == (len(own), size(own))
 
 
 @always(legacy_cache, on=("time_pass", "size_pass"))
 def pass_removes_lowest_positions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass removes the lowest positions, without a gap."""
+    """A pass removes the lowest positions of its cache: it keeps no entry below one that it removes."""
     cache = event.arguments["cache"]
     was, now = before.caches[cache], after.caches[cache]
     return was[len(was) - len(now) :] == now
@@ -144,9 +147,9 @@ def pass_removes_lowest_positions(cfg: Config, before: State, event: Event, afte
 
 @always(legacy_cache, on=("time_pass",))
 def time_pass_keeps_unexpired_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass removes no entry with a time after the threshold; an entry at the threshold is expired."""
+    """A time pass removes only entries whose timestamp is the threshold or earlier."""
     threshold = event.arguments["threshold_ns"]
-    return all(e.timestamp_ns <= threshold for e in gone(before, after)[event.arguments["cache"]])
+    return all(e.timestamp_ns <= threshold for e in removed(before, after)[event.arguments["cache"]])
 
 
 @always(legacy_cache, on=("time_pass",))
@@ -158,14 +161,17 @@ def time_pass_removes_expired_head(cfg: Config, before: State, event: Event, aft
 
 @always(legacy_cache, on=("size_pass",))
 def size_pass_frees_requested_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass frees the requested bytes or all bytes, and without its last removal it would free too few."""
+    """A size pass frees at least the requested bytes, or all bytes; without its last removal it would free fewer.
+
+    A size pass is rejected if the requested bytes are zero or less.
+    """
     wanted, cache = event.arguments["bytes_to_free"], event.arguments["cache"]
     if wanted <= 0:
         return isinstance(event.outcome, Refused)
-    removed = gone(before, after)[cache]
-    freed = size(removed)
+    gone = removed(before, after)[cache]
+    freed = size(gone)
     enough = freed >= min(wanted, size(before.caches[cache]))
-    return enough and (not removed or freed - removed[-1].bytes < wanted)
+    return enough and (not gone or freed - gone[-1].bytes < wanted)
 
 
 @always(legacy_cache, on=("evict_proportionally",))
@@ -173,26 +179,25 @@ def policy_evicts_from_largest_caches(cfg: Config, before: State, event: Event, 
     """The policy evicts from a cache only if it also evicts from every larger one of the given caches."""
     if isinstance(event.outcome, Refused):
         return True
-    asked = {e.cache for e in event.outcome}
-    untouched = [size(before.caches[c]) for c in event.arguments["caches"] if c not in asked]
-    return all(size(before.caches[c]) >= largest for c in asked for largest in untouched)
+    requested = {e.cache for e in event.outcome}
+    other_sizes = [size(before.caches[c]) for c in event.arguments["caches"] if c not in requested]
+    return all(size(before.caches[c]) >= other for c in requested for other in other_sizes)
 
 
 @always(legacy_cache, on=("evict_proportionally",))
 def policy_reports_entries_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The policy reports for each cache exactly the entries that left it, and no other entry left."""
+    """The policy reports for each cache the number and bytes of exactly the entries that it removes."""
     if isinstance(event.outcome, Refused):
         return True
-    left = {c: (len(each), size(each)) for c, each in enumerate(gone(before, after)) if each}
-    return left == {e.cache: tuple(e.removed) for e in event.outcome if e.removed.entries}
+    by_cache = {c: (len(each), size(each)) for c, each in enumerate(removed(before, after)) if each}
+    return by_cache == {e.cache: tuple(e.removed) for e in event.outcome if e.removed.entries}
 
 
 @always(legacy_cache, on=("evict_proportionally",))
 def policy_share_is_truncated_proportion(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The policy evicts from the largest caches that together hold half of the bytes: from each its share of the
-    requested bytes by size, rounded down.
+    """The policy requests from each cache its share of the bytes to free, in proportion to its size, rounded down.
 
-    A cache whose share is zero is skipped.
+    Only the largest caches that together hold half of all bytes have a share. A cache whose share is zero is skipped.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -200,17 +205,20 @@ def policy_share_is_truncated_proportion(cfg: Config, before: State, event: Even
     chosen = [n for i, n in enumerate(largest) if sum(largest[:i]) < sum(largest) // 2]
     wanted = event.arguments["bytes_to_free"]
     shares = [(n, wanted * n // sum(chosen)) for n in chosen if sum(chosen)]
-    asked = [(size(before.caches[e.cache]), e.bytes_to_free) for e in event.outcome]
-    return sorted(asked, reverse=True) == [(n, share) for n, share in shares if share]
+    requested = [(size(before.caches[e.cache]), e.bytes_to_free) for e in event.outcome]
+    return sorted(requested, reverse=True) == [(n, share) for n, share in shares if share]
 
 
 @always(legacy_cache, on=("evict_proportionally",))
 def policy_removes_lowest_positions_for_its_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cache removes its lowest positions until the bytes that the policy requests are free; others keep all."""
+    """A cache removes its lowest positions until the bytes that the policy requests are freed.
+
+    The other caches keep all entries.
+    """
     if isinstance(event.outcome, Refused):
         return after == before
-    asked = {e.cache: e.bytes_to_free for e in event.outcome}
-    return after.caches == tuple(without_lowest(held, asked.get(c, 0)) for c, held in enumerate(before.caches))
+    requested = {e.cache: e.bytes_to_free for e in event.outcome}
+    return after.caches == tuple(without_lowest(held, requested.get(c, 0)) for c, held in enumerate(before.caches))
 
 
 @always(legacy_cache)
@@ -223,20 +231,20 @@ def clock_changes_only_by_advance(cfg: Config, before: State, event: Event, afte
 
 @sometimes(legacy_cache, on=("time_pass",))
 def expired_entry_hidden_behind_unexpired(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a time pass an expired entry stays behind an unexpired one at a lower position."""
+    """After a time pass an expired entry is still cached, behind an unexpired entry at a lower position."""
     return any(e.timestamp_ns <= event.arguments["threshold_ns"] for e in after.caches[event.arguments["cache"]])
 
 
 @sometimes(legacy_cache, on=("time_pass",))
 def time_pass_removed_entry_at_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass removes an entry whose time is the threshold."""
+    """A time pass removes an entry whose timestamp is the threshold."""
     threshold = event.arguments["threshold_ns"]
-    return any(e.timestamp_ns == threshold for e in gone(before, after)[event.arguments["cache"]])
+    return any(e.timestamp_ns == threshold for e in removed(before, after)[event.arguments["cache"]])
 
 
 @sometimes(legacy_cache, on=("evict_proportionally",))
 def policy_freed_less_than_requested(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The policy frees less than requested although the caches hold more."""
+    """The policy frees fewer bytes than requested, although the caches hold enough."""
     if isinstance(event.outcome, Refused):
         return False
     held = sum(size(before.caches[c]) for c in set(event.arguments["caches"]))
@@ -246,11 +254,11 @@ def policy_freed_less_than_requested(cfg: Config, before: State, event: Event, a
 
 @sometimes(legacy_cache, on=("evict_proportionally",))
 def policy_evicted_from_two_caches(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The policy evicts from two caches in one round."""
+    """In one round, the policy requests bytes from two caches or more."""
     return not isinstance(event.outcome, Refused) and len(event.outcome) >= 2
 
 
 @sometimes(legacy_cache, on=("get_range",))
 def range_lookup_crossed_ledgers(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup returns entries of two ledgers."""
+    """A lookup returns entries of two ledgers or more."""
     return not isinstance(event.outcome, Refused) and len({h.position.ledger for h in event.outcome}) >= 2

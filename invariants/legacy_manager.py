@@ -18,7 +18,7 @@ INVALIDATIONS = ("invalidate_entries_before", "invalidate_ledger", "clear_cache"
 
 
 def entries_of(held: CacheState) -> tuple[Entry, ...]:
-    """Returns the entries of a cache; none if absent or disabled."""
+    """Returns the entries of a cache; none if the cache is absent or disabled."""
     return () if isinstance(held, str) else held
 
 
@@ -47,7 +47,7 @@ def insertions_equal_cached_plus_evicted(cfg: Config, s: State) -> bool:
 
 @always(legacy_manager)
 def at_most_one_eviction_in_progress(cfg: Config, s: State) -> bool:
-    """An eviction task is queued if and only if an eviction is in progress; at most one is queued."""
+    """At most one eviction task is queued; one is queued if and only if an eviction is in progress."""
     return len(s.tasks) == int(s.eviction_in_progress) or (cfg.eviction_task == "immediate" and not s.tasks)
 
 
@@ -59,7 +59,7 @@ def counters_are_monotonic(cfg: Config, before: State, event: Event, after: Stat
 
 @always(legacy_manager, on=("insert",))
 def insert_at_maximum_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert is rejected if the total size at its beginning is the maximum or more."""
+    """An insert is rejected if the total size before the insert is the maximum or more."""
     return event.outcome is not True or total_bytes(before) < before.max_bytes
 
 
@@ -82,9 +82,10 @@ def read_counts_each_entry_once_as_hit_or_miss(cfg: Config, before: State, event
 
 @always(legacy_manager, on=READS)
 def read_returns_whole_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read of a range that storage holds returns all its entries in order: from the cache, or by one storage read.
+    """A successful read returns all entries of its range in order.
 
-    It reads from storage if and only if an entry is not cached. It is rejected if and only if storage lacks the range.
+    The entries come from the cache if every entry is cached, otherwise from one storage read. A read is rejected if and
+    only if storage does not have the range.
     """
     asked = event.arguments
     cache: int = asked["cache"]
@@ -98,20 +99,21 @@ def read_returns_whole_range(cfg: Config, before: State, event: Event, after: St
     if isinstance(event.outcome, Failed):
         return cfg.eviction_task == "immediate"
     held = {e.position: e.bytes for e in entries_of(before.caches[cache])}
-    asked_for = [Position(ledger, entry) for entry in wanted]
-    if all(position in held for position in asked_for):
-        found = [(position, held[position]) for position in asked_for]
+    positions = [Position(ledger, entry) for entry in wanted]
+    if all(p in held for p in positions):
+        found = [(p, held[p]) for p in positions]
         return (event.outcome.outcome, list(event.outcome.entries), event.outcome.storage_reads) == ("ok", found, ())
     issued = StorageRead(before.storage_reads + 1, cache, ledger, first, last)
-    found = [(p, stored[p.entry]) for p in asked_for] if event.outcome.outcome == "ok" else []
+    found = [(p, stored[p.entry]) for p in positions] if event.outcome.outcome == "ok" else []
     return (list(event.outcome.entries), event.outcome.storage_reads) == (found, (issued,))
 
 
 @always(legacy_manager, on=("read",))
 def read_stores_entries_only_on_request(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read caches the entries from storage, up to the maximum, if and only if the caller requests it.
+    """A read caches the entries that it reads from storage if the caller requests it; otherwise it caches none.
 
-    A read fails after it has cached entries if the eviction that they trigger has an illegal argument.
+    At the maximum, and in a disabled cache, entries are not cached. A read fails with an illegal argument only if it
+    caches entries and an eviction runs in it.
     """
     if isinstance(event.outcome, Failed) and event.outcome.kind == "illegal_argument":
         return bool(
@@ -119,27 +121,28 @@ def read_stores_entries_only_on_request(cfg: Config, before: State, event: Event
         )
     if isinstance(event.outcome, Refused | Failed) or not event.arguments["store_in_cache"]:
         return after.counters.insertions == before.counters.insertions
-    came = dict(event.outcome.entries) if event.outcome.storage_reads else {}
+    from_storage = dict(event.outcome.entries) if event.outcome.storage_reads else {}
     held = {e.position: e for e in entries_of(after.caches[event.arguments["cache"]])}
     new = [e for p, e in held.items() if e not in entries_of(before.caches[event.arguments["cache"]])]
-    full = total_bytes(before) + sum(came.values()) >= before.max_bytes
+    may_be_full = total_bytes(before) + sum(from_storage.values()) >= before.max_bytes
     is_disabled = after.caches[event.arguments["cache"]] == "disabled"
-    return all(came.get(e.position) == e.bytes and e.timestamp_ns == before.now_ns for e in new) and (
-        full or is_disabled or cfg.eviction_task == "immediate" or held.keys() >= came.keys()
+    return all(from_storage.get(e.position) == e.bytes and e.timestamp_ns == before.now_ns for e in new) and (
+        may_be_full or is_disabled or cfg.eviction_task == "immediate" or held.keys() >= from_storage.keys()
     )
 
 
 @always(legacy_manager, on=("read_one",))
 def single_read_is_not_cached(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A single read from storage is not cached."""
+    """`read_one` caches no entry."""
     return after.counters.insertions == before.counters.insertions
 
 
 @always(legacy_manager, on=("run_eviction_task",))
 def eviction_task_removes_truncated_shares(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction task removes the lowest positions of each cache until the bytes of the cache's share are free.
+    """An eviction task removes the lowest positions of each cache until it has freed the cache's share.
 
-    The largest caches that together hold half of the bytes share the bytes to free by size, rounded down.
+    Only the largest caches that together hold half of all bytes have a share: the bytes to free, in proportion to the
+    cache's size, rounded down.
     """
     if isinstance(event.outcome, Refused | Failed):
         return True
@@ -167,9 +170,10 @@ def insert_stores_entry_as_given(cfg: Config, before: State, event: Event, after
 
 @always(legacy_manager, on=("insert",), given=lambda cfg: cfg.eviction_task == "queued")
 def insert_adds_absent_entry_below_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert adds its entry if and only if the position is free and the total is below the maximum.
+    """An insert adds its entry if and only if the position is free, the total is below the maximum, and the cache is
+    enabled.
 
-    It removes nothing. A disabled cache stores nothing.
+    It changes no other entry.
     """
     given = event.arguments
     held = [entries_of(each) for each in before.caches]
@@ -182,7 +186,10 @@ def insert_adds_absent_entry_below_maximum(cfg: Config, before: State, event: Ev
 
 @always(legacy_manager, on=INVALIDATIONS)
 def invalidation_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An invalidation removes exactly the entries before its position, of its ledger, or of its cache, or all."""
+    """An invalidation removes exactly the entries of its range.
+
+    The range is the positions before its argument, its ledger, or its cache; `clear_all` removes all entries.
+    """
     asked = event.arguments
 
     def stays(c: int, e: Entry) -> bool:
@@ -202,7 +209,7 @@ def invalidation_removes_exactly_its_range(cfg: Config, before: State, event: Ev
 
 @always(legacy_manager, on=READS)
 def read_counts_the_bytes_it_returns(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A successful read adds the bytes it returns to the hit or miss bytes; a failed read adds none."""
+    """A successful read adds the bytes that it returns to the hit bytes or the miss bytes; a failed read adds none."""
     if isinstance(event.outcome, Refused | Failed):
         return True
     was, now, size = before.counters, after.counters, sum(n for _, n in event.outcome.entries)
@@ -212,7 +219,7 @@ def read_counts_the_bytes_it_returns(cfg: Config, before: State, event: Event, a
 
 @always(legacy_manager)
 def storage_failures_count_down(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each storage read uses up one pending failure, and fails if and only if there was one."""
+    """A storage read fails if and only if `failing_reads` is above 0, and then lowers `failing_reads` by 1."""
     if event.name == "fail_next_storage_reads":
         return bool(after.failing_reads == event.arguments["number"])
     if event.name not in READS or isinstance(event.outcome, Refused | Failed):
@@ -236,28 +243,29 @@ def clock_and_settings_change_only_by_their_actions(cfg: Config, before: State, 
 
 @always(legacy_manager, on=("insert",))
 def eviction_is_scheduled_only_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert into an enabled cache schedules an eviction if and only if the total before the insert exceeds the
-    trigger and no eviction is in progress. An insert into a disabled cache schedules none.
+    """An insert schedules an eviction if and only if the total before the insert is above the trigger, no eviction is
+    in progress, and the cache is enabled.
     """
-    above = total_bytes(before) > int(before.max_bytes * TRIGGER_SHARE)
+    is_above = total_bytes(before) > int(before.max_bytes * TRIGGER_SHARE)
     cache = before.caches[event.arguments["cache"]]
-    disabled = cache == "disabled" or (cache == "absent" and before.max_bytes == 0)
-    starts = above and not before.eviction_in_progress and not disabled
+    is_disabled = cache == "disabled" or (cache == "absent" and before.max_bytes == 0)
+    schedules = is_above and not before.eviction_in_progress and not is_disabled
     if cfg.eviction_task == "immediate":
-        return (after.counters.size_evictions > before.counters.size_evictions) == starts
-    return len(after.tasks) == len(before.tasks) + starts
+        return (after.counters.size_evictions > before.counters.size_evictions) == schedules
+    return len(after.tasks) == len(before.tasks) + schedules
 
 
 @always(legacy_manager, on=("run_eviction_task",))
 def eviction_task_ends_its_eviction(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A task clears `evictionInProgress`, counts an eviction and returns the number of evicted entries.
 
-    It fails if and only if there is nothing to free or no cache. It is rejected if and only if no task is queued.
+    A task fails if and only if there is nothing to free or no enabled cache. The action is rejected if and only if no
+    task is queued.
     """
     if not before.tasks:
         return isinstance(event.outcome, Refused)
-    nothing = before.tasks[0] <= int(before.max_bytes * before.watermark)
-    fails = nothing or all(isinstance(held, str) for held in before.caches)
+    frees_nothing = before.tasks[0] <= int(before.max_bytes * before.watermark)
+    fails = frees_nothing or all(isinstance(held, str) for held in before.caches)
     evicted = after.counters.evicted_entries - before.counters.evicted_entries
     if isinstance(event.outcome, Failed) is not fails or not (fails or event.outcome == evicted):
         return False
@@ -267,9 +275,10 @@ def eviction_task_ends_its_eviction(cfg: Config, before: State, event: Event, af
 
 @always(legacy_manager, on=("time_pass", "size_pass"))
 def pass_removes_exactly_the_front_of_its_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass removes the lowest positions up to the first unexpired entry, a size pass until enough is freed.
+    """A time pass removes the lowest positions up to the first unexpired entry, a size pass until it has freed enough.
 
-    Both return what they removed. A size pass is rejected if and only if the requested bytes are zero or less.
+    A time pass returns the number of removed entries, a size pass their number and bytes. A size pass is rejected if
+    and only if the requested bytes are zero or less.
     """
     asked = event.arguments
     rejected = event.name == "size_pass" and asked["bytes_to_free"] <= 0
@@ -290,7 +299,7 @@ def pass_removes_exactly_the_front_of_its_cache(cfg: Config, before: State, even
     )
 
 
-#: The fields that an action may change; entries of a cache are removed and added by the actions that change `caches`.
+#: The fields of the state that an action may change.
 MAY_CHANGE = {
     "insert": {"caches", "eviction_in_progress", "tasks", "counters"},
     "read": {"caches", "eviction_in_progress", "tasks", "counters", "storage_reads", "failing_reads"},
@@ -308,10 +317,10 @@ MAY_CHANGE = {
 def action_changes_only_its_fields(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An action changes only the fields in `MAY_CHANGE`; only reads count hits and misses.
 
-    An insert or a read evicts only if the eviction task runs in it.
+    An insert or a read evicts entries only if the eviction task runs in it.
     """
-    evicts = cfg.eviction_task == "immediate" or event.name not in ("insert", *READS)
-    if not evicts and after.counters.evicted_entries != before.counters.evicted_entries:
+    may_evict = cfg.eviction_task == "immediate" or event.name not in ("insert", *READS)
+    if not may_evict and after.counters.evicted_entries != before.counters.evicted_entries:
         return False
     changed = {name for name, a, b in zip(State._fields, before, after, strict=True) if a is not b and a != b}
     return changed <= MAY_CHANGE[event.name] and (event.name in READS or before.counters[1:5] == after.counters[1:5])
@@ -319,15 +328,15 @@ def action_changes_only_its_fields(cfg: Config, before: State, event: Event, aft
 
 @always(legacy_manager)
 def cache_is_disabled_iff_created_at_maximum_zero(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The use of an absent cache creates it; it is disabled if and only if the maximum is 0.
+    """The use of an absent cache creates the cache; the new cache is disabled if and only if the maximum is 0.
 
-    Only a removal makes a cache absent.
+    Only `remove_entry_cache` makes a cache absent. Otherwise a cache stays disabled or enabled.
     """
     for c, (was, now) in enumerate(zip(before.caches, after.caches, strict=True)):
-        named = event.arguments.get("cache") == c
-        if named and event.name == "remove_entry_cache":
+        is_used = event.arguments.get("cache") == c
+        if is_used and event.name == "remove_entry_cache":
             expected = "absent"
-        elif was == "absent" and named and not isinstance(event.outcome, Refused):
+        elif was == "absent" and is_used and not isinstance(event.outcome, Refused):
             expected = "disabled" if before.max_bytes <= 0 else "enabled"
         else:
             expected = was if isinstance(was, str) else "enabled"
@@ -338,7 +347,7 @@ def cache_is_disabled_iff_created_at_maximum_zero(cfg: Config, before: State, ev
 
 @sometimes(legacy_manager, on=("insert",))
 def insert_exceeded_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert exceeds the maximum."""
+    """An insert makes the total exceed the maximum."""
     return event.outcome is True and total_bytes(after) > after.max_bytes
 
 
@@ -350,13 +359,13 @@ def insert_rejected_after_eviction_made_room(cfg: Config, before: State, event: 
 
 @sometimes(legacy_manager, on=("run_eviction_task",), given=lambda cfg: cfg.eviction_task == "queued")
 def task_used_stale_size(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task starts with the total at its scheduling, which differs from the current total."""
+    """A task uses the total at its scheduling, which differs from the current total."""
     return bool(before.tasks) and before.tasks[0] != total_bytes(before)
 
 
 @sometimes(legacy_manager)
 def eviction_failed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction fails because there is nothing to free or no cache."""
+    """An eviction fails because there is nothing to free or no enabled cache."""
     return isinstance(event.outcome, Failed)
 
 
@@ -384,7 +393,7 @@ def storage_read_failed(cfg: Config, before: State, event: Event, after: State) 
 
 @sometimes(legacy_manager)
 def cache_was_disabled(cfg: Config, s: State) -> bool:
-    """A cache is created while the maximum is zero."""
+    """A cache is disabled: it was created while the maximum was zero."""
     return "disabled" in s.caches
 
 

@@ -34,16 +34,16 @@ COUNTERS = {
 
 #: `pulsar_ml_cache_entries`: inserted minus evicted entries.
 ENTRIES = Metric("pulsar_ml_cache_entries", "gauge", "entries", "cached entries")
-#: The total size, which understates memory without `managedLedgerCacheCopyEntries`; see `pinned_bytes`.
+#: The total size. Without `managedLedgerCacheCopyEntries` it is less than the memory in use; see `pinned_bytes`.
 USED_SIZE = Metric("pulsar_ml_cache_used_size", "gauge", "bytes", "sum of the cached entries' lengths")
 
 
 def pinned_bytes(answers: Iterable[Iterable[tuple[int, bool]]], *, copies_entries: bool = False) -> int:
-    """Returns the bytes of memory that cached entries keep in use; the size pass does not consider them.
+    """Returns the bytes of memory that cached entries keep in use. Size passes consider `USED_SIZE` instead.
 
-    Each answer of storage is a list of entries: their lengths, and whether they are cached. Without
-    `managedLedgerCacheCopyEntries`, a cached entry is a slice of its answer's buffer and keeps the whole buffer. With
-    the setting it keeps only its own length.
+    Each answer of storage is a list of entries; an entry is (length, whether it is cached). Without
+    `managedLedgerCacheCopyEntries`, a cached entry is a slice of the answer's buffer and keeps the whole buffer in use.
+    With this setting, a cached entry keeps only its own length in use.
     """
     total = 0
     for answer in answers:

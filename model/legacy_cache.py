@@ -4,12 +4,12 @@ Models `RangeCache` (package `mledger.util`), `RangeEntryCacheImpl` and `EntryCa
 branch 4.0; PIP-430 replaces their eviction ("Motivation"). One step is one call on a cache, one round of the policy
 over several caches, or the passing of time.
 
-    put                    position absent: the entry is cached, with its creation time; present: it is not
-    get                    changes nothing
-    time_pass              of one cache: removes entries from the lowest position up to the first unexpired one
-    size_pass              of one cache: removes entries from the lowest position until enough bytes are freed
+    put                    caches an entry with its creation time, unless the position is cached
+    get                    returns an entry, and changes nothing
+    time_pass              removes the lowest positions of one cache, up to the first unexpired entry, which stays
+    size_pass              removes the lowest positions of one cache, until enough bytes are freed
     evict_proportionally   the policy (`doEviction`): chooses the largest caches until they hold half of all bytes, and
-                           starts a size pass of each for a share of the bytes to free, in proportion to its size
+                           starts a size pass of each chosen cache; the bytes to free are shared in proportion to size
 
 State: the entries of each cache, ordered by position. Not modelled: reference counts and buffers.
 """
@@ -43,7 +43,7 @@ class Config(NamedTuple):
         Literal["empty", "illegal_argument"],
         Rule(Origin.RECORDED, {"illegal_argument": "RangeCache.getRange and removeRange, 4.0"}),
     ] = "empty"
-    #: how the share of a cache is computed: in integers, or by a quotient of doubles that can be a byte too small
+    #: how the share of a cache is computed: in integers, or with a quotient of doubles, which can lose a byte
     share_arithmetic: Annotated[
         Literal["integers", "double"],
         Rule(Origin.RECORDED, {"double": "EntryCacheDefaultEvictionPolicy.doEviction, 4.0"}),
@@ -67,14 +67,14 @@ class State(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A looked-up entry."""
+    """An entry that a lookup returns."""
 
     position: Position
     bytes: int
 
 
 class Eviction(NamedTuple):
-    """The policy's request to one cache, and what the cache removed."""
+    """A request of the policy to one cache, and what the cache removed."""
 
     cache: int
     bytes_to_free: int
@@ -82,7 +82,7 @@ class Eviction(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Empty caches at time zero."""
+    """Returns the state with empty caches at time zero."""
     return State(0, ((),) * cfg.caches)
 
 
@@ -106,7 +106,7 @@ Nanos = Annotated[int, AtLeast(0)]
 
 
 def lookup(entries: tuple[Entry, ...], position: Position) -> Entry | None:
-    """The entry at a position."""
+    """Returns the entry at a position, or None."""
     for e in entries:
         if e.position == position:
             return e
@@ -114,28 +114,28 @@ def lookup(entries: tuple[Entry, ...], position: Position) -> Entry | None:
 
 
 def added(entries: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
-    """The entries with `entry`, ordered by position."""
+    """Returns the entries with another one, ordered by position."""
     index = bisect(entries, entry)
     return (*entries[:index], entry, *entries[index:])
 
 
 def size(entries: tuple[Entry, ...]) -> int:
-    """The bytes of all entries."""
+    """Returns the bytes of all entries."""
     return sum([e.bytes for e in entries])
 
 
 def expired_count(entries: tuple[Entry, ...], threshold_ns: int) -> int:
-    """`RangeCache.evictLEntriesBeforeTimestamp`: number of lowest positions that a time pass removes.
+    """`RangeCache.evictLEntriesBeforeTimestamp`: returns how many of the lowest positions a time pass removes.
 
-    It stops at the first unexpired entry, so expired entries behind it stay (PIP-430, "Motivation"). An entry
-    exactly at the threshold is expired.
+    The pass stops at the first unexpired entry, so expired entries at higher positions stay (PIP-430, "Motivation"). An
+    entry whose timestamp is the threshold is expired.
     """
-    young = (i for i, e in enumerate(entries) if e.timestamp_ns > threshold_ns)
-    return next(young, len(entries))
+    unexpired = (i for i, e in enumerate(entries) if e.timestamp_ns > threshold_ns)
+    return next(unexpired, len(entries))
 
 
 def count_to_free(entries: tuple[Entry, ...], bytes_to_free: int) -> int:
-    """`RangeCache.evictLeastAccessedEntries`: number of lowest positions that a size pass removes."""
+    """`RangeCache.evictLeastAccessedEntries`: returns how many of the lowest positions a size pass removes."""
     freed = 0
     for i, e in enumerate(entries):
         if freed >= bytes_to_free:
@@ -144,21 +144,21 @@ def count_to_free(entries: tuple[Entry, ...], bytes_to_free: int) -> int:
     return len(entries)
 
 
-def taken(entries: tuple[Entry, ...]) -> Removed:
+def number_and_bytes(entries: tuple[Entry, ...]) -> Removed:
     """Returns number and bytes of entries."""
     return Removed(len(entries), size(entries))
 
 
 def share_of(bytes_to_free: int, size: int, total: int, arithmetic: str) -> int:
-    """bytes_to_free * size / total, truncated. With doubles, size / total is rounded: the share can be a byte less."""
+    """Returns bytes_to_free * size / total, truncated. With doubles, size / total is rounded and can lose a byte."""
     return bytes_to_free * size // total if arithmetic == "integers" else int(bytes_to_free * (size / total))
 
 
 def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) -> list[tuple[int, int]]:
-    """`EntryCacheDefaultEvictionPolicy.doEviction`: returns chosen caches, and the bytes that each must free.
+    """`EntryCacheDefaultEvictionPolicy.doEviction`: returns the chosen caches, and the bytes that each must free.
 
-    The largest caches are chosen until they hold half of all bytes; caches of equal size keep their order. Shares are
-    truncated; a cache with a share of zero is skipped.
+    `sizes` has each cache with its size. The largest caches are chosen until they hold half of all bytes; caches of
+    equal size keep their order. Shares are truncated; a cache with a share of zero is skipped.
     """
     all_bytes = sum(n for _, n in sizes)
     needed = all_bytes // 2 if arithmetic == "integers" else int(all_bytes * SHARE_CONSIDERED)
@@ -173,7 +173,7 @@ def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) ->
 
 
 def with_cache(s: State, cache: int, entries: tuple[Entry, ...]) -> State:
-    """The state with `entries` in one cache."""
+    """Returns the state with `entries` in one cache."""
     return s._replace(caches=s.caches[:cache] + (entries,) + s.caches[cache + 1 :])
 
 
@@ -182,7 +182,7 @@ def with_cache(s: State, cache: int, entries: tuple[Entry, ...]) -> State:
 
 @legacy_cache.action
 def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, timestamp_ns: int) -> Step[State, bool]:
-    """`RangeCache.put`: inserts an entry unless its position is cached; returns whether it inserted it."""
+    """`RangeCache.put`: inserts an entry unless its position is cached; returns whether it inserted the entry."""
     if lookup(s.caches[cache], position) is not None:
         return s, False
     return with_cache(s, cache, added(s.caches[cache], Entry(position, bytes, timestamp_ns))), True
@@ -200,14 +200,14 @@ def put_mismatched(
 
 @legacy_cache.action
 def get(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Hit | None]:
-    """`RangeCache.get`: looks one position up."""
+    """`RangeCache.get`: returns the entry at a position, or None."""
     found = lookup(s.caches[cache], position)
     return s, None if found is None else Hit(found.position, found.bytes)
 
 
 @legacy_cache.action
 def get_range(cfg: Config, s: State, cache: Cache, first: Position, last: Position) -> Step[State, tuple[Hit, ...]]:
-    """`RangeCache.getRange`: looks up every entry from first to last, both inclusive."""
+    """`RangeCache.getRange`: returns the entries from first to last, both inclusive; gaps are skipped."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return s, tuple(Hit(e.position, e.bytes) for e in s.caches[cache] if is_in_range(e.position, first, last, True))
@@ -215,7 +215,7 @@ def get_range(cfg: Config, s: State, cache: Cache, first: Position, last: Positi
 
 @legacy_cache.action
 def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, bool]:
-    """`RangeCache.exists`: whether the position is cached."""
+    """`RangeCache.exists`: returns whether the position is cached."""
     return s, lookup(s.caches[cache], position) is not None
 
 
@@ -226,7 +226,7 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
 def remove_range(
     cfg: Config, s: State, cache: Cache, first: Position, last: Position, last_inclusive: bool
 ) -> Step[State, Removed]:
-    """`RangeCache.removeRange`: removes the entries of a cache from first to last."""
+    """`RangeCache.removeRange`: removes the entries of a cache from first to last; returns their number and bytes."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return remove_where(s, cache, lambda e: is_in_range(e.position, first, last, last_inclusive))
@@ -244,19 +244,19 @@ def clear(cfg: Config, s: State, cache: Cache) -> Step[State, Removed]:
     return remove_where(s, cache, lambda e: True)
 
 
-def remove_where(s: State, cache: int, goes: Callable[[Entry], bool]) -> tuple[State, Removed]:
-    """Removes the entries of a cache for which `goes` holds."""
-    gone = tuple(e for e in s.caches[cache] if goes(e))
+def remove_where(s: State, cache: int, is_removed: Callable[[Entry], bool]) -> tuple[State, Removed]:
+    """Removes the entries of a cache for which `is_removed` is true."""
+    gone = tuple(e for e in s.caches[cache] if is_removed(e))
     if not gone:
         return s, NOTHING
-    return with_cache(s, cache, tuple(e for e in s.caches[cache] if not goes(e))), taken(gone)
+    return with_cache(s, cache, tuple(e for e in s.caches[cache] if not is_removed(e))), number_and_bytes(gone)
 
 
-def remove_front(s: State, cache: int, count: int) -> tuple[State, Removed]:
-    """Removes `count` lowest positions of a cache."""
+def remove_lowest(s: State, cache: int, count: int) -> tuple[State, Removed]:
+    """Removes the entries at the `count` lowest positions of a cache."""
     if not count:
         return s, NOTHING
-    return with_cache(s, cache, s.caches[cache][count:]), taken(s.caches[cache][:count])
+    return with_cache(s, cache, s.caches[cache][count:]), number_and_bytes(s.caches[cache][:count])
 
 
 # ---- eviction -----------------------------------------------------------------------------------------
@@ -264,8 +264,8 @@ def remove_front(s: State, cache: int, count: int) -> tuple[State, Removed]:
 
 @legacy_cache.action
 def time_pass(cfg: Config, s: State, cache: Cache, threshold_ns: int) -> Step[State, Removed]:
-    """`invalidateEntriesBeforeTimestamp`: removes entries of one cache by position, up to the first unexpired one."""
-    return remove_front(s, cache, expired_count(s.caches[cache], threshold_ns))
+    """`invalidateEntriesBeforeTimestamp`: removes the lowest positions of a cache, up to the first unexpired entry."""
+    return remove_lowest(s, cache, expired_count(s.caches[cache], threshold_ns))
 
 
 @legacy_cache.action
@@ -273,21 +273,21 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
     """`evictEntries`: removes the lowest positions of one cache until enough bytes are freed."""
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
-    return remove_front(s, cache, count_to_free(s.caches[cache], bytes_to_free))
+    return remove_lowest(s, cache, count_to_free(s.caches[cache], bytes_to_free))
 
 
 @legacy_cache.action
 def evict_proportionally(
     cfg: Config, s: State, caches: tuple[Cache, ...], bytes_to_free: int
 ) -> Step[State, tuple[Eviction, ...]]:
-    """`EntryCacheDefaultEvictionPolicy.doEviction`: one round of the policy over several caches."""
+    """`EntryCacheDefaultEvictionPolicy.doEviction`: one round over several caches; returns its requests to caches."""
     if bytes_to_free <= 0 or not caches:
         return refused(s, "illegal_argument", "the policy needs bytes to free and at least one cache")
     if len(set(caches)) < len(caches):
         return refused(s, "illegal_argument", "the policy is given each cache once")
     done: list[Eviction] = []
     for cache, share in shares([(c, size(s.caches[c])) for c in caches], bytes_to_free, cfg.share_arithmetic):
-        s, gone = remove_front(s, cache, count_to_free(s.caches[cache], share))
+        s, gone = remove_lowest(s, cache, count_to_free(s.caches[cache], share))
         done.append(Eviction(cache, share, gone))
     return s, tuple(done)
 
@@ -306,19 +306,19 @@ def advance(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
 
 @legacy_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Shifts the clock to zero."""
-    moved = tuple(tuple(e._replace(timestamp_ns=e.timestamp_ns - s.now_ns) for e in held) for held in s.caches)
-    return s._replace(now_ns=0, caches=moved)
+    """Sets the clock to zero, and makes timestamps relative to it."""
+    caches = tuple(tuple(e._replace(timestamp_ns=e.timestamp_ns - s.now_ns) for e in held) for held in s.caches)
+    return s._replace(now_ns=0, caches=caches)
 
 
 @legacy_cache.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Each cache by position."""
+    """Returns each cache by position."""
     return {"caches": [observe_entries(held) for held in s.caches]}
 
 
 def observe_entries(entries: tuple[Entry, ...]) -> dict[str, object]:
-    """One cache by position: [ledger, entry, bytes, time]."""
+    """Returns one cache by position; each entry is [ledger, entry, bytes, time]."""
     keys = [[ledger, entry, n, time] for (ledger, entry), n, time in entries]
     return {"entries": len(entries), "bytes": size(entries), "keys": keys}
 

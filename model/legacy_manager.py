@@ -1,21 +1,21 @@
 """The caches of a broker of branch 4.0, before PIP-430: their common maximum size, and reads through a cache.
 
 Models `RangeEntryCacheManagerImpl` and `RangeEntryCacheImpl` as they are in branch 4.0; PIP-430 replaces their eviction
-("Motivation"). One step is one call or one run of the eviction task, which runs inside the insert that schedules it, or
-later.
+("Motivation"). One step is one call, or one run of the eviction task. With `eviction_task` "immediate", the task runs
+inside the insert that schedules it.
 
     insert    schedules an eviction task if the total size is above the trigger (98 % of the maximum) and
               `evictionInProgress` is not set. Rejects the entry if the total size was at the maximum or above when the
-              call began, or if the position is cached; otherwise caches it
-    task      asks the eviction policy (`model/legacy_cache`) to free the bytes by which the total size at scheduling
-              exceeded the watermark; clears `evictionInProgress`
+              call began, or if the position is cached; otherwise caches the entry
+    task      lets the eviction policy (`model/legacy_cache`) free the bytes by which the total size at scheduling
+              exceeds the watermark; clears `evictionInProgress`
     read      takes the range from the cache if every entry is cached. Otherwise reads the whole range from storage, and
-              inserts its entries if the caller wants it
-    evict     a time pass or size pass of one cache, as in `legacy_cache`
+              inserts the entries if the caller requests it (`store_in_cache`)
+    evict     a time pass or size pass of one cache, as in `model/legacy_cache`
 
-State: each cache is absent (the next use creates it), disabled (created while the maximum was zero) or a tuple of
-entries; `evictionInProgress`, the queued tasks, how many of the next storage reads fail, and the counters of the
-metrics.
+State: the caches, the clock, the dynamic settings, `evictionInProgress`, the queued tasks, the number of the next
+storage reads that fail, and the counters of the metrics. A cache is absent (the next use creates it), disabled (it was
+created while the maximum was zero), or a tuple of entries.
 
 Not modelled: copying on insert, reference counts, concurrent readers (`PendingReadsManager`), `InflightReadsLimiter`.
 """
@@ -33,10 +33,10 @@ from model.legacy_cache import (
     count_to_free,
     expired_count,
     lookup,
+    number_and_bytes,
     observe_entries,
     shares,
     size,
-    taken,
 )
 from model.machine import Failed, Machine, Setting, Step, refused
 from model.positions import FIRST_POSITION, Position, start_of
@@ -51,7 +51,7 @@ class Config(NamedTuple):
 
     #: number of topics with a cache; the policy sees caches in the order of their numbers, from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: maximum size of all caches; zero disables caches that are created
+    #: maximum size of all caches; a cache that is created while the maximum is zero is disabled
     max_bytes: Annotated[
         int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory, at least 64 MB")
     ] = 100
@@ -63,12 +63,12 @@ class Config(NamedTuple):
     )
     #: whether the eviction task runs inside the insert that schedules it, or later
     eviction_task: Literal["immediate", "queued"] = "queued"
-    #: how the share of a cache is computed: in integers, or by a quotient of doubles that can be a byte too small
+    #: how the share of a cache is computed: in integers, or with a quotient of doubles, which can lose a byte
     share_arithmetic: Annotated[
         Literal["integers", "double"],
         Rule(Origin.RECORDED, {"double": "EntryCacheDefaultEvictionPolicy.doEviction, 4.0"}),
     ] = "integers"
-    #: sizes of the entries in storage: by cache, by ledger (from 1), by entry
+    #: sizes of the entries in storage, by cache, ledger (from 1) and entry
     storage: tuple[tuple[tuple[Bytes, ...], ...], ...] = (((10,) * 8, (7,) * 8),) * 2
 
 
@@ -80,8 +80,8 @@ class Counters(NamedTuple):
     hit_bytes: int = 0
     miss_entries: int = 0
     miss_bytes: int = 0
-    evicted_entries: int = 0  # by any removal
-    size_evictions: int = 0  # failed ones too
+    evicted_entries: int = 0  # entries removed by any eviction or invalidation
+    size_evictions: int = 0  # runs of the eviction task, failed runs included
 
 
 #: The state of a cache: absent, disabled, or its entries ordered by position.
@@ -99,7 +99,7 @@ class State(NamedTuple):
     eviction_in_progress: bool
     tasks: tuple[int, ...]  # queued eviction tasks: the total size when each was scheduled
     storage_reads: int  # number of storage reads
-    failing_reads: int  # this many of the next storage reads fail
+    failing_reads: int  # number of the next storage reads that fail
     counters: Counters
 
 
@@ -153,7 +153,7 @@ legacy_manager = Machine(
 
 
 def created(max_bytes: int) -> CacheState:
-    """Returns a new cache. It is disabled until it is removed, if the maximum is zero (`EntryCacheDisabled`)."""
+    """Returns a new cache: an empty one, or a disabled one (`EntryCacheDisabled`) if the maximum is zero."""
     return () if max_bytes > 0 else "disabled"
 
 
@@ -168,7 +168,7 @@ def total_bytes(s: State) -> int:
 
 
 def get_entry_cache(s: State, cache: int) -> State:
-    """`getEntryCache`: returns the state after the topic's cache was created, if it was absent."""
+    """`getEntryCache`: returns the state in which the cache is not absent; creates an absent cache."""
     return with_cache(s, cache, created(s.max_bytes)) if s.caches[cache] == "absent" else s
 
 
@@ -182,13 +182,13 @@ def add_to_counters(s: State, **more: int) -> State:
     return s._replace(counters=s.counters._replace(**{k: getattr(s.counters, k) + n for k, n in more.items()}))
 
 
-def remove_front(s: State, cache: int, number: int) -> tuple[State, Removed]:
-    """Removes the `number` lowest positions of a cache and counts them as evicted."""
+def remove_lowest(s: State, cache: int, number: int) -> tuple[State, Removed]:
+    """Removes the entries at the `number` lowest positions of a cache, and counts them as evicted."""
     entries = entries_of(s.caches[cache])
     if not number:
         return s, NOTHING
     s = add_to_counters(with_cache(s, cache, entries[number:]), evicted_entries=number)
-    return s, taken(entries[:number])
+    return s, number_and_bytes(entries[:number])
 
 
 # ---- inserting ----------------------------------------------------------------------------------------
@@ -196,10 +196,10 @@ def remove_front(s: State, cache: int, number: int) -> tuple[State, Removed]:
 
 @legacy_manager.action
 def insert(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes) -> Step[State, bool]:
-    """`RangeEntryCacheImpl.insert`: inserts a published entry into its cache; returns whether it was inserted.
+    """`RangeEntryCacheImpl.insert`: inserts an entry into its cache; returns whether the entry was inserted.
 
-    The total size is read first (`hasSpaceInCache`): at the maximum, an entry is rejected even if the eviction in this
-    call frees enough bytes.
+    The total size is read first (`hasSpaceInCache`). If it is at least the maximum, the entry is rejected, even if an
+    eviction inside this call frees enough bytes.
     """
     s = get_entry_cache(s, cache)
     if s.caches[cache] == "disabled":
@@ -217,7 +217,7 @@ def insert(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes
 
 
 def start_eviction(cfg: Config, s: State, size_at_scheduling: int) -> tuple[State, int | Failed | None]:
-    """Sets `evictionInProgress` and schedules a task, which runs now if `eviction_task` is immediate."""
+    """Sets `evictionInProgress` and schedules a task. If `eviction_task` is immediate, runs it: returns as `evict`."""
     s = s._replace(eviction_in_progress=True)
     if cfg.eviction_task == "queued":
         return s._replace(tasks=(*s.tasks, size_at_scheduling)), None
@@ -236,7 +236,7 @@ def evict(cfg: Config, s: State, size_at_scheduling: int) -> tuple[State, int | 
         return s, Failed("illegal_argument", "the policy needs bytes to free and at least one cache")
     before = s.counters.evicted_entries
     for cache, share in shares(existing, wanted, cfg.share_arithmetic):
-        s, _ = remove_front(s, cache, count_to_free(entries_of(s.caches[cache]), share))
+        s, _ = remove_lowest(s, cache, count_to_free(entries_of(s.caches[cache]), share))
     return s, s.counters.evicted_entries - before
 
 
@@ -306,12 +306,12 @@ def fail_next_storage_reads(cfg: Config, s: State, number: Annotated[int, AtLeas
 
 @legacy_manager.action
 def time_pass(cfg: Config, s: State, cache: Cache, threshold_ns: int) -> Step[State, int]:
-    """`invalidateEntriesBeforeTimestamp`: evicts the entries of one cache up to the first unexpired one.
+    """`invalidateEntriesBeforeTimestamp`: evicts the lowest positions of one cache, up to the first unexpired entry.
 
-    Returns their number.
+    Returns the number of evicted entries.
     """
     s = get_entry_cache(s, cache)
-    s, gone = remove_front(s, cache, expired_count(entries_of(s.caches[cache]), threshold_ns))
+    s, gone = remove_lowest(s, cache, expired_count(entries_of(s.caches[cache]), threshold_ns))
     return s, gone.entries
 
 
@@ -321,7 +321,7 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
     s = get_entry_cache(s, cache)
-    return remove_front(s, cache, count_to_free(entries_of(s.caches[cache]), bytes_to_free))
+    return remove_lowest(s, cache, count_to_free(entries_of(s.caches[cache]), bytes_to_free))
 
 
 @legacy_manager.action
@@ -350,7 +350,7 @@ def remove_between(s: State, cache: int, first: Position, end: Position) -> tupl
 def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
     """`RangeEntryCacheImpl.clear`: removes all entries of a cache."""
     s = get_entry_cache(s, cache)
-    s, _ = remove_front(s, cache, len(entries_of(s.caches[cache])))
+    s, _ = remove_lowest(s, cache, len(entries_of(s.caches[cache])))
     return s, None
 
 
@@ -358,14 +358,14 @@ def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
 def clear_all(cfg: Config, s: State) -> Step[State, None]:
     """`RangeEntryCacheManagerImpl.clear`: removes all entries of every cache."""
     for cache in range(len(s.caches)):
-        s, _ = remove_front(s, cache, len(entries_of(s.caches[cache])))
+        s, _ = remove_lowest(s, cache, len(entries_of(s.caches[cache])))
     return s, None
 
 
 @legacy_manager.action
 def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
-    """`removeEntryCache`: clears and removes the cache of a topic; its next use creates an empty one."""
-    s, _ = remove_front(s, cache, len(entries_of(s.caches[cache])))
+    """`removeEntryCache`: clears and removes the cache of a topic; the next use of the cache creates it again."""
+    s, _ = remove_lowest(s, cache, len(entries_of(s.caches[cache])))
     return with_cache(s, cache, "absent"), None
 
 
@@ -380,13 +380,13 @@ def advance(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
 
 @legacy_manager.action
 def set_max_bytes(cfg: Config, s: State, value: Bytes) -> Step[State, None]:
-    """`updateCacheSizeAndThreshold`: changes the dynamic maximum; evicts nothing."""
+    """`updateCacheSizeAndThreshold`: sets the maximum; evicts nothing."""
     return s._replace(max_bytes=value), None
 
 
 @legacy_manager.action
 def set_watermark(cfg: Config, s: State, value: Annotated[float, Between(0, 1)]) -> Step[State, None]:
-    """`updateCacheEvictionWatermark`: changes the dynamic watermark; evicts nothing."""
+    """`updateCacheEvictionWatermark`: sets the watermark; evicts nothing."""
     return s._replace(watermark=value), None
 
 
@@ -397,12 +397,12 @@ def set_watermark(cfg: Config, s: State, value: Annotated[float, Between(0, 1)])
 def canonical(cfg: Config, s: State) -> State:
     """Sets the clock to zero, and makes timestamps relative to it."""
 
-    def moved(held: CacheState) -> CacheState:
+    def shifted(held: CacheState) -> CacheState:
         return (
             held if isinstance(held, str) else tuple(e._replace(timestamp_ns=e.timestamp_ns - s.now_ns) for e in held)
         )
 
-    return s._replace(now_ns=0, caches=tuple(moved(held) for held in s.caches))
+    return s._replace(now_ns=0, caches=tuple(shifted(held) for held in s.caches))
 
 
 @legacy_manager.observation
