@@ -1,1 +1,9 @@
-"""Foreign programs in lockstep with the model, over standard input and output. Protocol: fuzz/README.md."""
+"""Tests a program of a user, the system under test, in lockstep with the model.
+
+    link       the process of the program: it answers lines with lines, within limits
+    program    the protocol, and the program as the second side of a comparison
+    hunt       runs traces on model and program
+    serve      an adapter: a program that serves one of our implementations
+
+fuzz/README.md describes the protocol for users.
+"""

@@ -1,8 +1,8 @@
-"""Traces of a foreign program: the model runs a seed, the program gets the whole trace in one request.
+"""Traces on model and program: the model runs a seed, then the program gets the whole trace in one request.
 
-While the program works on a trace, the model runs the following ones. The reply to a trace is compared as a whole. If
-it is not as expected, the trace runs again in single steps with everything checked, on the same `Pair` as in every
-other engine. That replay says what is wrong. The finding is confirmed and shrunk in a new process.
+While the program executes a trace, the model runs the next ones. The reply to a trace is compared as a whole. If the
+reply is not as expected, the trace runs again in single steps with everything checked, on the same `Pair` as in every
+other engine. This replay finds out what is wrong. The finding is confirmed and shrunk in a new process.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from model.machine import BadValue
 
 #: Number of requests that are sent after the one whose reply is awaited.
 _AHEAD = 3
-#: While a hang is replayed and shrunk, the time limit of a reply is this share of the usual one.
-_HANG_SHARE = 0.1
-#: A run ends after this many traces without a step.
+#: While a hang is replayed and shrunk, the time limit of a reply is this fraction of the usual one.
+_HANG_FRACTION = 0.1
+#: A run ends after this many traces if none of them has a step.
 _MOST_EMPTY = 64
 
 
-class Window(NamedTuple):
-    """A trace that was sent: its steps, its calls as sent, and the reply that the model gives."""
+class SentTrace(NamedTuple):
+    """A trace that was sent to the program, and the expected reply."""
 
     seed: int
     config: Any
-    taken: list[Taken]
-    sent: list[bytes]  # the encoded calls
-    expected: Reply
-    text: bytes  # the expected reply, from its outcomes on
+    taken: list[Taken]  # the steps of the model
+    encoded: list[bytes]  # the calls as they were sent
+    expected: Reply  # the model's outcomes and observation
+    text: bytes  # `reply_text` of the expected reply
 
     @property
     def calls(self) -> list[Call]:
@@ -51,28 +51,28 @@ class Window(NamedTuple):
 
 
 class Hunted(NamedTuple):
-    """What a run of seeds did."""
+    """The result of a run of seeds."""
 
     traces: int
     steps: int
     seconds: float
-    coverage: tuple[Row, ...]  # of the model
-    findings: list[Finding]  # the first of each cause, in the order in which they were found
+    coverage: tuple[Row, ...]  # the coverage of the model
+    findings: list[Finding]  # the first finding of each cause, in the order in which they were found
 
 
 class Hunter:
-    """Runs seeds of a target that has a program in the place of the implementation."""
+    """Runs seeds of a target whose second side is a program."""
 
     def __init__(self, target: Target, steps: int | None = None) -> None:
         self.target = target
         self.program: Program = target.program
         self.subject = target.subject
-        self.skipped = all_but(self.subject, None)  # the model's own properties are not at stake
+        self.skipped = all_but(self.subject, None)  # properties are about the model's states, not about the program
         self._model = Lockstep(replace(target, program=None, model_only=True), steps=steps)
         self._model.skipped = self.skipped
-        self._model.may_end_early = True  # a program need not have all actions
-        self._waiting: deque[Window] = deque()
-        self._unreachable: Misbehaved | None = None
+        self._model.may_end_early = True  # if the program lacks actions, there may be a state without a possible call
+        self._sent: deque[SentTrace] = deque()  # traces without a reply, the oldest first
+        self._start_failure: Misbehaved | None = None  # why the program did not start, until `_receive` reports it
 
     def run(
         self,
@@ -81,35 +81,36 @@ class Hunter:
         until: float | None,
         progress: Callable[[int, int, int], None] = lambda traces, steps, findings: None,
     ) -> Hunted:
-        """Runs seeds from `seed` on: `traces` of them, until `until` (of `time.monotonic()`), or to ENOUGH findings.
+        """Runs seeds from `seed` on.
 
-        A hang, a broken protocol and a failing start end the run at once. `progress` is called after each trace with
-        traces, steps and causes so far. Raises BadValue if the program cannot be started, or has no action that can
-        be taken, RuntimeError if the model fails.
+        Ends after `traces` seeds, at the time `until` (of `time.monotonic()`), or after ENOUGH findings. A hang, a
+        violation of the protocol, a finding that single steps do not show, and a failing start end the run at once.
+        `progress` is called after each trace, with the numbers of traces, steps and causes so far. Raises BadValue if
+        the program cannot be started, or if none of its actions can be taken. Raises RuntimeError if the model fails.
         """
         started, done, steps, found = time.monotonic(), 0, 0, dict[Cause, Finding]()
-        wrong, last, finding = 0, None if traces is None else seed + traces, None
+        findings, end, finding = 0, None if traces is None else seed + traces, None
         while True:
             if done >= _MOST_EMPTY and not steps:
                 break
-            is_over = wrong >= ENOUGH or (until is not None and time.monotonic() >= until)
+            is_over = findings >= ENOUGH or (until is not None and time.monotonic() >= until)
             if is_over and done:
                 break
             if finding is not None:
-                for each in self._waiting:
-                    self._request(each)  # again: explaining the finding took or lost its reply
-            while len(self._waiting) <= _AHEAD and (last is None or seed < last):
-                self._waiting.append(self._sent_window(seed))
+                for each in self._sent:
+                    self._request(each)  # again, because the replay of the finding has dropped the reply
+            while len(self._sent) <= _AHEAD and (end is None or seed < end):
+                self._sent.append(self._send_next(seed))
                 seed += 1
-            if not self._waiting:
+            if not self._sent:
                 break
-            window = self._waiting.popleft()
-            finding = self._receive(window)
+            trace = self._sent.popleft()
+            finding = self._receive(trace)
             done += 1
-            steps += len(window.taken)
+            steps += len(trace.taken)
             if finding is not None:
                 found.setdefault(finding.cause, finding)
-                wrong += ENOUGH if _is_hopeless(finding.cause) else 1
+                findings += ENOUGH if _is_hopeless(finding.cause) else 1
             progress(done, steps, len(found))
         if done and not steps and not found:
             names = ", ".join(self.subject.machine.actions)
@@ -117,7 +118,7 @@ class Hunter:
         seconds = time.monotonic() - started
         return Hunted(done, steps, seconds, tuple(self._model.coverage.rows()), list(found.values()))
 
-    def _sent_window(self, seed: int) -> Window:
+    def _send_next(self, seed: int) -> SentTrace:
         """Runs a seed on the model and sends its trace. Raises RuntimeError when the model itself fails."""
         taken: list[Taken] = []
         self._model.record = taken.append
@@ -127,88 +128,91 @@ class Hunter:
         cfg, state = self._model.last
         observed = self.program.seen(self.subject.machine.observe(cfg, state))
         expected = Reply([outcome if outcome.__class__ is int else wire(outcome) for _, _, outcome in taken], observed)
-        window = Window(seed, cfg, taken, self.program.encoded_calls(taken), expected, reply_text(expected))
-        self._request(window)
-        return window
+        trace = SentTrace(seed, cfg, taken, self.program.encoded_calls(taken), expected, reply_text(expected))
+        self._request(trace)
+        return trace
 
-    def _request(self, window: Window) -> None:
-        """Sends a trace. If the program misbehaves at its start, `_receive` reports that."""
+    def _request(self, trace: SentTrace) -> None:
+        """Sends a trace. If the program does not start, `_receive` reports the failure."""
         try:
-            if self._unreachable is None:
-                self.program.send(window.sent, window.config)
+            if self._start_failure is None:
+                self.program.send(trace.encoded, trace.config)
         except Misbehaved as problem:
-            self._unreachable = problem
+            self._start_failure = problem
 
-    def _receive(self, window: Window) -> Finding | None:
+    def _receive(self, trace: SentTrace) -> Finding | None:
         """Receives the reply to a trace and compares it. Returns the finding, or None if nothing is wrong."""
         try:
-            if self._unreachable is not None:
-                raise self._unreachable
-            reply = self.program.receive_unless(window.text, len(window.taken))
-            expected = window.expected
+            if self._start_failure is not None:
+                raise self._start_failure
+            reply = self.program.receive_unless(trace.text, len(trace.taken))
+            expected = trace.expected
             if reply is None or (
                 agrees(expected.outcomes, reply.outcomes)
                 and (expected.observed is None or agrees(expected.observed, reply.observed))
             ):
                 return None
-            difference = self._walk(window, reply)
+            difference = self._walk(trace, reply)
         except Misbehaved as problem:
             difference = problem.difference
-        self._unreachable = None
-        return self._explain(window, difference)
+        self._start_failure = None
+        return self._explain(trace, difference)
 
-    def _walk(self, window: Window, reply: Reply) -> Difference:
-        """The first difference between a reply that is not the expected one and a second run of the model."""
-        pair = Pair(replace(self.target, config=window.config, program=None, model_only=True), self.skipped)
-        side = RecordedSide(self.program, self.subject, window.config, reply)
+    def _walk(self, trace: SentTrace, reply: Reply) -> Difference:
+        """Compares an unexpected reply with a second run of the model, step by step. Returns the first difference."""
+        pair = Pair(replace(self.target, config=trace.config, program=None, model_only=True), self.skipped)
+        side = RecordedSide(self.program, self.subject, trace.config, reply)
         pair.side = side
-        for call in window.calls:
+        for call in trace.calls:
             difference = pair.step(call, Depth.OUTCOME)
             if difference is not None:
                 return difference
         message = "the model's second run of the trace has the outcomes and the observation of the reply"
         return side.difference(pair.state) or Difference(Cause(Kind.UNSTABLE, "difference"), message)
 
-    def _explain(self, window: Window, seen: Difference) -> Finding:
-        """Runs a trace again in single steps. Returns the finding; if it shows nothing, an unstable one with `seen`."""
-        if _is_hello(seen.cause):
-            return Finding(window.config, tuple(window.calls[:1]), seen, window.seed)
-        target = self.target.with_config(window.config)
-        with quick(self.program, seen.cause):
-            finding = replay(target, window.calls, seed=window.seed, skipped=self.skipped)
+    def _explain(self, trace: SentTrace, seen: Difference) -> Finding:
+        """Runs a trace again in single steps. Returns the finding that they show.
+
+        If they show none, returns an UNSTABLE finding with the message of `seen`, the difference in the reply.
+        """
+        if _fails_at_hello(seen.cause):
+            return Finding(trace.config, tuple(trace.calls[:1]), seen, trace.seed)
+        target = self.target.with_config(trace.config)
+        with shorter_limit(self.program, seen.cause):
+            finding = replay(target, trace.calls, seed=trace.seed, skipped=self.skipped)
         is_slow = finding is not None and finding.cause.kind is Kind.UNSTABLE
         if finding is not None and not is_slow:
             return finding
         why = f"single steps took more than {self.program.patience:g} s" if is_slow else "single steps do not show it"
         message = f"the whole trace in one request: {seen.message}; {why}"
         different = Difference(Cause(Kind.UNSTABLE, str(seen.cause)), message, seen.expected, seen.actual)
-        return Finding(window.config, tuple(window.calls), different, window.seed)
+        return Finding(trace.config, tuple(trace.calls), different, trace.seed)
 
 
 def shrunk(target: Target, spec: Spec, finding: Finding, seconds: float) -> Found:
-    """Replays a finding twice in a new process and shrinks it, for `seconds` at most. Returns it as a row."""
+    """Replays a finding twice in a new process and shrinks it, for `seconds` at most. Returns the finding as a row."""
     program: Program = target.program
     program.close()
-    with quick(program, finding.cause):
+    with shorter_limit(program, finding.cause):
         with suppress(Misbehaved):
             program.start()
-        if _is_hello(finding.cause):
+        if _fails_at_hello(finding.cause):
             seconds = 0.0
         return found_of(target, spec, finding, time.monotonic() + seconds)
 
 
 @contextmanager
-def quick(program: Program, cause: Cause) -> Iterator[None]:
-    """In the `with` body, the time limit of a reply is shorter if the cause is a hang: each candidate may hang again.
+def shorter_limit(program: Program, cause: Cause) -> Iterator[None]:
+    """If the cause is a hang, the time limit of a reply is shorter in the `with` body: each candidate may hang again.
 
-    The time limit of the hello stays, unless the hello is what hangs.
+    The time limit of the hello is shorter only if the program hangs at the hello.
     """
     limits = program.limits
     if cause.kind is Kind.HANG:
         program.close()
-        before = f" ({limits.seconds:g} s before the trace was shrunk)"
-        program.limits = limits._replace(seconds=limits.seconds * _HANG_SHARE, before=before)
-        program.start_seconds = program.limits.seconds if _is_hello(cause) else limits.seconds
+        note = f" ({limits.seconds:g} s before the trace was shrunk)"
+        program.limits = limits._replace(seconds=limits.seconds * _HANG_FRACTION, note=note)
+        program.start_seconds = program.limits.seconds if _fails_at_hello(cause) else limits.seconds
     try:
         yield
     finally:
@@ -217,11 +221,11 @@ def quick(program: Program, cause: Cause) -> Iterator[None]:
             program.limits, program.start_seconds = limits, limits.seconds
 
 
-def _is_hello(cause: Cause) -> bool:
-    """Whether the program failed before the first call."""
+def _fails_at_hello(cause: Cause) -> bool:
+    """Returns whether the program failed before the first call."""
     return cause.what.startswith(HELLO)
 
 
 def _is_hopeless(cause: Cause) -> bool:
-    """Whether no further trace is run: each would reach its time limit, or fail in the same way."""
-    return cause.kind in (Kind.HANG, Kind.PROTOCOL, Kind.UNSTABLE) or _is_hello(cause)
+    """Returns whether further traces are useless: each would reach its time limit, or fail in the same way."""
+    return cause.kind in (Kind.HANG, Kind.PROTOCOL, Kind.UNSTABLE) or _fails_at_hello(cause)

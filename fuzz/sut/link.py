@@ -1,8 +1,8 @@
 """A child process that answers lines with lines, each within a limit of time and size.
 
-Nothing that the process does stops the caller: writing never blocks, a reply has a deadline, standard error is read and
-its end kept. The process runs in a session of its own, and all of the session is killed at the end. A process that
-makes a session of its own (a daemon) stays.
+The process cannot block the caller: writing never blocks, a reply has a deadline, and standard error is read. The
+process runs in a session of its own, and all processes of the session are killed at the end. A process that starts
+another session (a daemon) is not killed.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from model.machine import BadValue
 
 _CHUNK = 1 << 18
 _PIPE_BYTES = 1 << 20
+#: Number of bytes that are kept of the end of standard error.
 _KEPT_OF_STDERR = 8192
 #: How often the processes of the session are listed and killed, because one may start another meanwhile.
 _ROUNDS = 5
-#: How long a process that has closed its output may take to end, and the time between two looks whether it has ended.
+#: Seconds that a process may take to end after it has closed its output, and between two checks whether it has ended.
 _END_SECONDS = 0.5
 
 
 class Limits(NamedTuple):
-    """The most that a reply may take: seconds by the clock, and bytes."""
+    """The limits of a reply."""
 
-    seconds: float = 10.0
-    size: int = 1 << 24
-    before: str = ""  # the limit before this one, for messages
+    seconds: float = 10.0  # by the clock
+    size: int = 1 << 24  # in bytes
+    note: str = ""  # is added to a message that names the limit of seconds
 
 
 def misbehaved(kind: Kind, what: str, message: str) -> Misbehaved:
@@ -71,16 +72,16 @@ class Link:
         for each in (self._output, self._errors):
             self._poll.register(each, select.POLLIN)
         self._unsent, self._unread, self._scanned = bytearray(), bytearray(), 0
-        self._said = b""  # the end of standard error
-        self._closed = False  # standard output
+        self._stderr_end = b""
+        self._is_stdout_closed = False
 
     def send(self, line: bytes) -> None:
-        """Sends a line, which ends with a line feed. What the process does not take now is sent during `receive`."""
+        """Sends a line, which ends with a line feed. Bytes that the process does not read now are sent by `receive`."""
         self._unsent += line
         self._write()
 
     def receive(self) -> bytes:
-        """The next line that the process writes, without its line feed.
+        """Returns the next line that the process writes, without its line feed.
 
         Raises Misbehaved if the line is late or too long, or if the process has ended or closed its output.
         """
@@ -92,16 +93,16 @@ class Link:
                 break
             left = until - time.monotonic()
             if left <= 0:
-                limit = f"{limits.seconds:g} s{limits.before}"
+                limit = f"{limits.seconds:g} s{limits.note}"
                 raise misbehaved(Kind.HANG, "no reply", f"no reply within {limit}{self._last_words()}")
             if self._exchange(min(left, _END_SECONDS)):
                 continue
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_END_SECONDS if self._closed else 0)
+                process.wait(_END_SECONDS if self._is_stdout_closed else 0)
             if process.returncode is not None:
                 how = _ending(process.returncode)
                 raise misbehaved(Kind.CRASH, how, f"the program {how}{self._last_words()}")
-            if self._closed:
+            if self._is_stdout_closed:
                 raise misbehaved(Kind.PROTOCOL, "closed output", "the program closed its standard output")
         if end < 0 or end > limits.size:
             raise misbehaved(Kind.PROTOCOL, "too long", f"a reply of more than {limits.size:,} bytes")
@@ -113,7 +114,7 @@ class Link:
     def close(self) -> None:
         """Kills the process and all that it started in its session."""
         for _ in range(_ROUNDS):
-            if not _killed(self._process.pid):
+            if not _kill_session(self._process.pid):
                 break
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
@@ -135,34 +136,34 @@ class Link:
             moved = moved or bool(data)
             if stream == self._output:
                 self._unread += data
-                self._closed = not data
+                self._is_stdout_closed = not data
             else:
-                self._said = (self._said + data)[-_KEPT_OF_STDERR:]
+                self._stderr_end = (self._stderr_end + data)[-_KEPT_OF_STDERR:]
             if not data:
                 self._poll.unregister(stream)
         return moved
 
     def _write(self) -> bool:
-        """Writes what the process takes. Returns whether it took anything."""
-        taken = 0
+        """Writes as many unsent bytes as fit into the pipe. Returns whether any did."""
+        written = 0
         try:
-            taken = os.write(self._input, self._unsent) if self._unsent else 0
+            written = os.write(self._input, self._unsent) if self._unsent else 0
         except BlockingIOError:
             return False
         except OSError:
-            self._unsent.clear()  # the process does not read any more; its output says why
-        del self._unsent[:taken]
+            self._unsent.clear()  # the process has closed its input; `receive` reports the reason
+        del self._unsent[:written]
         if not self._unsent:
             with contextlib.suppress(KeyError):
                 self._poll.unregister(self._input)
-        return taken > 0
+        return written > 0
 
     def _last_words(self) -> str:
-        """The last line of standard error that is not indented, as the end of a message; empty if there is none.
+        """Returns the last line of standard error, as the end of a message; an empty text if there is no line.
 
-        Indented lines are places in a stack trace.
+        Prefers lines that are not indented: indented lines belong to a stack trace.
         """
-        lines = [line for line in self._said.splitlines() if line.strip()]
+        lines = [line for line in self._stderr_end.splitlines() if line.strip()]
         last = next((line for line in reversed(lines) if not line[:1].isspace()), lines[-1] if lines else b"")
         return f"; it said: {printable(last.strip(), 200)}" if last else ""
 
@@ -174,25 +175,26 @@ def printable(text: bytes, size: int) -> str:
     return cut + "…" if len(short) > size else cut
 
 
-def _killed(session: int) -> bool:
-    """Kills the processes of a session. Returns whether one was killed that is not in the group of its first process.
+def _kill_session(session: int) -> bool:
+    """Kills the processes of a session. Returns whether one of them was outside the first process's group.
 
-    Job control of a shell, or `timeout`, puts processes into other groups. They are found where there is a /proc.
+    Job control of a shell, or `timeout`, puts processes into other groups. Such processes are found in /proc, if the
+    system has it.
     """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(session, signal.SIGKILL)
-    found = False
+    has_other_groups = False
     with contextlib.suppress(FileNotFoundError):
         for each in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if os.getsid(int(each)) == session != os.getpgid(int(each)):
                     os.kill(int(each), signal.SIGKILL)
-                    found = True
-    return found
+                    has_other_groups = True
+    return has_other_groups
 
 
 def _ending(code: int) -> str:
-    """How a process ended, in words."""
+    """Returns how a process ended, in words."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

@@ -2,11 +2,11 @@
 
 introduction   {"brokerproof": 1, "component": ..., "settings": ..., "actions": ...}; the first line
 hello          {"brokerproof": 1, "name": ..., "actions": [...], "settings": [...], "observes": [...]}; the reply to
-               the introduction. The lists name what the program has; without a list, it has everything
-request        {"id": n, "config": {...}, "calls": [[action, argument, ...], ...]}. A config resets the program to
-               its first state before the calls. The calls are taken in order
-reply          {"id": n, "outcomes": [...], "observed": ...}: the outcome of each call, and what the program shows
-               of its state after the last; or {"id": n, "error": ...}
+               the introduction. The lists name what the program supports. A list that is left out means all
+request        {"id": n, "config": {...}, "calls": [[action, argument, ...], ...]}. With a config, the program is reset
+               to its first state before the calls. The calls are executed in order
+reply          {"id": n, "outcomes": [...], "observed": ...}: the outcome of each call, and the program's observation
+               after the last call; or {"id": n, "error": ...}
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from model.values import describe
 
 #: The version of the protocol.
 VERSION = 1
-#: `Cause.what` of a failure before the first call begins with this.
+#: The beginning of `Cause.what` for a failure before the first call.
 HELLO = "hello "
 #: The largest number of encoded calls that are kept. Most arguments come from fixed domains, so calls repeat.
 _MOST_KEPT = 100_000
@@ -40,17 +40,18 @@ _PATIENCE = 3
 
 
 class Hello(NamedTuple):
-    """What a program says of itself. None: it has all actions, settings or fields."""
+    """The name of a program, and what the program supports. None stands for all."""
 
     name: str
     actions: tuple[str, ...] | None = None
     settings: tuple[str, ...] | None = None
-    observes: tuple[str, ...] | None = None
+    observes: tuple[str, ...] | None = None  # fields of the observation
 
     def restricted(self, subject: Subject) -> Subject:
-        """The subject with the program's actions and settings alone.
+        """Returns the subject with the program's actions and settings alone.
 
-        Raises BadValue for an action, setting or field that the subject does not have, or if no action is left.
+        Raises BadValue for an action, setting or field that the subject does not have, or if no action is left. Weights
+        that leave no action with a weight above 0 are left out.
         """
         machine: Machine[Any, Any] = copy.copy(subject.machine)
         cfg = machine.configure({})
@@ -71,6 +72,7 @@ class Hello(NamedTuple):
             raise BadValue(f"the program has no action; {subject.name} has {', '.join(subject.machine.actions)}")
 
         def leaves_an_action(*factors: Mapping[str, float]) -> bool:
+            """Returns whether the product of these weights is above 0 for an action."""
             return any(all(factor.get(name, 1.0) for factor in factors) for name in names)
 
         usual = subject.weights if leaves_an_action(subject.weights) else {}
@@ -85,19 +87,19 @@ class Hello(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The outcomes of a request's calls, and what the program shows of its state after the last call."""
+    """The outcomes of a request's calls, and the program's observation after the last call."""
 
     outcomes: list[Any]
     observed: Any
 
 
 def reply_text(reply: Reply) -> bytes:
-    """The text of a reply, after its id, as the adapter `fuzz/sut/serve.py` writes it."""
+    """Returns the text of a reply after its id, as the adapter `fuzz/sut/serve.py` writes it."""
     return b'"outcomes":%b,"observed":%b}' % (to_json(reply.outcomes), to_json(reply.observed))
 
 
 def wire(outcome: Any) -> Any:
-    """An outcome of the model as the protocol has it: of a refusal or failure only the kind, not the sentence."""
+    """Returns an outcome of the model in the protocol's form. A refusal or failure has its kind, not its reason."""
     kind = outcome.__class__
     if kind is int or kind is bool or outcome is None:
         return outcome
@@ -109,9 +111,10 @@ def wire(outcome: Any) -> Any:
 
 
 def agrees(expected: Any, theirs: Any) -> bool:
-    """Whether a value of a reply is the expected one. 1.0 equals 1, because JSON has one kind of number; true does not.
+    """Returns whether a value of a reply equals the expected one.
 
-    A refusal or failure of the program may have further keys.
+    1.0 equals 1, because JSON has one type of numbers; true does not equal 1. A refusal or failure of the program may
+    have further keys.
     """
     if same(expected, theirs):
         return True
@@ -126,10 +129,10 @@ def agrees(expected: Any, theirs: Any) -> bool:
 
 
 class Program:
-    """A program in the place of the implementation. It is started when it is needed, and again after it failed."""
+    """A program in the place of the implementation. It is started when it is needed, and started again if it failed."""
 
     def __init__(self, command: Sequence[str], subject: Subject, limits: Limits | None = None) -> None:
-        """Starts nothing. Raises BadValue if the command is empty."""
+        """Does not start the program yet. Raises BadValue if the command is empty."""
         if not command:
             raise BadValue("name the program after --, for example: brokerproof sut SUBJECT -- python my_adapter.py")
         self.command = tuple(command)
@@ -139,16 +142,16 @@ class Program:
         self.patience = _PATIENCE * self.limits.seconds  # the time limit of a trace in single steps
         self.hello: Hello | None = None
         self._link: Link | None = None
-        self._last = 0  # number of the last request
-        self._awaited = 0  # requests without a reply
-        self._kept: dict[tuple[str, Arguments], bytes] = {}
+        self._last = 0  # the id of the last request
+        self._awaited = 0  # the number of requests without a reply
+        self._kept: dict[tuple[str, Arguments], bytes] = {}  # encoded calls
 
     def side(self, subject: Subject, cfg: Any) -> ProgramSide:
-        """Resets the program to the first state under a config, to be compared step by step. Raises as `reset`."""
+        """Resets the program to the first state under a config. Returns it as a second side. Raises as `reset`."""
         return ProgramSide(self, subject, cfg)
 
     def start(self) -> Hello:
-        """Starts the program, unless it runs. Returns its hello.
+        """Starts the program if it does not run. Returns its hello.
 
         Raises BadValue if the program cannot be started, and Misbehaved if its hello is missing or wrong.
         """
@@ -157,7 +160,7 @@ class Program:
             self._link = Link(self.command, self.limits._replace(seconds=self.start_seconds))
             try:
                 self._link.send(to_json(introduction(self.subject)) + b"\n")
-                self.hello = self._hello(self._link.receive())
+                self.hello = self._parsed_hello(self._link.receive())
                 self._link.limits = self.limits
             except Misbehaved as problem:
                 self.close()
@@ -176,7 +179,8 @@ class Program:
     def send(self, calls: Iterable[bytes], cfg: Any = None) -> None:
         """Sends a request with encoded calls, without waiting for the reply. A config resets the program.
 
-        With a config the program is started if it does not run, as by `start`; without, Misbehaved is raised then.
+        If the program does not run, a request with a config starts it, as `start` does. A request without a config then
+        raises Misbehaved.
         """
         if cfg is not None and self._link is None:
             self.start()
@@ -188,9 +192,9 @@ class Program:
         self._link.send(b'{"id":%d,%b"calls":[%b]}\n' % (self._last, config, b",".join(calls)))
 
     def receive(self, count: int) -> Reply:
-        """The reply to the oldest request that has none; the request had `count` calls.
+        """Returns the reply to the oldest request without a reply. The request has `count` calls.
 
-        Raises Misbehaved if the reply breaks the protocol or a limit. The program has been ended then.
+        If the reply violates the protocol or a limit, ends the program and raises Misbehaved.
         """
         reply = self.receive_unless(b"", count)
         assert reply is not None
@@ -202,13 +206,16 @@ class Program:
         if expected and line == b'{"id":%d,%b' % (number, expected):
             return None
         try:
-            return self._reply(line, number, count)
+            return self._parsed_reply(line, number, count)
         except Misbehaved:
             self.close()
             raise
 
     def _receive(self) -> bytes:
-        """The next line of the program. Ends the program if that raises Misbehaved."""
+        """Returns the next line of the program. Ends the program if there is no line within the limits.
+
+        Raises Misbehaved in this case, and if the program does not run.
+        """
         try:
             if self._link is None:
                 raise misbehaved(Kind.PROTOCOL, "not running", "the program does not run")
@@ -228,7 +235,7 @@ class Program:
         self.receive(0)
 
     def encoded(self, action: str, arguments: Arguments) -> bytes:
-        """A call as the protocol has it: the action and its arguments in order."""
+        """Returns a call in the protocol's form: the action, then its arguments in order."""
         key = action, arguments
         text = self._kept.get(key)
         if text is None:
@@ -238,19 +245,19 @@ class Program:
         return text
 
     def encoded_calls(self, taken: Iterable[tuple[str, Arguments, Any]]) -> list[bytes]:
-        """The calls of a trace as the protocol has them."""
+        """Returns the calls of a trace in the protocol's form."""
         kept, encoded = self._kept.get, self.encoded
         return [kept((action, arguments)) or encoded(action, arguments) for action, arguments, _ in taken]
 
     def seen(self, observation: Any) -> Any:
-        """The fields of an observation that the program shows; None if it shows none."""
+        """Returns the fields of the model's observation that the program also observes; None if there are none."""
         observes = self.hello.observes if self.hello is not None else None
         if observes is None or not isinstance(observation, dict):
             return observation if observes is None else None
         return {k: v for k, v in observation.items() if k in observes} or None
 
     def difference(self, expected: Any, reply: Reply) -> Difference | None:
-        """How a reply differs from the model's observation in the fields that the program shows; None if not at all."""
+        """Returns how a reply differs from the model's observation in the fields of `seen`; None if it does not."""
         expected = self.seen(expected)
         if expected is None or agrees(expected, reply.observed):
             return None
@@ -258,7 +265,7 @@ class Program:
 
     # ---- replies --------------------------------------------------------------------------------------
 
-    def _hello(self, line: bytes) -> Hello:
+    def _parsed_hello(self, line: bytes) -> Hello:
         data = _object(line)
         if not agrees(VERSION, data.get("brokerproof")):
             message = f"the reply lacks brokerproof: {VERSION}, the version of the protocol: {_short(line)}"
@@ -272,7 +279,7 @@ class Program:
         name = str(data.get("name", self.command[0]))
         return Hello(printable(name.encode(errors="replace"), 200), **lists)
 
-    def _reply(self, line: bytes, number: int, count: int) -> Reply:
+    def _parsed_reply(self, line: bytes, number: int, count: int) -> Reply:
         data = _object(line)
         if not same(data.get("id"), number):
             message = f"the reply must have id {number}, got {_short(to_json(data.get('id')))}"
@@ -287,7 +294,7 @@ class Program:
 
 
 class ProgramSide:
-    """A program that takes a trace in single steps, and shows after each what it shows of its state."""
+    """A program that executes a trace in single steps, one call in each request."""
 
     def __init__(self, program: Program, subject: Subject, cfg: Any) -> None:
         self.program = program
@@ -298,15 +305,15 @@ class ProgramSide:
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
-        """Not there: the fast loop, which calls methods, does not run programs. Raises NotImplementedError."""
+        """Raises NotImplementedError: only the fast loop of lockstep needs methods, and it does not run programs."""
         raise NotImplementedError
 
     def agrees(self, outcome: Any, theirs: Any) -> bool:
-        """Whether the program's outcome is the model's."""
+        """Returns whether the program's outcome equals the model's."""
         return agrees(wire(outcome), theirs)
 
     def act(self, name: str, arguments: Arguments) -> Any:
-        """Sends one call. Returns its outcome as in the reply. Raises Misbehaved; its cause names the action."""
+        """Sends one call. Returns the outcome in the reply. Raises Misbehaved with a cause that names the action."""
         try:
             if time.monotonic() > self._until:
                 limit = f"more than {self.program.patience:g} s; --reply-seconds allows more"
@@ -319,16 +326,16 @@ class ProgramSide:
         return self._reply.outcomes[0]
 
     def difference(self, state: Any, exactly: bool = False) -> Difference | None:  # noqa: ARG002
-        """How the program's last reply differs from the model's observation of `state`; None if it does not."""
+        """Returns how the program's last observation differs from the model's of `state`; None if it does not."""
         return self.program.difference(self.observe(state), self._reply)
 
     def broken_structure(self) -> Difference | None:
-        """None: the protocol has no structural check."""
+        """Returns None: the protocol has no structural check."""
         return None
 
 
 class RecordedSide(ProgramSide):
-    """A program's reply to a whole trace, taken step by step. `difference` is valid after the last step only."""
+    """A program's reply to a whole trace, read step by step. `difference` is valid after the last step only."""
 
     def __init__(self, program: Program, subject: Subject, cfg: Any, reply: Reply) -> None:
         self.program = program
@@ -337,12 +344,12 @@ class RecordedSide(ProgramSide):
         self._outcomes = iter(reply.outcomes)
 
     def act(self, name: str, arguments: Arguments) -> Any:  # noqa: ARG002
-        """The next outcome of the reply."""
+        """Returns the next outcome of the reply."""
         return next(self._outcomes)
 
 
 def introduction(subject: Subject) -> dict[str, Any]:
-    """The first line that a program receives: the protocol's version, and the component's schema."""
+    """Returns the first line that a program receives: the protocol's version, and the component's schema."""
     machine = subject.machine
     return {
         "brokerproof": VERSION,

@@ -24,7 +24,7 @@ def main(name: str, mutant: str | None = None) -> None:
     machine = subject.machine
     for line in sys.stdin.buffer:
         request = from_json(line)
-        if "brokerproof" in request:  # the first line. The reply leaves nothing out: the adapter has every action
+        if "brokerproof" in request:  # the introduction. A hello without lists: the adapter supports everything
             reply = {"brokerproof": VERSION, "name": f"brokerproof's {name} in Python"}
         else:
             if "config" in request:  # a reset
