@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Failed, Refused
+from model.ownership_channel.machine import ownership_channel
 from model.ownership_channel.records import Config, Data
-from model.ownership_channel.state import Broker, State, Task, ownership_channel
+from model.ownership_channel.state import Broker, State, Task
 
 #: States in which one broker has to write the bundle's next record.
 IN_FLIGHT = ("Assigning", "Releasing", "Splitting")

@@ -50,7 +50,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from model.machine import Failed, Step
-from model.ownership_channel import recovery, requests
+from model.ownership_channel import recovery, requests  # noqa: F401  (they add the actions to the machine)
 from model.ownership_channel.records import (
     ACTIVE,
     IN_FLIGHT,
@@ -64,8 +64,7 @@ from model.ownership_channel.records import (
 )
 from model.ownership_channel.state import State, ownership_channel
 
-#: The modules whose functions are the machine's actions.
-ACTIONS = requests, recovery
+__all__ = ["Transition", "ownership_channel", "reference"]
 
 ownership_channel.diagrams = {storage.replace("_", " "): table for storage, table in TRANSITIONS.items()}
 
