@@ -73,7 +73,7 @@ def at_most_one_eviction_task(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def held_copies_belong_to_pending_requests(cfg: Config, s: State) -> bool:
-    """The copies with negative numbers are exactly those held for pending requests, so none leaks.
+    """The copies with negative numbers are exactly those held for pending requests, so no held copy leaks.
 
     Every copy belongs to one read count handler.
     """

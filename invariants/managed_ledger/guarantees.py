@@ -170,7 +170,7 @@ def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, 
 
     def similar_others(own: int) -> int:
         most = cfg.max_backlog_between
-        return sum(own - most <= backlog <= own + most for backlog in backlogs) - 1  # the cursor itself
+        return sum(own - most <= backlog <= own + most for backlog in backlogs) - 1  # without the cursor itself
 
     return all(
         sub.caches_reads == (own >= cfg.min_backlog_entries and similar_others(own) >= cfg.min_backlog_cursors)

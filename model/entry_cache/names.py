@@ -23,7 +23,7 @@ def from_now(s: State) -> State:
 def renumber_stores(s: State) -> State:
     """Returns the state with renumbered range caches, without those that nothing refers to.
 
-    They are numbered in the order in which topics, the removal queue, outstanding reads and requests refer to them.
+    Range caches are numbered in the order in which topics, removal queue, reads and requests refer to them.
     """
     used = list(s.topic_caches)
     used += [e.cache for e in s.ranges.queue if e is not None]

@@ -72,7 +72,7 @@ class Request(NamedTuple):
 
 
 def is_settled(part: Part) -> bool:
-    """Whether the part has its entries, or has failed."""
+    """Whether the part is "found" or "failed", so that it no longer waits."""
     return part.kind in ("found", "failed")
 
 
