@@ -51,7 +51,7 @@ FIRST_LEDGER = 10_000
 #: `managedLedgerMaxEntriesPerLedger`, and milliseconds of `managedLedgerMinLedgerRolloverTimeMinutes`.
 MAX_ENTRIES_PER_LEDGER, MIN_ROLLOVER_MS = 50_000, 600_000
 #: Roaring: values of the largest array container, bytes of a bitset container, ids per container.
-ARRAY_MOST, BITSET_BYTES, CONTAINER_IDS = 4096, 8192, 2**16
+MAX_ARRAY_VALUES, BITSET_BYTES, CONTAINER_IDS = 4096, 8192, 2**16
 #: `ConcurrentLongLongPairHashMap`: slots at creation (the power of two above 256 / 0.66), bytes per slot, factors.
 INITIAL_SLOTS, SLOT_BYTES, FILL_PERCENT, IDLE_PERCENT = 512, 32, 66, 15
 
@@ -121,7 +121,7 @@ def nacks(row: Row) -> Iterator[tuple[int, int, int]]:
 def by_proposal(row: Row) -> float:
     """Returns the proposal's prediction in bytes per entry."""
     m = row.per_bucket
-    if m < ARRAY_MOST:
+    if m < MAX_ARRAY_VALUES:
         return 4.0
     return BITSET_BYTES / m if m < MAX_ENTRIES_PER_LEDGER else BITSET_BYTES / MAX_ENTRIES_PER_LEDGER
 
@@ -138,13 +138,13 @@ def corrected(row: Row) -> float:
     """
     ranges = math.ceil(row.entries / CONTAINER_IDS) - 1
     boundaries = 1 / row.per_bucket + row.spacing * (1 + ranges) / row.entries
-    return 2.0 if 1 / boundaries <= ARRAY_MOST else BITSET_BYTES * boundaries
+    return 2.0 if 1 / boundaries <= MAX_ARRAY_VALUES else BITSET_BYTES * boundaries
 
 
 def container_bytes(row: Row) -> float:
     """Returns the exact bytes per entry of the containers, without run containers, which `add` never creates."""
     sizes = Counter((bucket, ledger, entry // CONTAINER_IDS) for bucket, ledger, entry in nacks(row))
-    return sum(2 * n if n <= ARRAY_MOST else BITSET_BYTES for n in sizes.values()) / row.nacks
+    return sum(2 * n if n <= MAX_ARRAY_VALUES else BITSET_BYTES for n in sizes.values()) / row.nacks
 
 
 def hash_map_slots(count: int, peak: int = 0) -> int:
@@ -342,7 +342,7 @@ def of_row(row: Row) -> list[Benchmark]:
         ("predicted", "the proposal's structure in memory, against its prediction", by_proposal, "allocated"),
         ("corrected", "the containers of the proposal's structure, against our formula", corrected, "containers"),
     ]
-    if row.per_bucket > ARRAY_MOST:
+    if row.per_bucket > MAX_ARRAY_VALUES:
         predictions.append(("ceiling", "the same, against the proposal's formula", with_ceiling, "containers"))
     found += [
         Benchmark(f"{name}.{part}", unit, about, prediction(row, predict, kind))

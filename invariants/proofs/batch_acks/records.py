@@ -10,7 +10,7 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import facts_of
 from invariants.proofs.shared.cursor import Cursor, left_of, random_acks, run_map_against_list, show_with_mark_delete_at
-from invariants.proofs.shared.lowest_ranges import Lowest
+from invariants.proofs.shared.lowest_ranges import LowestRanges
 from invariants.proofs.symbolic import Reader, as_term, bitmasks, equal, lifted, unknown
 from model.batch_acks import machine as model
 from model.batch_acks import state
@@ -37,7 +37,7 @@ STATE = "model.batch_acks.state"
 def record_respects_limits() -> Answer:
     """`managedLedgerMaxUnackedRangesToPersist` and `managedLedgerMaxBatchDeletedIndexToPersist`."""
     proof, index = Proof(), z3.Int("index")
-    Lowest(proof).show()
+    LowestRanges(proof).show()
     ranges, parts = z3.Ints("ranges parts")
     cfg = lifted(Config()).replace({"max_ranges": ranges, "max_batch_records": parts})
     acks = unknown(Acks, "acks").replace({"deleted": bitmasks.unknown_mask("deleted")})

@@ -13,7 +13,7 @@ from model import ack_set as sets
 from model.batch_acks import state
 
 
-class Lowest:
+class LowestRanges:
     """The loop of `lowest_ranges`, which takes one range in each iteration, in any iteration.
 
     `starts` are the first entries of all ranges. Those from `cut` on are not taken yet. `requested` is the number of

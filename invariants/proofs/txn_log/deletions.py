@@ -15,7 +15,7 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.shared.cursor import SIZE, AckSetMap, Cursor, run_map_against_list, show_with_mark_delete_at
-from invariants.proofs.shared.lowest_ranges import Lowest
+from invariants.proofs.shared.lowest_ranges import LowestRanges
 from invariants.proofs.symbolic import INDEX, Loop, Maybe, Reader, Rec, Seq, as_term, bitmasks, lifted, unknown
 from model import ack_set as sets
 from model.batch_acks import state as cursor
@@ -207,7 +207,7 @@ def _run_of_deletions(proof: Proof, draw: random.Random) -> None:
 # ---- what a record of the cursor keeps ----------------------------------------------------------------
 
 
-class Kept:
+class TruncatedRecord:
     """Any deletions, any limits of a cursor record, and the record that `cursor_snapshot` makes of them."""
 
     def __init__(self) -> None:
@@ -261,7 +261,7 @@ def _is_kept(record: Rec, partial: Seq, index: Any) -> tuple[Any, list[Any]]:
 
 def lowest_ranges_are_a_beginning(proof: Proof) -> None:
     """Proves that the lowest ranges are the deleted entries below some entry, or all deleted entries."""
-    ranges = Lowest(proof)
+    ranges = LowestRanges(proof)
     i, j = z3.Ints("i j")
     is_over = z3.Not(ranges.loop.condition(ranges.head))
     for path in ranges.loop.end(ranges.head, [is_over]):
@@ -289,7 +289,7 @@ def caps_keep_the_order() -> Answer:
     """managedLedgerMaxUnackedRangesToPersist and managedLedgerMaxBatchDeletedIndexToPersist truncate ranges and ack
     sets. A transaction whose closing record stays deleted without its NEW record would return.
     """
-    k = Kept()
+    k = TruncatedRecord()
     proof, acks, partial = k.proof, k.acks, k.partial
     lowest_ranges_are_a_beginning(proof)
     p, q = z3.Ints("p q")  # indexes of ack sets in memory
