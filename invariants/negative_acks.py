@@ -21,7 +21,7 @@ DELIVERING = ("advance_time", "run_timer_task")
 PER_MS = {"ms": 1, "ns": 1_000_000}
 
 
-def was_rejected(event: Event) -> bool:
+def is_error(event: Event) -> bool:
     """Returns whether the call was rejected or failed."""
     return isinstance(event.outcome, Refused | Failed)
 
@@ -44,7 +44,7 @@ def commands(event: Event) -> tuple[Redelivery, ...]:
 
 
 def requested_delay(cfg: Config, count: int | None) -> int:
-    """Returns the configured delay of a nack, without the minimum delay."""
+    """Returns the delay of a nack by the backoff or the fixed delay, before the minimum delay is applied."""
     unit, delays = cfg.backoff
     if not delays:
         return cfg.redelivery_delay_ms * PER_MS[cfg.clock_unit]
@@ -95,13 +95,13 @@ def valid_nack_is_accepted(cfg: Config, before: State, event: Event, after: Stat
 @always(negative_acks, on=("nack",))
 def negative_message_id_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A nack with a negative ledger or entry id is rejected and leaves the state unchanged."""
-    return min(event.arguments["entry"]) >= 0 or (was_rejected(event) and after == before)
+    return min(event.arguments["entry"]) >= 0 or (is_error(event) and after == before)
 
 
 @always(negative_acks, on=("nack",))
 def nack_delay_is_nonnegative(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The delay of an accepted nack is not negative."""
-    return was_rejected(event) or event.outcome.delay >= 0
+    return is_error(event) or event.outcome.delay >= 0
 
 
 @always(negative_acks, on=("nack",))
@@ -110,7 +110,7 @@ def nack_delay_is_requested_or_minimum(cfg: Config, before: State, event: Event,
 
     `nack_delay_is_nonnegative` covers negative delays.
     """
-    if was_rejected(event) or event.outcome.delay < 0:
+    if is_error(event) or event.outcome.delay < 0:
         return True
     requested = requested_delay(cfg, event.arguments["redelivery_count"])
     return bool(event.outcome.delay == max(requested, cfg.min_delay_ms * PER_MS[cfg.clock_unit]))
@@ -123,7 +123,7 @@ def nack_reports_backoff_and_timer(cfg: Config, before: State, event: Event, aft
     An accepted nack changes no chunked message. A rejected nack changes no bucket, timer, retained id or chunked
     message.
     """
-    if was_rejected(event):
+    if is_error(event):
         state = after.buckets, after.timer, after.retained_ids, after.chunked_messages
         return state == (before.buckets, before.timer, before.retained_ids, before.chunked_messages)
     has_backoff = event.arguments["redelivery_count"] is not None and cfg.backoff.delays != ()
@@ -137,7 +137,7 @@ def nacked_entry_is_in_bucket_of_due_time(cfg: Config, before: State, event: Eve
 
     With `repeated_nack` `earliest_due`, an entry that is pending in an earlier bucket stays in that bucket only.
     """
-    if was_rejected(event):
+    if is_error(event):
         return True
     due = before.now + before.wall_offset + event.outcome.delay
     earlier = {time for time, entry in pending(before) if entry == event.arguments["entry"]}
@@ -339,13 +339,14 @@ def ack_leaves_tracker_unchanged(cfg: Config, before: State, event: Event, after
 
 @always(negative_acks)
 def only_advance_time_moves_clock(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only `advance_time` moves the monotonic clock, only `step_wall_clock` the wall clock, each by its argument."""
+    """Only `advance_time` moves the monotonic clock, only `step_wall_clock` the wall clock, each by its argument.
+
+    The wall clock moves only if due times follow it.
+    """
     by = event.arguments.get("by", 0)
+    advance = by if event.name == "advance_time" else 0
     step = by if event.name == "step_wall_clock" and cfg.due_clock == "wall" else 0
-    return (after.now - before.now, after.wall_offset - before.wall_offset) == (
-        by if event.name == "advance_time" else 0,
-        step,
-    )
+    return (after.now - before.now, after.wall_offset - before.wall_offset) == (advance, step)
 
 
 @always(negative_acks, on=("step_wall_clock",))
@@ -401,7 +402,7 @@ def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, af
 @always(negative_acks, on=("nack",), given=lambda cfg: cfg.retained_ids == "traced")
 def latest_traced_id_is_retained(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An accepted nack by the id of a traced or chunked message retains this id. Other nacks change no retained id."""
-    if was_rejected(event):
+    if is_error(event):
         return after.retained_ids == before.retained_ids
     nacked, entry = event.arguments["message_id"], event.arguments["entry"]
     own = [each for each in after.retained_ids if each.position == entry]
@@ -420,8 +421,8 @@ def received_chunks_are_remembered(cfg: Config, before: State, event: Event, aft
     A message of fewer chunks is rejected.
     """
     last, chunks = event.arguments["last_chunk"], event.arguments["chunks"]
-    if was_rejected(event) or len(chunks) < 2:
-        return was_rejected(event) and after == before and len(chunks) < 2
+    if is_error(event) or len(chunks) < 2:
+        return is_error(event) and after == before and len(chunks) < 2
     new = ChunkedMessage(MessageId(last, event.arguments["partition"], "chunk", chunks[0], None), chunks)
     others = {message for message in before.chunked_messages if message.id != new.id}
     return set(after.chunked_messages) == {*others, new}
@@ -463,7 +464,7 @@ def nack_brings_timer_forward(cfg: Config, before: State, event: Event, after: S
 @sometimes(negative_acks, on=("nack",))
 def entry_is_nacked_twice_in_one_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An accepted nack changes no bucket, because the entry is already in the bucket of its due time."""
-    return not was_rejected(event) and after.buckets == before.buckets
+    return not is_error(event) and after.buckets == before.buckets
 
 
 @sometimes(negative_acks, on=("nack",))
@@ -483,7 +484,7 @@ def equal_delays_straddle_bucket_boundary(cfg: Config, before: State, event: Eve
 def nack_is_added_to_past_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The bucket time of a nack with a positive delay is before now, because a bucket is longer than the delay."""
     past = [time for time, _ in pending(after) - pending(before) if monotonic(after, time) < before.now]
-    return not was_rejected(event) and event.outcome.delay > 0 and bool(past)
+    return not is_error(event) and event.outcome.delay > 0 and bool(past)
 
 
 @sometimes(negative_acks, on=("advance_time",))

@@ -11,7 +11,9 @@ from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Failed, Refused
 from model.txn_rollout import Broker, Config, Entry, Ledger, State, Store, txn_rollout
 
+#: Actions that open stores.
 OPENS = ("open_store", "reopen_stores")
+#: Actions that stop a broker.
 STOPS = ("upgrade_broker", "downgrade_broker", "restart_broker")
 
 # ---- accessors ------------------------------------------------------------------------------------
@@ -175,7 +177,8 @@ def stopped_broker_closes_its_stores(cfg: Config, before: State, event: Event, a
     if stopped is not None and event.name != "restart_broker":
         brokers[stopped] = Broker(event.name == "upgrade_broker", False)
     stores = list(before.stores)
-    closed = [event.arguments["store"]] if stopped is None else [i for i, x in enumerate(stores) if x.owner == stopped]
+    owned = [number for number, store in enumerate(stores) if store.owner == stopped]
+    closed = [event.arguments["store"]] if stopped is None else owned
     for each in closed:
         stores[each] = Store(None, False, stores[each].ledgers, stores[each].last_batched_ledger)
     return after == State(tuple(brokers), tuple(stores)) and event.outcome == (None if stopped is None else len(closed))
@@ -191,17 +194,19 @@ def is_against_steps(cfg: Config, s: State, event: Event) -> bool:
     ledger is trimmed. Last ledgers are recorded only if all flags are off and, with `after_stores_reopened`, no store
     batches.
     """
-    flags = any(broker.flag for broker in s.brokers)
+    is_flag_on = any(broker.flag for broker in s.brokers)
     recorded = [store.last_batched_ledger for store in s.stores]
     match event.name:
         case "set_flag":
             return bool(cfg.operators_follow_steps and event.arguments["on"]) and not all(b.new for b in s.brokers)
         case "downgrade_broker":
-            trimmed = all(r is not None and r < x.ledgers[0].id for r, x in zip(recorded, s.stores, strict=True))
-            return cfg.operators_follow_steps and (flags or not trimmed)
+            are_trimmed = all(
+                last is not None and last < store.ledgers[0].id for last, store in zip(recorded, s.stores, strict=True)
+            )
+            return cfg.operators_follow_steps and (is_flag_on or not are_trimmed)
         case "record_last_ledgers":
-            early = cfg.last_ledgers_recorded == "after_stores_reopened" and any(store.batching for store in s.stores)
-            return flags or early
+            waits_for_stores = cfg.last_ledgers_recorded == "after_stores_reopened"
+            return is_flag_on or (waits_for_stores and any(store.batching for store in s.stores))
     return False
 
 
@@ -280,13 +285,13 @@ def open_transaction_is_not_lost(cfg: Config, before: State, event: Event, after
     """
     if after.stores is before.stores or event.name in OPENS:
         return True
-    fewer = [open_records(old) - open_records(new) for old, new in zip(before.stores, after.stores, strict=True)]
+    ended = [open_records(old) - open_records(new) for old, new in zip(before.stores, after.stores, strict=True)]
     if event.name == "end_transaction":
-        return bool(fewer[event.arguments["store"]] == sum(fewer) == 1)
+        return bool(ended[event.arguments["store"]] == sum(ended) == 1)
     if event.name == "end_transactions":
         wanted = [0 if store.owner is None else open_records(store) for store in before.stores]
-        return bool(fewer == wanted and sum(wanted) == event.outcome)
-    return max(fewer) <= 0
+        return bool(ended == wanted and sum(wanted) == event.outcome)
+    return max(ended) <= 0
 
 
 # ---- ledgers ------------------------------------------------------------------------------------------

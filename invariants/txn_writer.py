@@ -15,7 +15,9 @@ from model.positions import Position
 from model.txn_writer.machine import txn_writer
 from model.txn_writer.state import Callback, Config, Effects, Flush, Record, State, Task, Write
 
+#: Actions that complete or fail a write.
 COMPLETIONS = ("complete_write", "fail_write")
+#: Actions that may run tasks of the executor.
 TASKS = ("add", "close", "run_writer_tasks", "advance_time")
 
 
@@ -97,6 +99,7 @@ def can_trigger(cfg: Config, task: Task, flush: Flush) -> bool:
     if is_large or flush.reason not in ("records", "size"):
         return is_large and flush.reason == "large"
     is_full = flush.size >= cfg.max_bytes
+    # with a cap, a record that would exceed it flushes the buffer first
     return flush.reason == "records" or is_full or (cfg.size_limit == "cap" and flush.size + task.size > cfg.max_bytes)
 
 
@@ -200,8 +203,8 @@ def entry_positions_are_consecutive(cfg: Config, s: State) -> bool:
 def entry_respects_batch_limits(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A plain entry has one record; a batch has 1 to max_records records and less than 2 * max_bytes.
 
-    The records of a batch but the last have less than max_bytes together. The size of an entry is that of its records,
-    plus the header of a batch.
+    A batch without its last record has less than max_bytes. The size of an entry is that of its records, plus the
+    header of a batch.
     """
     counts = [(entry.batched, len(entry.records)) for entry in after.log[len(before.log) :]]
     are_within_limit = all(1 <= count <= (cfg.max_records if batched else 1) for batched, count in counts)
@@ -297,6 +300,7 @@ def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event,
     failed = sum([callback.outcome in ("serialization", "closed", "fenced") for callback in effects.callbacks])
     if len(written) == len(flushed):
         return written == flushed
+    # the callbacks of the records that were flushed and not written have failed
     return len(written) < len(flushed) and sum(flushed) - sum(written) <= failed
 
 
@@ -414,7 +418,7 @@ def close_fails_unsubmitted_records(cfg: Config, before: State, event: Event, af
 
 @always(txn_writer, on=("close", "run_writer_tasks"))
 def close_preserves_writes_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A close does not change writes in flight."""
+    """Neither a close nor a task of the executor changes writes in flight."""
     return after.in_flight[: len(before.in_flight)] == before.in_flight
 
 
