@@ -37,6 +37,7 @@ from fuzz.report.why import why
 from fuzz.run.call import Call
 from fuzz.run.checks import all_but
 from fuzz.run.coverage import Row, Total
+from fuzz.run.finding import Cause, Kind
 from fuzz.run.replay import replay
 from fuzz.run.watchdog import watchdog
 from fuzz.subject import find_profile, find_subject, subject_names
@@ -383,7 +384,7 @@ def test_the_rules_that_a_finding_needs_choose_its_known_defect(name: str) -> No
     """Several rows may have one profile and property. A trace that needs other rules than theirs shows a new defect."""
     subject = find_subject(name)
     for row in defects_of(name):
-        config, cause = plain(find_profile(subject, row.profile)), f"property:{row.property}"
+        config, cause = plain(find_profile(subject, row.profile)), Cause(Kind.PROPERTY, row.property)
         found = known_defect(name, config, cause, [*row.rules, "another_rule"])
         assert found is not None
         assert found.id == row.id or {*found.rules} <= {*row.rules}
@@ -401,7 +402,7 @@ def test_a_finding_without_a_row_shows_the_defect_of_its_rules(shipped: Ran) -> 
     assert found is not None
     assert found.id == "rejected-cumulative-ack-set-is-kept"
     both = ["cumulative_sets", "cumulative_ack_is_validated_first"]
-    kept = "property:acknowledged_message_stays_acknowledged"
+    kept = Cause(Kind.PROPERTY, "acknowledged_message_stays_acknowledged")
     assert related_defect("batch_acks", config, both) == found, "its rules, not those of the row with this property:"
     assert known_defect("batch_acks", config, kept, both) is None
     assert known_defect("batch_acks", config, kept, both[:1]) is not None
@@ -413,7 +414,7 @@ def test_a_defect_is_known_under_the_profile_of_a_release() -> None:
     [row] = [row for row in defects_of("batch_acks") if row.property == BROKEN]
     assert row.profile != "pulsar-4.1"
     released = plain(find_profile(find_subject("batch_acks"), "pulsar-4.1"))
-    assert known_defect("batch_acks", released, f"property:{BROKEN}", row.rules) == row
+    assert known_defect("batch_acks", released, Cause(Kind.PROPERTY, BROKEN), row.rules) == row
 
 
 def test_a_campaign_of_a_release_has_every_component_that_was_compared_with_it() -> None:

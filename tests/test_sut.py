@@ -17,8 +17,9 @@ import pytest
 
 from fuzz.campaign.worker import Found, Spec
 from fuzz.platform.java import java_home
+from fuzz.report.finding import parse_trace
 from fuzz.run.checks import all_but
-from fuzz.run.finding import Cause, Kind, Misbehaved
+from fuzz.run.finding import Kind, Misbehaved
 from fuzz.run.generate import plan_trace
 from fuzz.run.lockstep import Lockstep
 from fuzz.subject import subject_names
@@ -26,6 +27,7 @@ from fuzz.sut.hunt import Hunted, Hunter, shrunk
 from fuzz.sut.link import Limits, Link
 from fuzz.sut.program import Hello, Program, agrees, introduction, wire
 from fuzz.target import Target, resolve
+from fuzz.trace.agreement import cause_of
 from model.machine import BadValue, Failed, Refused
 from tests.conftest import ROOT, ticking, wait_for
 from tests.programs import hostile
@@ -262,7 +264,9 @@ def test_a_hundred_hostile_programs_end_in_findings() -> None:
     with ThreadPoolExecutor(12) as pool:
         results = list(pool.map(lambda each: judged(*each), HOSTILE))
     for (behaviour, moment), (hunted, found) in zip(HOSTILE, results, strict=True):
-        kind = Cause.parse(found.cause).kind
+        cause = cause_of(parse_trace(found.trace))
+        assert cause is not None
+        kind = cause.kind
         kinds = {Kind(EVERY[behaviour][1])}
         if moment not in ("hello", "every request"):
             kinds |= {Kind.UNSTABLE}

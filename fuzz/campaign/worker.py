@@ -206,7 +206,7 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
         ENGINE_KEY: code_version(),
         "profile": spec.profile,
         "seed": finding.seed,
-        "cause": str(finding.cause),
+        "cause": finding.cause._asdict(),
         "signature": finding.signature,
         "message": finding.difference.message,
         "expected": finding.difference.expected,

@@ -36,6 +36,7 @@ class Violation(Record):
 
     signature: str
     cause: str
+    kind: Kind  # of the cause
     length: Count
     message: str
     trace: str
@@ -151,6 +152,7 @@ def _violation(target: Target, spec: Spec, finding: Finding, out: Path) -> Viola
     return Violation(
         signature=finding.signature,
         cause=str(finding.cause),
+        kind=finding.cause.kind,
         length=len(finding.calls),
         message=finding.difference.message,
         trace=store.path(name),
@@ -166,7 +168,7 @@ def show(console: Console, result: ExploreResult) -> None:
         console.print(f"  {'replay':>11}  brokerproof replay {escape(each.trace)}")
         console.print()
     verdict = "visited" if result.violations else "exhausted"
-    has_hung = any(Cause.parse(each.cause).kind is Kind.HANG for each in result.violations)
+    has_hung = any(each.kind is Kind.HANG for each in result.violations)
     extent = "a part (a step hung) of" if has_hung else "the whole of"
     console.print(
         f"{verdict}: {result.distinct_states:,} states, {extent} scope {result.scope} of {result.subject}, profile "

@@ -21,8 +21,8 @@ from fuzz.report.explain import explain
 from fuzz.report.records import Explanation
 from fuzz.report.terminal import show_explanation
 from fuzz.report.text import text_of
-from fuzz.run.finding import Cause, Kind
-from fuzz.trace.agreement import Disagreement, Mismatch, field_of
+from fuzz.run.finding import Kind
+from fuzz.trace.agreement import Disagreement, Mismatch, cause_of, field_of
 from fuzz.trace.file import ABSENT, ENGINE_KEY, BadTrace, Trace, is_trace_file
 from fuzz.trace.parallel import ReplayedTrace, processes_for, replay_files
 from fuzz.trace.spark import SETTINGS, replay_on_spark
@@ -215,9 +215,9 @@ def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow
 
 def _is_cause(trace: Trace, mismatch: Mismatch) -> bool:
     """Returns whether the trace is a finding and this difference is its cause."""
-    if "cause" not in trace.header:
+    cause = cause_of(trace)
+    if cause is None:
         return False
-    cause = Cause.parse(trace.header["cause"])
     if mismatch.cause is None:
         return mismatch.kind is Disagreement.HANG and cause.kind is Kind.HANG
     return field_of(mismatch.cause) == field_of(cause)

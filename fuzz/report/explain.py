@@ -27,7 +27,7 @@ from fuzz.run.watchdog import HANG_SECONDS, Hang, time_limit, watchdog
 from fuzz.seeding import subject_or_mutant
 from fuzz.subject import Subject
 from fuzz.target import Target
-from fuzz.trace.agreement import skipped_of
+from fuzz.trace.agreement import cause_of, skipped_of
 from fuzz.trace.file import Operation, Trace
 from invariants.properties import Event, Property
 from model.machine import BadValue, Failed, Refused, plain
@@ -71,7 +71,7 @@ def _explain(trace: Trace) -> Explanation:
     machine = subject.machine
     cfg = machine.configure(trace.config)
     other_config = machine.configure(trace.header["against"]) if "against" in trace.header else None
-    cause = Cause.parse(trace.header["cause"]) if "cause" in trace.header else None
+    cause = cause_of(trace)
     chart = chart_of(trace.component)
     is_foreign = "program" in trace.header  # not run: its results are in the header
     calls = [_call_of(subject, cfg, operation) for operation in trace.operations]

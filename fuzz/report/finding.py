@@ -10,6 +10,7 @@ from fuzz.defects.table import Defect, defects_of
 from fuzz.report.explain import explain
 from fuzz.report.records import Explanation, KnownDefect, Shown
 from fuzz.run.finding import Cause
+from fuzz.trace.agreement import cause_of
 from fuzz.trace.file import Fetched, Trace, read_traces
 from model.machine import plain
 
@@ -23,7 +24,7 @@ def shown(found: Found, path: str, replay: str = "brokerproof replay {}") -> Sho
     explanation, defect, related = explain(trace), None, None
     if "mutant" not in trace.header:
         needed = {rule.name for rule in explanation.rules}
-        defect = known_defect(found.subject, trace.config, found.cause, needed)
+        defect = known_defect(found.subject, trace.config, cause_of(trace), needed)
         related = None if defect is not None else related_defect(found.subject, trace.config, needed)
     return with_explanation(found, path, explanation, defect, replay.format(path), related)
 
@@ -42,7 +43,9 @@ def parse_trace(text: str) -> Trace:
     return next(read_traces(Fetched("trace.jsonl", text.encode())))
 
 
-def known_defect(subject: str, config: Mapping[str, Any], cause: str, needed: Collection[str]) -> Defect | None:
+def known_defect(
+    subject: str, config: Mapping[str, Any], cause: Cause | None, needed: Collection[str]
+) -> Defect | None:
     """Returns the row of the defect table that explains a violated property; None if there is none.
 
     A row may explain it if the row has the property in `cause`, and if its rules have their values in the trace's
@@ -50,7 +53,7 @@ def known_defect(subject: str, config: Mapping[str, Any], cause: str, needed: Co
     needed, else the first of which one is. If no rule is needed, because any of several suffices, the first is. None
     is returned if the needed rules are exactly those of a row with another property.
     """
-    name = Cause.parse(cause).broken_property
+    name = None if cause is None else cause.broken_property
     rows = [row for row in _rows_of(subject, config) if row.property == name]
     exact = [row for row in _rows_of(subject, config) if set(row.rules) == set(needed)]
     if exact and not any(row.property == name for row in exact):

@@ -48,12 +48,6 @@ class Cause(NamedTuple):
         """Returns the cause as text, for tables, files and messages."""
         return f"{self.kind}:{self.what}"
 
-    @staticmethod
-    def parse(text: str) -> Cause:
-        """Returns the cause whose `str` is the text. Raises ValueError for an unknown kind."""
-        kind, _, what = text.partition(":")
-        return Cause(Kind(kind), what)
-
     @property
     def broken_property(self) -> str | None:
         """The name of the violated `always` property; None if the cause is of another kind."""
