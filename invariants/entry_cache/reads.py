@@ -78,10 +78,10 @@ def only_delivered_releases_decrement_read_count(cfg: Config, before: State, eve
     if after.ranges is before.ranges:
         return True
     change, copies = _change_of_read_count(before, event)
-    now_of, was_of = read_counts(after), read_counts(before)
-    for copy, count in was_of.items():
+    counts_after = read_counts(after)
+    for copy, count in read_counts(before).items():
         expected = count if count is None or copy not in copies else count + change
-        if now_of.get(copy, expected) != expected:
+        if counts_after.get(copy, expected) != expected:
             return False
     kept = by_key(after)
     for key, e in by_key(before).items():
@@ -214,8 +214,8 @@ def request_fails_only_if_its_storage_read_failed(cfg: Config, before: State, ev
         part = next((q.part for q in before.requests if q.number == request), None)
         if part is None or (part.kind == "mixed" and cfg.short_answer == "read_again"):
             return False
-        answers = event.name in STORAGE_ANSWERS and not event.arguments.get("success")
-        if not _is_incomplete(part) and not (answers and _awaits(part, event.arguments["storage_read"])):
+        fails_or_is_short = event.name in STORAGE_ANSWERS and not event.arguments.get("success")
+        if not _is_incomplete(part) and not (fails_or_is_short and _awaits(part, event.arguments["storage_read"])):
             return False
     return True
 

@@ -166,10 +166,10 @@ class State(NamedTuple):
     ranges: ranges.State
     owners: tuple[int, ...]  # for each range cache, the topic for which it was created
     topic_caches: tuple[int, ...]  # the range cache of each topic, or ABSENT or DISABLED
-    total_bytes: int
-    max_bytes: int
-    watermark: float
-    eviction_in_progress: bool  # whether `evictionInProgress` is set
+    total_bytes: int  # currentSize
+    max_bytes: int  # maxSize
+    watermark: float  # cacheEvictionWatermark
+    eviction_in_progress: bool  # whether evictionInProgress is set
     tasks: int  # number of scheduled eviction tasks
     failing: int  # how many of the next storage reads fail (`storage_reads` "immediate" only)
     reads: tuple[StorageRead, ...]  # outstanding, by number
@@ -247,14 +247,14 @@ class Delivered(NamedTuple):
     position: Position
     bytes: int
     expected_reads: int | None
-    copy: int  # the number of its copy, which is open until it is released
+    copy: int  # number of the delivered copy, which is open until its release
 
 
 class Answered(NamedTuple):
     """A request that completed or failed."""
 
     request: int
-    ok: bool  # whether the request completed
+    ok: bool  # true: the request completed; false: it failed
     entries: tuple[Delivered, ...]
 
 
