@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from fuzz.trace.file import ABSENT, Operation
-from fuzz.trace.recording import Form, Recording
+from fuzz.trace.recording import Folded, Form, Recording
 from model.machine import BadValue, Failed
 from model.ownership_channel.records import BLANK, Config, Data, follows, is_blank, state_of
 from model.ownership_channel.state import State
@@ -66,7 +66,9 @@ CHANNEL = "service_unit_state_channel"
 FIELDS = ("state", "dstBroker", "sourceBroker", "force", "versionId")
 #: A field and its value in the `toString` of the class.
 _IN_TEXT = re.compile(rf"\b({'|'.join(FIELDS)})=([^,\]]*)")
-_ACCEPTED, _NORMAL = "accepted", ("stale_version", "assigned_while_releasing")
+_ACCEPTED = "accepted"
+#: Kinds of rejections that are normal in the topic.
+_STALE, _RELEASED = "stale_version", "assigned_while_releasing"
 
 
 def topic_record(line: Mapping[str, Any]) -> tuple[str, Operation]:
@@ -165,31 +167,30 @@ def offered(cfg: Config, view: View | None, operation: Operation, recorded: Row)
     return [("should_keep_left", record)]
 
 
-def kept(cfg: Config, view: View | None, operation: Operation, outcome: Any, recorded: Row) -> tuple[View, str]:
+def kept(cfg: Config, view: View | None, operation: Operation, outcome: Any, recorded: Row) -> Folded:
     """Returns the view after a record, and its result: `accepted`, or the kind of the rejection with the reason.
 
     A broker logs a record whenever a handler of the record begins or ends, so in a log a repetition counts as accepted.
+    In the topic, two kinds of rejections are known deviations.
     """
     view = viewed(view, recorded)
     right = written(view, operation)
     if outcome is False or (right == view.data and recorded["form"] == LOG.name):
-        return view._replace(data=right), _ACCEPTED
+        return Folded(view._replace(data=right), _ACCEPTED)
     if isinstance(outcome, Failed):
-        return view, f"{outcome.kind}: {outcome.why}"
+        return Folded(view, f"{outcome.kind}: {outcome.why}")
     left, new = (None if each is None else Data(**each) for each in (view.data, right))
-    if left is not None and new is not None and new.version_id <= left.version_id:
-        return view, f"{_NORMAL[0]}: version {new.version_id} after version {left.version_id}"
     states = state_of(left), state_of(new)
     is_release = left is not None and states == ("Releasing", "Assigning") and is_blank(left.dst_broker)
-    kind = _NORMAL[1] if is_release and new is not None and is_blank(new.source_broker) else "rejected"
-    why = "the brokers do not fit the record before" if follows(cfg, "system_topic", *states) else "invalid transition"
-    return view, f"{kind}: {states[0]} -> {states[1]}, {why}"
-
-
-def normal(result: str, recorded: Row) -> str | None:
-    """Returns the kind of a rejection that is normal in the topic; None for any other result."""
-    kind = result.partition(":")[0]
-    return kind if kind in _NORMAL and recorded["form"] == TOPIC.name else None
+    if left is not None and new is not None and new.version_id <= left.version_id:
+        kind, why = _STALE, f"version {new.version_id} after version {left.version_id}"
+    else:
+        kind = _RELEASED if is_release and new is not None and is_blank(new.source_broker) else "rejected"
+        is_valid = follows(cfg, "system_topic", *states)
+        why = "the brokers do not fit the record before" if is_valid else "invalid transition"
+        why = f"{states[0]} -> {states[1]}, {why}"
+    is_known = kind in (_STALE, _RELEASED) and recorded["form"] == TOPIC.name
+    return Folded(view, f"{kind}: {why}", kind if is_known else None)
 
 
 TOPIC = Form(
@@ -220,7 +221,6 @@ recordings = (
         observation=lambda cfg, seen, recorded: None,
         forms=(TOPIC, LOG),
         fold=kept,
-        known=normal,
     ),
     *[
         Recording(

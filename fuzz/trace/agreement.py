@@ -152,7 +152,7 @@ class Replayer:
             replayed.mismatches += [mismatch._replace(known_deviation=each.name) for each in deviations]
             known += deviations
             mismatch = self.first_mismatch(trace, self._with_deviations(base, trace, known))
-        if self.recording.fold is not None:  # add the first mismatch of each deviation that `Recording.known` names
+        if self.recording.fold is not None:  # add the first mismatch of each deviation that `Recording.fold` names
             with watchdog(_time_limit(trace)):
                 named = [m for m in self.mismatches(trace, base) if m.known_deviation is not None]
             replayed.mismatches += {m.known_deviation: m for m in reversed(named)}.values()
@@ -437,13 +437,14 @@ class Replayer:
                     kind = Disagreement.DIFFERENCE
                     yield Mismatch(trace.id, operation.line, operation.op, expected, actual, kind, cause=cause)
                     return
+            known = None
             if fold is not None:
-                folded, result = fold(cfg, folded, operation, pair.outcome, config)
+                folded, result, known = fold(cfg, folded, operation, pair.outcome, config)
             elif operation.result is not ABSENT:
                 result = recording.result(cfg, operation.op, pair.outcome, config)
             if operation.result is not ABSENT and not same(result, operation.result):
                 found = Mismatch(trace.id, operation.line, operation.op, operation.result, result, Disagreement.RESULT)
-                yield found._replace(known_deviation=recording.known(result, config))
+                yield found._replace(known_deviation=known)
                 continue
             if operation.observe is not ABSENT:
                 seen = self._observed(trace, cfg, pair.state, operation.observe)

@@ -62,6 +62,14 @@ class Form(NamedTuple):
     time: Callable[[Mapping[str, Any]], Any] = lambda line: None  # line -> the time of its record; None: unknown
 
 
+class Folded(NamedTuple):
+    """The result of `Recording.fold`."""
+
+    state: Any  # the next state of the mapping
+    result: Any  # in recorded form
+    known_deviation: str | None = None  # the name of the deviation that explains a result other than the recorded one
+
+
 @dataclass(frozen=True)
 class Recording:
     """The mapping of the recordings of one component to a subject."""
@@ -81,13 +89,9 @@ class Recording:
     results: frozenset[str] = frozenset()  # the columns of a decision table that are results
     forms: tuple[Form, ...] = ()
     #: for a mapping that needs values of earlier operations that the model's state does not have: (config, state of the
-    #: mapping, operation, outcome, recorded config) -> the next state of the mapping, and the result in recorded form.
-    #: `fold` replaces `result`, and `actions` receives the mapping's state in place of the model's. The mapping's first
-    #: state is None
-    fold: Callable[[Any, Any, Operation, Any, Mapping[str, Any]], tuple[Any, Any]] | None = None
-    #: (a result of the model that differs from the recorded one, recorded config) -> the name of the known deviation
-    #: that explains the difference, or None
-    known: Callable[[Any, Mapping[str, Any]], str | None] = lambda result, config: None
+    #: mapping, operation, outcome, recorded config) -> the next state of the mapping, and the result. `fold` replaces
+    #: `result`, and `actions` receives the mapping's state in place of the model's. The mapping's first state is None
+    fold: Callable[[Any, Any, Operation, Any, Mapping[str, Any]], Folded] | None = None
     #: known deviations in the defect table: id of the defect -> `Deviation.smallest`, without the folder
     defects: Mapping[str, str] = field(default_factory=dict)
     #: known deviations without a row in the defect table: a different design, or one of several effects of a defect
