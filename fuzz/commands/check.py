@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -128,11 +128,17 @@ class Outcome(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A check of one component."""
+    """A check of one component. `of` is what is checked: a recording, a scenario, a TLA+ module or the component."""
 
-    name: str
+    kind: Kind
+    of: str
     component: str
     run: Callable[[Console], Outcome]
+
+    @property
+    def name(self) -> str:
+        """The kind and what is checked."""
+        return f"{self.kind}.{self.of}"
 
 
 # ---- discovery ----------------------------------------------------------------------------------------
@@ -154,7 +160,7 @@ def checks_of(tier: Tier, kinds: Collection[Kind] = tuple(Kind)) -> Iterator[Che
 def _replay_checks() -> Iterator[Check]:
     for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
         component = recording_of(next(recorded_traces(path))).subject
-        yield Check(f"{Kind.REPLAY}.{path.name.partition('.')[0]}", component, partial(_replay, path))
+        yield Check(Kind.REPLAY, path.name.partition(".")[0], component, partial(_replay, path))
 
 
 def _client_checks(tier: Tier) -> Iterator[Check]:
@@ -167,7 +173,7 @@ def _client_checks(tier: Tier) -> Iterator[Check]:
             new = [f"{f.scenario} {f.contract}" for f in result.findings if f.defect is None]
             return Outcome(f"no difference in {result.traces:,} schedules (seed {result.seed})", new)
 
-        yield Check(f"{Kind.CLIENT}.{name}", component, run)
+        yield Check(Kind.CLIENT, name, component, run)
 
 
 def _fuzz_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
@@ -181,7 +187,7 @@ def _fuzz_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
         findings = [f"{f.subject} {f.profile} {f.cause}" for f in result.findings]
         return Outcome(f"no difference in {ran}", findings, "; ".join(result.never))
 
-    yield Check(f"{Kind.FUZZ}.{subject.name}", subject.name, run)
+    yield Check(Kind.FUZZ, subject.name, subject.name, run)
 
 
 def _explore_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
@@ -195,7 +201,7 @@ def _explore_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
                 findings = [f"{subject.name} {scope} {violation.cause}" for violation in result.violations]
                 return Outcome(f"exhausted: {result.distinct_states:,} states", findings, wrong)
 
-            yield Check(f"{Kind.EXPLORE}.{subject.name}.{scope}", subject.name, run)
+            yield Check(Kind.EXPLORE, f"{subject.name}.{scope}", subject.name, run)
 
 
 def _prove_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
@@ -204,19 +210,19 @@ def _prove_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
         return Outcome(f"{len(claims)} claims hold", [f"{subject.name} {c.id}" for c in claims if not c.holds])
 
     if claims_about(subject.name):
-        yield Check(f"{Kind.PROVE}.{subject.name}", subject.name, run)
+        yield Check(Kind.PROVE, subject.name, subject.name, run)
 
 
 def _mutant_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
     if mutants_of(subject.name) and not subject.canary:
         run = _mutants_run(mutants.Options([subject.name]))
-        yield Check(f"{Kind.MUTANTS}.{subject.name}", subject.name, run)
+        yield Check(Kind.MUTANTS, subject.name, subject.name, run)
 
 
 def _generated_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
     if not subject.canary:
         run = _mutants_run(mutants.Options([subject.name], seconds=20.0, generated=True))
-        yield Check(f"{Kind.GENERATED}.{subject.name}", subject.name, run)
+        yield Check(Kind.GENERATED, subject.name, subject.name, run)
 
 
 def _mutants_run(options: mutants.Options) -> Callable[[Console], Outcome]:
@@ -234,7 +240,7 @@ def _tla_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
         return Outcome(f"{len(rows)} runs as expected", [line for row in rows for line in row.differences])
 
     if subject.tla:
-        yield Check(f"{Kind.TLA}.{subject.tla}", subject.name, run)
+        yield Check(Kind.TLA, subject.tla, subject.name, run)
 
 
 def _evidence_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
@@ -243,7 +249,7 @@ def _evidence_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
         return Outcome(f"{len(rows)} defects found", [f"{subject.name} {r.id}" for r in rows if r.steps is None])
 
     if defects_of(subject.name):
-        yield Check(f"{Kind.EVIDENCE}.{subject.name}", subject.name, run)
+        yield Check(Kind.EVIDENCE, subject.name, subject.name, run)
 
 
 _KINDS: dict[Kind, Callable[[Subject, Tier], Iterator[Check]]] = {
@@ -298,7 +304,7 @@ def run(options: Options, console: Console) -> CheckResult:
                 _write_cache(options.cache, passed)
     result = CheckResult(tier=options.tier, checks=rows)
     if options.junit is not None:
-        _write_junit(options.junit, result)
+        _write_junit(options.junit, chosen, result)
     return result
 
 
@@ -348,15 +354,15 @@ def _write_cache(path: Path, passed: dict[str, dict[str, str]]) -> None:
         raise BadValue(f"{path} cannot be written: {problem.strerror}") from None
 
 
-def _write_junit(path: Path, result: CheckResult) -> None:
-    """Writes the result as JUnit XML, one test case for each check."""
+def _write_junit(path: Path, checks: Sequence[Check], result: CheckResult) -> None:
+    """Writes the result of checks as JUnit XML, one test case for each check."""
     failed = [row for row in result.checks if not row.passed]
     suite = ET.Element("testsuite", name=f"brokerproof {result.tier}", tests=str(len(result.checks)))
     suite.set("failures", str(len(failed)))
     suite.set("time", f"{sum(row.seconds for row in result.checks):.3f}")
-    for row in result.checks:
-        kind, _, name = row.name.partition(".")
-        case = ET.SubElement(suite, "testcase", classname=f"brokerproof.{kind}", name=name, time=f"{row.seconds:.3f}")
+    for check, row in zip(checks, result.checks, strict=True):
+        about = {"classname": f"brokerproof.{check.kind}", "name": check.of, "time": f"{row.seconds:.3f}"}
+        case = ET.SubElement(suite, "testcase", about)
         if not row.passed:
             ET.SubElement(case, "failure", message=row.message)
     try:
