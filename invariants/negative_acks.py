@@ -368,7 +368,7 @@ def chunked_message_is_redelivered_whole(cfg: Config, before: State, event: Even
 
 
 @always(negative_acks, on=DELIVERING)
-def chunks_are_forgotten_when_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
+def redelivered_chunked_message_is_removed_from_map(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A received chunked message is removed from `unAckedChunkedMessageIdSequenceMap` when it is redelivered.
 
     No other chunked message is removed.
@@ -415,7 +415,7 @@ def latest_traced_id_is_retained(cfg: Config, before: State, event: Event, after
 
 
 @always(negative_acks, on=("receive_chunks",))
-def received_chunks_are_remembered(cfg: Config, before: State, event: Event, after: State) -> bool:
+def received_chunks_are_stored(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A received message of at least two chunks is stored by its id, and replaces a stored message with this id.
 
     A message of fewer chunks is rejected.

@@ -107,7 +107,7 @@ def can_trigger(cfg: Config, task: Task, flush: Flush) -> bool:
 
 
 @always(txn_writer, given=lambda cfg: is_batching(cfg) or cfg.unserialisable_unbatched == "callback")
-def record_without_callback_is_pending(cfg: Config, s: State) -> bool:
+def callback_is_pending_iff_its_record_is(cfg: Config, s: State) -> bool:
     """A record's callback is pending if and only if the record is in the executor's queue, buffered or in flight.
 
     Configs without batching in which `add` may throw are excluded; `add_never_throws` covers them.

@@ -30,7 +30,7 @@ HasTick == Tick \in Members(tasks)
 
 \* A record whose callback has not completed is in flight, buffered or queued, exactly once, and callbacks are pending
 \* in call order.
-RecordWithoutCallbackIsPending == HasAll(RecordsInOrder, Members(pending_callbacks)) /\ IsRising(pending_callbacks)
+CallbackIsPendingIffItsRecordIs == HasAll(RecordsInOrder, Members(pending_callbacks)) /\ IsRising(pending_callbacks)
 
 \* `add` does not throw, even if the record cannot be serialised.
 AddNeverThrows ==

@@ -430,7 +430,7 @@ def store_is_ready_only_after_complete_replay(cfg: Config, before: State, event:
 
 
 @always(txn_log, on=REPLAY)
-def recovered_transactions_are_handed_over(cfg: Config, before: State, event: Event, after: State) -> bool:
+def recovered_transactions_are_passed_to_tracker(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Recovery passes each recovered transaction to `TransactionRecoverTracker` exactly once.
 
     The tracker gets COMMITTING and ABORTING transactions to end them, and OPEN ones with their deadline: start time
