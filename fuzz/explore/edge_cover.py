@@ -2,9 +2,9 @@
 
 The explorer loads the implementation with each state; here the implementation reaches each state by actions. Each trace
 (a *run*) follows a shortest path to a state with untaken transitions, then takes untaken transitions until it reaches a
-state without any. Runs also check the properties that take history variables, which the search does not check. A state
-has many histories; only those of the runs are checked. Under a profile with other rules than the reference's, the model
-runs alone. If a hang has ended the search, the transitions of the expanded states are covered.
+state without untaken transitions. Runs also check the properties that take history variables, which the search does not
+check. A state has many histories; only those of the runs are checked. Under a profile with other rules than the
+reference's, the model runs alone. If a hang has ended the search, the transitions of the expanded states are covered.
 
 A difference is replayed with every step checked. A difference that the replay does not show is a finding of the kind
 `unstable`; a canonical form that merges different states is a finding of the kind `canonical`.
@@ -34,12 +34,12 @@ _UNSTABLE = "a run along the graph saw a difference that a replay with every ste
 
 
 class Covered(NamedTuple):
-    """The result of covering a graph: the number of covered transitions, of runs and of steps; the first finding."""
+    """The result of covering a graph."""
 
-    transitions: int
+    transitions: int  # number of covered transitions
     runs: int
     steps: int
-    finding: Finding | None
+    finding: Finding | None  # the first one
 
 
 def cover(space: Space, graph: Graph, progress: Progress | None = None) -> Covered:
@@ -62,7 +62,7 @@ def cover(space: Space, graph: Graph, progress: Progress | None = None) -> Cover
 
 
 class _Walker:
-    """Makes the runs, and knows which transitions are untaken."""
+    """Executes the runs. Keeps the untaken transitions."""
 
     def __init__(self, space: Space, graph: Graph) -> None:
         self.space = space
@@ -79,7 +79,7 @@ class _Walker:
         return sorted(range(end - first), key=lambda index: rank.get(self.graph.targets[first + index], 1))
 
     def run_from(self, root: int) -> tuple[Finding | None, int]:
-        """Makes the run to the state with this number. Returns the finding, or None, and the number of steps."""
+        """Executes a run whose shortest path leads to the state `root`. Returns its finding or None, and its steps."""
         run, steps, before, agrees = _Run(self.space), self._steps(root), -1, True
         try:
             while agrees and len(run.calls) != before:
@@ -138,22 +138,22 @@ class _Run:
         name, act, _, arguments = space.moves(form)[index]
         if target is None:
             target = canonical(cfg, act(cfg, form, *arguments)[0])
-        choice = [arguments]
-        if index >= len(space.fixed):
+        candidates = [arguments]  # those of a fixed move are the same in every state
+        if index >= len(space.fixed):  # otherwise, the move with the same index is tried first
             here = space.moves(state)
-            choice = [
+            candidates = [
                 each for other, _, _, each in (*here[index : index + 1], *here[len(space.fixed) :]) if other == name
             ]
-        for each in choice:
+        for each in candidates:
             try:
                 if canonical(cfg, act(cfg, state, *each)[0]) == target:
                     return Call(name, each)
             except Exception:
-                return Call(name, each)  # the model raises: the pair's step shows it
+                return Call(name, each)  # the pair's step reports the exception of the model
         raise MergedStates(space, self.calls, state, name, target)
 
     def finding(self) -> Finding:
-        """Returns the finding of a replay of the run's calls; an unstable one if the replay shows nothing."""
+        """Returns the finding of a replay of the run's calls; an UNSTABLE finding if the replay shows nothing."""
         space = self.space
         again = replay(
             space.target,
@@ -166,5 +166,5 @@ class _Run:
 
 
 def properties_without_history(subject: Subject) -> Skipped:
-    """Returns the names of the properties without history variables: the search checks them in every state and step."""
+    """Returns the names of the properties without history variables, which the search checks."""
     return frozenset(p.name for p in subject.properties if not p.histories)

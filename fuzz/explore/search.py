@@ -75,7 +75,7 @@ Move = tuple[str, Callable[..., Any], int, Arguments]
 class Lasso(NamedTuple):
     """A counterexample of an `eventually` property: a trace to a fair cycle in which the property is never true."""
 
-    name: str  # of the property
+    name: str  # the name of the property
     guarantee: str
     calls: Calls
 
@@ -118,7 +118,7 @@ class Exploration:
     transitions: int
     depth: int  # the largest depth of a state
     seconds: float
-    violations: list[Finding] = field(default_factory=list)  # a shortest one of each cause
+    violations: list[Finding] = field(default_factory=list)  # a shortest finding of each cause
     lassos: list[Lasso] = field(default_factory=list)
     graph: Graph | None = None
 
@@ -169,7 +169,9 @@ class Space:
         driven = [self._calls.actions[name] for name in scope.actions]
         #: the moves of actions whose arguments all have fixed domains. They are the same in every state, and come first
         self.fixed = [(a.name, a.run, a.index, arguments) for a in driven if not a.free for arguments in a.listed]
+        #: the actions with an argument whose domain depends on the state
         self.free = [a for a in driven if a.free]
+        #: names of actions -> their fixed moves, each with its index
         self._fixed_of: dict[frozenset[str], list[tuple[int, Move]]] = {}
 
     def _domain(self, action: str, param: str) -> Any:
@@ -198,7 +200,7 @@ class Space:
         first = len(self.fixed)
         return [*fixed, *(each for each in enumerate(self.moves(state)[first:], first) if each[1][0] in names)]
 
-    def target_of(self, state: Any, index: int) -> Any:
+    def form_after(self, state: Any, index: int) -> Any:
         """Returns the canonical form of the state after the move with this index in `moves`."""
         _, act, _, arguments = (self.fixed if index < len(self.fixed) else self.moves(state))[index]
         return self.machine.canonical(self.cfg, act(self.cfg, state, *arguments)[0])
@@ -244,9 +246,9 @@ def find_space(subject: Subject, scope: str, profile: str = "reference") -> Spac
 
 
 class Failure(NamedTuple):
-    """A failure in the state with this number, or of a call in this state.
+    """A failure in the state with the number `state`, or at a call in this state.
 
-    `raised_by` is the name of a property that raised an exception, if that is the failure.
+    If a property raised an exception, `raised_by` is the name of the property.
     """
 
     cause: Cause
@@ -299,7 +301,7 @@ class Search:
         has_second = implementation and space.target.second is Second.IMPLEMENTATION
         #: the implementation's class; None if the model runs alone
         self.implementation: Any = space.subject.implementation if has_second else None
-        #: an instance in the state that is being expanded; None if the last move has changed its state
+        #: an instance in the state that is being expanded; None if there is none, or if the last move has changed it
         self.instance: Any = None
         checks = checks_for(space.subject, space.cfg, properties_with_history(space.subject))
         actions = space.machine.actions.values()
@@ -336,7 +338,7 @@ class Search:
                     while number < end:
                         self.expand(number)
                         number += 1
-            except Hang:  # other states may hang as well: the search ends here
+            except Hang:  # the search ends here, because steps of other states may hang, too
                 self.hang(number)
                 self.forget_from(number)
                 return
@@ -370,7 +372,7 @@ class Search:
                 targets.append(number)
                 continue
             if outcome.__class__ is Refused:
-                self.fail_with(stutter_difference(name, state, after), number, Call(name, arguments))
+                self.fail_at_call(stutter_difference(name, state, after), number, Call(name, arguments))
             target = numbers.get(form)
             if target is None:
                 if space.within(form):
@@ -387,9 +389,9 @@ class Search:
         graph.offsets.append(len(targets))
 
     def check_state(self, number: int, state: Any, call: Call | None = None) -> None:
-        """Records the state properties that are false in `state`.
+        """Records the state properties that are false in `state`: the state with this number.
 
-        It is the state with this number, or, with a call, the state after this call there.
+        With a call, `state` is the state after this call in the state with this number.
         """
         for holds, each, _ in self.of_states:
             try:
@@ -414,13 +416,13 @@ class Search:
                 self.fail(Failure(Cause(Kind.PROPERTY, each.name), number, Call(name, arguments)))
 
     def hang(self, number: int) -> None:
-        """Records a hang in the state with this number: of the current move, or of a property of the state."""
+        """Records a hang in the state with this number: of the current move, or of a state property."""
         call = None if self.current_move is None else Call(self.current_move[0], self.current_move[3])
         what = "property" if call is None else call.action
         self.fail(Failure(Cause(Kind.HANG, what), number, call, f"{what} did not return"))
 
     def forget_from(self, number: int) -> None:
-        """Removes the transitions of a state that was not expanded completely, and the states that they found."""
+        """Removes the transitions of a state whose expansion did not end, and the states that these found."""
         graph = self.graph
         del graph.targets[graph.offsets[-1] :]
         while graph.parents[-1] == number and len(graph.states) > number + 1:
@@ -459,19 +461,19 @@ class Search:
         if difference is None:
             message = f"{call.action} differs, but not if it is the first call of a loaded implementation"
             difference = Difference(Cause(Kind.UNSTABLE, call.action), message)
-        self.fail_with(difference, number, call)
+        self.fail_at_call(difference, number, call)
 
     def crash(self, who: str, what: str, number: int, call: Call | None, problem: Exception) -> None:
         """Records an exception of the model or of a property (`who`). `what` is the name of the action or property."""
         difference = crash(who, what, problem)
         self.fail(Failure(difference.cause, number, call, difference.message, what if who == "property" else None))
 
-    def fail_with(self, difference: Difference, number: int, call: Call) -> None:
+    def fail_at_call(self, difference: Difference, number: int, call: Call) -> None:
         """Records a difference at a call."""
         self.fail(Failure(difference.cause, number, call, difference.message))
 
     def fail(self, failure: Failure) -> None:
-        """Records a failure, unless one of the same property, or of the same kind and action, was recorded before."""
+        """Records a failure, if it is the first of its property, or the first of its kind and action."""
         cause, of_property = failure.cause, failure.raised_by or failure.cause.broken_property
         key = cause.kind, cause.what if failure.call is None or of_property else failure.call.action
         if key not in self.failed:
@@ -488,21 +490,21 @@ def properties_with_history(subject: Subject) -> Skipped:
 
 
 def explained(space: Space, failure: Failure, path: list[Any]) -> Finding:
-    """Returns the finding for a failure: that of a replay of a trace along the states of `path`.
+    """Replays a trace along the states of `path`, up to a failure. Returns the finding of the replay.
 
     A violated property is replayed on the model alone, because a difference of the implementation could end the replay
-    earlier. If no replay shows the failure's cause, the finding is the first of another cause, and if no replay shows
-    anything, it is made of the failure. If there is no trace along these states, the finding says that the canonical
-    form merges different states.
+    earlier. If no replay shows the failure's cause, the result is the first finding of another cause. If no replay
+    shows anything, the result is made of the failure. If there is no trace along these states, the finding says that
+    the canonical form merges different states.
     """
     try:
         run = space.concrete(path)
     except MergedStates as problem:
         return problem.finding
-    cause, judged = failure.cause, failure.raised_by or failure.cause.broken_property
+    cause, of_property = failure.cause, failure.raised_by or failure.cause.broken_property
     message = failure.message or f"{cause.what} is false"
     message += "; a trace to this state does not show it" if run or failure.call else " in the initial state"
-    target = replace(space.target, model_only=True) if judged is not None else space.target
+    target = replace(space.target, model_only=True) if of_property is not None else space.target
     ends: list[tuple[Call, ...]] = [()]
     if failure.call is not None:
         state = space.machine.start(space.cfg)
@@ -511,7 +513,7 @@ def explained(space: Space, failure: Failure, path: list[Any]) -> Finding:
         ends = [(Call(name, each),) for name, _, _, each in space.moves(state) if name == failure.call.action]
     other: Finding | None = None
     for end in ends:  # generated names may differ: take the first call that shows the failure
-        again = replay(target, (*run, *end), skipped=all_but(space.subject, judged))
+        again = replay(target, (*run, *end), skipped=all_but(space.subject, of_property))
         if again is not None and again.cause == cause:
             return again
         other = other or again
@@ -547,9 +549,9 @@ def _fair_cycle(space: Space, graph: Graph, holds: Callable[..., bool], fair: fr
 
     A fair cycle is a strongly connected component of states in which `holds` is false, and in which each fair action is
     taken, or is disabled in some state (weak fairness). An action is disabled in a state if it leaves the state
-    unchanged with all arguments. Fair steps may exceed the bounds by LIVENESS_MARGIN. A step beyond counts as a
-    self-loop: so a bound hides no cycle, but may cause a false one; then widen the bound. Cost: linear in states and
-    fair transitions.
+    unchanged with all arguments. Fair steps may exceed the bounds by LIVENESS_MARGIN. A step that exceeds the margin
+    counts as a self-loop. So a bound hides no cycle, but may cause a false one: then widen the bound. Cost: linear in
+    states and fair transitions.
     """
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
     numbers = {state: i for i, state in enumerate(wide.states)}
@@ -567,7 +569,7 @@ def _fair_cycle(space: Space, graph: Graph, holds: Callable[..., bool], fair: fr
     for component in _components(edges):
         members = set(component)
         untaken = fair - {name for number in component for name, target in edges[number] if target in members}
-        if not untaken.intersection(*[enabled[i] for i in component]):
+        if not untaken.intersection(*[enabled[i] for i in component]):  # none is enabled in all states of the component
             return [wide.states[i] for i in wide.path(min(component))]
     return None
 
@@ -599,7 +601,7 @@ def _fair_steps(
             continue
         try:
             form = space.machine.canonical(space.cfg, act(space.cfg, wide.states[number], *arguments)[0])
-        except Exception:  # noqa: S112 (outside the scope: nothing is claimed of it)
+        except Exception:  # noqa: S112 (the state is outside the scope, where a failure is no finding)
             continue
         if form == wide.states[number]:
             continue

@@ -1,11 +1,12 @@
 """The search on all cores of a machine: forked processes that share the unexpanded states.
 
-All processes have the same states under the same numbers. They work in batches: the states that are unexpanded when a
-batch begins. Each process takes blocks of these states from a shared counter, and gives new states provisional numbers.
-At the end of the batch, every process receives for each new state the number of its parent, the index of the transition
-and an encoding of the state. All processes sort the new states by parent and transition, and so give them the numbers
-that a single process would. A process that did not find a state itself computes it by taking the transition. No state
-object is sent between processes, so seeded bugs work, whose classes another interpreter could not import.
+All processes have the same states under the same numbers. They work in batches: a batch has the states that are
+unexpanded when it begins. Each process takes blocks of these states from a shared counter, and gives new states
+provisional numbers. At the end of the batch, every process receives for each new state the number of its parent, the
+index of the transition and an encoding of the state. All processes sort the new states by parent and transition, and so
+give them the numbers that a single process would. If a process did not find a state itself, it computes the state by
+taking the transition. No state object is sent between processes, because pickle cannot import the classes of a seeded
+bug by name.
 
 The first process collects transitions and failures. The result does not depend on the number of processes.
 """
@@ -44,12 +45,12 @@ class Found(NamedTuple):
     key: bytes
 
 
-class Part(NamedTuple):
-    """The part of one process in a batch: what it did."""
+class BatchResult(NamedTuple):
+    """The result of one process in a batch."""
 
-    expanded: array[int]  # the numbers of the states that it expanded, ascending
+    expanded: array[int]  # the numbers of the states that the process expanded, ascending
     lengths: array[int]  # for each expanded state, the number of its transitions
-    targets: array[int]  # of all these transitions; new states have provisional numbers
+    targets: array[int]  # the targets of all these transitions; new states have provisional numbers
     found: list[Found]  # the new states, in the order of their provisional numbers
     failures: list[Failure]
     hung: int | None  # the number of the state in which a step hung
@@ -60,8 +61,8 @@ def run_shared(
 ) -> None:
     """Expands all states from the number `first` on, and all states found from them, in `jobs` processes.
 
-    Ends after a batch in which a step hung: in a block that takes more than `hang_seconds` of processor time. Raises
-    the exception of a process, and BadValue if there are more than `limit` states or a process ends early.
+    Ends after a batch in which a step hung. A step hangs if its block takes more than `hang_seconds` of processor time.
+    Raises the exception of a process, and BadValue if there are more than `limit` states or a process ends early.
     """
     context = multiprocessing.get_context("fork")
     next_state = context.Value("q", first)
@@ -78,16 +79,16 @@ def run_shared(
             child_end.close()
             stack.callback(parent_end.close)
         while first < len(search.graph.states):
-            parts = [member.expand(hang_seconds, progress), *[_received(parent_end) for parent_end, _ in pipes]]
-            hung = min((each.hung for each in parts if each.hung is not None), default=None)
-            found = [_of_earlier_parents(each.found, hung) for each in parts]
-            base = len(search.graph.states) - len(parts[0].found)
+            results = [member.expand(hang_seconds, progress), *[_received(parent_end) for parent_end, _ in pipes]]
+            hung = min((each.hung for each in results if each.hung is not None), default=None)
+            found = [_with_earlier_parents(each.found, hung) for each in results]
+            base = len(search.graph.states) - len(results[0].found)
             _forget_states(search, base + len(found[0]))
             next_state.value = base
             for parent_end, _ in pipes:
                 parent_end.send((found, hung))
             numbers = member.merge(0, found)
-            _collect(search, parts, numbers, base, hung)
+            _collect(search, results, numbers, base, hung)
             first = base
             if hung is not None:
                 return
@@ -100,8 +101,8 @@ def _terminate(process: Any) -> None:
     process.join()
 
 
-def _received(pipe: Connection) -> Part:
-    """Returns the part of another process. Raises that process's exception, and BadValue if it has ended."""
+def _received(pipe: Connection) -> BatchResult:
+    """Returns the result of another process. Raises that process's exception, and BadValue if the process has ended."""
     try:
         data = pipe.recv()
     except EOFError:
@@ -110,7 +111,7 @@ def _received(pipe: Connection) -> Part:
         ) from None
     if isinstance(data, Exception):
         raise data
-    return Part(*data)
+    return BatchResult(*data)
 
 
 def _forget_states(search: Search, first: int) -> None:
@@ -120,19 +121,18 @@ def _forget_states(search: Search, first: int) -> None:
     del search.graph.states[first:], search.graph.parents[first:]
 
 
-def _of_earlier_parents(found: list[Found], hung: int | None) -> list[Found]:
-    """Returns the new states that a state before the hung one found; all if none hung."""
+def _with_earlier_parents(found: list[Found], hung: int | None) -> list[Found]:
+    """Returns the new states whose parent is before the state that hung; all new states if `hung` is None."""
     return found if hung is None else [each for each in found if each.parent < hung]
 
 
 def _work(member: _Member, number: int, hang_seconds: float, pipe: Connection, others: list[Connection]) -> None:
     """The main function of a child process: expands and merges until the first process closes the pipe, or a hang."""
     for each in others:
-        each.close()  # so that a pipe closes when the process at its other end ends
+        each.close()  # a pipe reports the end of a process only if no other process has that end open
     try:
         while True:
-            part = member.expand(hang_seconds)
-            pipe.send(tuple(part))
+            pipe.send(tuple(member.expand(hang_seconds)))
             found, hung = pipe.recv()
             if hung is not None:
                 break
@@ -151,16 +151,17 @@ class _Member:
         self.search = search
         self.next_state = next_state
 
-    def expand(self, hang_seconds: float, progress: Progress | None = None) -> Part:
-        """Expands blocks of the unexpanded states, until no block is left or a step hangs. Returns its part.
+    def expand(self, hang_seconds: float, progress: Progress | None = None) -> BatchResult:
+        """Expands blocks of the unexpanded states, until no block is left or a step hangs. Returns the result.
 
-        New states stay in the graph, with provisional numbers, until `merge`; transitions and failures do not.
+        Until `merge`, new states stay in the graph with provisional numbers. Transitions and failures are only in the
+        result.
         """
         search = self.search
         graph = search.graph
         end, whole_targets, whole_offsets = len(graph.states), graph.targets, graph.offsets
         graph.targets, graph.offsets = array("q"), array("q", [0])
-        kept_failures = search.failures, set(search.failed)  # failures are recorded by `_collect`
+        failures_before = search.failures, set(search.failed)  # `_collect` adds the failures of this batch
         search.found_by, search.failures = [], []
         expanded, hung = array("q"), None
         for block in self._blocks(end):
@@ -180,19 +181,19 @@ class _Member:
         starts = dict(zip(expanded, offsets, strict=False))
         parents = graph.parents[end:]
         found = [
-            Found(parent, birth - starts[parent], self._key(form))
-            for parent, birth, form in zip(parents, found_by, graph.states[end:], strict=True)
+            Found(parent, transition - starts[parent], self._key(form))
+            for parent, transition, form in zip(parents, found_by, graph.states[end:], strict=True)
             if parent in starts
         ]
         lengths = array("q", [offsets[i + 1] - offsets[i] for i in range(len(expanded))])
-        part = Part(expanded, lengths, graph.targets, found, search.failures, hung)
+        result = BatchResult(expanded, lengths, graph.targets, found, search.failures, hung)
         _forget_states(search, end + len(found))
         graph.targets, graph.offsets = whole_targets, whole_offsets
-        search.failures, search.failed = kept_failures
-        return part
+        search.failures, search.failed = failures_before
+        return result
 
     def _blocks(self, end: int) -> Iterator[range]:
-        """Takes blocks of state numbers below `end` from the shared counter."""
+        """Takes blocks of state numbers below `end` from the shared counter, and yields them."""
         while True:
             with self.next_state.get_lock():
                 start = self.next_state.value
@@ -224,42 +225,43 @@ class _Member:
         by_key: dict[bytes, int] = {}
         assigned = [[0] * len(each) for each in found]
         order = sorted(
-            (each.parent, each.transition, p, j) for p, part in enumerate(found) for j, each in enumerate(part)
+            (each.parent, each.transition, process, i)
+            for process, of_process in enumerate(found)
+            for i, each in enumerate(of_process)
         )
-        for parent, transition, p, j in order:
-            key = found[p][j].key
+        for parent, transition, process, i in order:
+            key = found[process][i].key
             number = by_key.get(key)
             if number is None:
-                form = forms[key] if key in forms else search.space.target_of(graph.states[parent], transition)
+                form = forms[key] if key in forms else search.space.form_after(graph.states[parent], transition)
                 number = numbers.setdefault(form, len(graph.states))
                 if number == len(graph.states):
                     graph.states.append(form)
                     graph.parents.append(parent)
                 by_key[key] = number
-            assigned[p][j] = number
+            assigned[process][i] = number
         return assigned
 
 
-def _collect(search: Search, parts: list[Part], numbers: list[list[int]], base: int, hung: int | None) -> None:
-    """Adds the transitions and failures of all parts of a batch to the search, in the order of the states.
+def _collect(search: Search, results: list[BatchResult], numbers: list[list[int]], base: int, hung: int | None) -> None:
+    """Adds the transitions and failures of a batch to the search, in the order of the states.
 
-    `base` is the first provisional number, `numbers` has the final ones. The state that hung has no transitions.
+    `base` is the first provisional number, `numbers` has the final ones. The transitions of the state that hung, and of
+    states after it, are not added.
     """
     graph = search.graph
-    rows: dict[int, list[int]] = {}
-    for part, assigned in zip(parts, numbers, strict=True):
+    targets: dict[int, list[int]] = {}  # by number of the expanded state
+    for result, assigned in zip(results, numbers, strict=True):
         offset = 0
-        for number, length in zip(part.expanded, part.lengths, strict=True):
-            row = part.targets[offset : offset + length]
-            rows[number] = (
-                [assigned[t - base] if t >= base else t for t in row] if hung is None or number < hung else []
-            )
+        for number, length in zip(result.expanded, result.lengths, strict=True):
+            if hung is None or number < hung:
+                own = result.targets[offset : offset + length]
+                targets[number] = [assigned[t - base] if t >= base else t for t in own]
             offset += length
-    for number in sorted(rows):
-        if hung is None or number < hung:
-            graph.targets.extend(rows[number])
-            graph.offsets.append(len(graph.targets))
-    failures = [(each.state, i, each) for part in parts for i, each in enumerate(part.failures)]
+    for number in sorted(targets):
+        graph.targets.extend(targets[number])
+        graph.offsets.append(len(graph.targets))
+    failures = [(each.state, i, each) for result in results for i, each in enumerate(result.failures)]
     for number, _, each in sorted(failures, key=lambda f: f[:2]):
         if hung is None or number <= hung:
             search.fail(each)

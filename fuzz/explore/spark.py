@@ -2,7 +2,7 @@
 
 Workers expand the states of one depth; the unvisited successors of these states are the states of the next depth.
 States are exchanged as JSON and partitioned by a checksum. The driver receives counts, one failure of each cause and
-depth, and at the end the states on the shortest trace to each failure. A hang ends the expansion of one state only.
+depth, and at the end the states on a shortest trace to each failure. A hang ends the expansion of one state only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HANG_SECONDS = 5.0
 
 
 class SpaceNames(NamedTuple):
-    """The names from which a worker makes the state space."""
+    """The names from which the driver and each worker make the state space."""
 
     subject: str
     scope: str
@@ -39,7 +39,7 @@ class SpaceNames(NamedTuple):
 
 
 def checksum(state: bytes) -> int:
-    """Returns a number, equal on all workers, from which Spark chooses the partition of a state."""
+    """Returns a number from which Spark chooses the partition of a state. All workers compute the same number."""
     return zlib.crc32(state)
 
 
@@ -70,9 +70,10 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
     first = [(state_to_json(space.start), b"")]
     frontier = context.parallelize(first, 1).partitionBy(partitions, checksum).persist(keep)
     visited, frontiers, states, transitions = frontier, [frontier], 1, 0
+    #: kind and text of a cause -> the depth, and the failure as `_expanded` yields it
     failed: dict[tuple[str, str], tuple[int, tuple[bytes, str, bytes, str, str]]] = {}
-    count = 1
-    while count:
+    new = 1  # number of states that the last depth added
+    while new:
         rows = frontier.mapPartitions(lambda part: _expanded(names, part)).persist(keep)
         transitions += rows.filter(lambda row: row[0] == "transitions").map(lambda row: row[1]).sum()
         failures = rows.filter(lambda row: row[0] == "failure").map(lambda row: row[1])
@@ -80,16 +81,16 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
             failed.setdefault(cause, (len(frontiers) - 1, failure))
         successors = rows.filter(lambda row: row[0] == "state").map(lambda row: row[1])
         reached = successors.reduceByKey(min, partitions, checksum)
-        # All have one partitioner, so a state is in the same partition of each: `union` moves nothing.
+        # both have the same partitioner, so a state is in the same partition of both, and `union` moves nothing
         both = reached.mapValues(lambda before: (True, before)).union(visited.mapValues(lambda before: (False, before)))
         frontier = both.mapPartitions(_unvisited, preservesPartitioning=True).persist(keep)
-        count = frontier.count()
+        new = frontier.count()
         rows.unpersist()
         visited = visited.union(frontier)
         frontiers.append(frontier)
-        states += count
+        states += new
         if progress is not None:
-            progress(states - count, states)
+            progress(states - new, states)
     violations = [
         explained(
             space,
@@ -106,7 +107,7 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
 def _unvisited(part: Iterable[tuple[bytes, tuple[bool, bytes]]]) -> Iterator[tuple[bytes, bytes]]:
     """Yields the new states of a partition, each with the state before it.
 
-    A partition has the reached states (True), then the visited ones (False): only the reached ones are kept in memory.
+    A partition has the reached states (True), then the visited states (False). Only reached states are kept in memory.
     """
     new: dict[bytes, bytes] = {}
     for state, (is_reached, before) in part:
@@ -120,7 +121,9 @@ def _unvisited(part: Iterable[tuple[bytes, tuple[bool, bytes]]]) -> Iterator[tup
 def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, Any]]:
     """Expands the states of a partition on a worker.
 
-    Yields each successor and the state before it, each failure, and at last the number of transitions.
+    Yields ("state", (successor, state before it)), ("failure", (cause, failure)), and at last ("transitions", number).
+    A failure is a state, the name of an action or an empty text, arguments, a message, and the name of the property
+    that raised an exception or an empty text.
     """
     space = names.build()
     transitions = 0
@@ -143,7 +146,7 @@ def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterato
 
 
 def call_from_json(space: Space, action: str, arguments: bytes) -> Call | None:
-    """Returns the call of a failure; None if `action` is empty: the failure is that of a state.
+    """Returns the call of a failure; None if `action` is empty, because the failure is in a state.
 
     Raises BadValue for arguments that do not fit.
     """
