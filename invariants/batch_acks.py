@@ -273,8 +273,8 @@ def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: 
             return is_error(event) != reading and not after.reading
         case "flush":
             if not before.dirty or reading or writing:
-                waits = before.dirty and before.queued[-1:] != (None,)
-                queued = (*before.queued, None) if waits else before.queued
+                is_queued = before.dirty and before.queued[-1:] != (None,)
+                queued = (*before.queued, None) if is_queued else before.queued
                 return event.outcome is False and after == before._replace(queued=queued)
             is_of_memory = after.writing is not None and after.writing[1:] == ((), None)
             return (
@@ -368,7 +368,7 @@ def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event:
 def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a recovery, every acknowledged message was acknowledged before the recovery.
 
-    If the record in flight is that of a reset and survives, the reset has acknowledged every acknowledged message.
+    If the record of a reset survives a crash, every acknowledged message is one that the reset acknowledges.
     """
     if is_error(event):
         return True
@@ -383,7 +383,7 @@ def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event
 def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A recovered cursor has exactly the acknowledgements of its record.
 
-    It has ack sets only if batch-index acks are enabled.
+    The cursor has ack sets only if batch-index acks are enabled.
     """
     ack_sets, count = after.durable.partial if after.batch_acks else (), entry_count(after)
     stored = after.durable._replace(partial=ack_sets)
@@ -394,7 +394,7 @@ def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, even
 def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
     """If the cursor is not dirty and one record can hold all its acknowledgements, a record holds them.
 
-    This is the record in flight. If no record is in flight, or that of a reset, it is the durable record.
+    The record is the one in flight. If none or that of a reset is in flight, the record is the durable one.
     """
     if s.dirty or not fits_in_record(cfg, s, s.acks):
         return True

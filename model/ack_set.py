@@ -1,6 +1,7 @@
 """Ack sets (PIP-54): which messages of a batch are not yet acknowledged; how ack sets are combined and compared.
 
-Models `BitSetRecyclable` as the cursor uses it for batch indexes, and `PositionAckSetUtil`. One step is one call.
+Models `BitSetRecyclable` as the broker uses it for batch indexes, and `PositionAckSetUtil`. One step is one call.
+(`ManagedCursorImpl.batchDeletedIndexes` had values of this class until apache/pulsar#23833.)
 
 An ack set is an array of 64-bit words, each a signed integer; word 0 has the batch indexes 0 to 63. A set bit is an
 unacknowledged message, and a clear bit is an acknowledged message. Missing words at the end count as zeros.
