@@ -182,31 +182,36 @@ def growth() -> Measured:
 
 benchmarks = [
     Benchmark(
-        "active_cursors.rank",
+        "active_cursors",
+        "rank",
         "queries/s",
         f"the count of one of {MANY:,} cursors; baseline: sorted list",
         lambda: against(SortedCursors, count),
     ),
     Benchmark(
-        "active_cursors.update",
+        "active_cursors",
+        "update",
         "moves/s",
         f"a move of one of {MANY:,} cursors; baseline: sorted list",
         lambda: against(SortedCursors, move),
     ),
     Benchmark(
-        "active_cursors.slowest",
+        "active_cursors",
+        "slowest",
         "moves/s",
         f"a move and the slowest of {MANY:,} cursors; baseline: sorted list",
         lambda: against(SortedCursors, move_and_query_slowest),
     ),
     Benchmark(
-        "active_cursors.definition",
+        "active_cursors",
+        "definition",
         "moves/s",
         f"a move, its count and the slowest of {MANY:,} cursors; baseline: scan of all cursors",
         lambda: against(Definition, move_and_query_all, _CALLS_OF_DEFINITION),
     ),
     Benchmark(
-        "active_cursors.growth",
+        "active_cursors",
+        "growth",
         f"times the cost among {FEW:,}",
         f"a move, its count and the slowest among {MANY:,} cursors; baseline: sorted list",
         growth,

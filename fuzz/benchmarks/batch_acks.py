@@ -91,7 +91,8 @@ def speed(entries: int) -> Callable[[], Measured]:
 
 benchmarks = [
     Benchmark(
-        f"batch_acks_speed.{entries}_entries",
+        "batch_acks_speed",
+        f"{entries}_entries",
         "acks/s",
         f"individual acks of messages of {entries:,} batches in random order, with records, against the model",
         speed(entries),

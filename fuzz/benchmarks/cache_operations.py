@@ -106,7 +106,8 @@ def against(library: Callable[[Stream], float]) -> Measured:
 
 benchmarks = [
     Benchmark(
-        f"cache_operations.{name}",
+        "cache_operations",
+        name,
         "operations/s",
         f"adds and reads of range caches with read counts; baseline: {name}",
         functools.partial(against, library),

@@ -34,6 +34,10 @@ def _speed(harness: Harness, count: int, *, one_by_one: bool) -> float:
 
 benchmarks = [
     Benchmark(
-        "client.broker", "messages/s", "a real client's sends and receives; against waiting for each receipt", _broker
+        "client",
+        "broker",
+        "messages/s",
+        "a real client's sends and receives; against waiting for each receipt",
+        _broker,
     )
 ]

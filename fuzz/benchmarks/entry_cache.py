@@ -82,12 +82,14 @@ def sharing() -> Measured:
 benchmarks = [
     Benchmark(
         "joining",
+        "",
         f"times the cost with {FEW} reads",
         f"find the read to join among {MANY:,} outstanding reads; baseline: linear scan",
         joining,
     ),
     Benchmark(
         "sharing",
+        "",
         "entries from storage",
         f"{READERS} catch-up readers, {DISTANCE} entries apart; baseline: reads are not shared",
         sharing,

@@ -76,7 +76,8 @@ CHOSEN = [row for row in ROWS if row.name in ("1_per_ms", "50_per_ms", "random_1
 
 benchmarks = [
     Benchmark(
-        f"negative_acks_speed.{row.name}.{'redeliveries' if redeliver else 'nacks'}",
+        "negative_acks_speed",
+        f"{row.name}.{'redeliveries' if redeliver else 'nacks'}",
         "entries/s",
         "compressed buckets against bucket, ledger, bitmap",
         speed(row, redeliver=redeliver),

@@ -333,11 +333,11 @@ def of_idle_hash_map(row: Row) -> float:
 
 def of_row(row: Row) -> list[Benchmark]:
     """Returns all benchmarks of a row."""
-    name, unit = f"negative_acks_space.{row.name}", "bytes per entry"
+    group, unit = "negative_acks_space", "bytes per entry"
     found = []
     if row.measured is not None:
         measured, about = row.measured, "ours in memory, against the proposal's measurement"
-        found.append(Benchmark(name, unit, about, against(row, lambda _: measured)))
+        found.append(Benchmark(group, row.name, unit, about, against(row, lambda _: measured)))
     predictions: list[tuple[str, str, Callable[[Row], float], str]] = [
         ("predicted", "the proposal's structure in memory, against its prediction", by_proposal, "allocated"),
         ("corrected", "the containers of the proposal's structure, against our formula", corrected, "containers"),
@@ -345,7 +345,7 @@ def of_row(row: Row) -> list[Benchmark]:
     if row.per_bucket > MAX_ARRAY_VALUES:
         predictions.append(("ceiling", "the same, against the proposal's formula", with_ceiling, "containers"))
     found += [
-        Benchmark(f"{name}.{part}", unit, about, prediction(row, predict, kind))
+        Benchmark(group, f"{row.name}.{part}", unit, about, prediction(row, predict, kind))
         for part, about, predict, kind in predictions
     ]
     with_runs = "the proposal's structure with run containers"
@@ -371,7 +371,7 @@ def of_row(row: Row) -> list[Benchmark]:
         ("hash_map_at_best", "in memory, against 32 / 0.66 by formula", lambda _: 32 / 0.66, "allocated"),
     ]
     found += [
-        Benchmark(f"{name}.{part}", unit, f"ours {about}", against(row, baseline, kind))
+        Benchmark(group, f"{row.name}.{part}", unit, f"ours {about}", against(row, baseline, kind))
         for part, about, baseline, kind in parts
     ]
     return found

@@ -70,13 +70,15 @@ def cycle(caches: int) -> Measured:
 benchmarks = [
     Benchmark(
         "eviction",
+        "",
         f"times the cost over {FEW}",
         f"a time pass over {MANY:,} caches, against the legacy time eviction",
         eviction,
     ),
     *[
         Benchmark(
-            f"eviction.{topics}",
+            "eviction",
+            str(topics),
             "us",
             f"a cycle that evicts {EXPIRED:,} of {ENTRIES:,} entries of {topics:,} topics; baseline: legacy passes",
             partial(cycle, topics),

@@ -62,12 +62,18 @@ class Measured(NamedTuple):
 
 
 class Benchmark(NamedTuple):
-    """A named measurement."""
+    """A named measurement. `part` is what the benchmark of a group measures; empty if that needs no name."""
 
-    name: str
+    group: str
+    part: str
     unit: str
     about: str
     run: Callable[[], Measured]
+
+    @property
+    def name(self) -> str:
+        """The group, and the part if there is one."""
+        return f"{self.group}.{self.part}" if self.part else self.group
 
 
 class Point(NamedTuple):
@@ -100,12 +106,18 @@ def benchmarks() -> list[Benchmark]:
     found = [_lockstep(find_subject(name)) for name in subject_names(without_canaries=True)]
     found += [
         Benchmark(
-            "campaign", "steps/s", "a Spark campaign, against a plain process pool of as many workers", _campaign
+            "campaign", "", "steps/s", "a Spark campaign, against a plain process pool of as many workers", _campaign
         ),
         Benchmark(
-            "replay", "operations/s", "all recordings, against reading their JSON with the standard library", _replay
+            "replay",
+            "",
+            "operations/s",
+            "all recordings, against reading their JSON with the standard library",
+            _replay,
         ),
-        Benchmark("replay.spark", "operations/s", "all recordings on Spark, against a process pool", _replay_on_spark),
+        Benchmark(
+            "replay", "spark", "operations/s", "all recordings on Spark, against a process pool", _replay_on_spark
+        ),
     ]
     twins = [find_subject(name) for name in subject_names(without_canaries=True) if find_subject(name).tla]
     found += [_exploring(subject, checked=False) for subject in twins]
@@ -131,7 +143,7 @@ def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:
     known = benchmarks()
     chosen = [b for b in known if not names or any(b.name.startswith(n) for n in names)]
     if not chosen:
-        first = dict.fromkeys(b.name.partition(".")[0] for b in known)
+        first = dict.fromkeys(b.group for b in known)
         raise BadValue(f"there is no benchmark {', '.join(names)}; their names begin with {', '.join(first)}")
     results = []
     for each in chosen:
@@ -158,7 +170,7 @@ def _lockstep(subject: Subject) -> Benchmark:
         value, baseline = in_turns(lambda: _fast_steps(subject), lambda: _hypothesis_steps(subject))
         return Measured(value, baseline, value / baseline)
 
-    return Benchmark(f"lockstep.{subject.name}", "steps/s", about, run)
+    return Benchmark("lockstep", subject.name, "steps/s", about, run)
 
 
 def _fast_steps(subject: Subject) -> float:
@@ -222,7 +234,7 @@ print(explore(space, implementation=checked == "checked", properties=checked == 
 
 def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
     """Returns the benchmark of the explorer against TLC on the same scope, each from the start of its process."""
-    name = f"explore.{subject.name}" + (".checked" if checked else "")
+    part = f"{subject.name}.checked" if checked else subject.name
     ours = "with all properties, and every transition on the implementation" if checked else "states only"
     theirs = "its invariants too" if checked else "states only"
     about = f"{ours}, on all cores, against TLC with two workers on the twin, {theirs}; both with their start-up"
@@ -231,7 +243,7 @@ def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
         value, baseline = in_turns(lambda: _explored_speed(subject, checked), lambda: _tlc_speed(subject, checked))
         return Measured(value, baseline, value / baseline)
 
-    return Benchmark(name, "states/s", about, run)
+    return Benchmark("explore", part, "states/s", about, run)
 
 
 def _explored_speed(subject: Subject, checked: bool) -> float:
@@ -267,7 +279,7 @@ def _guidance(subject: Subject, kind: str) -> Benchmark:
         found = guidance.effect(subject.name, kind)
         return Measured(found.with_it, found.without, found.ratio)
 
-    return Benchmark(f"guidance.{subject.name}.{kind}", "steps", about, run)
+    return Benchmark("guidance", f"{subject.name}.{kind}", "steps", about, run)
 
 
 # ---- campaign -----------------------------------------------------------------------------------------

@@ -86,8 +86,8 @@ def _in_single_steps(target: Target) -> float:
 
 
 benchmarks = [
-    Benchmark("sut", "operations/s", "a Python program, a trace in a request; against a call in a request", _sut),
+    Benchmark("sut", "", "operations/s", "a Python program, a trace in a request; against a call in a request", _sut),
     Benchmark(
-        "sut.processor_time", "us/operation", "both processes, a trace in a request; against a call", _processor_time
+        "sut", "processor_time", "us/operation", "both processes, a trace in a request; against a call", _processor_time
     ),
 ]

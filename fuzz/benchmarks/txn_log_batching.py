@@ -259,35 +259,40 @@ def replay_speedup(concurrent: int) -> Callable[[], Measured]:
 
 def benchmarks_at(concurrent: int) -> list[Benchmark]:
     """Returns all benchmarks with this number of concurrent transactions."""
-    name = f"txn_log_batching.{concurrent}"
+    group = "txn_log_batching"
     load = f"{concurrent:,} concurrent transactions" if concurrent > 1 else "one transaction at a time"
     return [
         Benchmark(
-            f"{name}.entries",
+            group,
+            f"{concurrent}.entries",
             "entries per transaction",
             f"{load}: log entries, against a log without batches",
             reduction(concurrent, lambda log: len(log.entries) / log.transactions),
         ),
         Benchmark(
-            f"{name}.bytes",
+            group,
+            f"{concurrent}.bytes",
             "bytes per transaction",
             f"{load}: log bytes, against a log without batches",
             reduction(concurrent, lambda log: log.size / log.transactions),
         ),
         Benchmark(
-            f"{name}.time",
+            group,
+            f"{concurrent}.time",
             "us per transaction",
             f"{load}: simulated request latency, against a log without batches",
             reduction(concurrent, lambda log: log.latency_us / log.transactions),
         ),
         Benchmark(
-            f"{name}.time_of_a_busy_ledger",
+            group,
+            f"{concurrent}.time_of_a_busy_ledger",
             "us per transaction",
             f"{load}: the same with a ledger that is busy for {BUSY_US} us per entry",
             reduction(concurrent, lambda log: log.latency_us / log.transactions, BUSY_US),
         ),
         Benchmark(
-            f"{name}.replay",
+            group,
+            f"{concurrent}.replay",
             "records/s",
             f"{load}: replay of a log in memory, against a log without batches",
             replay_speedup(concurrent),
