@@ -19,6 +19,16 @@ from typing import Any, BinaryIO, NamedTuple
 
 from fuzz.platform.json import from_json, to_json
 
+#: For each kind of call: the method of a consumer, and whether its argument is the message's id, serialized and
+#: deserialized, instead of the message.
+METHODS = {
+    "acknowledge": ("acknowledge", False),
+    "acknowledge_id": ("acknowledge", True),
+    "acknowledge_cumulative": ("acknowledge_cumulative", False),
+    "acknowledge_cumulative_id": ("acknowledge_cumulative", True),
+    "negative_acknowledge": ("negative_acknowledge", False),
+}
+
 
 class Driver:
     """A client, its producer and its consumers. Consumers are numbered from 0 in the order of their creation."""
@@ -188,20 +198,20 @@ class Driver:
         return ""
 
     def call(self, kind: str, indexes: list[int], consumer: int = 0, gap: float = 0.0) -> list[list[Any]]:
-        """Calls the method `kind` of a consumer for each of the received messages `indexes`, one every `gap` seconds.
+        """Calls a method of a consumer for each of the received messages `indexes`, one every `gap` seconds.
 
-        A kind METHOD_id calls METHOD with the message's id, serialized and deserialized, instead of the message.
-        Returns for each call its kind, the monotonic times before and after it, ledger, entry, batch index, and the
-        error or an empty string.
+        `kind` is a key of `METHODS`. Returns for each call its kind, the monotonic times before and after it, ledger,
+        entry, batch index, and the error or an empty string.
         """
-        method = getattr(self.consumers[consumer], kind.removesuffix("_id"))
+        name, by_id = METHODS[kind]
+        method = getattr(self.consumers[consumer], name)
         made, start = [], time.monotonic()
         for number, index in enumerate(indexes):
             self.late = max(self.late, _sleep_until(start + number * gap))
             message = self.received[consumer][index]
             id_, before, error = message.message_id(), time.monotonic(), ""
             try:
-                method(self.pulsar.MessageId.deserialize(id_.serialize()) if kind.endswith("_id") else message)
+                method(self.pulsar.MessageId.deserialize(id_.serialize()) if by_id else message)
             except self.pulsar.PulsarException as problem:
                 error = type(problem).__name__
             numbers = [id_.ledger_id(), id_.entry_id(), id_.batch_index()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fuzz.answers.batches import Batches, Message
 from fuzz.client.contracts import client_does_not_crash, client_does_not_hang
+from fuzz.client.driver import METHODS
 from fuzz.client.run import GROUPED, Run
 from fuzz.client.schedule import Scenario, StepKind
 from fuzz.scenarios.ack_contracts import (
@@ -34,9 +35,9 @@ class Application(Batches):
         return found
 
     def call(self, run: Run, kind: str, messages: list[Message]) -> None:
-        """Acknowledges messages by the method `kind` (`Driver.call`), and waits until the cursor has the acks."""
+        """Acknowledges messages by a kind of call (`Driver.call`), and waits until the cursor has the acks."""
         run.call(kind, [self.indexes_of[each] for each in messages])
-        cumulative = kind.startswith("acknowledge_cumulative")
+        cumulative = METHODS[kind][0] == "acknowledge_cumulative"
         for each in messages:
             self.acknowledge(each, cumulative=cumulative, index_acks=self.index_acks)
         gone = {each for each in self.pending if each in messages or (cumulative and each <= messages[-1])}
