@@ -46,6 +46,7 @@ from fuzz.trace.agreement import replayer_of
 from fuzz.trace.file import Trace
 from impl.range_cache import RangeCaches
 from model.machine import BadValue, Refused, plain
+from model.values import Origin, Rule
 from tests.conftest import ROOT, planned_steps
 
 Ran = tuple[Plan, State, list[Shown]]
@@ -426,6 +427,15 @@ def test_a_campaign_of_a_release_has_every_component_that_was_compared_with_it()
     }
     assert (specs["active_cursors"], specs["range_cache"]) == ("pulsar-2026-07", "pulsar-4.1")
     assert "profile pulsar-2026-07: " in render(*run(specs_of(["active_cursors"], "pulsar-4.1", None)[0], 1), [])
+
+
+def test_a_rule_has_a_source_and_an_origin_for_each_value() -> None:
+    sources = {"first": "A.add; B.add", "last": "A.add; B.add", True: "C"}
+    rule = Rule(Origin.RECORDED, sources, {Origin.OBSERVED: {"none": "D"}})
+    assert rule.text == "first, last: A.add; B.add; true: C; observed, not recorded: none, D"
+    assert rule.source_of("last") == (Origin.RECORDED, "A.add; B.add"), "the whole source, with its semicolon"
+    assert rule.source_of("none") == (Origin.OBSERVED, "D")
+    assert rule.source_of("other") == (Origin.RECORDED, rule.text)
 
 
 def test_a_finding_of_a_seeded_bug_needs_no_rule(seeded: Ran) -> None:
