@@ -16,8 +16,8 @@ slot is None. With `retention` "stash" (a draft), size passes move entries from 
     release      releases a copy; decrements the read count if the copy was delivered
     time_pass    `evictLEntriesBeforeTimestamp`. Visits wrappers from the head. Detached: dropped (MISSING). Not
                  expired: the pass ends (STOP). Due for requeue: moved to the tail (REQUEUE). Else: evicted (REMOVE)
-    size_pass    `evictLeastAccessedEntries`. The same, but ignores age; the pass ends (STOP) when enough bytes are
-                 freed. It can visit a requeued entry again
+    size_pass    `evictLeastAccessedEntries`. The same, but ignores age, and the pass ends (STOP) when enough bytes are
+                 freed. One pass can visit a requeued entry again
 
 An entry is expired if its timestamp is before the threshold of the pass. It is due for requeue if `accessed` and
 `extend_ttl_of_recently_accessed` are set, or if it has expected reads (a read count of 1 or more) and `requeue_count`
@@ -216,7 +216,7 @@ def should_requeue(s: State, e: Entry) -> bool:
 
 
 def requeue_count_after(cfg: Config, s: State, e: Entry) -> int:
-    """Returns `requeueCount` after a requeue: one more, but the same for recent access that does not count."""
+    """Returns `requeueCount` after a requeue: one more, except that a requeue for recent access may not count."""
     if cfg.access_requeue_counts or not (s.extend_ttl_of_recently_accessed and e.accessed):
         return e.requeue_count + 1
     return e.requeue_count
@@ -266,12 +266,12 @@ def add_orphaned_copies(
 
 
 def stays_counted(cfg: Config, e: Entry) -> bool:
-    """Whether `RangeCache.removeEntry` leaves the bytes of an entry in the size; it then does not count the removal."""
+    """Whether `RangeCache.removeEntry` leaves the bytes of an entry in the size, and does not count the removal."""
     return e.released and cfg.released_value_stays_counted
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Subtracts the bytes of removed entries from the sizes and orphans their copies. Returns the state and totals."""
+    """Subtracts the bytes of removed entries from the sizes, and orphans their copies; returns number and bytes."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
@@ -368,13 +368,13 @@ def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Co
 
 @range_cache.action
 def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
-    """`incrementExpectedReadCount`: increments and returns the read count of a copy that will be replayed."""
+    """`incrementExpectedReadCount`: increments and returns the read count of a copy that enters the replay queue."""
     return change_read_count(s, copy, replayed, keep_copy=True)
 
 
 @range_cache.action
 def mark_read(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Count | None]:
-    """`EntryReadCountHandlerImpl.markRead`: decrements and returns the read count of a cached entry."""
+    """`EntryReadCountHandlerImpl.markRead`: decrements and returns the read count of the entry at a position."""
     present = find(s, cache, position)
     if present is None:
         return s, None
@@ -534,8 +534,8 @@ def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
     """`getNonEvictableSize`: counts entries without a handler or with expected reads; drops detached wrappers."""
     live = tuple(e for e in s.queue if e is not None)
-    kept = [e.bytes for e in live + s.stash if e.expected_reads is None or has_expected_reads(e.expected_reads)]
-    return s._replace(queue=live), Removed(len(kept), sum(kept))
+    sizes = [e.bytes for e in live + s.stash if e.expected_reads is None or has_expected_reads(e.expected_reads)]
+    return s._replace(queue=live), Removed(len(sizes), sum(sizes))
 
 
 # ---- the stash of the first draft ---------------------------------------------------------------------
@@ -547,7 +547,7 @@ def must_be_stashed(cfg: Config, s: State, e: Entry) -> bool:
 
 
 def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Removed]:
-    """Evicts the expired entries of the stash, and those of the queue before its first unexpired entry."""
+    """Evicts the expired entries of the stash, and of the queue up to the first unexpired one; ignores read counts."""
     gone = [e for e in s.stash if is_expired(e.timestamp_ns, threshold_ns)]
     stash = tuple(e for e in s.stash if not is_expired(e.timestamp_ns, threshold_ns))
     head = 0
