@@ -44,7 +44,10 @@ from model.values import AtLeast, Below, Origin, Rule, record
 
 
 class Config(NamedTuple):
-    """Settings, then the rules on which versions and containers differ."""
+    """Settings, then the rules on which versions and containers differ.
+
+    The rules of the list use terms that `linked_list.py` defines; the rules of the heap, terms of `heap.py`.
+    """
 
     #: number of names; cursors are named by numbers from 0
     cursors: Annotated[int, AtLeast(1)] = 8
@@ -105,8 +108,8 @@ class Config(NamedTuple):
     add_keeps_pending_removal: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.add"})
     ] = False
-    #: the list: whether `add` keeps the cursor object that the name had before: never; only if the name is present; or
-    #: also if the name was removed since the last flush
+    #: the list: when `add` keeps the cursor object that the name had before: never; while the name is present; or also
+    #: if the name was removed since the last flush
     readd_keeps_object: Annotated[
         Literal["never", "while_present", "until_flushed"],
         Rule(
@@ -114,7 +117,7 @@ class Config(NamedTuple):
             {"until_flushed": "ActiveManagedCursorContainerImpl.add before #26511", "while_present": "since #26511"},
         ),
     ] = "never"
-    #: the list: whether nodes of removed cursors are dropped (see `removals_before_cleanup`) although no query flushes
+    #: the list: whether `removeCursor` drops nodes of removed cursors (see `removals_before_cleanup`), not only a flush
     drops_removed_nodes: Annotated[
         bool, Rule(Origin.RECORDED, {False: "ActiveManagedCursorContainerImpl before #26511 (compactRemovedNodes)"})
     ] = True
@@ -122,7 +125,7 @@ class Config(NamedTuple):
     removal_only_sifts_down: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ManagedCursorContainerImpl.removeCursor"})
     ] = False
-    #: the heap and the set: whether adding a present name leaves the item of the old cursor, and its durable count
+    #: the heap and the set: whether adding a present name keeps the item of the old cursor, and counts it as durable
     add_keeps_old_item: Annotated[
         bool,
         Rule(
@@ -207,7 +210,7 @@ Millis = Annotated[int, AtLeast(0)]
 
 
 def find(s: State, cursor: int) -> Cursor | None:
-    """Returns the cursor of a name."""
+    """Returns the cursor of a name, or None."""
     for c in s.cursors:
         if c.cursor == cursor:
             return c
@@ -238,7 +241,7 @@ def rank_of(s: State, cursor: int) -> int:
 
 
 def slowest_of(s: State) -> Position | None:
-    """Returns the smallest tracked position."""
+    """Returns the smallest tracked position, or None."""
     return min(positions(s), default=None)
 
 
@@ -364,7 +367,7 @@ def remove_cursor(cfg: Config, s: State, cursor: Name) -> Step[State, bool]:
 
 @active_cursors.action
 def remove_while_iterating(cfg: Config, s: State, cursor: Name) -> Step[State, None]:
-    """`Iterator.remove` throws: a cursor is removed by its name only."""
+    """`Iterator.remove`: throws; only `removeCursor` removes a cursor."""
     if find(s, cursor) is None:
         return refused(s, "illegal_state", "the iteration does not reach this cursor")
     return s, Failed("illegal_argument", "a cursor is removed by its name, not by the iterator")

@@ -261,7 +261,7 @@ def with_bytes(cfg: Config, s: State, key: int, more: int) -> tuple[int, ...]:
 
 
 def recycled(cfg: Config, w: Wrapper) -> Wrapper:
-    """`RangeCacheEntryWrapper.recycle`: returns the wrapper as it enters the pool; by rule, `accessed` stays."""
+    """`RangeCacheEntryWrapper.recycle`: returns the wrapper with its fields reset; by rule, `accessed` may stay."""
     return FREE if cfg.recycling_clears_accessed else FREE._replace(accessed=w.accessed)
 
 
