@@ -66,8 +66,8 @@ def locked_wrappers(s: State) -> list[int]:
     return [n for n in held if n is not None]
 
 
-def is_taken(event: Event) -> bool:
-    """Whether the step was taken; otherwise it was refused."""
+def is_accepted(event: Event) -> bool:
+    """Whether the step was accepted; otherwise it was refused."""
     return not isinstance(event.outcome, Refused)
 
 
@@ -165,7 +165,7 @@ def eviction_is_in_progress_while_task_exists(cfg: Config, s: State) -> bool:
 @always(cache_steps, on=("mark_removed", "mark_evicted_removed"))
 def entry_is_counted_by_one_remover(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A removal or eviction counts an entry only if the wrapper still has the entry's key. It then clears the key."""
-    if not is_taken(event):
+    if not is_accepted(event):
         return True
     if event.name == "mark_evicted_removed":
         e = before.eviction
@@ -178,13 +178,13 @@ def entry_is_counted_by_one_remover(cfg: Config, before: State, event: Event, af
 def lookup_returns_requested_position_only(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup returns the entry at the requested position or none, also if its wrapper was reused meanwhile."""
     requested = before.lookups[event.arguments["reader"]].key
-    return not is_taken(event) or event.outcome in (None, requested)
+    return not is_accepted(event) or event.outcome in (None, requested)
 
 
 @always(cache_steps, on=("recycle",))
 def recycled_wrapper_is_cleared(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A recycled wrapper has no key; its `accessed` and `released` are false."""
-    if not is_taken(event) or before.eviction.wrapper is None:
+    if not is_accepted(event) or before.eviction.wrapper is None:
         return True
     w = after.wrappers[before.eviction.wrapper]
     return w.key is None and not w.accessed and not w.released
@@ -193,7 +193,7 @@ def recycled_wrapper_is_cleared(cfg: Config, before: State, event: Event, after:
 @always(cache_steps, on=("find_next",))
 def removal_visits_every_entry_of_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A range removal finds the next mapped position of its range; it skips none."""
-    if not is_taken(event):
+    if not is_accepted(event):
         return True
     r = before.removals[event.arguments["remover"]]
     assert r.key is not None, "set by remove"
@@ -292,7 +292,7 @@ def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, even
     """
     if event.name == "over_release":
         n = before.mapped[named_key(cfg, event)]
-        return is_taken(event) == (n is not None and not before.wrappers[n].released)
+        return is_accepted(event) == (n is not None and not before.wrappers[n].released)
     t = thread_of(before, event)
     possible = t.at in PROGRAM[event.name][0]
     wrapper = None
@@ -307,7 +307,7 @@ def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, even
         wrapper = t.wrapper
     elif possible and event.name == "unmap_evicted" and cfg.eviction_unmaps == "mapped":
         wrapper = t.wrapper if before.mapped[t.key] is None else before.mapped[t.key]
-    return is_taken(event) == (possible and (wrapper is None or not is_locked(cfg, before, wrapper)))
+    return is_accepted(event) == (possible and (wrapper is None or not is_locked(cfg, before, wrapper)))
 
 
 @always(cache_steps)
@@ -317,7 +317,7 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
     A pass that freed bytes reports them. After that, a time pass runs the size check, and a size pass ends its task. A
     thread can take only the steps that `PROGRAM` has for its program counter. An idle thread holds no wrapper.
     """
-    if not is_taken(event) or event.name == "over_release":
+    if not is_accepted(event) or event.name == "over_release":
         return (before.inserts, before.removals, before.eviction, before.lookups) == (
             (after.inserts, after.removals, after.eviction, after.lookups)
         )
@@ -327,10 +327,10 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
     if now.at not in PROGRAM[event.name][1] or moved > 1:
         return False
     role = next((each for each in event.arguments if each in ROLES), "")
-    steps = impossible_steps(role, event.arguments.get(role, 0), now.at)
+    impossible = impossible_steps(role, event.arguments.get(role, 0), now.at)
     if now.at == "idle" and any(now[1:]):
         return False
-    if not all(isinstance(run(cfg, after, *arguments)[1], Refused) for run, arguments in steps):
+    if not all(isinstance(run(cfg, after, *arguments)[1], Refused) for run, arguments in impossible):
         return False
     ends_pass = (
         (event.name == "peek" and now.at != "visit") or event.outcome == "STOP" or event.name == "report_evicted"
@@ -370,7 +370,7 @@ def sizes_and_total_lack_only_what_threads_hold(cfg: Config, s: State) -> bool:
 def queue_changes_only_at_its_ends(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Only a put, a requeue and a pop change the queue: a wrapper is appended, moved from head to tail, or dropped."""
     queue = before.queue
-    if is_taken(event):
+    if is_accepted(event):
         if event.name == "requeue":
             queue = (*queue[1:], queue[0])
         elif event.name == "pop":
@@ -386,14 +386,14 @@ def queue_changes_only_at_its_ends(cfg: Config, before: State, event: Event, aft
 def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An insert maps its wrapper at a free position; a removal or eviction unmaps its wrapper. Nothing else changes."""
     mapped, t = before.mapped, thread_of(before, event)
-    if event.name in ("unmap", "unmap_evicted") and is_taken(event):
+    if event.name in ("unmap", "unmap_evicted") and is_accepted(event):
         held = thread_of(after, event).wrapper
         mapped = replaced(mapped, t.key if mapped[t.key] == held else None, None)
     elif event.name == "insert" and event.outcome is True and cfg.published_first == "map" and cfg.put_is_atomic:
         mapped = replaced(mapped, named_key(cfg, event), event.arguments["wrapper"])
-    elif event.name == "publish" and is_taken(event) and t.at == "put" and mapped[t.key] is None:
+    elif event.name == "publish" and is_accepted(event) and t.at == "put" and mapped[t.key] is None:
         mapped = replaced(mapped, t.key, t.wrapper)
-    elif event.name == "subtract" and is_taken(event) and cfg.clears_in_bulk:
+    elif event.name == "subtract" and is_accepted(event) and cfg.clears_in_bulk:
         first = t.last - t.last % cfg.positions
         mapped = tuple(None if first <= key <= t.last else n for key, n in enumerate(mapped))
     return after.mapped == mapped
@@ -407,7 +407,7 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
     `accessed`, and a requeue clears `accessed`. An insert and a removal do not change `accessed`.
     """
     t, n, w = thread_of(before, event), None, Wrapper(None, False, False, True)
-    if is_taken(event):
+    if is_accepted(event):
         n = (
             event.arguments["wrapper"]
             if event.name == "insert"
@@ -416,7 +416,7 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
             else t.wrapper
         )
     was = None if n is None else before.wrappers[n]
-    if event.name == "over_release" and is_taken(event):
+    if event.name == "over_release" and is_accepted(event):
         n = before.mapped[named_key(cfg, event)]
         w = before.wrappers[n or 0]._replace(released=True)
     elif was is None:
@@ -441,16 +441,16 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
 def eviction_in_progress_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A thread that finds `evictionInProgress` null sets it and schedules a task; the end of the task clears it."""
     is_set, tasks, t = before.eviction_in_progress, before.scheduled, thread_of(before, event)
-    if event.name == "schedule" and is_taken(event) and t.at == "schedule":
+    if event.name == "schedule" and is_accepted(event) and t.at == "schedule":
         if event.outcome is is_set:
             return False
         tasks += not is_set
         is_set = not (is_set and cfg.late_trigger == "erases")
-    elif event.name == "begin_eviction" and is_taken(event):
+    elif event.name == "begin_eviction" and is_accepted(event):
         tasks -= 1
-    elif event.name == "begin_periodic_eviction" and is_taken(event):
+    elif event.name == "begin_periodic_eviction" and is_accepted(event):
         is_set = is_set or cfg.periodic_task_overwrites_future
-    elif event.name == "end_eviction" and is_taken(event):
+    elif event.name == "end_eviction" and is_accepted(event):
         is_set = is_set and t.periodic and not cfg.periodic_task_overwrites_future
     return (after.eviction_in_progress, after.scheduled) == (is_set, tasks)
 
@@ -475,7 +475,7 @@ def thread_continues_with_values_of_its_step(cfg: Config, before: State, event: 
     A removal goes on to the next position. An insert goes on to schedule a task if the total is above the trigger and
     no eviction is in progress.
     """
-    if not is_taken(event) or event.name == "over_release":
+    if not is_accepted(event) or event.name == "over_release":
         return True
     was, now, outcome = thread_of(before, event), thread_of(after, event), event.outcome
     w = before.wrappers[was.wrapper] if was.wrapper is not None else None
@@ -527,7 +527,7 @@ AFTER_TRUE = {
 @always(cache_steps)
 def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A step returns what it found or did: key, size, bytes removed or to free, eviction result, or a boolean."""
-    if not is_taken(event) or event.name == "over_release":
+    if not is_accepted(event) or event.name == "over_release":
         return True
     t, outcome = thread_of(before, event), event.outcome
     if isinstance(outcome, bool) and event.name in AFTER_TRUE:
@@ -579,20 +579,20 @@ def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
 def late_lookup_set_accessed_of_reused_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup sets `accessed` of a wrapper that was reused for another position."""
     k = before.lookups[event.arguments["reader"]]
-    return is_taken(event) and k.wrapper is not None and before.wrappers[k.wrapper].key not in (None, k.key)
+    return is_accepted(event) and k.wrapper is not None and before.wrappers[k.wrapper].key not in (None, k.key)
 
 
 @sometimes(cache_steps, on=("set_accessed",))
 def late_lookup_set_accessed_of_pooled_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup sets `accessed` of a wrapper in the pool."""
     k = before.lookups[event.arguments["reader"]]
-    return is_taken(event) and k.wrapper is not None and before.wrappers[k.wrapper].pooled
+    return is_accepted(event) and k.wrapper is not None and before.wrappers[k.wrapper].pooled
 
 
 @sometimes(cache_steps, on=("retain",))
 def lookup_missed_removed_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup compares the key with success and returns no entry, because the entry was removed in between."""
-    return is_taken(event) and event.outcome is None
+    return is_accepted(event) and event.outcome is None
 
 
 @sometimes(cache_steps, on=("take",))
@@ -660,7 +660,7 @@ def position_reused_before_wrapper_marked_removed(cfg: Config, before: State, ev
 @sometimes(cache_steps, on=("begin_periodic_eviction",))
 def periodic_task_preceded_scheduled_task(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The periodic task begins while another task is scheduled."""
-    return is_taken(event) and before.scheduled > 0
+    return is_accepted(event) and before.scheduled > 0
 
 
 @sometimes(cache_steps)

@@ -168,7 +168,7 @@ def update_queued(s: CursorList, node: Node, position: Position) -> CursorList:
 
 
 def removal_pending(s: CursorList, node: Node) -> CursorList:
-    """Returns the list with a pending removal of a node, which replaces the pending removal of its name."""
+    """Returns the list with a pending removal of a node; it replaces an earlier pending removal of the same name."""
     removals = [o for o in s.removals if node_of(s, o).cursor != node.cursor]
     s = with_node(s, node, node._replace(removing=True))
     by_name = sorted([*removals, node.object], key=lambda o: (node_of(s, o).cursor, o))
