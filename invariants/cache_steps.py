@@ -348,22 +348,22 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
 def sizes_and_total_lack_only_what_threads_hold(cfg: Config, s: State) -> bool:
     """Sizes and total are exact, except for bytes that a thread has still to count, subtract or report."""
     sizes = [0] * cfg.caches
-    total = -s.eviction.freed
+    not_in_total = -s.eviction.freed  # bytes that the sizes include and the total does not
     for key, sign in [
         *[(w.key, 1) for w in s.wrappers if not w.pooled],
-        *[(i.key, -1) for i in s.inserts if i.at in ("offer", "count")],
-        (s.eviction.key if s.eviction.at == "subtract" else None, 1),
+        *[(i.key, -1) for i in s.inserts if i.at in ("offer", "count")],  # not counted yet
+        (s.eviction.key if s.eviction.at == "subtract" else None, 1),  # marked as removed, not subtracted yet
     ]:
         if key is not None:
             sizes[key // cfg.positions] += sign * bytes_at(cfg, key)
     for r in s.removals:
         if r.last is not None:
             sizes[r.last // cfg.positions] += r.removed
-        total -= r.removed if r.at == "report" else 0
-    total += sum(bytes_at(cfg, i.key) for i in s.inserts if i.at == "total")
+        not_in_total -= r.removed if r.at == "report" else 0
+    not_in_total += sum(bytes_at(cfg, i.key) for i in s.inserts if i.at == "total")
     if any(r.present for r in s.removals):
         return False
-    return tuple(sizes) == s.sizes and s.total + total == sum(s.sizes)
+    return tuple(sizes) == s.sizes and s.total + not_in_total == sum(s.sizes)
 
 
 @always(cache_steps)
@@ -384,7 +384,7 @@ def queue_changes_only_at_its_ends(cfg: Config, before: State, event: Event, aft
 
 @always(cache_steps)
 def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert maps its wrapper at a free position; a removal or eviction unmaps its wrapper. Nothing else changes."""
+    """An insert maps its wrapper at a free position; a removal or eviction unmaps its wrapper; no other step does."""
     mapped, t = before.mapped, thread_of(before, event)
     if event.name in ("unmap", "unmap_evicted") and is_accepted(event):
         held = thread_of(after, event).wrapper
@@ -406,35 +406,29 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
     An insert fills the wrapper, a removal or eviction marks it as removed, recycling resets it. A lookup sets
     `accessed`, and a requeue clears `accessed`. An insert and a removal do not change `accessed`.
     """
-    t, n, w = thread_of(before, event), None, Wrapper(None, False, False, True)
-    if is_accepted(event):
-        n = (
-            event.arguments["wrapper"]
-            if event.name == "insert"
-            else None
-            if event.name == "over_release"
-            else t.wrapper
-        )
+    t, n, now = thread_of(before, event), None, Wrapper(None, False, False, True)
+    if is_accepted(event) and event.name != "over_release":
+        n = event.arguments["wrapper"] if event.name == "insert" else t.wrapper
     was = None if n is None else before.wrappers[n]
     if event.name == "over_release" and is_accepted(event):
         n = before.mapped[named_key(cfg, event)]
-        w = before.wrappers[n or 0]._replace(released=True)
+        now = before.wrappers[n or 0]._replace(released=True)
     elif was is None:
         n = None
     elif event.name == "insert" and event.outcome is True:
-        w = Wrapper(named_key(cfg, event), was.accessed, False, False)
+        now = Wrapper(named_key(cfg, event), was.accessed, False, False)
     elif event.name == "set_accessed" or event.outcome == "REQUEUE":
-        w = was._replace(accessed=event.name == "set_accessed")
+        now = was._replace(accessed=event.name == "set_accessed")
     elif event.name == "mark_evicted_removed" and event.outcome is True:
-        w = was._replace(key=None, released=False)
+        now = was._replace(key=None, released=False)
     elif event.name == "mark_removed":
-        w = was if event.outcome == t.removed else was._replace(key=None, released=False)
+        now = was if event.outcome == t.removed else was._replace(key=None, released=False)
     elif event.name in ("insert", "recycle") or (event.name == "publish" and event.outcome is False and t.at == "put"):
-        w = w._replace(accessed=was.accessed and not cfg.recycling_clears_accessed)
+        now = now._replace(accessed=was.accessed and not cfg.recycling_clears_accessed)
         n = None if event.name == "publish" and cfg.published_first == "map" else n
     else:
         n = None
-    return after.wrappers == replaced(before.wrappers, n, w)
+    return after.wrappers == replaced(before.wrappers, n, now)
 
 
 @always(cache_steps)
@@ -568,8 +562,9 @@ def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
         "tasks": s.scheduled,
         "eviction_in_progress": s.eviction_in_progress,
     }
-    same = sorted(map(repr, renumbered.wrappers)) == sorted(map(repr, s.wrappers)) and observe(cfg, renumbered) == seen
-    return same and seen == {"caches": by_cache, "removal_queue": queued, **figures}
+    if sorted(map(repr, renumbered.wrappers)) != sorted(map(repr, s.wrappers)) or observe(cfg, renumbered) != seen:
+        return False
+    return seen == {"caches": by_cache, "removal_queue": queued, **figures}
 
 
 # ---- coverage goals -----------------------------------------------------------------------------------
@@ -578,15 +573,15 @@ def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
 @sometimes(cache_steps, on=("set_accessed",))
 def late_lookup_set_accessed_of_reused_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup sets `accessed` of a wrapper that was reused for another position."""
-    k = before.lookups[event.arguments["reader"]]
-    return is_accepted(event) and k.wrapper is not None and before.wrappers[k.wrapper].key not in (None, k.key)
+    t = before.lookups[event.arguments["reader"]]
+    return is_accepted(event) and t.wrapper is not None and before.wrappers[t.wrapper].key not in (None, t.key)
 
 
 @sometimes(cache_steps, on=("set_accessed",))
 def late_lookup_set_accessed_of_pooled_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup sets `accessed` of a wrapper in the pool."""
-    k = before.lookups[event.arguments["reader"]]
-    return is_accepted(event) and k.wrapper is not None and before.wrappers[k.wrapper].pooled
+    t = before.lookups[event.arguments["reader"]]
+    return is_accepted(event) and t.wrapper is not None and before.wrappers[t.wrapper].pooled
 
 
 @sometimes(cache_steps, on=("retain",))
@@ -623,7 +618,7 @@ def total_is_transiently_negative(cfg: Config, s: State) -> bool:
 
 @sometimes(cache_steps, on=("insert",))
 def inserts_raced_for_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert is rejected because another thread is inserting at the position."""
+    """An insert returns false because another thread is inserting at the position."""
     if event.outcome is not False:
         return False
     key = event.arguments["cache"] * cfg.positions + event.arguments["position"]
