@@ -564,7 +564,7 @@ def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
     }
     if sorted(map(repr, renumbered.wrappers)) != sorted(map(repr, s.wrappers)) or observe(cfg, renumbered) != seen:
         return False
-    return seen == {"caches": by_cache, "removal_queue": queued, **figures}
+    return bool(seen == {"caches": by_cache, "removal_queue": queued, **figures})
 
 
 # ---- coverage goals -----------------------------------------------------------------------------------
