@@ -120,7 +120,7 @@ def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: Sta
 
 @always(range_cache, on=LOOKUPS)
 def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup returns position, bytes and read count of exactly the readable entries in its range, in order.
+    """A lookup returns position, bytes and read count of exactly the readable entries in its range, by position.
 
     With `hold`, it opens a copy of each entry that it returns.
     """
@@ -207,15 +207,15 @@ def copies_keep_sharing_their_read_count(cfg: Config, before: State, event: Even
         return True
     still_open = read_counts(after)
 
-    def earlier(copies: tuple[int, ...]) -> tuple[int, ...]:
+    def staying_open(copies: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(c for c in copies if c < before.next_copy and c in still_open)
 
-    groups = [{earlier(copies) for copies in copy_groups(s)} - {()} for s in (before, after)]
+    groups = [{staying_open(copies) for copies in copy_groups(s)} - {()} for s in (before, after)]
     replaces_handler = event.outcome is False and event.name in PUTS and cfg.duplicate_put == "latest_handler"
     replaced, kept = key_of(event) if replaces_handler else None, by_key(after)
     for key, e in by_key(before).items():
-        sharing = () if key == replaced and not e.released else earlier(e.copies)
-        if key in kept and earlier(kept[key].copies) != sharing:
+        sharing = () if key == replaced and not e.released else staying_open(e.copies)
+        if key in kept and staying_open(kept[key].copies) != sharing:
             return False
     return groups[0] == groups[1]
 
@@ -490,7 +490,8 @@ def size_pass_stashes_entries_with_expected_reads(cfg: Config, before: State, ev
 def size_check_evicts_down_to_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
     """If the total is above the trigger (98 % of the maximum), the size check frees the bytes above the watermark.
 
-    If there are too few entries, it evicts all. It changes nothing if the total is not above trigger and watermark.
+    If this is more than all entries have, it evicts all entries. It changes nothing if the total is not above the
+    trigger, or not above the watermark.
     """
     wanted = bytes_to_free(cfg, before, event)
     if wanted <= 0:
@@ -503,7 +504,7 @@ def size_check_evicts_down_to_watermark(cfg: Config, before: State, event: Event
 
 @always(range_cache)
 def clock_changes_only_by_advance(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`advance` moves the clock by its argument and changes nothing else; no other action moves the clock."""
+    """`advance` moves the clock by its argument and changes nothing else; only `step_clock_back` also moves the clock."""
     if event.name == "advance":
         return after == before._replace(now_ns=before.now_ns + event.arguments["nanos"])
     return after.now_ns == before.now_ns or event.name == "step_clock_back"
@@ -531,7 +532,7 @@ def canonical_form_renames_only(cfg: Config, before: State, event: Event, after:
     canonical = range_cache.canonical
     renamed = canonical(cfg, after)
     forms = [
-        (  # every field of the state, but of copies only how many share a read count
+        (  # every field of the state, but in place of copies the number of copies that share a read count
             [e and (e[:4], len(e.copies), e.timestamp_ns - s.now_ns, e[6:]) for e in s.queue + s.stash],
             sorted((len(g.copies), repr(g.expected_reads)) for g in s.orphaned_copies),
             (s.sizes, s.max_requeue_times, s.extend_ttl_of_recently_accessed),
