@@ -504,7 +504,7 @@ def size_check_evicts_down_to_watermark(cfg: Config, before: State, event: Event
 
 @always(range_cache)
 def clock_changes_only_by_advance(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`advance` moves the clock by its argument and changes nothing else; only `step_clock_back` also moves the clock."""
+    """Only `advance` and `step_clock_back` move the clock; `advance` adds its argument, and changes nothing else."""
     if event.name == "advance":
         return after == before._replace(now_ns=before.now_ns + event.arguments["nanos"])
     return after.now_ns == before.now_ns or event.name == "step_clock_back"
