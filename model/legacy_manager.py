@@ -123,7 +123,7 @@ class Found(NamedTuple):
 
 def start(cfg: Config) -> State:
     """Returns the state with empty caches, which are disabled if the maximum is zero."""
-    return State(0, (created(cfg.max_bytes),) * cfg.caches, cfg.max_bytes, cfg.watermark, False, (), 0, 0, Counters())
+    return State(0, (new_cache(cfg.max_bytes),) * cfg.caches, cfg.max_bytes, cfg.watermark, False, (), 0, 0, Counters())
 
 
 legacy_manager = Machine(
@@ -152,7 +152,7 @@ legacy_manager = Machine(
 # ---- small rules --------------------------------------------------------------------------------------
 
 
-def created(max_bytes: int) -> CacheState:
+def new_cache(max_bytes: int) -> CacheState:
     """Returns a new cache: an empty one, or a disabled one (`EntryCacheDisabled`) if the maximum is zero."""
     return () if max_bytes > 0 else "disabled"
 
@@ -169,7 +169,7 @@ def total_bytes(s: State) -> int:
 
 def get_entry_cache(s: State, cache: int) -> State:
     """`getEntryCache`: returns the state in which the cache is not absent; creates an absent cache."""
-    return with_cache(s, cache, created(s.max_bytes)) if s.caches[cache] == "absent" else s
+    return with_cache(s, cache, new_cache(s.max_bytes)) if s.caches[cache] == "absent" else s
 
 
 def with_cache(s: State, cache: int, held: CacheState) -> State:
