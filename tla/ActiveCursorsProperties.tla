@@ -1,27 +1,32 @@
 ----------------------- MODULE ActiveCursorsProperties -----------------------
 (*****************************************************************************)
-(* Invariants and liveness of the active cursors: those of                   *)
-(* invariants/active_cursors.py that a broker engineer would name first,     *)
-(* under the same names.                                                     *)
+(* Properties of the active cursors, under the names of                      *)
+(* invariants/active_cursors.py: some of its invariants, and all of its      *)
+(* liveness properties.                                                      *)
 (*                                                                           *)
-(* A property of a step is stated as an invariant: in every reached state it *)
-(* holds for the result of the action with each of its arguments.            *)
+(* The property of a step is written as an invariant: in every reached       *)
+(* state, the invariant evaluates the action with each of its arguments, and *)
+(* tests each result.                                                        *)
 (*****************************************************************************)
 EXTENDS ActiveCursors
 
+\* The names of the active cursors.
 Names == {each.cursor : each \in InSet(cursors)}
 
+\* Whether the data structure answers as the definition does.
 CountsAreRight(c) == \A name \in cursor : ShippedCount(c, name) = CountOf(c, name)
 SlowestIsRight(c) == ShippedSlowest(c) = SlowestOf(c)
 
-\* A query, which flushes first, returns the expected read count: the number of tracked cursors at the cursor's position
-\* or before it.
+\* The expected read count of a catch-up read is the number of tracked cursors at its cursor's position or before.  The
+\* cursor itself and cursors at the same position are included.  For an unknown or untracked cursor the count is 0.  The
+\* query flushes the list first.
 ExpectedReadCountEqualsCursorsAtOrBefore == With(FlushedContents(Contents), CountsAreRight)
 
-\* A query returns the smallest tracked position as the slowest one.
+\* The slowest position is the smallest of all tracked positions, and None if no cursor is tracked.  The query flushes
+\* the list first.
 SlowestPositionIsSmallestTrackedPosition == With(FlushedContents(Contents), SlowestIsRight)
 
-\* After `add`, the name refers to the cursor object that was added.
+\* A name refers to the cursor object that was added last under it.
 NameRefersToCursorAddedLast ==
   \A name \in cursor, p \in position, d \in durable :
     calls = "any" \/ name \notin Names => Find(AfterAddition(name, p, d), name).object = NextObject(Contents)
@@ -29,7 +34,7 @@ NameRefersToCursorAddedLast ==
 -----------------------------------------------------------------------------
 (* Data structures of shipped containers. *)
 
-\* The heap or sorted set has exactly one item for each tracked cursor.
+\* The heap and the set hold each tracked cursor once, at its position, and nothing else.
 ItemsAreExactlyTheTrackedCursors ==
   /\ InSet(items) = {ItemOf(each) : each \in {each \in InSet(cursors) : IsTracked(each)}}
   /\ Cardinality(InSet(items)) = Len(items)
@@ -37,12 +42,12 @@ ItemsAreExactlyTheTrackedCursors ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Fair: Advance.  While there are no cursors, the time since the last removal reaches the grace period, so caching of
-\* added entries ends.
+\* If no cursor exists and none is added, added entries are no longer cached after the grace period.
+\* Fair: Advance.  The time since the last removal reaches the grace period.
 CachingWithoutCursorsEnds == cursors # <<>> \/ -last_removal_ms >= (IF has_grace_period THEN grace_ms ELSE 0)
 
-\* Fair: SlowestPosition.  A query flushes the list: then no update and no removal is pending, and no node of a removed
-\* cursor is left.
+\* A query flushes the list: no update or removal is pending, and no node of a removed cursor is retained.
+\* Fair: SlowestPosition, which is a query.
 QueryFlushesEverything ==
   nodes # None => IsFlushed(nodes) /\ \A node \in InSet(NodesOf(Contents)) : node.present
 =============================================================================

@@ -1,39 +1,43 @@
 -------------------------- MODULE BatchAcksProperties --------------------------
 (*****************************************************************************)
-(* Invariants and liveness of a cursor's acknowledgements: those of          *)
-(* invariants/batch_acks.py that a broker engineer would name first, under   *)
-(* the same names.                                                           *)
+(* Properties of a cursor's acknowledgements, under the names of             *)
+(* invariants/batch_acks.py: some of its invariants, and all of its liveness *)
+(* properties.                                                               *)
 (*                                                                           *)
-(* A property of a step is stated as an invariant: in every reached state it *)
-(* holds for the result of the action with each of its arguments.            *)
+(* The property of a step is written as an invariant: in every reached       *)
+(* state, the invariant evaluates the action with each of its arguments, and *)
+(* tests each result.                                                        *)
 (*****************************************************************************)
 EXTENDS BatchAcks
 
+\* The numbers of all entries.
 Numbers == 0..Total(ledgers) - 1
 
 \* Whether every message that `fewer` leaves unacknowledged is unacknowledged in `more`, too.
 IsSubset(fewer, more) == \A n \in Numbers : RemainingIn(fewer, n) \subseteq RemainingIn(more, n)
 
-\* Whether a record can hold all of these acknowledgements.
+\* Whether one record can hold all acknowledgements of `a`.
 Fits(a) == /\ Cardinality(RangeStarts(ledgers, a.deleted)) <= max_ranges
            /\ Cardinality(a.partial) <= max_batch_records
 
 -----------------------------------------------------------------------------
 (* Acknowledgements. *)
 
-\* No ack makes an acknowledged message unacknowledged.
+\* An acknowledged message stays acknowledged until a reset takes effect or the cursor recovers.  Acks are tested here:
+\* no other action changes the acknowledgements in memory, except for resets and recoveries.
 AcknowledgedMessageStaysAcknowledged ==
   /\ \A list \in acks : IsSubset(AfterIndividual(Contents, list).memory, memory)
   /\ \A p \in position, words \in ack_set : IsSubset(AfterCumulative(Contents, p, words).memory, memory)
 
-\* No message of an added entry is acknowledged already.
+\* All messages of an added entry are unacknowledged.
 AddedEntryIsUnacknowledged ==
   LET n == Total(ledgers) IN RemainingIn(AfterEntry(Contents).memory, n) = AllOf(n)
 
 -----------------------------------------------------------------------------
 (* States. *)
 
-\* An entry with an ack set is not deleted; some but not all of its messages are acknowledged.
+\* An ack set leaves some but not all messages of its entry.  An entry has at most one ack set; a deleted entry has
+\* none.
 AckSetHasSomeButNotAllMessages ==
   /\ \A p \in memory.partial : /\ ~IsDeleted(memory, p.entry)
                               /\ p.remaining # {}
@@ -41,36 +45,36 @@ AckSetHasSomeButNotAllMessages ==
                               /\ p.remaining # AllOf(p.entry)
   /\ Cardinality({p.entry : p \in memory.partial}) = Cardinality(memory.partial)
 
-\* The mark-delete position is at the entry before the first one that is not deleted.
+\* The mark-delete position is directly before the first entry that is not deleted, across ledgers.
 MarkDeletePositionIsBeforeFirstUndeletedEntry ==
   \A n \in memory.deleted : n > memory.first_unacked /\ n < Total(ledgers)
 
 -----------------------------------------------------------------------------
 (* Storage. *)
 
-\* A message that is acknowledged after a crash was acknowledged before it, or by the reset that the surviving write
-\* applies.
+\* After a crash, every acknowledged message was acknowledged before the crash.  If the record in flight is that of a
+\* reset and survives, the reset has acknowledged every acknowledged message.
 RecoveryInventsNoAcknowledgement ==
   LET Before(survives) ==
         IF survives /\ writing.applies THEN AfterReset(LastReset(writing.resets)) ELSE memory
   IN \A survives \in write_survives :
        (survives => writing # None) => IsSubset(Before(survives), AfterCrash(Contents, survives).memory)
 
-\* If the cursor is not dirty, and a record can hold its acknowledgements, then the record that is stored or in flight
-\* has all of them.
+\* If the cursor is not dirty and one record can hold all its acknowledgements, a record holds them.  This is the record
+\* in flight.  If no record is in flight, or that of a reset, it is the durable record.
 CleanCursorIsDurable ==
   LET is_stored == writing = None \/ (writing # None /\ writing.applies)
       record == IF is_stored THEN durable ELSE writing.record
   IN ~dirty /\ Fits(memory) => IsSubset(record, memory)
 
-\* No record has more ranges or ack sets than configured.
+\* A record holds at most the configured numbers of ranges and ack sets.
 RecordRespectsConfiguredLimits == Fits(durable) /\ (writing # None => Fits(writing.record))
 
 -----------------------------------------------------------------------------
 (* Resets. *)
 
-\* When resets complete, the cursor reads from the position of the last one.  From there on only the messages that this
-\* reset's ack set excludes are acknowledged.
+\* When resets succeed, the last one takes effect: reading restarts at its entry.  The acknowledged messages are exactly
+\* those before this entry, and those that the reset's ack set acknowledges.
 CompletedResetTakesEffect ==
   LET Done(s) == LET last == LastReset(writing.resets) IN s.memory = AfterReset(last) /\ s.read_position = last.entry
   IN writing # None /\ writing.resets # <<>> =>
@@ -79,7 +83,8 @@ CompletedResetTakesEffect ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Fair: Flush, Written, EndRead.  A read or write in flight ends, so that queued operations start; a flush writes
-\* what is dirty, and the write succeeds.
+\* If flushes start, and reads and writes complete, eventually the cursor is clean and no write is in flight.
+\* Fair: Flush, Written, EndRead.  Queued operations start when the read or write in flight completes.  A flush writes
+\* the acknowledgements of a dirty cursor.
 AcknowledgementsBecomeDurable == ~dirty /\ writing = None
 =============================================================================

@@ -1,8 +1,8 @@
 ----------------------- MODULE BundleTransferProperties ------------------------
 (***************************************************************************)
-(* Invariants and liveness of the transfer of a bundle: those of           *)
-(* invariants/bundle_transfer.py that a broker engineer would name first,  *)
-(* under the same names.                                                   *)
+(* Properties of the transfer of a bundle, under the names of              *)
+(* invariants/bundle_transfer.py: some of its invariants, and all of its   *)
+(* liveness properties.                                                    *)
 (***************************************************************************)
 EXTENDS BundleTransfer
 
@@ -19,7 +19,7 @@ ReceiptedMessageIsInLog ==
   \A k \in Topics, c \in Producers : \A n \in 0..bundle[k].clients[c].done - 1 :
     \E i \in DOMAIN bundle[k].log : bundle[k].log[i] = [producer |-> c, sequence |-> n]
 
-\* The messages of a producer are in the log in order and without gap; only a resend repeats some, in order.
+\* The messages of a producer are in the log in order and without gap; a resend may repeat messages, in order.
 LogKeepsProducerOrder ==
   \A k \in Topics, c \in Producers :
     LET found == SequencesOf(bundle[k], c)
@@ -35,13 +35,14 @@ AttachedClientHasTopicObject ==
     IsAttached(bundle[k].clients[c], b) =>
       PhaseOf(bundle[k].objects[b]) \in {"open", "closing", "closed", "failed"}
 
-\* A broker opens a topic only if it is registered and its view says that it owns the bundle.
+\* A broker opens a topic only if it is registered and its view says that it owns the bundle.  The source of an
+\* acquiring record (V1b, V2) still owns the bundle.
 TopicIsOpenedByItsOwner ==
   [][\A k \in Topics, b \in Brokers :
        PhaseOf(bundle[k].objects[b]) = "loading" /\ PhaseOf(bundle'[k].objects[b]) = "open" =>
          members[b].registered /\ OwnerIn(ViewOf(S, b)) = b]_vars
 
-\* Opening a topic fences the owner in the newest record only if its broker has not read an override yet.
+\* A broker that opens a topic, and has read every override, does not fence the owner in the newest record.
 LoadFencesNoOwner ==
   [][\A k \in Topics, b \in Brokers :
        LET r == Newest(S)
@@ -49,7 +50,7 @@ LoadFencesNoOwner ==
            mayLag == \E i \in members[b].view + 2..Len(records) : records[i].forced
        IN isOpened /\ r.state = "owned" /\ r.dst # b /\ ~mayLag => ~IsWriter(bundle[k].objects[r.dst])]_vars
 
-\* The source appends the record after Releasing only when it has closed the ledger of every topic.
+\* The source of Releasing appends the next record only after it has closed the ledger of every topic.
 SourceReleasesAfterLedgersAreClosed ==
   [][\A b \in Brokers :
        members[b].duty = "release" /\ members'[b].duty = "" /\ Len(records') > Len(records) =>
@@ -63,29 +64,29 @@ SourceReleasesAfterLedgersAreClosed ==
 \* loaded and closed, adds confirmed and commands handled; brokers come back, and the leader replaces owners that are
 \* gone.  No transfer, crash, failure or lost connection is fair: each may happen before the switch, but not for ever.
 
-\* Every transfer completes, and an owner that is not registered is replaced.
+\* The bundle is eventually owned by a registered broker: transfers end, and unregistered owners are replaced.
 BundleIsOwnedByRegisteredBroker == Newest(S).state = "owned" /\ members[Newest(S).dst].registered
 
-\* Every running broker applies the newest record.
+\* Every running broker eventually applies the newest record.
 ViewsConverge == \A b \in Brokers : members[b].alive => members[b].view = Len(records) - 1
 
-\* Every message that was sent gets its receipt.
+\* Every message that was sent eventually gets its receipt.
 PendingMessagesAreReceipted ==
   \A k \in Topics, c \in Producers : bundle[k].clients[c].done = bundle[k].clients[c].begun
 
-\* Every client is attached to the owner, whose topic is open; no lookup is parked.
+\* Every client is eventually attached to the owner, whose topic is open.  Then no lookup is parked.
 ClientsAreAttachedToOwner ==
   \A k \in Topics :
     /\ Newest(S).state = "owned"
     /\ PhaseOf(bundle[k].objects[Newest(S).dst]) = "open"
     /\ \A c \in Clients : IsAttached(bundle[k].clients[c], Newest(S).dst)
 
-\* No client stays attached to a topic that is not open.
+\* No client stays attached for ever to a topic that is not open.
 ClientLeavesClosedTopic ==
   \A k \in Topics, c \in Clients, b \in Brokers :
     IsAttached(bundle[k].clients[c], b) => PhaseOf(bundle[k].objects[b]) = "open"
 
-\* Only the owner has topic objects, and they are open or loading.
+\* Eventually only the owner has topic objects, and these are open or loading.
 OnlyOwnerHasTopicObject ==
   /\ Newest(S).state = "owned"
   /\ \A k \in Topics, b \in Brokers :

@@ -1,27 +1,28 @@
 ------------------------ MODULE CacheStepsProperties ------------------------
 (*****************************************************************************)
-(* Invariants and liveness of the steps of range caches: those of            *)
-(* invariants/cache_steps.py that a broker engineer would name first, under  *)
-(* the same names.                                                           *)
+(* Properties of the steps of range caches, under the names of               *)
+(* invariants/cache_steps.py: some of its invariants, and all of its         *)
+(* liveness properties.                                                      *)
 (*                                                                           *)
-(* A property of a step is stated as an invariant: in every reached state it *)
-(* holds for the result of the action.                                       *)
+(* The property of a step is written as an invariant: in every reached       *)
+(* state, the invariant evaluates the action with each of its arguments, and *)
+(* tests each result.                                                        *)
 (*****************************************************************************)
 EXTENDS CacheSteps
 
-\* All threads are idle.  Tasks may still be scheduled.
+\* Whether every thread is idle.  Eviction tasks may still be scheduled.
 AtRest == Busy = 0
 
 RECURSIVE Sum(_, _)
 Sum(of, set) == IF set = {} THEN 0 ELSE LET n == CHOOSE n \in set : TRUE IN of[n] + Sum(of, set \ {n})
 
-\* Whether a wrapper has an entry.
+\* Whether a wrapper is live: it has a key and is not in the pool.
 IsLive(w) == wrappers[w].key # None /\ ~wrappers[w].pooled
 InQueue(w) == \E n \in DOMAIN queue : queue[n] = w
 InMap(w) == \E k \in Keys : mapped[k] = w
 
-\* The number of threads that hold the lock of a wrapper and change it.  The evicting thread counts only after it has
-\* unmapped the wrapper.
+\* The number of threads that hold the lock of a wrapper to add or remove the wrapper.  The evicting thread counts only
+\* after it has unmapped the wrapper.
 Holders(w) == Cardinality({i \in Inserters : inserts[i].wrapper = w})
               + Cardinality({r \in Removers : removals[r].at \in {"unmap", "mark_removed"} /\ removals[r].wrapper = w})
               + Bit(eviction.at \in {"mark_removed", "subtract"} /\ eviction.wrapper = w)
@@ -29,40 +30,40 @@ Holders(w) == Cardinality({i \in Inserters : inserts[i].wrapper = w})
 -----------------------------------------------------------------------------
 (* State invariants. *)
 
-\* At rest, the size of a cache is the sum of the bytes of its entries.
+\* While every thread is idle, the size of each cache is the sum of the bytes of its live wrappers' entries.
 CacheSizeEqualsSumOfEntrySizes ==
   AtRest => \A c \in DOMAIN sizes :
               LET live == {w \in Wrappers : IsLive(w) /\ CacheOf(wrappers[w].key) = c}
               IN sizes[c] = Sum([w \in live |-> BytesOf(wrappers[w].key)], live)
 
-\* At rest, the manager's total is the sum of the sizes of the caches.
+\* While every thread is idle, the total is the sum of all cache sizes.
 TotalEqualsSumOfCacheSizes == AtRest => total = Sum(sizes, DOMAIN sizes)
 
-\* A wrapper in the pool has no key, and is neither in the queue nor in the map.
+\* A pooled wrapper is neither queued nor mapped, and has no key.
 PooledWrapperIsUnreferenced ==
   \A w \in Wrappers : wrappers[w].pooled => wrappers[w].key = None /\ ~InQueue(w) /\ ~InMap(w)
 
-\* A wrapper with a live value is mapped at its key, unless a thread is adding or removing it.
+\* A live wrapper is mapped at its position, unless the wrapper is locked or its value is deallocated.
 LiveEntryIsMapped ==
   \A w \in Wrappers : IsLive(w) /\ ~wrappers[w].released => mapped[wrappers[w].key] = w \/ Holders(w) > 0
 
-\* The wrapper that an eviction removes is the head of the queue, which it has tested.
+\* The entry that an eviction removes is the head that it checked.
 EvictionRemovesCheckedHead ==
   eviction.at \in {"mark_removed", "subtract"} => queue # <<>> /\ Head(queue) = eviction.wrapper
 
 \* The number of running tasks that an insert has scheduled: 0 or 1.
 RunningTasks == Bit(eviction.at # "idle" /\ ~eviction.periodic)
 
-\* At most one eviction task is scheduled or runs.
+\* At most one task that an insert scheduled waits or runs at a time.
 AtMostOneEvictionTask == scheduled + RunningTasks <= 1
 
-\* While a task is scheduled or runs, evictionInProgress is set.
+\* `evictionInProgress` is set while a task that an insert scheduled waits or runs.
 EvictionIsInProgressWhileTaskExists == scheduled + RunningTasks > 0 => eviction_in_progress
 
 -----------------------------------------------------------------------------
 (* Properties of steps. *)
 
-\* A removal or eviction counts the bytes of a wrapper only if the wrapper still has the key of the removed entry.
+\* A removal or eviction counts an entry only if the wrapper still has the entry's key.
 EntryIsCountedByOneRemover ==
   /\ \A r \in Removers : LET at == removals[r]
                          IN /\ at.at = "mark_removed"
@@ -71,11 +72,11 @@ EntryIsCountedByOneRemover ==
   /\ eviction.at = "mark_removed" /\ AfterMarkEvictedRemoved.eviction.at = "subtract"
      => wrappers[eviction.wrapper].key = eviction.key
 
-\* A lookup returns the entry at the requested position, or nothing.
+\* A lookup returns the entry at the requested position or none, also if its wrapper was reused meanwhile.
 LookupReturnsRequestedPositionOnly ==
   \A l \in Readers : lookups[l].at = "retain" => RetainedKey(l) \in {None, lookups[l].key}
 
-\* Recycling a wrapper resets its key, `accessed` and value.
+\* A recycled wrapper has no key; its `accessed` and `released` are false.
 RecycledWrapperIsCleared ==
   eviction.at = "recycle" => LET w == AfterRecycle.wrappers[eviction.wrapper]
                              IN w.key = None /\ ~w.accessed /\ ~w.released
@@ -83,8 +84,9 @@ RecycledWrapperIsCleared ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Fair: every step that continues an operation, and BeginEviction.  No new insert, removal, lookup or periodic
-\* eviction is fair, so each begun operation runs to its end.  Weak fairness suffices: a thread waits only for the
-\* lock of another thread, which releases it after finitely many steps.
+\* When no thread begins a new operation, every operation terminates and every scheduled task runs.
+\* Fair: every step that continues an operation, and BeginEviction.  Weak fairness suffices: a thread waits only for the
+\* lock of another thread, which releases the lock after finitely many steps.  New lookups are not fair: lookups without
+\* end can keep a size pass from ending, because they set `accessed` of requeued entries again.
 EveryOperationTerminates == AtRest /\ scheduled = 0
 =============================================================================

@@ -1,8 +1,8 @@
 ------------------------ MODULE ClientSessionProperties ------------------------
 (****************************************************************************)
-(* Invariants and liveness of a client's session: those of                  *)
-(* invariants/client_session that a client engineer would name first, under *)
-(* the same names.                                                          *)
+(* Properties of a client's session, under the names of                     *)
+(* invariants/client_session: some of its invariants, and all of its        *)
+(* liveness properties.                                                     *)
 (****************************************************************************)
 EXTENDS ClientSession
 
@@ -11,17 +11,18 @@ StoredMessages == {log[i].message : i \in DOMAIN log} \ {-1}
 \* The index at which a message is first stored.
 FirstIndexOf(m) == CHOOSE i \in DOMAIN log : log[i].message = m /\ \A j \in 1..i - 1 : log[j].message # m
 
-\* The number of messages with sequence ids that an earlier session has stored.
+\* The number of messages that reuse a sequence id which an earlier session has stored: the first ones.
 Reused == IF deduplication /\ initial_sequence_id >= 0 THEN stored - initial_sequence_id - 1 ELSE 0
 
-\* Every message that was reported stored is in the log, unless the application reused an earlier sequence id.
+\* Every message that was reported stored is in the log, except a message with a reused sequence id.  The application
+\* reuses a sequence id by `initialSequenceId`, which states what an earlier producer has stored.
 ReportedMessageIsStored ==
   \A i \in DOMAIN producer.results : producer.results[i] /\ i - 1 >= Reused => i - 1 \in StoredMessages
 
 \* Messages are first stored in the order in which they were sent.
 LogKeepsSendOrder == \A m, n \in StoredMessages : m < n => FirstIndexOf(m) < FirstIndexOf(n)
 
-\* No message is stored while an earlier one is pending that is not stored.
+\* No message is stored while an earlier message is pending and is not stored.
 StoredMessageLeavesNoGap ==
   \A i \in DOMAIN producer.pending :
     LET m == Len(producer.results) + i - 1
@@ -32,7 +33,7 @@ DeduplicatedLogHasNoDuplicate ==
   \A i, j \in DOMAIN log :
     i # j => log[i].sequence # log[j].sequence /\ (log[i].message # log[j].message \/ log[i].message = -1)
 
-\* The sequence ids of pending messages ascend, and the next one is above them.
+\* The sequence ids of pending messages ascend, and the next sequence id is above them.
 PendingSequenceIdsAscend ==
   LET ids == Append(producer.pending, producer.next_sequence_id)
   IN \A i \in 1..Len(ids) - 1 : ids[i] < ids[i + 1]
@@ -40,7 +41,7 @@ PendingSequenceIdsAscend ==
 \* No answer of the broker ends the client's process.
 ClientDoesNotCrash == \A h \in Handlers : S[h].link.phase # "crashed"
 
-\* The broker has a session of every ready handler, or a command that ends the session is in flight.
+\* For every ready handler, the broker has a session, or a command that ends the session is in flight.
 ReadyHandlerHasSessionOrLearnsOtherwise ==
   \A h \in Handlers :
     LET link == S[h].link
@@ -48,19 +49,19 @@ ReadyHandlerHasSessionOrLearnsOtherwise ==
     IN link.phase = "ready" =>
          link.served \in {"open", "ignoring"} \/ \E i \in DOMAIN link.down : link.down[i].kind \in ends
 
-\* A handler that is refused with a retryable error looks the topic up again, also at its first request.
+\* A refused handler looks the topic up again if the refusal is retryable, also at its first request.
 RetryableRefusalIsRetried ==
   [][\A h \in Handlers :
        LET down == S[h].link.down
            isRefused == IF down = <<>> THEN FALSE ELSE down[1] = Reply("refused", 1, {})
        IN isRefused /\ S'[h].link.down # down => S'[h].link.phase = "lookup"]_vars
 
-\* Grouped acks are sent only by a consumer that is ready.
+\* Only a ready consumer sends its grouped acks: without a session, they are lost.
 FlushWaitsUntilConsumerIsReady ==
   [][(consumer.grouped # {} \/ consumer.cumulative >= 0) /\ consumer'.grouped = {} /\ consumer'.cumulative < 0 =>
        consumer.link.phase = "ready"]_vars
 
-\* Permits at the broker, messages in flight or queued, and permits to return make up the receiver queue.
+\* Permits at the broker, messages in flight or queued, and permits to return add up to the receiver queue size.
 PermitsAreConserved ==
   LET c == consumer
       Cost(reply) == Cardinality(reply.messages)
@@ -70,12 +71,13 @@ PermitsAreConserved ==
 \* The receiver queue of an exclusive consumer has each message once, in order.
 ExclusiveQueueIsInOrder == ~shared => \A i, j \in DOMAIN consumer.queue : i < j => consumer.queue[i] < consumer.queue[j]
 
-\* The read position of an exclusive consumer's session is after every message of the receiver queue.
+\* The broker's read position of an exclusive consumer is after every message of the consumer's receiver queue.
 QueuedMessageIsNotSentAgain ==
   ~shared /\ consumer.link.phase = "ready" /\ consumer.link.served = "open" =>
     \A i \in DOMAIN consumer.queue : EntryOf(consumer.queue[i]) < consumer.read
 
-\* A message that the client drops whenever it arrives is acknowledged at the broker, or its ack is grouped.
+\* A message that the client drops whenever it arrives is acknowledged at the broker, or its ack is grouped.  The client
+\* drops such messages only with `cumulative_ack_hides_for_ever`.
 HiddenMessageHasItsAck ==
   0..consumer.covered \subseteq acked \cup consumer.grouped \cup (0..consumer.cumulative)
 
@@ -86,14 +88,14 @@ HiddenMessageHasItsAck ==
 \* broker accepts every request and processes every command, and the application receives and acknowledges every
 \* message.  No refusal, close or lost connection is fair: each may happen before the switch, but not for ever.
 
-\* Every message that was sent is reported stored or failed.
+\* Every message that was sent is eventually reported stored or failed.
 EveryMessageHasResult == producer.pending = <<>>
 
-\* Every stored message is acknowledged, unless the consumer failed or the client crashed.
+\* Every stored message is eventually acknowledged, or the consumer has failed, or the client has crashed.
 EveryMessageIsAcknowledged ==
   Cardinality(acked) = Len(log) * batch_size \/ consumer.link.phase \in {"failed", "crashed"}
 
-\* Every handler is ready and has a session, unless it failed or the client crashed.
+\* Every handler eventually is ready and has a session, or has failed, or the client has crashed.
 HandlersAreAttached ==
   \A h \in Handlers :
     LET link == S[h].link

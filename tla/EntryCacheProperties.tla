@@ -1,14 +1,15 @@
 ------------------------ MODULE EntryCacheProperties ------------------------
 (*****************************************************************************)
-(* Invariants and liveness of the entry cache: those of                      *)
-(* invariants/entry_cache that a broker engineer would name first, under the *)
-(* same names.                                                               *)
+(* Properties of the entry cache, under the names of invariants/entry_cache: *)
+(* some of its invariants, and all of its liveness properties.               *)
 (*                                                                           *)
-(* A property of a step is stated as an invariant: in every reached state it *)
-(* holds for the result of the action with each of its arguments.            *)
+(* The property of a step is written as an invariant: in every reached       *)
+(* state, the invariant evaluates the action with each of its arguments, and *)
+(* tests each result.                                                        *)
 (*****************************************************************************)
 EXTENDS EntryCache
 
+\* The cached entries, in the order of the removal queue.
 Live(c) == SelectSeq(c.queue, IsEntry)
 LiveSet(c) == InSet(Live(c))
 Keys(c) == {<<e.store, e.position>> : e \in LiveSet(c)}
@@ -24,26 +25,26 @@ AwaitedIn(parts) ==
 AwaitedBy(q) == AwaitedIn(<<q.part>>)
 WaitingForPermits == {waiting[i].request : i \in DOMAIN waiting}
 
-\* Whether a size check would evict.
+\* Whether a size check would start a size pass.
 IsDueForSizeCheck(c) == IsOverTrigger(c) /\ c.total_bytes > ShareOf(watermark)
 
 -----------------------------------------------------------------------------
 (* States. *)
 
-\* An eviction task is scheduled exactly while evictionInProgress is set, and never a second one.
+\* At most one eviction task is scheduled, and `evictionInProgress` is set exactly while one is.
 AtMostOneEvictionTask == tasks = IF eviction_in_progress THEN 1 ELSE 0
 
-\* Every pending request waits for permits, or for a read that storage has not completed: none is forgotten.
+\* A pending request waits for permits or for an outstanding storage read.
 PendingRequestWaitsForPermitsOrStorage ==
   \A q \in InSet(requests) : q.number \in WaitingForPermits \/ AwaitedBy(q) # <<>>
 
-\* If the first request in the limiter's queue fitted, it would have been granted.
+\* The first queued request does not fit: fewer permits are free than the request needs.
 FirstQueuedRequestDoesNotFit == waiting = <<>> \/ ~Fits(Contents, Head(waiting).permits)
 
 -----------------------------------------------------------------------------
 (* Steps. *)
 
-\* After an insert, the cached entry has the expected read count of that insert.
+\* After an insert, the entry at the given position has the given read count, or none if this is zero or less.
 LatestInsertSetsExpectedReadCount ==
   \A topic \in cache, p \in position, b \in bytes, n \in insert_expected_reads :
     LET after == AfterInsert(topic, p, b, n)
@@ -53,12 +54,12 @@ LatestInsertSetsExpectedReadCount ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Fair: CompleteStorageRead, Release.  Storage answers every read, and readers release their entries, so permits become
-\* free; then every request completes or fails.
+\* If storage keeps answering and readers release their entries, every request completes or fails.
+\* Fair: CompleteStorageRead, Release.  Released entries free the permits for which other requests wait.
 EveryRequestCompletes == requests = <<>>
 
-\* Fair: RunEvictionTask.  A scheduled task runs.  Afterwards the total is not above the trigger, or at or below the
-\* watermark, or no entry is left.
+\* A scheduled eviction completes; then the total size is at most the trigger, unless there is nothing to evict.
+\* Fair: RunEvictionTask.  At or below the watermark, a size pass evicts nothing.
 ScheduledEvictionCompletes ==
   tasks = 0 /\ (eviction_task = "queued" /\ IsDueForSizeCheck(Contents) => Live(Contents) = <<>>)
 =============================================================================

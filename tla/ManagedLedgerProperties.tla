@@ -1,17 +1,17 @@
 ---------------------- MODULE ManagedLedgerProperties ----------------------
 (****************************************************************************)
-(* Invariants and liveness of the managed ledger: those of                  *)
-(* invariants/managed_ledger that a broker engineer would name first, under *)
-(* the same names.                                                          *)
+(* Properties of the managed ledger, under the names of                     *)
+(* invariants/managed_ledger: some of its invariants, and all of its        *)
+(* liveness properties.                                                     *)
 (****************************************************************************)
 EXTENDS ManagedLedger
 
 Reads(sub) == {sub.normal_read, sub.replay_read} \ {None}
 
-\* An entry that a consumer holds unacknowledged is before the read position, so no normal read reads it again.
+\* An entry that a consumer holds is before the read position.
 HeldEntryIsNotReadAgain == \A i \in DOMAIN subs : \A p \in Pending(subs[i]) : Before(p, subs[i].read_position)
 
-\* An active cursor has consumers; with counts, a cursor with consumers is active.
+\* A cursor is active only while its subscription has consumers.  With counts, it is active exactly then.
 ActiveCursorHasConsumers ==
   \A i \in DOMAIN subs : (subs[i].active => Connected(subs[i]) # {}) /\
                          (counts_reads /\ Connected(subs[i]) # {} => subs[i].active)
@@ -19,8 +19,8 @@ ActiveCursorHasConsumers ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Fair: CompleteStorageRead, Dispatch, Release.  Storage answers, so every request completes; then its read is
-\* dispatched, and every entry that was sent is written to the connection.
+\* If storage answers, every read completes and is dispatched, and every sent entry is released.
+\* Fair: CompleteStorageRead, Dispatch, Release.
 EveryReadIsDispatched ==
   entry_cache.requests = <<>> /\ \A i \in DOMAIN subs : Reads(subs[i]) = {} /\ subs[i].sent = <<>>
 =============================================================================

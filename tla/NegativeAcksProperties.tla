@@ -1,23 +1,23 @@
 ------------------------ MODULE NegativeAcksProperties ------------------------
 (*****************************************************************************)
-(* Invariants and liveness of the negative-ack tracker: those of             *)
-(* invariants/negative_acks.py that a client engineer would name first,      *)
-(* under the same names.                                                     *)
+(* Properties of the negative-acks tracker, under the names of               *)
+(* invariants/negative_acks.py: some of its invariants, and all of its       *)
+(* liveness properties.                                                      *)
 (*                                                                           *)
-(* A property of a step is stated as an invariant: in every reached state it *)
-(* holds for the result of the action with each of its arguments.  Equal     *)
-(* steps establish the other properties of the model, except those of        *)
-(* message ids.                                                              *)
+(* The property of a step is written as an invariant: in every reached       *)
+(* state, the invariant evaluates the action with each of its arguments, and *)
+(* tests each result.  The other properties of the model hold here because   *)
+(* the steps are equal, except those of message ids.                         *)
 (*****************************************************************************)
 EXTENDS NegativeAcks
 
 \* The entries of the scope, and two with negative ids, which no stored message has.
 AnyEntry == entry \cup {<<1, -1>>, <<-1, 0>>}
 ClockSteps == step_wall_clock_by \cup {-1, 1}
-\* The length of a bucket if precision_bits are bits of a time in milliseconds.
+\* The length of a bucket if precision_bits are bits of a time in milliseconds, in clock_unit.
 MsLength == Units * 2^precision_bits
 
-\* Whether Holds(result, lag) for every advance of time; and for every run of the timer task, too.
+\* Whether Holds(result, lag) for every advance of time (InTime), and also for a run of the timer task (InRuns).
 InTime(Holds(_, _)) == \A n \in advance_time_by, late \in timer_lag : Holds(AfterTime(Tracker, n, late), late)
 InRuns(Holds(_, _)) == InTime(Holds) /\ Holds(AfterTask(Tracker), 0)
 
@@ -25,13 +25,13 @@ Commands(after) == {after.commands[k] : k \in DOMAIN after.commands}
 EntriesOf(ns) == {n[2] : n \in ns}
 IsEmpty(s) == s.nacks = {} /\ s.deadline = None
 
-\* The constructor does not panic, whatever the delay.
+\* The construction of the tracker succeeds for every delay, including 0.
 TrackerStartsWithAnyDelay == status # "failed"
 
 -----------------------------------------------------------------------------
 (* Nack. *)
 
-\* Whether Holds(state) for the state after any nack.
+\* Whether Holds(state) for the state after each nack.
 InNacks(Holds(_)) == \A e \in AnyEntry, c \in redelivery_count : Holds(AfterNack(Tracker, e, c))
 
 \* A nack leaves an armed timer armed, with the same deadline or an earlier one.
@@ -41,17 +41,19 @@ NackNeverPostponesTimer ==
 -----------------------------------------------------------------------------
 (* Buckets and timer. *)
 
-\* A bucket time is a multiple of 2^precision_bits milliseconds.
+\* Every bucket time is a multiple of 2^precision_bits milliseconds.
 BucketTimesAreMultiplesOfLength == \A n \in nacks : n[1] % MsLength = 0
 
-\* While nacks are pending, the timer of an open tracker is armed for the first bucket or earlier.
+\* While nacks are pending, the timer's deadline is at most the first bucket time, or now if that is later.
 TimerDeadlineIsAtMostFirstBucket ==
   status = "open" /\ nacks # {} => deadline # None /\ deadline <= Max(FirstTime(nacks), now)
 
 -----------------------------------------------------------------------------
 (* Redelivery. *)
 
-\* As time advances, every nack is redelivered at its due time or earlier, plus the lag of the timer.
+\* A pending nack is redelivered at most the timer lag after the end of its bucket.  If the bucket has ended before the
+\* step, the lag counts from the start of the step.  TimerDeadlineIsAtMostFirstBucket guarantees that the timer is armed
+\* for the bucket time.
 RedeliveryIsNotLate ==
   LET Holds(after, late) ==
         \A n \in nacks :
@@ -60,13 +62,13 @@ RedeliveryIsNotLate ==
                \E given \in Commands(after) : given.at <= latest /\ n[2] \in EntriesOf(given.nacks)
   IN status = "open" => InTime(Holds)
 
-\* A step of the wall clock does not change the time that remains until a nack is due.
+\* A step of the wall clock does not change the monotonic time of any bucket.
 WallClockStepMovesNoDueTime == \A n \in ClockSteps : nacks # {} => AfterClockStep(Tracker, n).offset = 0
 
 -----------------------------------------------------------------------------
 (* Close. *)
 
-\* After close nothing is pending, nothing is redelivered, and nacks are rejected.
+\* A closed tracker stays closed: it has no pending nack and no armed timer, and redelivers nothing.
 CloseIsFinal ==
   LET closed == AfterClose(Tracker)
       IsSilent(after, late) == IsEmpty(after.s) /\ after.commands = <<>>
@@ -77,7 +79,8 @@ CloseIsFinal ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Fair: AdvanceTime, RunTimerTask.  Every bucket becomes due, and a run then redelivers it.  RunTimerTask is fair
-\* because a timer may lag for any time; that it is armed is a safety property (TimerDeadlineIsAtMostFirstBucket).
+\* If time advances, the timer task runs and nacks stop, every pending nack is eventually redelivered.
+\* Fair: AdvanceTime, RunTimerTask.  RunTimerTask is fair because AdvanceTime may give the timer any lag.  That the
+\* timer is armed is a safety property (TimerDeadlineIsAtMostFirstBucket).
 EveryNackIsRedelivered == nacks = {}
 =============================================================================

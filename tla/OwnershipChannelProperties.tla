@@ -1,8 +1,8 @@
 ---------------------- MODULE OwnershipChannelProperties -----------------------
 (****************************************************************************)
-(* Invariants and liveness of the ownership channel: those of               *)
-(* invariants/ownership_channel.py that a broker engineer would name first, *)
-(* under the same names.                                                    *)
+(* Properties of the ownership channel, under the names of                  *)
+(* invariants/ownership_channel.py: some of its invariants, and all of its  *)
+(* liveness properties.                                                     *)
 (****************************************************************************)
 EXTENDS OwnershipChannel
 
@@ -17,7 +17,8 @@ AcceptedVersionsAreConsecutive ==
 CaughtUpViewHasAcceptedRecords ==
   OnTopic => \A b \in Brokers : cluster[b].up /\ cluster[b].read = Len(log) => cluster[b].view = settled
 
-\* Unless a record is forced, an Owned bundle becomes only Releasing or Splitting, with its owner as source.
+\* An Owned record is followed by Releasing or Splitting with its owner as source, or by a forced record.  With
+\* AssigningFirst, Assigning may follow, too.
 OwnedBundleIsGivenUpByItsOwner ==
   [][\A k \in Bundles :
        LET old == settled[k]
@@ -25,7 +26,7 @@ OwnedBundleIsGivenUpByItsOwner ==
        IN StateOf(old) = "Owned" /\ new # old /\ (IF new = None THEN FALSE ELSE ~new.force) =>
             new.source = old.dst /\ (new.state \in {"Releasing", "Splitting"} \/ AssigningFirst)]_vars
 
-\* A split bundle that is Deleted or has no record does not become active again.
+\* A bundle that was split does not become active again after its record is Deleted or removed.
 DeletedBundleIsNotAssignedAgain ==
   [][\A k \in Bundles :
        is_split[k] /\ StateOf(settled[k]) \in {"Deleted", "Init"} =>
@@ -34,18 +35,20 @@ DeletedBundleIsNotAssignedAgain ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Every bundle is Owned by a running registered broker, or has no owner and is not in flight, unless no broker
-\* runs.  Fair: Read, Notify, Finish, Expire, Reconnect, Stabilize, Elect, RecheckElection, Monitor, StartCleanUp,
-\* Override, OverrideStuck.  Records are read and handled, and registry entries of dead brokers expire.  A leader is
-\* elected, monitors the records, and overrides those that name such brokers or are stuck.  Restart is not fair:
+\* If some broker runs, every bundle is eventually Owned by a running registered broker, or has no owner and is not in
+\* flight.
+\* Fair: Read, Notify, Finish, Expire, Reconnect, Stabilize, Elect, RecheckElection, Monitor, StartCleanUp, Override,
+\* OverrideStuck.  Brokers read and handle every record, and registry entries of dead brokers expire.  A leader is
+\* elected, monitors the records, and overrides records that name dead brokers or are stuck.  Restart is not fair:
 \* brokers may stay down.
 EveryBundleHasARunningOwnerOrNone ==
   (\E b \in Brokers : cluster[b].up) => \A k \in Bundles :
     /\ StateOf(settled[k]) \notin InFlight
     /\ StateOf(settled[k]) = "Owned" => cluster[settled[k].dst].up /\ cluster[settled[k].dst].registered
 
-\* Running brokers have equal views and no pending request.  Fair: Read, Notify, Reconnect, TimeOutLookup,
-\* TimeOutUnload.  Every record is read, and a request that no record completes times out.
+\* Running brokers eventually have equal views and no pending request.
+\* Fair: Read, Notify, Reconnect, TimeOutLookup, TimeOutUnload.  Every record is read, and a request that no record
+\* completes times out.
 ViewsAgreeAndRequestsEnd ==
   \A b \in Brokers : cluster[b].up =>
     /\ \A k \in Bundles : ~cluster[b].lookups[k] /\ ~cluster[b].unloads[k]

@@ -1,12 +1,12 @@
 ------------------------- MODULE PendingAcksProperties -------------------------
 (*****************************************************************************)
-(* Invariants and liveness of a pending-ack handle: those of                 *)
-(* invariants/pending_acks that a broker engineer would name first, under    *)
-(* the same names.                                                           *)
+(* Properties of a pending-ack handle, under the names of                    *)
+(* invariants/pending_acks: some of its invariants, and all of its liveness  *)
+(* properties.                                                               *)
 (*                                                                           *)
-(* A property of a step is stated as an invariant: in every reached state it *)
-(* holds for the result of the action with each of its arguments.  A message *)
-(* is <<entry, batch index>>.                                                *)
+(* The property of a step is written as an invariant: in every reached       *)
+(* state, the invariant evaluates the action with each of its arguments, and *)
+(* tests each result.  A message is <<entry, batch index>>.                  *)
 (*****************************************************************************)
 EXTENDS PendingAcks
 
@@ -15,7 +15,8 @@ EXTENDS PendingAcks
 
 InEntry(n, indexes) == {<<n, i>> : i \in indexes}
 
-\* The messages that an ack acks; those that its commit acknowledges in the cursor, which may store no ack sets.
+\* AckedBy: the messages that an ack acks.  CountedBy: those of them that its commit acknowledges in the cursor.
+\* Without batch_index_acks, the cursor stores no ack sets.
 AckedBy(ack) == InEntry(ack.entry, MessagesOf(ack))
 CountedBy(ack) ==
   IF ack.ack_set = None \/ ack.ack_set = {} THEN InEntry(ack.entry, AllMessages(ack.entry))
@@ -23,7 +24,8 @@ CountedBy(ack) ==
 
 Unacknowledged(a, messages) == {each \in messages : each[2] \notin AckedMessages(a, each[1])}
 
-\* The pending acks of a transaction are [individual, cumulative].  Their messages from entry `first` on.
+\* The pending acks of a transaction are [individual, cumulative].  MessagesFrom: their messages, without those of a
+\* cumulative ack before entry `first`.  Of(ack) is AckedBy or CountedBy.
 NothingPending == [individual |-> {}, cumulative |-> None]
 MessagesFrom(pending, first, Of(_)) ==
   UNION {Of(ack) : ack \in pending.individual}
@@ -31,7 +33,7 @@ MessagesFrom(pending, first, Of(_)) ==
           ELSE UNION {InEntry(n, AllMessages(n)) : n \in first..pending.cumulative.entry - 1}
                  \cup Of(pending.cumulative))
 
-\* The pending acks in memory: a function whose domain are the transactions that have pending acks.
+\* The pending acks in memory, a function from the transactions that have pending acks.
 InMemory(s) ==
   LET owner == IF s.cumulative_ack = None THEN {} ELSE {s.cumulative_ack.txn}
   IN [txn \in {t.txn : t \in Members(s.individual_acks)} \cup owner |->
@@ -40,7 +42,8 @@ InMemory(s) ==
 \* The pending acks of one transaction in such a function.
 OfTxn(memory, txn) == IF txn \in DOMAIN memory THEN memory[txn] ELSE NothingPending
 
-\* The pending acks as the log describes them, a function as above, and the acks of every commit: [pending, committed].
+\* What the log describes: [pending, committed].  `pending` is a function like InMemory; `committed` has the acks of
+\* every commit.  The value is the description after one more record.
 WithRecord(logged, r) ==
   LET old == OfTxn(logged.pending, r.txn)
       new == IF r.cumulative THEN [old EXCEPT !.cumulative = r.acks[1]]
@@ -68,7 +71,8 @@ InFailures(Holds(_)) ==
 -----------------------------------------------------------------------------
 (* Memory and the log. *)
 
-\* A ready handle has the pending acks of its log, except for messages that the cursor has acknowledged.
+\* The pending acks of a ready handle are those that result from the records of the log, also after a replay.
+\* Acknowledged messages are not compared.
 PendingAcksEqualReplayOfLog ==
   status = "ready" =>
     LET logged == Logged.pending
@@ -76,12 +80,12 @@ PendingAcksEqualReplayOfLog ==
         Left(of, txn) == Unacknowledged(cursor, MessagesFrom(OfTxn(of, txn), cursor.first_unacked, CountedBy))
     IN \A txn \in DOMAIN logged \cup DOMAIN memory : Left(logged, txn) = Left(memory, txn)
 
-\* While the handle is ready, the cursor has acknowledged the messages of every commit in the log.
+\* While the handle is ready, all messages that a commit in the log has committed are acknowledged.
 CommittedAckStaysAcknowledged ==
   status = "ready" =>
     \A each \in Logged.committed : Unacknowledged(cursor, MessagesFrom(each, cursor.first_unacked, CountedBy)) = {}
 
-\* No message is pending in two transactions, whatever the ack types.
+\* A message is pending in at most one transaction, whatever the types of the acks (apache/pulsar#4265).
 MessageIsPendingInAtMostOneTransaction ==
   LET memory == InMemory(Contents)
       Of(txn) == MessagesFrom(memory[txn], 0, AckedBy)
@@ -90,12 +94,12 @@ MessageIsPendingInAtMostOneTransaction ==
 -----------------------------------------------------------------------------
 (* Requests. *)
 
-\* The future of a commit of pending acks does not complete with the request: its record must become durable first.
+\* A commit of a transaction with pending acks completes only after its record is durable.
 CommitCompletesAfterRecordIsDurable ==
   \A txn \in DOMAIN InMemory(Contents) \cap commit_txn, watermark \in commit_low_watermark :
     AfterEnd(Contents, "commit", txn, watermark).replies = {}
 
-\* After a failed append the handle is not open: the record may be durable, and only a replay finds that out.
+\* After a failed append, the handle is neither ready nor initializing: it must be opened again.
 FailedAppendClosesStore ==
   LET Holds(after) == after.s.status \notin {"ready", "initializing"} IN InFailures(Holds)
 
@@ -104,7 +108,7 @@ FailedAppendClosesStore ==
 
 Keys == log_index.keys
 
-\* No log entry up to a key acks an entry after the key's ack position.
+\* No record up to a key's log position acks an entry after the key's position of the topic.
 LogIndexKeyCoversAllEarlierEntries ==
   \A k \in DOMAIN Keys :
     \A n \in EntriesOf(Joined(SubSeq(log, 1, Keys[k].log_position + 1))) : n <= Keys[k].ack_position
@@ -112,13 +116,13 @@ LogIndexKeyCoversAllEarlierEntries ==
 -----------------------------------------------------------------------------
 (* Replay. *)
 
-\* A replay whose reads fail does not make the handle ready.
+\* A replay whose reads stop early does not make the handle ready.
 StoppedReplayFails == LET Holds(after) == after.s.status # "ready" IN InReadFailures(Holds)
 
 \* As long as a replay is not complete, there is an entry to read.
 ReplayStepReadsAnEntry == IsReading(Contents) => AfterReadEntry(Contents).outcome # "failed"
 
-\* A cumulative ack that a replay makes pending is one of the log, with its ack set.
+\* A replayed cumulative ack has the position and the ack set of its record.
 ReplayedCumulativeAckKeepsItsAckSet ==
   LET Holds(after) ==
         LET new == after.s.cumulative_ack
@@ -129,13 +133,15 @@ ReplayedCumulativeAckKeepsItsAckSet ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Fair: ReadEntry, EndReplay.  Every read processes an entry of the finite log, so the replay ends.
+\* If its reads succeed, every replay ends.
+\* Fair: ReadEntry, EndReplay.  The log is finite, and every read processes one entry.
 ReplayEnds == status # "initializing"
 
-\* Fair: ReadFails.  After max_failed_reads failed reads in a row the replay fails.
+\* If every read fails, every replay that has entries to read ends.
+\* Fair: ReadFails.  The replay fails after max_failed_reads consecutive failed reads.
 ReplayWithFailingReadsEnds == status # "initializing" \/ replayed = Len(log)
 
-\* Fair: Flush, Written, ReadEntry, EndReplay.  A replay makes the handle ready, which accepts the queued requests;
-\* their records are flushed, and the appends succeed.
+\* Every request completes if buffers are flushed, appends succeed and replays continue.
+\* Fair: Flush, Written, ReadEntry, EndReplay.  After its replay the handle is ready, and takes the queued requests.
 RequestsCompleteEventually == OpenRequests(Contents) = <<>>
 =============================================================================

@@ -1,12 +1,13 @@
 ------------------------ MODULE RangeCacheProperties ------------------------
 (*****************************************************************************)
-(* Invariants and liveness of the range caches: those of                     *)
-(* invariants/range_cache that a broker engineer would name first, under the *)
-(* same names.                                                               *)
+(* Properties of the range caches, under the names of                        *)
+(* invariants/range_cache: some of its invariants, and all of its liveness   *)
+(* properties.                                                               *)
 (*                                                                           *)
-(* A property of a step is stated as an invariant: in every reached state it *)
-(* holds for the result of the action with each of its arguments.  The other *)
-(* properties of the model hold here because steps are equal.                *)
+(* The property of a step is written as an invariant: in every reached       *)
+(* state, the invariant evaluates the action with each of its arguments, and *)
+(* tests each result.  The other properties of the model hold here because   *)
+(* the steps are equal.                                                      *)
 (*****************************************************************************)
 EXTENDS RangeCache
 
@@ -17,25 +18,25 @@ Bytes(seq) == LET Sum[n \in 0..Len(seq)] == IF n = 0 THEN 0 ELSE Sum[n - 1] + se
 \* Whether an entry is still cached after a step.
 IsKept(after, e) == Find(after, e.cache, e.position) # None
 
-\* Thresholds that are not in the future; the broker uses no other ones.
+\* Thresholds that are not in the future.  The broker uses only these.
 Ordinary == {threshold \in threshold_ns : threshold <= 0}
 
 -----------------------------------------------------------------------------
 (* States. *)
 
-\* The size of a cache is the sum of the bytes of its entries.
+\* The size of a cache is the sum of its entries' lengths at insertion.
 CacheSizeEqualsSumOfEntrySizes == \A c \in DOMAIN sizes : LET IsOf(e) == e.cache = c
                                         IN sizes[c] = Bytes(SelectSeq(Entries(Contents), IsOf))
 
 -----------------------------------------------------------------------------
 (* Puts, lookups and removals. *)
 
-\* After a put, the entry has the expected read count of that put.  A deallocated value cannot take it over.
+\* After a put, a readable entry has the expected read count of the put; it has none for zero or less.
 LatestPutSetsExpectedReadCount ==
   \A c \in cache, p \in position, b \in bytes, n \in expected_reads :
     LET e == Find(AfterPut(c, p, b, n), c, p) IN e.released \/ e.expected_reads = InitialCount(n)
 
-\* A range whose first position is after its last is no error; nothing is looked up or removed.
+\* A range whose first position is after its last is empty; it is no error.
 InvertedRangeIsEmpty ==
   \A low \in first, high \in last : Before(high, low) =>
     /\ ~IsRefused(low, high)
@@ -45,11 +46,11 @@ InvertedRangeIsEmpty ==
 -----------------------------------------------------------------------------
 (* Eviction passes. *)
 
-\* A time pass removes no entry that is due for requeue.
+\* A time pass removes no entry that is due for requeue, unless the threshold is in the future.
 TimePassKeepsDueEntries ==
   \A threshold \in Ordinary : \A e \in EntrySet(Contents) : ShouldRequeue(e) => IsKept(AfterTimePass(threshold), e)
 
-\* A size pass frees the requested bytes, or all bytes.
+\* A size pass frees at least the requested bytes, or all bytes.
 SizePassFreesRequestedBytes ==
   \A goal \in bytes_to_free : goal > 0 =>
     LET left == Bytes(Entries(AfterSizePass(goal))) IN left = 0 \/ Bytes(Entries(Contents)) - left >= goal
@@ -57,14 +58,18 @@ SizePassFreesRequestedBytes ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Fair: Advance, TimePass.  Every entry expires.  A time pass then removes the entry, or requeues it.  Requeues for
-\* expected reads have a maximum.  Requeues for recent access end because lookups are not fair, so they stop.
+\* When puts and lookups have stopped, time passes empty the caches, whatever the read counts are.
+\* Fair: Advance, TimePass.  Every entry expires; a time pass then removes or requeues the entry.  Requeues for expected
+\* reads have a maximum.  Requeues for recent access end with the lookups.
 EveryEntryIsEventuallyEvicted == Entries(Contents) = <<>>
 
-\* Fair: Advance, TimePass.  A time pass drops a detached wrapper once every entry in front of it is expired.
+\* A time pass drops each detached wrapper, once every entry nearer to the head is expired.
+\* Fair: Advance, TimePass.
 EveryDetachedWrapperIsEventuallyDropped == \A i \in DOMAIN queue : queue[i] # None
 
-\* Fair: EvictToWatermark.  If the watermark is below the trigger, a size check brings the total to the trigger or below
-\* it, or leaves no entry.  That needs no time: one pass visits an entry again until its requeues are used up.
+\* The size check brings the total to the trigger or below, or empties the caches, whatever the read counts are.  This
+\* holds if the watermark is below the trigger.
+\* Fair: EvictToWatermark.  One size check suffices: a pass visits an entry again until the maximum of its requeues is
+\* reached.
 SizeCheckEventuallyEndsAtOrBelowTrigger == IsOverTrigger => Entries(Contents) = <<>>
 =============================================================================

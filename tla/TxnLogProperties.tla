@@ -1,26 +1,29 @@
 --------------------------- MODULE TxnLogProperties ---------------------------
 (*****************************************************************************)
-(* Invariants and liveness of the coordinator's transaction log: those of    *)
-(* invariants/txn_log that a broker engineer would name first, under the     *)
-(* same names, and some that only the twin has (restarts, the order of       *)
-(* deletions).                                                               *)
+(* Properties of the coordinator's transaction log, under the names of       *)
+(* invariants/txn_log: some of its invariants, and all of its liveness       *)
+(* properties.  Only the twin has the properties of restarts and of the      *)
+(* order of deletions, at the end.                                           *)
 (*                                                                           *)
-(* A property of a step is stated as an invariant: in every reached state it *)
-(* holds for the result of the action with each of its arguments.  Most      *)
-(* invariants compare the store with the transactions that the log           *)
-(* describes (LoggedTransactions).  These follow from rules stated here once *)
-(* more, so that an error in the rules of TxnLog.tla is seen.  "Confirmed"   *)
-(* means that the future of the request completed with success, or that a    *)
-(* replay found it.                                                          *)
+(* The property of a step is written as an invariant: in every reached       *)
+(* state, the invariant evaluates the action with each of its arguments, and *)
+(* tests each result.                                                        *)
+(*                                                                           *)
+(* Most invariants compare the store with the transactions that the log      *)
+(* describes (LoggedTransactions).  This module states the rules of          *)
+(* LoggedTransactions a second time, so an error in a rule of TxnLog.tla     *)
+(* violates an invariant.  "Confirmed" means that the future of the request  *)
+(* completed with success, or that a replay found the record.                *)
 (*                                                                           *)
 (* The order of deletions: a record of an ended transaction is deleted only  *)
-(* if the transaction's NEW record is.  The last part shows that the order   *)
-(* holds in memory and in storage, and that it suffices: for every set of    *)
-(* deleted records that respects it, no ended transaction returns.           *)
+(* if the transaction's NEW record is deleted.  The last part shows that     *)
+(* this order holds in memory and in storage, and that it suffices: for      *)
+(* every set of deleted records that respects the order, no ended            *)
+(* transaction returns.                                                      *)
 (*****************************************************************************)
 EXTENDS TxnLog
 
-\* Whether Holds(result) for every failure of writes; for every reopening.
+\* Whether Holds(result) for every failure of writes (InFailures), or for every reopening (InReopens).
 InFailures(Holds(_)) ==
   /\ \A n \in fail_write_durable : Holds(AfterFailWrite(Contents, n))
   /\ \A n \in fence_durable : Holds(AfterFence(Contents, n))
@@ -47,11 +50,11 @@ MayReach(before, after) ==
     \/ \E between \in {"COMMITTING", "ABORTING"} :
          <<before, between>> \in Transitions /\ <<between, after>> \in Transitions
 
-\* A transaction of the log after its NEW record.
+\* The transaction that NEW record r at a position describes.
 LoggedAtFirst(r, position) ==
   [id |-> r.txn, status |-> "OPEN", partitions |-> {}, subscriptions |-> {}, positions |-> <<position>>]
 
-\* A transaction of the log after one more of its records; unchanged if the record has no effect.
+\* The transaction with one more of its records.  The transaction is unchanged if the record has no effect.
 LoggedAfter(logged, r, position) ==
   LET more == [logged EXCEPT !.positions = Append(@, position)]
   IN CASE r.op = "NEW" -> more
@@ -60,6 +63,7 @@ LoggedAfter(logged, r, position) ==
             IF logged.status = "OPEN" THEN [more EXCEPT !.partitions = @ \cup {r.name}] ELSE logged
        [] OTHER -> IF logged.status = "OPEN" THEN [more EXCEPT !.subscriptions = @ \cup {r.name}] ELSE logged
 
+\* The transactions `found` with the records from index `at` of entry n on.
 RECURSIVE LoggedFrom(_, _, _, _)
 LoggedFrom(s, found, n, at) ==
   LET r == s.log[n + 1][at + 1]
@@ -89,17 +93,19 @@ NewRecordDeletedFirst(s, a) ==
   \A e \in Ended(LoggedTransactions(s)) :
     IsUndeleted(s, a, e.positions[1]) => \A position \in Members(e.positions) : IsUndeleted(s, a, position)
 
-\* The persisted deletions respect the order.
+\* If a record of an ended transaction is durably deleted, so is the transaction's NEW record.  Otherwise a replay after
+\* a crash would read the NEW record without the COMMITTED or ABORTED record, and the transaction would be ongoing
+\* again.
 RecordIsDurablyDeletedOnlyAfterNewRecord == NewRecordDeletedFirst(Contents, durable)
 
 -----------------------------------------------------------------------------
 (* Recovery. *)
 
-\* A ready store has exactly the ongoing transactions of its log.
+\* A ready store has exactly the ongoing transactions of the log, with their status, participants and positions.
 ReadyStoreEqualsLog == status = "ready" => {LoggedForm(t) : t \in txns} = Ongoing(LoggedTransactions(Contents))
 
-\* A recovered store has every confirmed transaction that has not ended, with its confirmed participants, in its
-\* confirmed status or a later one.
+\* Recovery finds every confirmed transaction that has not ended, with all its confirmed participants.  The recovered
+\* status is the confirmed one, or legal transitions lead to it from the confirmed one.
 RecoveryPreservesAcknowledgedState ==
   LET IsKept(p, t) == /\ p.partitions \subseteq t.partitions
                       /\ p.subscriptions \subseteq t.subscriptions
@@ -107,22 +113,22 @@ RecoveryPreservesAcknowledgedState ==
       Kept(s) == \A p \in confirmed : HasEnded(p.status) \/ \E t \in OfId(p.id, s.txns) : IsKept(p, t)
   IN InRecoveries(Kept)
 
-\* A transaction that is confirmed to have ended is not recovered as ongoing.
+\* A transaction whose COMMITTED or ABORTED status was confirmed is not ongoing after any later replay.
 EndedTransactionIsNotRecovered ==
   LET after == AfterCompleteReplay(Contents)
   IN after.is_accepted => \A p \in confirmed : HasEnded(p.status) => Ongoing(OfId(p.id, after.s.txns)) = {}
 
-\* The log does not abort a transaction whose commit is confirmed, nor the reverse.
+\* The log never contains the opposite of a confirmed commit or abort decision.  So no restart finds another decision.
 AcknowledgedDecisionIsFinal ==
   LET OutcomeOf(at) == IF at = "OPEN" THEN {} ELSE IF at \in {"COMMITTING", "COMMITTED"} THEN {"commit"} ELSE {"abort"}
       logged == LoggedTransactions(Contents)
   IN \A p \in confirmed : \A e \in OfId(p.id, logged) : Cardinality(OutcomeOf(p.status) \cup OutcomeOf(e.status)) < 2
 
-\* The map of a ready store has no ended transaction.
+\* The map of a ready store (`txnMetaMap`) has no COMMITTED or ABORTED transaction, even if deletions fail.
 EndedTransactionLeavesTheMap == status = "ready" => Ended(txns) = {}
 
-\* The transactions that a replay finds, without deadlines: at replay they count from the start time of the
-\* transaction, and live from the completion of its NEW record.
+\* The transactions that a replay finds, without their deadlines.  At replay, a deadline counts from the start time of
+\* the transaction; before the crash, it counted from the completion of the NEW record.
 RECURSIVE ReplayedToTheEnd(_)
 ReplayedToTheEnd(s) == IF IsRead(s) THEN s ELSE With(Replayed(s), ReplayedToTheEnd)
 WithoutDeadlines(ts) == {[t EXCEPT !.deadline_ms = 0] : t \in ts}
@@ -131,13 +137,13 @@ RecoveredBy(opened) == WithoutDeadlines(ReplayedToTheEnd(opened).txns)
 -----------------------------------------------------------------------------
 (* Ids, low watermark, deadlines. *)
 
-\* Every low watermark that was returned is below every ongoing transaction.
+\* In a ready store, every ongoing transaction is above every low watermark that was returned.
 LowWatermarkIsBelowOngoingTransactions == status = "ready" => \A t \in txns : t.id > reported_watermark
 
 -----------------------------------------------------------------------------
 (* Statuses. *)
 
-\* If a request completes with an unknown result, the store stops.
+\* After an append with unknown outcome (it failed, but may be durable), the store stops until it is reopened.
 StoreStopsAfterAmbiguousAppend ==
   LET Stopped(after) ==
         (\E k \in DOMAIN after.completions : after.completions[k].result = "unknown") => after.s.status = "stopped"
@@ -146,24 +152,28 @@ StoreStopsAfterAmbiguousAppend ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Fair: Flush, CompleteWrite.  The buffer is flushed, and the ledger completes each write, so no request stays pending.
+\* Every pending request completes.
+\* Fair: Flush, CompleteWrite.  The buffer is flushed, and the ledger completes each write.
 EveryRequestCompletes == buffer = <<>> /\ in_flight = <<>>
 
-\* Fair: ReplayEntry, CompleteReplay.  The log is finite and is not appended to during a replay.
+\* Every replay completes.
+\* Fair: ReplayEntry, CompleteReplay.  The log is finite, and no record is appended during a replay.
 ReplayTerminates == status # "replaying"
 
-\* Fair: FailRead.  A replay whose reads fail ends, too.
+\* Every replay ends, also if its reads fail.
+\* Fair: FailRead.
 FailingReplayTerminates == status # "replaying"
 
-\* Fair: Persist, Trim.  Without ongoing transactions everything is deleted, so the persisted mark-delete position
-\* reaches the last ledger, and all others are trimmed.
+\* Without ongoing transactions, every ledger but the last is trimmed.
+\* Fair: Persist, Trim.  All records of ended transactions are deleted, so the persisted mark-delete position reaches
+\* the last ledger.
 FullyDeletedLedgersAreTrimmed == CanDelete /\ ledger # "fenced" /\ txns = {} => Len(ledgers) = 1
 
 -----------------------------------------------------------------------------
 (* Restarts. *)
 
-\* A crash and a clean restart recover the transactions that the store has, whatever deletions and unconfirmed
-\* requests are lost.
+\* A crash and a clean restart recover the transactions that the store has.  Lost deletions and lost unconfirmed
+\* requests do not matter.
 RestartFindsSameTransactions ==
   LET Same(after) == after.is_accepted => RecoveredBy(after.s) = WithoutDeadlines(txns)
   IN status = "ready" => Same(AfterCrash(Contents, 0)) /\ InReopens(Same)
@@ -171,10 +181,11 @@ RestartFindsSameTransactions ==
 -----------------------------------------------------------------------------
 (* The order of deletions. *)
 
-\* The deletions in memory respect the order; RecordIsDurablyDeletedOnlyAfterNewRecord is about persisted ones.
+\* The deletions in memory respect the order.  RecordIsDurablyDeletedOnlyAfterNewRecord states this for persisted ones.
 DeletionOrderHoldsInMemory == NewRecordDeletedFirst(Contents, acks)
 
-\* The positions of all records; the deletion of exactly some of them.
+\* The positions of all records (Positions); the deletions of a cursor that has deleted exactly the records at some of
+\* these positions (DeletionOf).
 Positions(s) == UNION {{<<n, i>> : i \in AllOf(s, n)} : n \in Entries(s)}
 DeletionOf(s, positions) ==
   LET Remaining(n) == {i \in AllOf(s, n) : <<n, i>> \notin positions}
@@ -182,7 +193,7 @@ DeletionOf(s, positions) ==
   IN WithMarkDeleteAdvanced(Acks(0, {n \in Entries(s) : Remaining(n) = {}},
                                  {[entry |-> n, remaining |-> Remaining(n)] : n \in parts}))
 
-\* Whether a store that recovers these deletions finds no ended transaction.
+\* Whether a store that recovers the deletions `a` finds no ended transaction.
 NoEndedTransactionReturns(s, a) ==
   LET Found(opened) == {t.id : t \in ReplayedToTheEnd(opened).txns}
   IN With(OpenedStore(s, a, s.batching), Found) \cap {e.id : e \in Ended(LoggedTransactions(s))} = {}
@@ -193,8 +204,9 @@ DeletionOrderImpliesNoReturn ==
     LET a == DeletionOf(Contents, positions)
     IN NewRecordDeletedFirst(Contents, a) => NoEndedTransactionReturns(Contents, a)
 
-\* Two controls, which TLC must find violated.  The first claims that any set of deletions suffices, the second that it
-\* suffices if the COMMITTED or ABORTED record is deleted after the NEW record.
+\* Two controls, which TLC must find violated.  AnyDeletionImpliesNoReturn claims that any set of deletions suffices.
+\* LastRecordOrderImpliesNoReturn claims that it suffices to delete the COMMITTED or ABORTED record after the NEW
+\* record.
 NewRecordDeletedBeforeLast(s, a) ==
   \A e \in Ended(LoggedTransactions(s)) : IsUndeleted(s, a, e.positions[1]) => IsUndeleted(s, a, Last(e.positions))
 AnyDeletionImpliesNoReturn ==

@@ -1,18 +1,19 @@
 -------------------------- MODULE TxnRolloutProperties --------------------------
 (*****************************************************************************)
-(* Invariants and liveness of upgrade and downgrade: those of                *)
-(* invariants/txn_rollout.py that an operator would name first, under the    *)
-(* same names.                                                               *)
+(* Properties of upgrade and downgrade, under the names of                   *)
+(* invariants/txn_rollout.py: some of its invariants, and all of its         *)
+(* liveness properties.                                                      *)
 (*                                                                           *)
-(* A property of a step is stated as an invariant: in every reached state it *)
-(* holds for the result of the action with each of its arguments.            *)
+(* The property of a step is written as an invariant: in every reached       *)
+(* state, the invariant evaluates the action with each of its arguments, and *)
+(* tests each result.                                                        *)
 (*****************************************************************************)
 EXTENDS TxnRollout
 
 IsNew(b) == cluster[b + 1].new
 Stores == DOMAIN logs
 
-\* Whether Holds(store, broker, store afterwards) for every opening, alone or with all others.
+\* Whether Holds(log before, broker, log after) for every opening of a store, alone or together with all others.
 InOpenings(Holds(_, _, _)) ==
   LET Alone(k, b) == Holds(logs[k + 1], b, AfterOpening(Contents, k, b).logs[k + 1])
       Among(k) == Holds(logs[k], OwnerOrFirst(logs[k]), AfterReopening(Contents).logs[k])
@@ -22,15 +23,15 @@ InOpenings(Holds(_, _, _)) ==
 -----------------------------------------------------------------------------
 (* Readers. *)
 
-\* No old broker opens a store that holds a batch.
+\* No broker from before PIP-160 tries to open a store with an undeleted batch.
 OldBrokerNeverReadsBatch ==
   LET Holds(log, b, after) == IsNew(b) \/ ~HasBatch(log)
   IN InOpenings(Holds)
 
-\* While a broker is old, no log holds a batch.
+\* If operators follow the steps, all brokers are new while a store has an undeleted batch.
 BatchesExistOnlyWithNewBrokers == AllAreNew(Contents) \/ \A k \in Stores : ~HasBatch(logs[k])
 
-\* No ledger behind the recorded one holds a batch.
+\* No ledger after the recorded last batched ledger of its store has an undeleted batch.
 NoBatchFollowsLastBatchedLedger ==
   \A k \in Stores : logs[k].last_batched_ledger # None =>
     \A n \in DOMAIN logs[k].ledgers : n > logs[k].last_batched_ledger =>
@@ -39,18 +40,19 @@ NoBatchFollowsLastBatchedLedger ==
 -----------------------------------------------------------------------------
 (* Transactions. *)
 
-\* An opening makes no record of an ended transaction a record of an open one.
+\* Opening a store finds no more open transactions than the store had.
 EndedTransactionIsNotReopened ==
   LET Holds(log, b, after) == OpenIn(after) <= OpenIn(log)
   IN InOpenings(Holds)
 
-\* No record of an ended transaction stays undeleted.
+\* An ended transaction has no undeleted record.
 EndedTransactionIsDeleted == \A k \in Stores : LET all == EntriesOf(logs[k]) IN \A i \in DOMAIN all : all[i].ended = 0
 
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Fair: TurnFlagsOff, ReopenStores, EndTransactions, Trim, RecordLastLedgers.  The operators' steps for a downgrade
-\* and the work of the stores lead to logs without batches; then brokers may be old again.
+\* Eventually all flags are off and every recorded last ledger is trimmed.
+\* Fair: TurnFlagsOff, ReopenStores, EndTransactions, Trim, RecordLastLedgers.  These are the operators' steps for a
+\* downgrade, and the work of the stores.
 DowngradeTerminates == FlagsAreOff(Contents) /\ \A k \in Stores : logs[k].last_batched_ledger = 0
 =============================================================================

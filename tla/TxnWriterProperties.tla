@@ -1,11 +1,12 @@
 -------------------------- MODULE TxnWriterProperties --------------------------
 (*****************************************************************************)
-(* Invariants and liveness of the buffered writer: those of                  *)
-(* invariants/txn_writer.py that a broker engineer would name first, under   *)
-(* the same names.                                                           *)
+(* Properties of the buffered writer, under the names of                     *)
+(* invariants/txn_writer.py: some of its invariants, and all of its liveness *)
+(* properties.                                                               *)
 (*                                                                           *)
-(* A property of a step is stated as an invariant: in every reached state it *)
-(* holds for the result of the action with each of its arguments.            *)
+(* The property of a step is written as an invariant: in every reached       *)
+(* state, the invariant evaluates the action with each of its arguments, and *)
+(* tests each result.                                                        *)
 (*****************************************************************************)
 EXTENDS TxnWriter
 
@@ -28,8 +29,8 @@ HasTick == Tick \in Members(tasks)
 -----------------------------------------------------------------------------
 (* Callbacks. *)
 
-\* A record whose callback has not completed is in flight, buffered or queued, exactly once, and callbacks are pending
-\* in call order.
+\* A record's callback is pending if and only if the record is in the executor's queue, buffered or in flight.  Each
+\* record occurs there once, and callbacks are pending in the order of the calls.
 CallbackIsPendingIffItsRecordIs == HasAll(RecordsInOrder, Members(pending_callbacks)) /\ IsRising(pending_callbacks)
 
 \* `add` does not throw, even if the record cannot be serialised.
@@ -39,18 +40,19 @@ AddNeverThrows ==
 -----------------------------------------------------------------------------
 (* Buffer and triggers. *)
 
-\* The buffer of a writer that is not closed is below max records and max size, and `size` is its bytes.
+\* The buffer of a writer that is not closed is below both thresholds, and `size` is the size of its records.
 BufferIsBelowThresholds ==
   /\ size = Sum([k \in DOMAIN buffer |-> buffer[k].size])
   /\ status # "closed" /\ buffer # <<>> => Len(buffer) < max_records /\ size < max_bytes
 
-\* The timer is armed no later than max delay after the oldest record was buffered, or its tick is queued.
+\* While an open writer has buffered records, a tick is queued, or the timer is due within max_delay.  max_delay counts
+\* from the addition of the oldest buffered record.
 BufferedRecordIsFlushedWithinMaxDelay ==
   buffer # <<>> /\ status = "open" /\ ~HasTick =>
     IF timer = None THEN FALSE ELSE timer <= Head(buffer).since + max_delay_ms
 
-\* The timer is armed exactly while records are buffered, for max delay after the oldest (PIP-160).  A free-running
-\* timer violates this.
+\* If the delay counts from the first record (PIP-160), the timer is due exactly max_delay after this record was added.
+\* It is not armed while the buffer is empty.  A free-running timer violates this.
 TimerIsArmedForFirstRecordOfBatch ==
   IF timer = None THEN buffer = <<>> \/ HasTick \/ status = "closed"
   ELSE buffer # <<>> /\ timer = Head(buffer).since + max_delay_ms
@@ -58,22 +60,26 @@ TimerIsArmedForFirstRecordOfBatch ==
 -----------------------------------------------------------------------------
 (* Close. *)
 
-\* A closed writer does not refer to its buffer, which is recycled.
+\* The buffer of a closed writer is empty, and its size is 0.
 ClosedWriterHasEmptyBuffer == status = "closed" => buffer = <<>> /\ size = 0
 
-\* A call of close returns a completed future exactly if the writer is closed.
+\* The future of a close, including a second one, is complete on return if and only if the writer is closed.
 CompletedCloseMeansClosed == LET after == AfterClose(Contents) IN after.is_done = (after.status = "closed")
 
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
 
-\* Fair: AdvanceTime, RunWriterTasks.  The timer reaches its deadline, and the executor runs its tick, which flushes.
+\* Every buffered record of an open writer is eventually flushed.
+\* Fair: AdvanceTime, RunWriterTasks.  The timer reaches its deadline, and the executor runs its tick, which flushes the
+\* buffer.
 BufferIsEventuallyFlushed == buffer = <<>> \/ status # "open"
 
+\* Every close completes.
 \* Fair: RunWriterTasks.  The executor runs the task of close, which waits for neither the ledger nor the timer.
 CloseTerminates == status # "closing"
 
-\* Fair: AdvanceTime, RunWriterTasks, CompleteWrite.  The record's task runs, the timer flushes the buffer, and the
-\* ledger completes the write.
+\* Every callback completes.
+\* Fair: AdvanceTime, RunWriterTasks, CompleteWrite.  The executor runs the record's task, the timer flushes the buffer,
+\* and the ledger completes the write.
 EveryCallbackCompletes == pending_callbacks = <<>>
 =============================================================================
