@@ -25,10 +25,10 @@ from fuzz.commands.subjects import module_of
 from fuzz.defects.table import defects_of
 from fuzz.report.campaign import line_style, render, speed_of
 from fuzz.report.changes import Change, changes
-from fuzz.report.confirm import java_of
 from fuzz.report.diagram import all_diagrams
 from fuzz.report.explain import explain, readable
 from fuzz.report.finding import known_defect, parse_trace, related_defect
+from fuzz.report.in_pulsar import java_of
 from fuzz.report.records import Shown
 from fuzz.report.sequence import charts, sequence_chart
 from fuzz.report.terminal import show_findings

@@ -1,7 +1,7 @@
 """Benchmarks as one HTML file: the table, and the plots of each component's benchmarks.
 
-Plots are declared as `plots` in the modules of `fuzz/benchmarks/`: each line of a plot lists the names of its results.
-A plot is omitted if this run did not measure all its results.
+Modules of `fuzz/benchmarks/` declare plots as `plots`. Each line of a plot lists the names of its results. A plot is
+omitted if this run did not measure all of its results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from model.machine import BadValue
 _COLOURS = (BLUE, RED, INK, "#1b7f4b", "#8a5a00")
 
 
-def stated_plots() -> list[Plot]:
+def declared_plots() -> list[Plot]:
     """Returns the plots that the benchmarks declare."""
     return [plot for module in other_modules() for plot in getattr(module, "plots", ())]
 
@@ -27,7 +27,7 @@ def stated_plots() -> list[Plot]:
 def write_report(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
     """Writes the page. Raises BadValue when the file cannot be written. Cost: a picture for each plot."""
     measured = {r["name"]: r for r in results}
-    shown = [plot for plot in stated_plots() if all(p.result in measured for line in plot.lines for p in line.points)]
+    shown = [plot for plot in declared_plots() if all(p.result in measured for line in plot.lines for p in line.points)]
     text = page(
         "bench.html",
         version=code_version(),

@@ -40,7 +40,7 @@ INK, RED, BLUE = "#1d2733", "#c62828", "#1f5f99"
 def render(
     plan: Plan, state: State, findings: Sequence[Shown], failed: Sequence[str], against: Compared | None = None
 ) -> str:
-    """Returns the report as HTML; with `against`, also the differences from that older campaign.
+    """Returns the report as HTML. `failed` has a line for each missed coverage goal; `against` is an older campaign.
 
     Cost: two or three figures for each component, and one for the campaign.
     """
@@ -65,7 +65,7 @@ def render(
 
 
 def _names_with(plan: Plan, second: Second) -> list[str]:
-    """Returns the components that the campaign compares with `second`: nothing, or the implementation."""
+    """Returns the components for which the campaign's second side is of the kind `second`."""
     specs = [each for each in plan.specs if not is_scenario(each.subject)]
     return [each.subject for each in specs if target_of(each).second is second]
 
@@ -97,6 +97,7 @@ def prose(text: str) -> Markup:
 
 
 def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
+    """Returns what the template shows of a component."""
     subject = target_of(spec).subject
     total = state.coverage.get(spec.subject, Total())
     runs = [r for r in state.runs if r["subject"] == spec.subject]
@@ -137,6 +138,7 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
 
 
 def _scenario(spec: Spec, state: State) -> dict[str, Any]:
+    """Returns what the template shows of a scenario."""
     scenario = find_scenario(spec.subject.removeprefix(PREFIX))
     taken = state.coverage.get(spec.subject, Total()).taken(scenario.steps)
     runs = [r for r in state.runs if r["subject"] == spec.subject]
@@ -151,6 +153,7 @@ def _scenario(spec: Spec, state: State) -> dict[str, Any]:
 
 
 def _action(subject: Subject, name: str, taken: int, refused: int, steps: int) -> dict[str, Any]:
+    """Returns what the template shows of an action. `steps` is the number of steps of its component."""
     action = subject.machine.actions[name]
     is_called = all(subject.domain(name, p.name) != () for p in action.params)
     has_no_effect = is_called and taken == refused  # `taken` counts refused calls, too
@@ -177,7 +180,7 @@ def _is_expected(p: Property, configs: Sequence[Any]) -> bool:
 
 @cache
 def pyplot() -> Any:
-    """Imports and configures matplotlib for output to files. The import is slow."""
+    """Returns `matplotlib.pyplot`, configured for output to files. The first call imports it, which is slow."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -188,7 +191,7 @@ def pyplot() -> Any:
 
 
 def picture(figure: Any) -> str:
-    """Returns a figure as a data URI: the report is one file."""
+    """Returns a figure as a data URI, because the report is one file. Closes the figure."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=150, bbox_inches="tight")
     pyplot().close(figure)
@@ -196,7 +199,7 @@ def picture(figure: Any) -> str:
 
 
 def _heat_map(subject: Subject, total: Total) -> str:
-    """Draws how often each action followed each action, on a logarithmic scale; white means never."""
+    """Draws how often each action followed each action, on a logarithmic scale. White means never."""
     from matplotlib.colors import LogNorm
 
     names = list(subject.machine.actions)
@@ -218,7 +221,7 @@ def _heat_map(subject: Subject, total: Total) -> str:
 
 
 def diagrams_of(subject: Subject) -> str:
-    """Draws the machine's state diagrams in one figure; returns an empty string if it has none."""
+    """Draws the machine's state diagrams in one figure. Returns an empty string if the machine has none."""
     tables = subject.machine.diagrams
     if not tables:
         return ""
@@ -229,8 +232,9 @@ def diagrams_of(subject: Subject) -> str:
 
 
 def _saturation(total: Total, first_seed: int, seeds: int) -> str:
-    """Draws the number of abstract states over the number of seeds. The line is flat where seeds reach no new ones."""
-    firsts = sorted(seed - first_seed + 1 for _, seed in total.of("abstract").values())  # seeds up to each state
+    """Draws the number of abstract states over the number of seeds. The line is flat if seeds reach no new state."""
+    # for each state, the number of seeds up to the first one that reached it
+    firsts = sorted(seed - first_seed + 1 for _, seed in total.of("abstract").values())
     figure, axes = pyplot().subplots(figsize=(4.6, 2.6))
     if firsts:
         axes.step(
@@ -255,7 +259,7 @@ def line_style(index: int) -> dict[str, Any]:
 def speed_of(rows: Sequence[Mapping[str, Any]]) -> float:
     """Returns the steps per second of one worker, without its time for replaying and shrinking findings.
 
-    The time of a client's scenario includes shrinking.
+    The time of a scenario of a real client includes shrinking.
     """
     seconds = sum(row["seconds"] - row["shrinking_seconds"] for row in rows)
     return sum(row["steps"] for row in rows) / seconds if seconds > 0 else 0.0

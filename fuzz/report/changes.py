@@ -12,12 +12,12 @@ from fuzz.platform.json import to_json
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change of the state by a step. `path` is the changed part, such as `cursors[2].position`."""
+    """A difference between two values, such as the model's states before and after a step."""
 
-    path: str
+    path: str  # the changed part, such as `cursors[2].position`
     kind: Literal["added", "removed", "changed"]
-    before: Any
-    after: Any
+    before: Any  # None if the part was added
+    after: Any  # None if the part was removed
 
 
 def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:
@@ -33,7 +33,7 @@ def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:
 
 
 def _list_changes(before: list[Any], after: list[Any], path: str) -> Iterator[Change]:
-    """Yields the changes of a list: of its items if one has parts, otherwise the whole list as one change."""
+    """Yields the changes of a list: those of its elements if an element has parts, otherwise one for the whole list."""
     if not any(isinstance(each, dict | list) for each in before + after):
         if before != after:
             yield Change(path, "changed", before, after)
@@ -42,7 +42,8 @@ def _list_changes(before: list[Any], after: list[Any], path: str) -> Iterator[Ch
     codes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
     changed = [i for i, (old, new) in enumerate(zip(before, after, strict=False)) if old != new]
     if len(before) == len(after) and len(changed) < sum(max(b - a, d - c) for _, a, b, c, d in codes):
-        # Not a queue that moved: elements such as the brokers keep their places, and equal ones are not the same.
+        # Fewer elements changed at their index than were inserted and removed. So the list is no queue: its elements,
+        # such as brokers, keep their indices.
         for i in changed:
             yield from changes(before[i], after[i], f"{path}[{i}]")
         return

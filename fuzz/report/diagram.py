@@ -17,20 +17,20 @@ from fuzz.subject import find_subject, subject_names
 Table = Mapping[str, Iterable[str]]
 
 
-def arrows(table: Table) -> list[tuple[str, str]]:
-    """Returns the transitions in the order of the table; the targets of a state are sorted."""
-    return [(old, new) for old, following in table.items() for new in sorted(following)]
+def transitions(table: Table) -> list[tuple[str, str]]:
+    """Returns the transitions (state, next state) in the order of the table. The next states of a state are sorted."""
+    return [(state, after) for state, following in table.items() for after in sorted(following)]
 
 
 def draw(axes: Any, title: str, table: Table) -> None:
     """Draws the states on a circle, with an arrow for each transition."""
-    names = list(dict.fromkeys(name for pair in arrows(table) for name in pair))
+    names = list(dict.fromkeys(name for pair in transitions(table) for name in pair))
     angles = {name: 2 * math.pi * i / len(names) for i, name in enumerate(names)}
     points = {name: (math.sin(angle), math.cos(angle)) for name, angle in angles.items()}
     box = {"boxstyle": "round", "facecolor": "white", "edgecolor": "grey"}
-    for old, new in arrows(table):
+    for state, after in transitions(table):
         line = {"arrowstyle": "->", "connectionstyle": "arc3,rad=0.15", "color": "grey", "shrinkA": 16, "shrinkB": 18}
-        axes.annotate("", points[new], points[old], arrowprops=line)
+        axes.annotate("", points[after], points[state], arrowprops=line)
     for name, point in points.items():
         axes.text(*point, name, ha="center", va="center", bbox=box)
     axes.set_title(title)
@@ -40,7 +40,7 @@ def draw(axes: Any, title: str, table: Table) -> None:
 
 def mermaid(table: Table) -> str:
     """Returns the diagram as Mermaid text."""
-    lines = [f"    {old} --> {new}" for old, new in arrows(table)]
+    lines = [f"    {state} --> {after}" for state, after in transitions(table)]
     return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
 
 

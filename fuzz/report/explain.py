@@ -1,6 +1,6 @@
-"""The explanation of a trace: its steps and their changes, the guarantee, and the condition that is false.
+"""The explanation of a trace: its steps and their changes, the guarantee, and the conditions that make it false.
 
-It is computed from the trace alone, which is replayed with every step checked.
+The explanation is computed from the trace alone: the trace is replayed with every step checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from fuzz.charts import Chart, chart_of
 from fuzz.report.changes import changes
-from fuzz.report.confirm import java_of, needed_rules
+from fuzz.report.in_pulsar import java_of, needed_rules
 from fuzz.report.records import Arrow, Condition, Explanation, Step
 from fuzz.report.text import first_sentence, text_of
 from fuzz.report.why import why
@@ -32,9 +32,9 @@ from fuzz.trace.file import Operation, Trace
 from invariants.properties import Event, Property
 from model.machine import BadValue, Failed, Refused, plain
 
-#: `HANG_SECONDS` of a trace that is no hang. It is longer, because the changes of each step take time, too.
+#: `HANG_SECONDS` for a trace that does not hang. This limit is longer, because the changes of each step take time, too.
 _HANG_SECONDS = 10 * HANG_SECONDS
-#: The violated guarantee for each kind of finding except broken properties.
+#: The violated guarantee for each kind of finding, except for violated properties.
 GUARANTEES = {
     Kind.OUTCOME: "The implementation returns the model's outcome.",
     Kind.VIEW: "The implementation is in the model's state.",
@@ -57,7 +57,7 @@ GUARANTEES_OF_PROFILES = {
 def explain(trace: Trace) -> Explanation:
     """Replays a trace that the engines wrote, with every step checked, up to the first difference.
 
-    Of the properties, it checks the one that the trace names. If nothing differs, it checks all of them.
+    The replay checks only the property that the trace names. If nothing differs, a second replay checks all properties.
     """
     try:
         return _explain(trace)
@@ -73,12 +73,13 @@ def _explain(trace: Trace) -> Explanation:
     other_config = machine.configure(trace.header["against"]) if "against" in trace.header else None
     cause = cause_of(trace)
     chart = chart_of(trace.component)
-    is_foreign = "program" in trace.header  # not run: its results are in the header
+    is_foreign = "program" in trace.header  # a foreign program is not run: the header has its results
     calls = [_call_of(subject, cfg, operation) for operation in trace.operations]
     is_hang = cause is not None and cause.kind is Kind.HANG and not is_foreign
     limit = time_limit(len(calls), HANG_SECONDS if is_hang else _HANG_SECONDS)
 
     def replayed(skipped: Skipped) -> tuple[Pair, list[Step], Difference | None, list[Condition]]:
+        """Returns both sides after the replay, the steps, the difference, and why a violated property is false."""
         pair, steps = Pair(Target(subject, cfg, other_config, model_only=is_foreign), skipped), list[Step]()
         before = pair.state
         try:
@@ -89,8 +90,9 @@ def _explain(trace: Trace) -> Explanation:
                     arrow = _arrow(chart, pair, operation, before) if chart is not None else None
                     steps.append(_step(pair, operation, before, difference, arrow))
                     if difference is not None:
-                        raised = difference.cause.kind is Kind.CRASH  # perhaps by a property
-                        return pair, steps, difference, [] if raised else _conditions(pair, before, values, call)
+                        # after a crash, a property is not evaluated again: it may be what raised the exception
+                        is_crash = difference.cause.kind is Kind.CRASH
+                        return pair, steps, difference, [] if is_crash else _conditions(pair, before, values, call)
         except Hang:
             hanging = trace.operations[min(len(steps), len(calls) - 1)]
             difference = hang_difference(hanging.op, limit)
@@ -124,7 +126,7 @@ def _explain(trace: Trace) -> Explanation:
 
 
 def _field_of(pair: Pair, cause: Cause | None) -> str:
-    """Returns the field of the state in which model and implementation differ, if that is the cause."""
+    """Returns the field of the state in which model and implementation differ; an empty text for another cause."""
     fields = getattr(pair.state, "_fields", ())
     return cause.what if cause is not None and cause.kind is Kind.VIEW and cause.what in fields else ""
 
@@ -149,15 +151,16 @@ def source_of(broken: Property) -> str:
 
 
 def _arrow(chart: Chart, pair: Pair, operation: Operation, before: Any) -> Arrow | None:
-    """Returns the last step as an arrow of the chart; None if it was refused, or its roles have no actor."""
-    pair_of, roles = chart.arrows.get(operation.op), chart.roles(pair.cfg, before, operation.args)
-    if pair_of is None or isinstance(pair.outcome, Refused) or not roles.keys() >= set(pair_of):
+    """Returns the last step as an arrow of the chart; None if it was refused, or if a role has no actor."""
+    role_pair, roles = chart.arrows.get(operation.op), chart.roles(pair.cfg, before, operation.args)
+    if role_pair is None or isinstance(pair.outcome, Refused) or not roles.keys() >= set(role_pair):
         return None
+    source, target = (roles[role] for role in role_pair)
     event = Event(operation.op, operation.args, pair.outcome)
     text = chart.text(pair.cfg, before, event, pair.state)
     is_fault = pair.subject.machine.actions[operation.op].fault or isinstance(pair.outcome, Failed)
     is_lost = isinstance(pair.outcome, str) and pair.outcome in chart.without_effect
-    return Arrow(roles[pair_of[0]], roles[pair_of[1]], text, is_lost, is_fault)
+    return Arrow(source, target, text, is_lost, is_fault)
 
 
 def _step(
@@ -177,7 +180,7 @@ def _step(
 
 
 def _conditions(pair: Pair, before: Any, values: Values, call: Call) -> list[Condition]:
-    """Returns why the first property is false that the last state or the last step violates."""
+    """Returns why a property is false: the first one that the last state or the last step violates."""
     checks, index = pair.checks, list(pair.subject.machine.actions).index(call.action)
     event = event_of(pair.subject, call.action, call.arguments, pair.outcome)
     for holds, _, indices in checks.of_states:
@@ -192,7 +195,7 @@ def _conditions(pair: Pair, before: Any, values: Values, call: Call) -> list[Con
 
 
 def _why(holds: Callable[..., bool], arguments: Sequence[Any]) -> list[Condition]:
-    """Returns the conditions that decide a property, without the guards against None if there are others."""
+    """Returns the conditions that determine a property. Comparisons with None are left out if there are others."""
     reasons = why(holds, arguments)
     return [
         Condition(

@@ -48,28 +48,29 @@ def known_defect(
 ) -> Defect | None:
     """Returns the row of the defect table that explains a violated property; None if there is none.
 
-    A row may explain it if the row has the property in `cause`, and if its rules have their values in the trace's
-    config. `needed` are the rules that the trace needs. Of several rows, the first is returned of which all rules are
-    needed, else the first of which one is. If no rule is needed, because any of several suffices, the first is. None
-    is returned if the needed rules are exactly those of a row with another property.
+    Candidates are the rows with the property in `cause` whose rules have their values in the trace's config. `needed`
+    are the rules that the trace needs. The result is the first candidate of which all rules are needed, or else the
+    first of which a rule is needed. If no rule is needed, because any of several suffices, the result is the first
+    candidate. If the needed rules are exactly those of a row with another property, the result is None.
     """
     name = None if cause is None else cause.broken_property
-    rows = [row for row in _rows_of(subject, config) if row.property == name]
+    candidates = [row for row in _rows_of(subject, config) if row.property == name]
     exact = [row for row in _rows_of(subject, config) if set(row.rules) == set(needed)]
     if exact and not any(row.property == name for row in exact):
         return None
-    for fits in (set(needed).issuperset, set(needed).intersection, lambda _: not needed):
-        for row in rows:
+    has_only_needed, has_a_needed = set(needed).issuperset, set(needed).intersection
+    for fits in (has_only_needed, has_a_needed, lambda _: not needed):
+        for row in candidates:
             if fits(row.rules):
                 return row
     return None
 
 
 def related_defect(subject: str, config: Mapping[str, Any], needed: Collection[str]) -> Defect | None:
-    """Returns a row of the defect table with rules that the trace needs, whatever its property; None if there is none.
+    """Returns a row of the defect table, of any property, with a rule that the trace needs; None if there is none.
 
-    The finding may be another consequence of this defect. A row that has only such rules comes first, the one with
-    most of them.
+    The finding may be another consequence of this defect. Rows of which all rules are needed are preferred, then rows
+    with more rules.
     """
     rows = [row for row in _rows_of(subject, config) if not set(row.rules).isdisjoint(needed)]
     return min(rows, key=lambda row: (not set(row.rules).issubset(needed), -len(row.rules)), default=None)
@@ -87,7 +88,7 @@ def shown_defect(row: Defect) -> KnownDefect:
 
 
 def grouped(findings: Iterable[Shown]) -> list[list[Shown]]:
-    """Returns the findings in groups of one component, profile and cause; the shortest of each group is the first."""
+    """Returns the findings in groups of one component, profile and cause. The shortest finding of a group is first."""
     groups: dict[tuple[str, str, str], list[Shown]] = {}
     for each in sorted(findings, key=lambda f: (f.shrunk_length, f.seed)):
         groups.setdefault((each.subject, each.profile, each.cause), []).append(each)

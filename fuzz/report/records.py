@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from fuzz.report.changes import Change
-from fuzz.report.confirm import NeededRule
+from fuzz.report.in_pulsar import NeededRule
 from fuzz.run.finding import Kind
 
 #: Kinds of findings whose expected and actual values are states, or parts of states.
@@ -15,37 +15,34 @@ OF_STATES = (Kind.VIEW, Kind.LOAD, Kind.STUTTER)
 
 
 class Arrow(msgspec.Struct, frozen=True):
-    """An arrow in a sequence chart: its two actors and its text. A lost message has no effect."""
+    """An arrow in a sequence chart."""
 
-    source: str
-    target: str
+    source: str  # an actor
+    target: str  # an actor; the source if the arrow is a loop
     text: str
-    is_lost: bool
-    is_fault: bool
+    is_lost: bool  # whether the step is a message without effect
+    is_fault: bool  # whether the step is a fault, or failed
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step of a trace. `other_outcome` is the second side's outcome, set only if it differs.
-
-    `java` has the classes and methods of Pulsar that the action models.
-    """
+    """One step of a trace."""
 
     action: str
     arguments: dict[str, Any]
-    outcome: Any
-    other_outcome: Any
-    differs: bool
+    outcome: Any  # the model's outcome
+    other_outcome: Any  # the second side's outcome; None if the outcomes do not differ
+    differs: bool  # whether the outcomes differ
     changes: list[Change]
-    arrow: Arrow | None = None  # of a component with a chart, unless the step was refused
-    java: list[str] = []
+    arrow: Arrow | None = None  # None if the component has no chart, or if the step was refused
+    java: list[str] = []  # the classes and methods of Pulsar that the action models
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A part of a property's expression, its truth value, and the values of its subexpressions."""
+    """A part of a property's expression that determines the property's value."""
 
     text: str
-    value: bool
-    values: dict[str, Any]
+    value: bool  # whether the part is true
+    values: dict[str, Any]  # source text of a subexpression -> its value
 
 
 class KnownDefect(msgspec.Struct, frozen=True):
@@ -69,14 +66,14 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     conditions: list[Condition]  # why a violated property is false
     expected: Any = None
     actual: Any = None
-    field: str = ""  # of the state, whose values `expected` and `actual` are; empty if they are something else
-    state: Any = None  # the model's, after the last step
+    field: str = ""  # the field of the state that has the values `expected` and `actual`; empty if there is none
+    state: Any = None  # the model's state after the last step
     other: str = "implementation"  # the second side: implementation or other profile
-    problem: str = ""  # if there was no replay: why not, or what the real client did
-    actors: dict[str, str] = {}  # of the sequence chart, in order, with their headings
-    classes: list[str] = []  # of Pulsar, which the component models, the main one first
+    problem: str = ""  # why there was no replay, or what a real client did; empty after a replay
+    actors: dict[str, str] = {}  # the actors of the sequence chart -> their headings, in the order of the lifelines
+    classes: list[str] = []  # the classes of Pulsar that the component models, the main class first
     source: str = ""  # file and line of the violated property
-    rules: list[NeededRule] = []
+    rules: list[NeededRule] = []  # the rules that the violation of a property needs
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,11 +87,11 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     shrunk_length: int
     reproduced: bool
-    shown: int  # in how many of how many replays
+    shown: int  # the number of replays that showed the finding
     replays: int
     trace: str  # path or URI
     message: str
-    defect: KnownDefect | None
-    related: KnownDefect | None  # if `defect` is None: a row with rules that the trace needs
+    defect: KnownDefect | None  # the known defect that the finding shows
+    related: KnownDefect | None  # if `defect` is None: a known defect with rules that the trace needs
     explanation: Explanation
-    replay: str  # the command that replays it
+    replay: str  # the command that replays the finding

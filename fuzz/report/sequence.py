@@ -16,7 +16,7 @@ from fuzz.report.records import Explanation, Step
 from fuzz.trace.file import read_traces
 from model.machine import BadValue
 
-#: Pixels: between lifelines, between steps, above the first step, of a loop.
+#: Pixels: between lifelines, between steps, above the first step, and the width of a loop.
 LANE, ROW, HEAD, LOOP = 156, 24, 52, 26
 #: Pixels from the left to the end of the steps' numbers, and to the first lifeline.
 NUMBER, LEFT = 26, 104

@@ -18,7 +18,7 @@ _WIDTH = 240
 
 
 def show_findings(console: Console, findings: list[Shown]) -> None:
-    """Prints findings grouped by cause: the shortest of each group with its steps, the others as one line each."""
+    """Prints findings grouped by cause: the shortest of each group with its steps, each other finding as a line."""
     groups = grouped(findings)
     for number, (first, *others) in enumerate(groups, 1):
         _show_heading(console, first, f"finding {number} of {len(groups)}")
@@ -51,7 +51,7 @@ def _show_heading(console: Console, finding: Shown, number: str) -> None:
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
-    """Prints the guarantee, the classes, the steps, and why the last one violates the guarantee."""
+    """Prints the guarantee, the classes, the steps, and why the last step violates the guarantee."""
     _show_guarantee(console, explanation)
     if explanation.problem:
         _show_line(console, "problem", explanation.problem)
@@ -75,6 +75,7 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
     for condition in explanation.conditions:
         _show_line(console, "is true" if condition.value else "is false", condition.text)
         lines = [f"{text} = {text_of(value)}" for text, value in condition.values.items()]
+        # lines that are too long are left out if there are others
         for line in [each for each in lines if len(each) <= _WIDTH] or lines:
             _show_detail(console, line)
 

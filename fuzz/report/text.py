@@ -6,7 +6,7 @@ from typing import Any
 
 from fuzz.platform.json import to_json
 from fuzz.report.changes import Change
-from fuzz.report.confirm import NeededRule
+from fuzz.report.in_pulsar import NeededRule
 from fuzz.report.records import Step
 
 
@@ -32,7 +32,7 @@ def outcome_text(outcome: Any) -> str:
 
 
 def rule_text(rule: NeededRule) -> str:
-    """Returns a rule as one line of text: its value, how it is known, and the class or proposal that it is from."""
+    """Returns a rule as one line of text: name, value, how the value is known, and the class or proposal with it."""
     value = rule.value if isinstance(rule.value, str) else text_of(rule.value)
     return f"{rule.name} = {value} ({rule.origin}: {rule.source})"
 

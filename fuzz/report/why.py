@@ -1,13 +1,13 @@
 """Why a predicate is false, or true: the part of its expression that determines the result, with its values.
 
 A property is an ordinary function. It is called again under a tracer that records which `return` is executed. The
-returned expression is decomposed in the order in which Python evaluates it. If it is false:
+returned expression is decomposed in the order in which Python evaluates it. These parts explain a false expression:
 
     a and b           the first operand that is false
     all(... for x)    the first x for which the condition is false
-    p(f(x))           the part of p that determines the result, if p is a function with source that returns a bool;
-                      and the value of f(x)
-    ok                the expression that was assigned to the variable, if its value is a bool
+    p(f(x))           the part of p that determines the result, if p is a Python function that returns a bool; and the
+                      value of f(x)
+    variable          the expression that was assigned to the variable, if its value is a bool
     a <= b            the values of a and b
 
 Predicates have no side effects, so their parts may be evaluated again.
@@ -25,26 +25,26 @@ from typing import Any, NamedTuple
 
 #: Maximum depth of nested calls that are decomposed.
 _DEPTH = 3
-#: Names that are not listed on their own: config, states and event are printed with the step.
+#: Names whose values are not listed: config, states and event are printed with the step.
 _NOT_SHOWN = frozenset({"_", "cfg", "config", "s", "state", "before", "after", "event"})
 
 Environment = dict[str, Any]
 
 
 class Reason(NamedTuple):
-    """A condition, whether it holds, and the values of its subexpressions by their source text."""
+    """A condition that determines a result."""
 
-    condition: str
+    condition: str  # the source text
     holds: bool
-    operands: tuple[tuple[str, Any], ...]
-    is_guard: bool = False  # a comparison with None
+    operands: tuple[tuple[str, Any], ...]  # subexpressions: source text and value
+    is_guard: bool = False  # whether the condition is a comparison with None
 
 
 def why(predicate: Callable[..., Any], arguments: Sequence[Any]) -> list[Reason]:
     """Returns the conditions that determine the predicate's result.
 
-    The list is empty if nothing explains it: there is no source, a part cannot be evaluated on its own, or a constant
-    is returned that no `if` encloses. Cost: a few evaluations of the predicate.
+    The list is empty if the predicate has no source, if a part cannot be evaluated on its own, or if the predicate
+    returns a constant outside of any `if`. Cost: a few evaluations of the predicate.
     """
     try:
         return list(_explain_function(predicate, tuple(arguments), 0))
@@ -93,7 +93,7 @@ def _explain_function(function: Callable[..., Any], arguments: tuple[Any, ...], 
             assigned = _assigned_conditions(tree, environment)
             expression = _inlined(node.value, assigned)
             if bool(_evaluate(expression, environment)) != bool(returned.value):
-                return  # evaluated again it differs, for example because an iterator is used up
+                return  # the second evaluation has another result, for example because an iterator is exhausted
             if isinstance(expression, ast.Constant):
                 yield from _explain_return(node, parents, assigned, environment, depth)
             else:
@@ -119,7 +119,7 @@ def _assigned_conditions(tree: ast.AST, environment: Environment) -> dict[str, a
 
 
 def _inlined(node: ast.expr, assigned: dict[str, ast.expr]) -> ast.expr:
-    """Returns the expression; operands of `and`, `or`, `not` and `if` that are variables are replaced."""
+    """Returns the expression. Variables that are operands of `and`, `or`, `not` and `if` are replaced by `assigned`."""
     if isinstance(node, ast.Name) and node.id in assigned:
         return _inlined(assigned[node.id], assigned)
     if isinstance(node, ast.BoolOp):
@@ -152,7 +152,7 @@ def _reasons(node: ast.expr, environment: Environment, depth: int) -> Iterator[R
     """Yields the parts that determine the truth value of an expression, decomposed as in the module's header."""
     value = bool(_evaluate(node, environment))
     if isinstance(node, ast.BoolOp):
-        one_suffices = value if isinstance(node.op, ast.Or) else not value
+        one_suffices = value if isinstance(node.op, ast.Or) else not value  # for a true `or`, a false `and`
         for operand in node.values:
             if bool(_evaluate(operand, environment)) == value:
                 yield from _reasons(operand, environment, depth)
@@ -194,7 +194,7 @@ def _explain_call(node: ast.Call, environment: Environment, depth: int) -> Itera
 def _witness(node: ast.Call, value: bool, environment: Environment) -> tuple[ast.expr, Environment] | None:
     """Returns the element expression of a false `all` or a true `any`, and the loop variables of the first witness.
 
-    None for any other call, and for an argument that is no comprehension.
+    Returns None for any other call, and for an argument that is no comprehension.
     """
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name not in ("all", "any") or value != (name == "any") or len(node.args) != 1:
@@ -231,7 +231,7 @@ def _bound(target: ast.expr, item: Any) -> Environment:
 
 
 def _values(node: ast.expr, environment: Environment) -> Iterator[tuple[str, Any]]:
-    """Yields the operands of a comparison with their values, then each name and `name.field` in the condition."""
+    """Yields source text and value of the operands of a comparison, then of each name and `name.field` in the node."""
     operands = [node.left, *node.comparators] if isinstance(node, ast.Compare) else [node]
     for operand in operands:
         if not isinstance(operand, ast.Constant | ast.Tuple) and operand is not node:

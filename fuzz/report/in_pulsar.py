@@ -1,4 +1,4 @@
-"""Where to look in Pulsar for a finding: the Java methods of its steps, and the rules of the profile that it needs."""
+"""Where a reader finds the cause of a finding in Pulsar: the Java methods of its steps, and the rules that it needs."""
 
 from __future__ import annotations
 
@@ -22,23 +22,20 @@ _NAME = re.compile(r"`(\w+)(?:\.(\w+))?`")
 
 
 class NeededRule(msgspec.Struct, frozen=True):
-    """A rule of the profile that a trace needs: with the reference's value of this rule, the trace does not fail.
-
-    `origin` says how the rule's value is known, `source` names the class, version or proposal that has the value.
-    """
+    """A rule of the profile that a trace needs: with the reference's value of this rule, the trace does not fail."""
 
     name: str
     value: Any
-    origin: str
-    source: str
+    origin: str  # how the value is known
+    source: str  # the class, version or proposal that has the value
 
 
 def java_of(machine: Machine[Any, Any], action: str) -> list[str]:
-    """Returns the classes of `machine.java` and their methods that the docstring of an action names.
+    """Returns the classes of `machine.java` and their methods that an action's docstring names.
 
-    Each is Class or Class.method.
+    Each is a text `Class` or `Class.method`.
     """
-    # of several classes with a method of this name, the first: the main class
+    # if several classes have a method of this name, the first one counts, which is the main class
     class_of = {method: name for name, methods in reversed(machine.java.items()) for method in methods}
     found: dict[str, None] = {}
     for name, method in _NAME.findall(machine.actions[action].docstring):
@@ -52,8 +49,8 @@ def java_of(machine: Machine[Any, Any], action: str) -> list[str]:
 def needed_rules(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause) -> list[NeededRule]:
     """Returns the rules of a config that these calls need to violate the property in `cause`.
 
-    With the reference's value of such a rule, the calls neither violate the property nor fail otherwise. Each rule is
-    replaced alone: if either of two rules suffices for the violation, neither is needed. Cost: a replay for each rule.
+    With the reference's value of a needed rule, a replay of the calls shows no difference. Each rule is replaced alone:
+    if either of two rules suffices for the violation, neither is needed. Cost: a replay for each rule.
     """
     machine = subject.machine
     defaults = machine.config._field_defaults
@@ -67,5 +64,6 @@ def needed_rules(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause
 
 
 def _fails(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause) -> bool:
+    """Returns whether a replay on the model alone shows a difference. It checks only the property in `cause`."""
     pair = Pair(Target(subject, cfg, model_only=True), all_but(subject, cause.broken_property))
     return any(pair.step(call.copy()) is not None for call in calls)
