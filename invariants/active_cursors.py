@@ -82,7 +82,7 @@ def slowest_position_is_smallest_tracked_position(cfg: Config, before: State, ev
 
 @always(active_cursors, on=("cursor_updated",), given=lambda cfg: cfg.update_returns_slowest)
 def update_returns_slowest_position_before_and_after(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`cursor_updated` returns the smallest tracked positions before and after; None if the update is ignored.
+    """`cursor_updated` returns the slowest positions before and after the update; None if the update is ignored.
 
     An update of an unknown name is ignored. Without `update_starts_tracking`, an update of an untracked cursor is
     ignored, too.
@@ -151,7 +151,7 @@ def added_cursor_has_given_position_and_durability(cfg: Config, before: State, e
 def update_sets_position(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After an update, the cursor has the given position, forward or backward; without a position it is untracked.
 
-    An update is rejected only if it has no position and `may_be_refused`, or if the container has no `cursorUpdated`.
+    `may_be_refused` says when an update is rejected. A container without `cursorUpdated` also rejects that call.
     """
     old, new = own_cursor(before, event), own_cursor(after, event)
     if was_refused(event):
@@ -184,7 +184,7 @@ def call_on_unknown_name_changes_nothing(cfg: Config, before: State, event: Even
 
 @always(active_cursors)
 def only_removal_restarts_grace_period(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The grace period starts at the last removal that removed a cursor, or at creation if there was none."""
+    """The grace period starts at the last call of `remove_cursor` that removed a cursor, initially at the creation."""
     removes = event.name == "remove_cursor" and event.outcome is True
     return after.last_removal_ms == (before.now_ms if removes else before.last_removal_ms)
 
@@ -306,6 +306,7 @@ def _list_form(cfg: Config, s: State) -> object:
         items = [(item.position, item.cursor) for item in s.items]
         return sorted(items) if cfg.container == "sorted_set" else items
     nodes = (*s.nodes.linked, *s.nodes.unlinked)
+    # each node with the value of its counter, in place of the numbers of the object and the counter
     shown = {n.object: (n[0], n[2:6], s.nodes.counts[n.counter - 1] if n.counter else None) for n in nodes}
     queues = [[shown[o] for o in queue] for queue in (s.nodes.updates, s.nodes.removals)]
     outside = sorted(repr(shown[n.object]) for n in s.nodes.unlinked)
