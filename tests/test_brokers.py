@@ -108,7 +108,9 @@ class Driver:
         held = list(attached[1].pending) if attached else []
         chosen = self.random.sample(held, min(len(held), self.random.randint(0, 2)))
         chosen += [self.random.randrange(len(log))] if log and self.random.random() < 0.3 else []
-        return [{"ledger": log[n].ledger, "entry": log[n].entry, "ack_set": self.random.choice(words)} for n in chosen]
+        return [
+            {"ledger": log[n].ledger, "entry": log[n].entry, "ack_words": self.random.choice(words)} for n in chosen
+        ]
 
     def acknowledge(self) -> None:
         client, number = self.consumer()

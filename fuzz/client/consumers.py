@@ -147,4 +147,4 @@ class Consumers(Cluster):
 
 def ids_of(ids: Any) -> list[tuple[int, int, tuple[int, ...] | None]]:
     """Returns message ids as plain data: ledger, entry, and the words of the ack set, or None without an ack set."""
-    return [(each.ledger, each.entry, tuple(each.ack_set) or None) for each in ids]
+    return [(each.ledger, each.entry, tuple(each.ack_words) or None) for each in ids]

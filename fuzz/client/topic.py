@@ -221,9 +221,9 @@ class Subscription:
         command = command_of(Type.MESSAGE, consumer_id=consumer.id, message_id=position)
         if self.redeliveries.get(number):
             command.MESSAGE.redelivery_count = self.redeliveries[number]
-        ack_set = self.cursor.remaining(number)
-        self._note("deliver", consumer.session, number, ack_set)
-        command.MESSAGE.ack_set.extend(self.forced_ack_set or ack_set or ())
+        ack_words = self.cursor.remaining(number)
+        self._note("deliver", consumer.session, number, ack_words)
+        command.MESSAGE.ack_words.extend(self.forced_ack_set or ack_words or ())
         self.forced_ack_set = []
         message = entry.message
         if self.corrupt:

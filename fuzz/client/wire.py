@@ -39,7 +39,7 @@ _MESSAGES: dict[str, tuple[_Field, ...]] = {
         _Field("entry", 2, "uint64"),
         _Field("partition", 3, "int32"),
         _Field("batch_index", 4, "int32"),
-        _Field("ack_set", 5, "int64", is_repeated=True),
+        _Field("ack_words", 5, "int64", is_repeated=True),
         _Field("batch_size", 6, "int32"),
     ),
     "KeyValue": (_Field("key", 1, "string"), _Field("value", 2, "string")),
@@ -124,7 +124,7 @@ _MESSAGES: dict[str, tuple[_Field, ...]] = {
         _Field("consumer_id", 1, "uint64"),
         _Field("message_id", 2, "MessageId"),
         _Field("redelivery_count", 3, "uint32"),
-        _Field("ack_set", 4, "int64", is_repeated=True),
+        _Field("ack_words", 4, "int64", is_repeated=True),
         _Field("consumer_epoch", 5, "uint64"),
     ),
     "ACK": (
