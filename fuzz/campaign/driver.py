@@ -6,7 +6,7 @@ command resumes the campaign after the last committed round. No committed result
 a round that was not committed are run again.
 
 A task runs seeds of one subject, which is a component or a scenario of a real client, for about TASK_SECONDS. The next
-task is for the subject whose planned tasks have the smallest sum of expected times. So all subjects get about equal
+task is for the subject whose planned tasks have the smallest sum of expected durations. So all subjects get about equal
 time.
 
 A task returns a few hundred rows for any number of traces. The driver writes the tables itself, which costs less than a
@@ -118,6 +118,7 @@ class _Rounds:
         self.state = state
         self.slots = slots
         self.partitions = partitions
+        #: by subject, the first seed that is not planned yet, and the end of the seeds
         self.planned = {s.subject: state.next_seed.get(s.subject, plan.seed) for s in plan.specs}
         self.end = {s.subject: plan.seed + traces for s in plan.specs} if traces is not None else None
         self.deadline = time.perf_counter() + seconds if seconds is not None else None
@@ -127,7 +128,7 @@ class _Rounds:
         self.planned_seconds = {s.subject: 0.0 for s in plan.specs}  # seconds of one slot planned so far
         self.in_flight: deque[list[Task]] = deque()
         self.rounds_before = state.rounds
-        self.assumed = {s.subject: kind_of(s.subject).speed(s) for s in plan.specs}
+        self.assumed = {s.subject: kind_of(s.subject).speed(s) for s in plan.specs}  # seeds per second of one slot
 
     def next_round(self) -> list[Task]:
         """Returns the tasks of the next round; none when all traces are planned or the time is used up."""
@@ -201,7 +202,7 @@ class Inline:
         self._live = Live(0, 0, 0)
 
     def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
-        """Runs the tasks of a round, then returns. Only in the main thread, the watchdog stops a step that hangs."""
+        """Runs the tasks of a round, then returns. Outside the main thread, the watchdog cannot stop a hanging step."""
         future: Future[list[TaskResult]] = Future()
         results = []
         for task in tasks:
@@ -254,7 +255,7 @@ class SparkWorkers:
         active = len(tracker.getActiveJobsIds())
         future = self._threads.submit(self._collect, texts, min(self.partitions or len(texts), len(texts)))
         deadline = time.monotonic() + 2.0
-        # Spark runs jobs in the order of their start. So the job is started here, before the next round is submitted
+        # Spark runs jobs in the order in which they start. So wait until the job has started: the next round is later
         while not future.done() and len(tracker.getActiveJobsIds()) <= active and time.monotonic() < deadline:
             time.sleep(0.01)
         return future

@@ -1,6 +1,6 @@
 """The folder of a campaign: its parameters, and the committed results in Parquet tables.
 
-    campaign.json     the manifest: version, seed, block length, specs. A campaign with others needs another folder
+    campaign.json     the manifest: version, seed, block length, specs. Each campaign needs a folder of its own
     commits/          one file for each round, with the names of its tables. If it is complete, the round is committed
     runs/             one table for each round, a row for each task: seeds, traces, steps, seconds, seconds of shrinking
     findings/         one table for each round: shrunk findings, each with its trace
@@ -95,7 +95,7 @@ class State:
     traces: int = 0
     steps: int = 0
     seconds: float = 0.0  # the elapsed time of the rounds
-    next_seed: dict[str, int] = field(default_factory=dict)  # by subject
+    next_seed: dict[str, int] = field(default_factory=dict)  # the first seed that did not run, by subject
     speed: dict[str, float] = field(default_factory=dict)  # seeds per second of one slot, by subject
     findings: list[Found] = field(default_factory=list)
     coverage: dict[str, Total] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class State:
         return sum(row["shrinking_seconds"] for row in self.runs) / seconds if seconds else 0.0
 
     def merged_findings(self) -> list[Found]:
-        """Reduces `findings` to one for each subject, profile and signature. Returns them."""
+        """Reduces `findings` to one for each subject, profile and signature. Returns the findings that are left."""
         self.findings = merged(self.findings)
         return self.findings
 
@@ -226,7 +226,7 @@ def read_state(store: Store, plan: Plan) -> State:
 
 
 def commit(store: Store, number: int, results: Sequence[TaskResult], round_seconds: float) -> list[dict[str, Any]]:
-    """Commits the results of a round. `round_seconds` is its elapsed time. Returns its rows of `runs`."""
+    """Commits the results of a round. Returns the round's rows of `runs`. `round_seconds` is the elapsed time."""
     found = merged(each for result in results for each in result.findings)
     findings = [{"round": number, **each._asdict()} for each in found]
     totals: dict[str, Total] = {}  # by subject
