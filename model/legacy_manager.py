@@ -57,7 +57,7 @@ class Config(NamedTuple):
     ] = 100
     #: fraction of the maximum down to which the task evicts
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
-    #: TTL; a time pass has its threshold as an argument, so the TTL matters only for the thresholds of random traces
+    #: TTL; used only to draw the thresholds of random traces, because a time pass has its threshold as an argument
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
