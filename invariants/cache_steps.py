@@ -149,13 +149,13 @@ def eviction_removes_checked_head(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def at_most_one_eviction_task(cfg: Config, s: State) -> bool:
-    """At most one task that an insert scheduled waits or runs at a time."""
+    """At most one eviction task that an insert scheduled is queued or running."""
     return s.scheduled + (s.eviction.at != "idle" and not s.eviction.periodic) <= 1
 
 
 @always(cache_steps)
 def eviction_is_in_progress_while_task_exists(cfg: Config, s: State) -> bool:
-    """`evictionInProgress` is set while a task that an insert scheduled waits or runs."""
+    """`evictionInProgress` is set while an eviction task that an insert scheduled is queued or running."""
     return s.eviction_in_progress or (not s.scheduled and (s.eviction.at == "idle" or s.eviction.periodic))
 
 

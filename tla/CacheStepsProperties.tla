@@ -54,10 +54,10 @@ EvictionRemovesCheckedHead ==
 \* The number of running tasks that an insert has scheduled: 0 or 1.
 RunningTasks == Bit(eviction.at # "idle" /\ ~eviction.periodic)
 
-\* At most one task that an insert scheduled waits or runs at a time.
+\* At most one eviction task that an insert scheduled is queued or running.
 AtMostOneEvictionTask == scheduled + RunningTasks <= 1
 
-\* `evictionInProgress` is set while a task that an insert scheduled waits or runs.
+\* `evictionInProgress` is set while an eviction task that an insert scheduled is queued or running.
 EvictionIsInProgressWhileTaskExists == scheduled + RunningTasks > 0 => eviction_in_progress
 
 -----------------------------------------------------------------------------
