@@ -39,7 +39,7 @@ _SHORTEST_ROUND = 0.5
 
 
 class Live(NamedTuple):
-    """The sum of the tasks that ended since the command began, committed or not. This sum is only displayed.
+    """The sum of the tasks that ended since the command began, committed or not. `Live` is for display only.
 
     A task that Spark repeats counts twice.
     """

@@ -43,7 +43,7 @@ def cell_text(cell: Cell) -> str:
 
 
 def cell_from(text: str) -> Cell:
-    """The inverse of `cell_text`. Raises BadValue if there is no such workload."""
+    """Returns the cell with this JSON, as the inverse of `cell_text`. Raises BadValue if there is no such workload."""
     data = from_json(text)
     parameters = find_workload(data["workload"]).parameters._replace(**data["parameters"])
     return Cell(**{**data, "parameters": parameters})
@@ -156,6 +156,6 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(row_type: type[msgspec.Struct], line: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `_line`, for rows of a type."""
+    """Returns the row of a type from a line of a table, as the inverse of `_line`."""
     lists = [f.name for f in msgspec.structs.fields(row_type) if typing.get_origin(f.type) is list]
     return {key: from_json(value) if key in lists else value for key, value in line.items()}

@@ -235,6 +235,7 @@ def _run_chunk(chunk: _Chunk) -> _ChunkResult:
 
 
 def _lockstep(request: Request) -> Lockstep:
+    """Returns a lockstep run for a request. If the request has a property, it checks only this property."""
     target = target_of_request(request)
     lockstep = Lockstep(target, steps=request.spec.steps)
     if request.property is not None:

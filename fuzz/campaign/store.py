@@ -6,8 +6,8 @@ atomic rename or atomic writes. A table is valid only if a complete commit file 
     commit        writes the tables of a round, then its commit file. The name of a table's file contains the start of
                   the file's digest, so an existing table is not overwritten with other content when the round is
                   written again. The commit file has the path, length and digest of each table, and its own digest.
-    commits       returns the rounds that have a complete commit file. It ignores incomplete commit files, and tables
-                  that no commit file names: a driver that died has left them.
+    commits       returns the rounds that have a complete commit file. Incomplete commit files, and tables that no
+                  commit file names, are ignored: a driver that died has left them.
     read_table    returns the rows of a committed table, after a check of its digest.
 
 The driver may die at any call. If the commit file is complete, every table that the commit file names is complete. If
@@ -121,7 +121,7 @@ class MemoryStore:
 class HadoopStore:
     """A folder on a file system that Spark supports, accessed through the driver's JVM.
 
-    It creates, overwrites, reads and lists files. It neither renames nor deletes.
+    Files are created, overwritten, read and listed. No file is renamed or deleted.
     """
 
     def __init__(self, spark: Any, uri: str) -> None:

@@ -44,7 +44,7 @@ class Spec(NamedTuple):
     #: runs alone if `profile` has other rules than the reference
     against: str | None = None
     mutant: str | None = None
-    steps: int | None = None  # of one trace; None: the subject's default
+    steps: int | None = None  # the number of steps of a trace; None: the subject's default
 
 
 class Task(NamedTuple):
@@ -247,7 +247,7 @@ def result_text(result: TaskResult) -> str:
 
 
 def result_from(text: str) -> TaskResult:
-    """The inverse of `result_text`."""
+    """Returns the result with this JSON, as the inverse of `result_text`."""
     data = from_json(text)
     task = data.pop("task")
     data["task"] = Task(Spec(**task["spec"]), task["first_seed"], task["traces"])

@@ -1,7 +1,7 @@
 """Loopback brokers in a process of their own: `python -m fuzz.client.broker`.
 
-The process listens on 127.0.0.1, on one port for each broker. It first writes a line with the addresses to standard
-output. Then it reads requests from standard input, and writes a reply to each. Requests and replies are lines of JSON.
+The process listens on 127.0.0.1, on one port for each broker. The first line on standard output has the addresses.
+Then the process reads requests from standard input, and writes a reply to each. Requests and replies are lines of JSON.
 A request is an object: the key `do` names a method (`Server.answer`), and the other keys are the method's arguments.
 """
 

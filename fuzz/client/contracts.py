@@ -181,7 +181,7 @@ def acknowledged_log_leaves_no_backlog(seen: Observed) -> str:
 
 @contract
 def redirect_needs_no_lookup(seen: Observed) -> str:
-    """A client that is sent to another broker by CLOSE with its address connects without a lookup (PIP-307)."""
+    """If CLOSE has the address of another broker, the client connects to that broker without a lookup (PIP-307)."""
     return f"{seen.redirect_lookups} lookups after redirects" if seen.redirect_lookups else ""
 
 

@@ -265,7 +265,7 @@ class _Source(NamedTuple):
 
 
 def _hear(heard: queue.Queue[Any], source: Any, message: Any) -> None:
-    """The message listener: puts a message into `heard`, and nacks the message at its first delivery."""
+    """Is called by the client for each message: puts it into `heard`, and nacks it at its first delivery."""
     if message.redelivery_count() == 0:
         source.negative_acknowledge(message)
     heard.put(message)

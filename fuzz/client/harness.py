@@ -107,9 +107,9 @@ class Process:
 
 
 class Harness:
-    """The brokers' process and the client's process. Both run many schedules.
+    """The brokers' process and the driver's process. Both run many schedules.
 
-    If the client crashes or hangs, the next request starts another client's process.
+    If the client crashes or hangs, the next request starts another driver.
     """
 
     def __init__(self, broker: Sequence[str] = BROKER, driver: Sequence[str] = DRIVER) -> None:

@@ -184,6 +184,7 @@ def _shrunk(harness: Harness, sought: Sought, schedule: Schedule, patience: floa
     tried: list[Schedule] = [schedule]
 
     def shows(candidate: Schedule) -> bool:
+        """Returns whether a run of a new candidate shows the violation; False if the time is over."""
         if candidate in tried or time.monotonic() > until:
             return False
         tried.append(candidate)

@@ -126,7 +126,7 @@ class Ordered(Consumers):
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 for _ in range(len(each.held or ()) if count is None else count):
-                    assert each.held, "so many are held back"
+                    assert each.held, "a subscription must hold back at least `count` commands"
                     connection, command, message = each.held.pop()
                     connection.send(command, message)
                 each.held = each.held or None  # if no command is left, later ones are sent at once
@@ -152,7 +152,7 @@ class Ordered(Consumers):
     def begin_transfer(self) -> bool:
         """Starts a transfer to the other broker: sends and acks are ignored, and clients stay attached.
 
-        Returns whether the transfer began. It begins if the owner serves and the other broker is up.
+        Returns whether the transfer began. A transfer begins if the owner serves and the other broker is up.
         """
         if self.open_at is None or not self.ownership.begin_transfer(1 - self.open_at):
             return False

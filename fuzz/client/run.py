@@ -1,7 +1,7 @@
 """One run of a schedule on the real client: the requests to brokers and client, and the observation.
 
 A step waits for its effect: if a command were in flight between two steps, a replay of the schedule could differ. If an
-effect does not come in time, later steps do not wait for theirs. The contracts judge what is missing at the end.
+effect does not come in time, later steps do not wait for theirs. Contracts report effects that are missing at the end.
 """
 
 from __future__ import annotations

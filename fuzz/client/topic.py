@@ -149,6 +149,7 @@ class Subscription:
         self._restart()
 
     def _restart(self) -> None:
+        """Forgets replay queue, redelivery counts and pending entries."""
         self.replay.clear()
         self.redeliveries.clear()
         for consumer in self.consumers:
@@ -217,6 +218,7 @@ class Subscription:
         return number
 
     def _deliver(self, consumer: Consumer, number: int, entry: Entry) -> None:
+        """Sends an entry to a consumer, or holds the MESSAGE command back."""
         position = {"ledger": entry.ledger, "entry": entry.entry, "partition": -1}
         command = command_of(Type.MESSAGE, consumer_id=consumer.id, message_id=position)
         if self.redeliveries.get(number):

@@ -6,8 +6,8 @@ then the length of the metadata, the metadata, and the payload. The payload of a
 length of the `SingleMessageMetadata`, the `SingleMessageMetadata`, and the message's own payload.
 
 The names are those of `PulsarApi.proto`, some of them shortened: LOOKUP is `CommandLookupTopic`, REDELIVER is
-`CommandRedeliverUnacknowledgedMessages`, `ledger` is `ledgerId`. In `BaseCommand`, the number of the field with a
-command's body is the number of the command's type.
+`CommandRedeliverUnacknowledgedMessages`, `ledger` is `ledgerId`, `ack_words` is the ack set. In `BaseCommand`, the
+number of the field with a command's body is the number of the command's type.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ _MESSAGE, _OPTIONAL, _REPEATED = 11, 1, 3
 
 
 def _classes() -> dict[str, Any]:
-    """Returns the protobuf class of each message of the table, by name. They have a descriptor pool of their own."""
+    """Returns the protobuf class of each message of the table, by name. The classes have their own descriptor pool."""
     file = descriptor_pb2.FileDescriptorProto(name="wire.proto", package=_PACKAGE, syntax="proto2")
     bodies = [_Field(each.name, each.value, each.name) for each in Type]
     for name, fields in {**_MESSAGES, "BaseCommand": (_Field("type", 1, "int32"), *bodies)}.items():

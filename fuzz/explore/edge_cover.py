@@ -67,7 +67,7 @@ class _Walker:
     def __init__(self, space: Space, graph: Graph) -> None:
         self.space = space
         self.graph = graph
-        #: the untaken transitions of each expanded state, as indices among its moves. They are taken from the end of
+        #: the untaken transitions of each expanded state, as indices among its moves. Runs take them from the end of
         #: the list: self-loops first, OUTSIDE last
         self.left = [self._order(number) for number in range(len(graph.offsets) - 1)]
         self.covered = 0

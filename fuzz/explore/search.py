@@ -56,7 +56,7 @@ from model.machine import BadValue, Refused, plain
 OUTSIDE = -1
 #: The watchdog is set, and progress is reported, once for this many states.
 _STATES_PER_WATCHDOG = 256
-#: Processor time for `_STATES_PER_WATCHDOG` states after which a step has hung. They usually take less than a second.
+#: Processor time for `_STATES_PER_WATCHDOG` states after which a step has hung. Usually they take less than a second.
 _HANG_SECONDS = 10.0
 #: In the check of liveness, fair steps may exceed the scope's bounds by this much, so that a bound does not disable
 #: them.
@@ -167,7 +167,7 @@ class Space:
         )
         self._calls = PossibleCalls(subject, domains)
         driven = [self._calls.actions[name] for name in scope.actions]
-        #: the moves of actions whose arguments all have fixed domains. They are the same in every state, and come first
+        #: the moves of actions whose arguments all have fixed domains; the same in every state, and first in `moves`
         self.fixed = [(a.name, a.run, a.index, arguments) for a in driven if not a.free for arguments in a.listed]
         #: the actions with an argument whose domain depends on the state
         self.free = [a for a in driven if a.free]
@@ -175,6 +175,7 @@ class Space:
         self._fixed_of: dict[frozenset[str], list[tuple[int, Move]]] = {}
 
     def _domain(self, action: str, param: str) -> Any:
+        """Returns the domain of an argument: that of the scope, or else that of the subject."""
         for key in (f"{action}.{param}", param):
             if key in self.scope.domains:
                 return self.scope.domains[key]

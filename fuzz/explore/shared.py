@@ -1,6 +1,6 @@
 """The search on all cores of a machine: forked processes that share the unexpanded states.
 
-All processes have the same states under the same numbers. They work in batches: a batch has the states that are
+All processes have the same states under the same numbers. The search works in batches: a batch has the states that are
 unexpanded when it begins. Each process takes blocks of these states from a shared counter, and gives new states
 provisional numbers. At the end of the batch, every process receives for each new state the number of its parent, the
 index of the transition and an encoding of the state. All processes sort the new states by parent and transition, and so
@@ -127,7 +127,7 @@ def _with_earlier_parents(found: list[Found], hung: int | None) -> list[Found]:
 
 
 def _work(member: _Member, number: int, hang_seconds: float, pipe: Connection, others: list[Connection]) -> None:
-    """The main function of a child process: expands and merges until the first process closes the pipe, or a hang."""
+    """Runs a child process: expands and merges batches, until the first process closes the pipe or a step hangs."""
     for each in others:
         each.close()  # a pipe reports the end of a process only if no other process has that end open
     try:

@@ -1,4 +1,4 @@
-"""The explorer on Spark, for scopes larger than one machine's memory. It counts the same states as `explore`.
+"""The explorer on Spark, for scopes larger than one machine's memory. Its counts are those of `explore`.
 
 Workers expand the states of one depth; the unvisited successors of these states are the states of the next depth.
 States are exchanged as JSON and partitioned by a checksum. The driver receives counts, one failure of each cause and

@@ -41,6 +41,7 @@ def write_report(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _drawn(plot: Plot, measured: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns a plot as a data URI. `measured` has the results by name."""
     figure, axes = pyplot().subplots(figsize=(7.2, 3.6))
     for colour, line in zip(cycle(_COLOURS), plot.lines, strict=False):
         xs = [p.x for p in line.points]

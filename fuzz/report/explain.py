@@ -32,7 +32,7 @@ from fuzz.trace.file import Operation, Trace
 from invariants.properties import Event, Property
 from model.machine import BadValue, Failed, Refused, plain
 
-#: `HANG_SECONDS` for a trace that does not hang. This limit is longer, because the changes of each step take time, too.
+#: `HANG_SECONDS` for a trace that does not hang. The limit is longer, because the changes of each step take time, too.
 _HANG_SECONDS = 10 * HANG_SECONDS
 #: The violated guarantee for each kind of finding, except for violated properties.
 GUARANTEES = {
@@ -67,6 +67,7 @@ def explain(trace: Trace) -> Explanation:
 
 
 def _explain(trace: Trace) -> Explanation:
+    """As `explain`. Raises BadValue or another exception if this version of the code cannot run the trace."""
     subject = subject_or_mutant(trace.component, trace.header.get("mutant"))
     machine = subject.machine
     cfg = machine.configure(trace.config)
@@ -132,6 +133,7 @@ def _field_of(pair: Pair, cause: Cause | None) -> str:
 
 
 def _call_of(subject: Subject, cfg: Any, operation: Operation) -> Call:
+    """Returns the call of an operation. Raises BadValue for an unknown action or bad arguments."""
     actions = subject.machine.actions
     if operation.op not in actions:
         raise BadValue(f"{subject.name} has no action {operation.op}; it has {', '.join(actions)}")
@@ -166,6 +168,7 @@ def _arrow(chart: Chart, pair: Pair, operation: Operation, before: Any) -> Arrow
 def _step(
     pair: Pair, operation: Operation, before: Any, difference: Difference | None, arrow: Arrow | None = None
 ) -> Step:
+    """Returns the record of the last step of a pair. `before` is the model's state before the step."""
     differs = difference is not None and difference.cause.kind is Kind.OUTCOME
     return Step(
         action=operation.op,

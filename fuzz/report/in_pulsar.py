@@ -64,6 +64,6 @@ def needed_rules(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause
 
 
 def _fails(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause) -> bool:
-    """Returns whether a replay on the model alone shows a difference. It checks only the property in `cause`."""
+    """Returns whether a replay on the model alone shows a difference. Only the property in `cause` is checked."""
     pair = Pair(Target(subject, cfg, model_only=True), all_but(subject, cause.broken_property))
     return any(pair.step(call.copy()) is not None for call in calls)

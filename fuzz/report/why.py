@@ -1,7 +1,7 @@
 """Why a predicate is false, or true: the part of its expression that determines the result, with its values.
 
-A property is an ordinary function. It is called again under a tracer that records which `return` is executed. The
-returned expression is decomposed in the order in which Python evaluates it. These parts explain a false expression:
+A property is an ordinary function. A second call under a tracer records which `return` is executed. The returned
+expression is decomposed in the order in which Python evaluates it. These parts explain a false expression:
 
     a and b           the first operand that is false
     all(... for x)    the first x for which the condition is false

@@ -2,7 +2,7 @@
 
 While the program executes a trace, the model runs the next ones. The reply to a trace is compared as a whole. If the
 reply is not as expected, the trace runs again in single steps with everything checked, on the same `Pair` as in every
-other engine. This replay finds out what is wrong. The finding is confirmed and shrunk in a new process.
+other engine. The finding of this replay is confirmed and shrunk in a new process.
 """
 
 from __future__ import annotations

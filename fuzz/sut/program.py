@@ -129,7 +129,7 @@ def agrees(expected: Any, theirs: Any) -> bool:
 
 
 class Program:
-    """A program in the place of the implementation. It is started when it is needed, and started again if it failed."""
+    """A program in the place of the implementation. The program is started when it is needed, and after it failed."""
 
     def __init__(self, command: Sequence[str], subject: Subject, limits: Limits | None = None) -> None:
         """Does not start the program yet. Raises BadValue if the command is empty."""
@@ -266,6 +266,7 @@ class Program:
     # ---- replies --------------------------------------------------------------------------------------
 
     def _parsed_hello(self, line: bytes) -> Hello:
+        """Returns the hello of a line. Raises Misbehaved if the line is no hello."""
         data = _object(line)
         if not agrees(VERSION, data.get("brokerproof")):
             message = f"the reply lacks brokerproof: {VERSION}, the version of the protocol: {_short(line)}"
@@ -280,6 +281,7 @@ class Program:
         return Hello(printable(name.encode(errors="replace"), 200), **lists)
 
     def _parsed_reply(self, line: bytes, number: int, count: int) -> Reply:
+        """Returns the reply of a line to the request with id `number` and `count` calls. Raises Misbehaved."""
         data = _object(line)
         if not same(data.get("id"), number):
             message = f"the reply must have id {number}, got {_short(to_json(data.get('id')))}"
@@ -363,6 +365,7 @@ def introduction(subject: Subject) -> dict[str, Any]:
 
 
 def _object(line: bytes) -> dict[str, Any]:
+    """Returns the JSON object of a line. Raises Misbehaved if the line is no object, or if it is nested too deeply."""
     try:
         data = from_json(line)
     except NotJSON as problem:

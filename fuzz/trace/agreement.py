@@ -5,7 +5,7 @@
                          equal the recorded result, and the model's observation must equal the recorded one
     trace with gaps      after a gap, the model runs alone, from every state that the recording allows
                          (`fuzz/run/gaps.py`)
-    concurrent history   the model runs alone. It must be able to execute the calls in some order
+    concurrent history   the model runs alone, and must be able to execute the calls in some order
                          (`fuzz/run/linearize.py`)
 
 If an engine wrote the trace, the replay also checks the properties and calls the implementation's `check`. If the
@@ -46,7 +46,8 @@ from model.machine import BadValue, Refused
 
 #: If the recorded values of an action's arguments have more combinations, only the recorded calls are tried in a gap.
 _MOST_COMBINED = 200
-#: Limit of the processor time of a search for an order or for the calls in gaps. Its limit of steps is reached first.
+#: Limit of the processor time of a search for an order or for the calls in gaps. Usually, the search reaches its limit
+#: of steps earlier.
 _SEARCH_SECONDS = 60.0
 
 
@@ -56,7 +57,7 @@ class Disagreement(StrEnum):
     RESULT = "result"  # the recorded result is not the model's
     OBSERVE = "observe"  # the recorded observation is not the model's
     ORDER = "order"  # a concurrent history has no order with the recorded results
-    FINAL = "final"  # no such order leads to the final observation
+    FINAL = "final"  # no order with the recorded results leads to the final observation
     DIFFERENCE = "difference"  # model and second side differ, or another check fails: `Mismatch.cause`
     UNDECIDED = "undecided"  # the search has reached its limit
     HANG = "hang"  # the replay did not end in time
@@ -82,7 +83,7 @@ class Mismatch(NamedTuple):
     message: str | None = None
     prefix: tuple[Operation, ...] | None = None  # of a concurrent history: the longest order that was found
     observed: tuple[str, ...] = ()  # the fields of an observation that differ; empty if it is no object
-    cause: Cause | None = None  # of DIFFERENCE
+    cause: Cause | None = None  # if the kind is DIFFERENCE
 
     @property
     def fields(self) -> list[str]:
@@ -221,8 +222,8 @@ class Replayer:
     def _recorded_calls(self, trace: Trace, cfg: Any, state: Any) -> dict[Call, None]:
         """Returns the calls of recorded actions with all combinations of the action's recorded arguments.
 
-        For an action with more than `_MOST_COMBINED` combinations, returns the recorded calls only. The values of the
-        result are None: it is an ordered set.
+        For an action with more than `_MOST_COMBINED` combinations, returns the recorded calls only. The result is an
+        ordered set: its values are None.
         """
         recorded: dict[str, dict[Call, None]] = {}  # by action
         for operation in trace.operations:
@@ -335,7 +336,7 @@ class Replayer:
         return [coarse(key) for key in keys]
 
     def _tally(self, trace: Trace) -> Tally | None:
-        """Returns the subject's tally; None if it has none, or if no engine wrote the trace."""
+        """Returns the subject's tally; None if the subject has none, or if no engine wrote the trace."""
         name = self.subject.tally
         if name is None or ENGINE_KEY not in trace.header:
             return None
@@ -351,7 +352,7 @@ class Replayer:
     def _steps(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], tuple[Any, Any, bool]]:
         """Returns a function that executes an operation on a state of the model.
 
-        This function returns the state after the operation, the outcome in recorded form, and whether the operation was
+        The function returns the state after the operation, the outcome in recorded form, and whether the operation was
         refused.
         """
         machine, as_recorded, config = self.subject.machine, self.recording.result, trace.config

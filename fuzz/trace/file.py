@@ -38,7 +38,7 @@ _PACKED = {
     b"\x04\x22\x4d\x18": "lz4",
 }
 
-#: The key of the opening line that marks a trace that an engine wrote. Its value is the version of the code.
+#: The key of the opening line that marks a trace that an engine wrote. The key's value is the version of the code.
 ENGINE_KEY = "brokerproof"
 
 
@@ -223,6 +223,7 @@ def read_table(path: Path | Fetched) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _lines(path: Path | Fetched) -> Iterator[bytes]:
+    """Yields the lines of a file, decompressed if it is gzip'd. Raises BadTrace if the file cannot be read."""
     try:
         with path.open("rb") if isinstance(path, Path) else io.BytesIO(path.data) as raw:
             first = raw.read(8)
@@ -238,6 +239,7 @@ def _lines(path: Path | Fetched) -> Iterator[bytes]:
 
 
 def _object(path: Path | Fetched, number: int, line: bytes) -> dict[str, Any]:
+    """Returns the JSON object of a line. Raises BadTrace if the line is no JSON object."""
     try:
         data = from_json(line)
     except NotJSON as problem:
@@ -249,6 +251,7 @@ def _object(path: Path | Fetched, number: int, line: bytes) -> dict[str, Any]:
 
 
 def _opening(path: Path | Fetched, number: int, data: dict[str, Any]) -> Trace:
+    """Returns the trace that a line opens, without operations. Raises BadTrace if the line lacks a key."""
     wanted = {"trace": str, "component": str, "config": dict}
     for key, kind in wanted.items():
         if not isinstance(data.get(key), kind):
@@ -260,6 +263,7 @@ def _opening(path: Path | Fetched, number: int, data: dict[str, Any]) -> Trace:
 
 
 def _operation(path: Path | Fetched, number: int, data: dict[str, Any]) -> Operation:
+    """Returns the operation or gap of a line. Raises BadTrace if the line does not fit the format."""
     if "gap" in data:
         gap = data["gap"]
         if type(gap) is not int or gap < 1 or len(data) > 1:

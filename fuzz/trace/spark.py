@@ -168,6 +168,7 @@ def _as_pattern(path: str) -> str:
 
 
 def _exists(spark: Any, uri: str) -> bool:
+    """Returns whether a URI names a file or folder. Raises BadValue if access fails."""
     files, path = file_system(spark, uri)
     with reported_access_errors(uri):
         return bool(files.exists(path))

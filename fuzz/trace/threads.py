@@ -118,7 +118,7 @@ class Recorder:
             time.sleep(0)
 
     def history(self, name: str, target: Target, **header: Any) -> Trace:
-        """Returns the recorded calls as a concurrent history. Its opening line also has the keys of `header`."""
+        """Returns the recorded calls as a concurrent history. The opening line also has the keys of `header`."""
         actions = target.subject.machine.actions
         operations = [
             Operation(call.action, actions[call.action].named(call.arguments), as_data(outcome), ABSENT, 0, span)
