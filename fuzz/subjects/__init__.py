@@ -4,9 +4,9 @@ The functions of a module are
 
     domains      (config, state) -> the values of an argument; a value that occurs several times is drawn more often
     situation    (config, state) -> the name of the situation, which selects weights of the next action
-    coverage     (config, state) -> the coverage key: what states with one key have in common
+    coverage     (config, state) -> the coverage key; coverage does not distinguish states with the same key
     measures     (state) -> a number that scopes bound
-    twin         `from_tla` -> the model's state for the variables of the TLA+ twin
-    corruptions  (config, state) -> the state with one thing wrong, which the docstring says; None if that does not
-                 fit the state
+    twin         `from_tla`: (config, variables of the TLA+ twin) -> the model's state
+    corruptions  (config, state) -> the state with one thing wrong, or None if the state cannot be corrupted so. The
+                 docstring says what is wrong
 """

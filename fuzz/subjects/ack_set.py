@@ -7,7 +7,8 @@ from impl.ack_set import AckSets
 from invariants import ack_set as invariants
 from model.ack_set import AckPosition, Batch, Config, State, ack_set
 
-#: empty, one, two and four words, zero words at the end and before it, word boundaries, full batches of 10, 64, 65, 128
+#: ack sets of no, one, two and four words; zero words at the end and before it; bits at word boundaries; full batches
+#: of 10, 64, 65 and 128 messages
 ACK_SETS = (
     (),
     (0,),
@@ -25,7 +26,7 @@ ACK_SETS = (
     (5, -8),
     (0, 0, 0, 129),
 )
-#: null, without and with an ack set; mostly of one entry
+#: null, and positions without and with an ack set; most are of one entry
 POSITIONS = (
     None,
     AckPosition(1, 0, False, None),
@@ -33,24 +34,27 @@ POSITIONS = (
     AckPosition(1, 1, True, (4,)),
     AckPosition(2, 0, True, None),
 )
-#: the first and last index of batches and words, and one beyond each
+#: the first and last index of batches and words, and the index after each last one
 INDICES = (0, 1, 2, 9, 10, 63, 64, 65, 127, 128, 130, 192, 199)
 
 
 def batches(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the open batches, three times; a recycled batch, if there is one; and one that was not opened."""
+    """Returns the open batches, three times; the newest recycled batch, if there is one; the next batch number."""
     known = tuple([b.batch for b in s.batches])
     recycled = tuple([n for n in range(1, s.next_batch) if n not in known])[-1:]
     return *known, *known, *known, *recycled, s.next_batch
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns whether no, some or many batches are open."""
+    """Returns "none", "" (one to three) or "many": how many batches are open."""
     return "" if 0 < len(s.batches) < 4 else "many" if s.batches else "none"
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns the number of open batches; of the first one the cardinality, the words, and bits at word boundaries."""
+    """Returns the batch size and the number of open batches, and some facts about the first open batch.
+
+    These are its cardinality (capped), its number of words, its first bit, and the two bits at the first word boundary.
+    """
     bits = s.batches[0].bits if s.batches else 0
     count = bits.bit_count()
     return (
@@ -87,21 +91,21 @@ SMOKE = Scope(
     },
     bounds={"open_batches": 2},
     reasons={
-        "open_batches": "two: one, and another that must not change; excludes more",
+        "open_batches": "two: the one of the call, and one that must not change",
         "actions": "all actions of the model",
-        "batch_size": "four messages: two inner ones and two at the ends; excludes word boundaries",
+        "batch_size": "four messages: the first, the last and two between them; excludes word boundaries",
         "batch": "two that may be open, and one that is not; batches are symmetric",
-        "index": "both ends, one within, and one beyond",
-        "begin": "both ends, one within, and none left",
-        "end": "both ends, one within, all, and one beyond",
-        "words": "empty, a gap, a prefix, and one beyond the batch",
-        "first": "all acknowledged in two forms, and two sets with a common message",
+        "index": "the first and last message, one between them, and one beyond the batch",
+        "begin": "the first and last message, one between them, and the end of the batch",
+        "end": "before and after the first and last message, and beyond the batch",
+        "words": "no words, two messages acknowledged, the last one acknowledged, and a bit beyond the batch",
+        "first": "all acknowledged (no words, a zero word), and two sets with one unacknowledged message in common",
         "second": "all acknowledged, and two messages unacknowledged",
-        "ack_set": "empty in two forms, and not empty",
-        "current": "null, with an ack set, and of a class without",
-        "other": "null, with an ack set, without, and of another entry",
-        "is_ack_set_overlap.current": "null, all acknowledged, a gap, and another one",
-        "is_ack_set_overlap.other": "null, all acknowledged, some, and none",
+        "ack_set": "all acknowledged (no words, a zero word), and one message unacknowledged",
+        "current": "null, a position with an ack set, and a position of a class without ack sets",
+        "other": "null; the same entry, with and without an ack set; another entry",
+        "is_ack_set_overlap.current": "null, all messages acknowledged, two of them, and another one",
+        "is_ack_set_overlap.other": "null, all messages acknowledged, two of them, and none",
     },
 )
 
@@ -128,12 +132,12 @@ WORDS = Scope(
     reasons={
         "open_batches": "one; excludes effects of other batches",
         "actions": "updates of a batch, and a search",
-        "batch_size": "two messages in a second word",
+        "batch_size": "66 messages: two are in the second word",
         "batch": "the only one; two batches are in the scope smoke",
-        "index": "first and last bit of both words",
-        "begin": "first and last bit of both words; bits between them change together",
-        "end": "after the first and last bit of both words",
-        "words": "two words, one, and one without the first and last bit",
+        "index": "the first and last bit of each word",
+        "begin": "the first bit of the batch, and both bits at the word boundary; bits between them change together",
+        "end": "after the first and last bit of each word",
+        "words": "the first bit of each word; the whole first word; all bits but the first of each word",
     },
 )
 
@@ -198,6 +202,6 @@ subject = Subject(
     scopes={"smoke": SMOKE, "words": WORDS},
     measures={"open_batches": open_batches},
     corrupt={each.__name__: each for each in (bit_is_beyond_the_batch, bit_set_is_negative, next_number_is_in_use)},
-    partition=lambda action, arguments: "batch" in arguments or action == "open_batch",  # or a function of ack sets
+    partition=lambda action, arguments: "batch" in arguments or action == "open_batch",  # False: a function of ack sets
     steps=64,
 )

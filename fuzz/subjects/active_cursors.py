@@ -26,14 +26,14 @@ POSITIONS = (
     Position(2, 2),
     Position(-1, -1),
 )
-#: the largest entry id
-WIDE = Position(1, 2**63 - 1)
+#: a position with the largest entry id
+LAST = Position(1, 2**63 - 1)
 
 
 def names_mostly_slowest(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns every name; half of the values are the slowest cursor, as for a consumer that catches up."""
+    """Returns every name. Most of the values are the slowest cursor: a consumer that catches up moves it."""
     names = tuple(range(cfg.cursors))
-    slowest, smallest = None, WIDE
+    slowest, smallest = None, LAST
     for c in s.cursors:
         if c.position is not None and c.position < smallest:
             slowest, smallest = c.cursor, c.position
@@ -46,8 +46,8 @@ def delays_around_grace_period(cfg: Config, s: State) -> tuple[int, ...]:
     return (1, 9) if left <= 0 else (1, left, left - 1, left + 1)
 
 
-def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """Coverage key: numbers of cursors, positions, ties at the tail, pending changes and nodes of removed cursors."""
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
+    """Returns numbers of cursors, positions, cursors at the largest position, pending changes and removed nodes."""
     positions = [c.position for c in s.cursors if c.position is not None]
     tail = positions.count(max(positions)) if positions else 0
     pending = removed = 0
@@ -131,7 +131,7 @@ CI = Scope(
     bounds=SMOKE.bounds,
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "all actions are driven",
+        "actions": "all actions of the model",
         "position": "one in each of two ledgers, and none; excludes moves between two positions",
         "cursor_updated.cursor": "one name: names are symmetric, and update_cursor has all names",
         "get_cursor.cursor": "one name: names are symmetric, and the call changes nothing",
@@ -145,7 +145,7 @@ NIGHTLY = CI.changed(
     domains={"cursor": (0, 1, 2, 3, 4), "position": SMOKE.domains["position"]},
     bounds={"retained": 6, "largest_absolute_count": 6},
     reasons={
-        "cursors": "five: a group can have cursors on both sides and lose its last one",
+        "cursors": "five: a group can have nodes before and after it, and lose its last node",
         "position": SMOKE.reasons["position"],
     },
 )
@@ -157,7 +157,7 @@ LAZY = Scope(
     bounds={"largest_absolute_count": 4},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "changes that the list records, and queries that flush it; excludes removals",
+        "actions": "changes that the list records as pending, and queries that flush them; excludes removals",
         "largest_absolute_count": "the largest correct count; excludes successors of states with larger counts",
         "grace_ms": "zero: the grace period is in the other scopes",
         "position": "two neighbours: cursors leave and join groups; excludes moves past a third position",
@@ -176,7 +176,7 @@ HEAP = Scope(
     bounds={},
     reasons=dict(LAZY.reasons)
     | {
-        "actions": "changes of the heap, and the query for its first item",
+        "actions": "changes of the heap, and the query for the position of its first item",
         "cursors": "six: the smallest number at which the item that fills a gap has to sift up",
         "cursor_updated.cursor": "every cursor of the scope",
         "position": "two positions: enough for every order of parent and child",
@@ -188,7 +188,7 @@ HEAP = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """The state of the twin's variables. The twin has no next object number; it follows from the objects."""
+    """Returns the state for the twin's variables. The twin has no `next_object`: its objects are numbered from 1."""
     s: State = as_model(State, variables, now_ms=0, version=0, next_object=0)
     objects = {each.object for each in s.cursors} | {each.object for each in s.items}
     if s.nodes is not None:
@@ -220,13 +220,14 @@ def last_removal_is_in_the_future(_cfg: Config, s: State) -> State:
 
 
 def without_times(s: State) -> State:
-    """Returns a representative that has the time since the last removal, but not the clock."""
+    """Returns the representative of a state: the time since the last removal is kept, the clock is not."""
     return s._replace(now_ms=0, last_removal_ms=s.last_removal_ms - s.now_ms)
 
 
-#: Actions that change nothing, and those that change nothing in the containers without lazy updates.
+#: Actions that change no state of any container.
 QUERIES = frozenset({"should_cache_added_entries", "get_cursor", "size"})
-EAGER_QUERIES = QUERIES | {"slowest_position", "number_at_same_position_or_before"}
+#: Actions that change no state of `definition`. The two that are added flush the linked list.
+ALL_QUERIES = QUERIES | {"slowest_position", "number_at_same_position_or_before"}
 
 subject = Subject(
     active_cursors,
@@ -236,8 +237,8 @@ subject = Subject(
         "cursor": tuple(range(12)),
         "cursor_updated.cursor": names_mostly_slowest,
         "position": (*POSITIONS, None),
-        "add_cursor.position": (*POSITIONS, None, WIDE, *POSITIONS),
-        "update_cursor.position": (*POSITIONS, None, *POSITIONS, WIDE),
+        "add_cursor.position": (*POSITIONS, None, LAST, *POSITIONS),
+        "update_cursor.position": (*POSITIONS, None, *POSITIONS, LAST),
         "durable": (True, False),
         "advance.millis": delays_around_grace_period,
     },
@@ -278,7 +279,7 @@ subject = Subject(
         "frequent_queries": {"number_at_same_position_or_before": 4, "slowest_position": 2},
     },
     largest={"cursors": 300},
-    abstract=abstract_state,
+    abstract=coverage_key,
     measures={"retained": retained, "largest_absolute_count": largest_absolute_count},
     scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY, "lazy": LAZY, "heap": HEAP},
     corrupt={
@@ -289,7 +290,7 @@ subject = Subject(
     },
     reduction=lambda cfg, later: without_times,
     tally="version",
-    unchanged=lambda cfg, action, outcome: action in (EAGER_QUERIES if cfg.container == "definition" else QUERIES),
+    unchanged=lambda cfg, action, outcome: action in (ALL_QUERIES if cfg.container == "definition" else QUERIES),
     steps=128,
     tla="ActiveCursors",
     from_tla=from_tla,

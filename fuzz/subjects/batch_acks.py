@@ -16,15 +16,16 @@ from model.batch_acks.machine import Ack, batch_acks
 from model.batch_acks.state import Acks, Config, Partial, Reset, State, Write, position_of
 from model.positions import Position
 
-#: Acks are mostly for this many entries, from the one at the mark-delete position on.
+#: Most acks are for this many entries, from the entry at the mark-delete position on.
 _NEAR = 4
-#: A topic that starts with at least this many entries has a long backlog. Half of its acks are spread over it.
+#: A topic that starts with at least this many entries has a long backlog. About half of the acks are spread over the
+#: backlog.
 _LONG_BACKLOG = 80
 
 
 @lru_cache(maxsize=1024)
 def near(ledgers: tuple[int, ...], first_unacked: int) -> tuple[Position, ...]:
-    """Returns the positions of the entries from the mark-delete position on, in order."""
+    """Returns the positions of `_NEAR` entries, from the one at the mark-delete position on, in order."""
     first, end = max(first_unacked - 1, 0), max(first_unacked - 1, 0) + _NEAR
     found: list[Position] = []
     for ledger, count in enumerate(ledgers, 1):
@@ -35,7 +36,7 @@ def near(ledgers: tuple[int, ...], first_unacked: int) -> tuple[Position, ...]:
 
 
 def positions(cfg: Config, s: State) -> tuple[Position, ...]:
-    """Returns positions near the mark-delete position, of the first, last and next entries, and of no entry."""
+    """Returns positions near the mark-delete position, those of the first, last and next entry, and two of no entry."""
     known, ledgers = near(s.ledgers, s.acks.first_unacked), s.ledgers
     last, count = len(ledgers), ledgers[-1]
     ends = Position(1, 0), Position(last, count - 1), Position(last, count), Position(last, count + 1)
@@ -44,7 +45,7 @@ def positions(cfg: Config, s: State) -> tuple[Position, ...]:
 
 @lru_cache(maxsize=256)
 def sets_of(size: int) -> tuple[AckSet | None, ...]:
-    """Returns ack sets of a batch: all messages in three ways, each end, gaps, prefixes, zero words, a bit beyond."""
+    """Returns ack sets: none, no words, zero words; most or one message unacknowledged; all; a bit beyond the batch."""
     everything = 2**size - 1
     masks = [everything & ~1, everything >> 1, everything & ~2, 1, 1 << size - 1, everything & ~5, everything & ~3]
     sets = [words_of(mask) for mask in masks if mask]
@@ -58,7 +59,7 @@ def sets_for(sizes: tuple[int, ...]) -> tuple[AckSet | None, ...]:
 
 
 def sets(cfg: Config, s: State) -> tuple[AckSet | None, ...]:
-    """Returns the ack sets of every batch size."""
+    """Returns the ack sets of each batch size of the topic."""
     return sets_for(cfg.batch_sizes)
 
 
@@ -68,22 +69,22 @@ Lists = tuple[tuple[Ack, ...], ...]
 
 @lru_cache(maxsize=1024)
 def singles(position: Position, size: int) -> Lists:
-    """Returns lists of one entry, with every ack set."""
+    """Returns lists with one ack of the entry, one list for each ack set."""
     return tuple([(Ack(position, each),) for each in sets_of(size)])
 
 
 @lru_cache(maxsize=4096)
 def pairs(one: Position, size: int, other: Position, other_size: int) -> Lists:
-    """Returns lists of two entries with different ack sets in either order, and of the first entry twice."""
-    some, more = singles(one, size), singles(other, other_size)
-    mixed = [a + b for a, b in zip(some[::2], more[::-2], strict=False)]
-    turned = [b + a for a, b in zip(some[::3], more[::3], strict=False)]
-    return (*mixed, *turned, *[a + b for a, b in pairwise(some[1:5])])
+    """Returns lists with acks of both entries, in either order, and lists with two acks of the first entry."""
+    of_one, of_other = singles(one, size), singles(other, other_size)
+    in_order = [a + b for a, b in zip(of_one[::2], of_other[::-2], strict=False)]
+    in_reverse = [b + a for a, b in zip(of_one[::3], of_other[::3], strict=False)]
+    return (*in_order, *in_reverse, *[a + b for a, b in pairwise(of_one[1:5])])
 
 
 @lru_cache(maxsize=1024)
 def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) -> Lists:
-    """Returns lists of consecutive entries, one by one and in pairs; `first` is the number of the first one."""
+    """Returns the empty list, and lists of one or two neighbouring entries. `first` selects the first entry's size."""
     found: Lists = ((),)
     before = None
     for n, position in enumerate(known, first):
@@ -97,9 +98,10 @@ def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) 
 
 @lru_cache(maxsize=1024)
 def lists_spread(sizes: tuple[int, ...], ledgers: tuple[int, ...], last: int) -> Lists:
-    """Returns lists of the last entry with acks, of the next ones, and of one far behind it: many ranges and ack sets.
+    """Returns lists with one ack: of entry `last`, of the next two, or of one 32 entries later.
 
-    At the end of the backlog it returns lists of the entries half way.
+    Such acks leave many ranges and ack sets. If `last` is near the end of the backlog, the entry half way to it takes
+    its place.
     """
     last = last if last + 2 < sum(ledgers) else last // 2
     numbers = [n for n in (last, last + 1, last + 2, last + 2, last + 34) if n < sum(ledgers)]
@@ -108,7 +110,7 @@ def lists_spread(sizes: tuple[int, ...], ledgers: tuple[int, ...], last: int) ->
 
 
 def lists(cfg: Config, s: State) -> Lists:
-    """Returns lists near the mark-delete position, some with a position after the last entry, and the empty list."""
+    """Returns lists near the mark-delete position, lists with the position after the last entry, and the empty list."""
     first, ledgers = max(s.acks.first_unacked - 1, 0), s.ledgers
     found = lists_near(cfg.batch_sizes, first % len(cfg.batch_sizes), near(ledgers, s.acks.first_unacked))
     if cfg.entries >= _LONG_BACKLOG and len(found) > 1:
@@ -129,7 +131,7 @@ def lists(cfg: Config, s: State) -> Lists:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns whether few or many entries follow the mark-delete position."""
+    """Returns "long backlog"; in a short one, "few", "" or "many": how many entries follow the mark-delete position."""
     ahead = sum(s.ledgers) - s.acks.first_unacked
     if cfg.entries >= _LONG_BACKLOG:
         return "long backlog"
@@ -137,7 +139,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns deletions and ack sets, whether they are durable, the write in flight, and queued operations."""
+    """Returns numbers of deleted entries and ack sets, whether they are durable, the write in flight, and the queue."""
     return (
         s.acks.first_unacked > 0,
         min(s.acks.deleted.bit_count(), 3),
@@ -161,7 +163,7 @@ def entries(s: State) -> int:
 
 
 def ledgers(s: State) -> int:
-    """Returns the number of ledgers, with empty ones."""
+    """Returns the number of ledgers, including empty ones."""
     return len(s.ledgers)
 
 
@@ -207,9 +209,9 @@ SMOKE = Scope(
         "max_batch_records": "one: at most one entry has an ack set",
         "acks": "each entry, each message of the first one, and a list with a position after the last entry",
         "position": "both entries, and the next one",
-        "ack_set": "none, and one in which the second message remains",
-        "stored_in_metadata": "the metadata store fails as well; otherwise the result equals that of a completed write",
-        "write_survives": "both, if a write is in flight",
+        "ack_set": "none, and one that leaves the second message",
+        "stored_in_metadata": "false: the metadata store fails as well; true has the same result as a completed write",
+        "write_survives": "both: the write in flight is durable or lost",
         "queued": "one operation; excludes the order of several",
     },
 )
@@ -230,12 +232,12 @@ CI = SMOKE.changed(
         "max_ranges": "one: three entries can have two ranges",
         "max_batch_records": "none: ack sets in records are in the other scopes",
         "max_ranges_in_metadata": "none: with a range the cursor ledger is used, without one the metadata store",
-        "acks": "one of two messages; the other one with the next entry; two later entries, in either ledger",
+        "acks": "one of two messages; the other one with the next entry; the third entry; one in the second ledger",
         "position": "the first two entries, and the first one of the second ledger",
         "stored_in_metadata": "both, for each failed write",
         "batch_acks": "both, for each reopen",
         "ledgers": "two: a range ends with the first ledger",
-        "queued": "none; queued operations are in the scopes smoke and queue",
+        "queued": "none: queued operations are in the scopes smoke and queue",
     },
 )
 
@@ -248,7 +250,7 @@ QUEUE = SMOKE.changed(
     },
     bounds={"queued": 2},
     reasons={
-        "actions": "operations that are queued, what they are queued behind, and crashes",
+        "actions": "operations that are queued, the reads and writes before them, and crashes",
         "acks": "each message of the first entry, and the second entry",
         "position": "the first entry, and the next one",
         "reset.ack_set": "none; resets with an ack set are in the scope smoke",
@@ -270,7 +272,7 @@ NIGHTLY = SMOKE.changed(
         "max_batch_records": "one: a record cannot hold all ack sets",
         "acks": "each entry, and each message",
         "position": "two entries, and the next one",
-        "queued": "none; queued operations are in the scope queue",
+        "queued": "none: queued operations are in the scope queue",
     },
 )
 
@@ -279,22 +281,22 @@ NIGHTLY = SMOKE.changed(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the state of a TLA+ state, in which resets have no tickets."""
-    found = variables["writing"]
-    resets = tuple([read_reset(i, each) for i, each in enumerate(found["resets"] if found else (), 1)])
-    write = found and Write(as_model(Acks, found["record"]), resets, resets[-1] if found["applies"] else None)
+    """Returns the state for the twin's variables. The twin's resets have no tickets: they are numbered from 1."""
+    writing = variables["writing"]
+    resets = tuple([reset_of(i, each) for i, each in enumerate(writing["resets"] if writing else (), 1)])
+    write = writing and Write(as_model(Acks, writing["record"]), resets, resets[-1] if writing["applies"] else None)
     queued: list[Reset | None] = []
     ticket = len(resets) + 1
     for each in variables["queued"]:
-        queued.append(None if each is None else read_reset(ticket, each))
+        queued.append(None if each is None else reset_of(ticket, each))
         ticket += each is not None
     memory = as_model(Acks, variables["memory"])
     s: State = as_model(State, variables, acks=memory, writing=write, queued=tuple(queued), next_ticket=ticket)
     return s
 
 
-def read_reset(ticket: int, each: Mapping[str, Any]) -> Reset:
-    """Returns a reset of a TLA+ record, with its ticket."""
+def reset_of(ticket: int, each: Mapping[str, Any]) -> Reset:
+    """Returns the reset of a record of the twin, with this ticket."""
     found: Reset = as_model(Reset, each, ticket=ticket)
     return found
 

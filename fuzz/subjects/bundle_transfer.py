@@ -19,12 +19,15 @@ from model.bundle_transfer.state import (
 
 
 def brokers(cfg: Config, s: State) -> tuple[int, ...]:
-    """Every broker."""
+    """Returns every broker."""
     return tuple(range(cfg.brokers))
 
 
 def stale_owner(s: State) -> int | None:
-    """A running broker that owns the bundle in its view, although another broker is the owner; None: there is none."""
+    """Returns a running broker that owns the bundle in its view only: the newest record names another owner.
+
+    Returns None if there is no such broker.
+    """
     newest = s.records[-1]
     for broker, each in enumerate(s.brokers):
         r = s.records[each.view]
@@ -34,41 +37,44 @@ def stale_owner(s: State) -> int | None:
 
 
 def has_writer(s: State, broker: int) -> bool:
-    """Whether a broker can write to some topic."""
+    """Returns whether the broker can write to at least one topic."""
     return any(o is not None and o.writable for t in s.topics for o in (t.objects[broker],))
 
 
-def readers(cfg: Config, s: State) -> tuple[int, ...]:
-    """Every broker; more often the destination of the newest record, so that this broker acts while others lag."""
+def brokers_that_apply(cfg: Config, s: State) -> tuple[int, ...]:
+    """Returns every broker; more often the destination of the newest record, which then acts while others lag."""
     return (*range(cfg.brokers), *(s.records[-1].dst,) * (4 if stale_owner(s) is None else 24))
 
 
-def asked(cfg: Config, s: State) -> tuple[int, ...]:
-    """Every broker; if there is a stale owner, more often the new owner until it can write, then the stale owner."""
+def brokers_that_answer(cfg: Config, s: State) -> tuple[int, ...]:
+    """Returns every broker; if there is a stale owner, more often the new owner until it can write, then the stale."""
     stale, dst = stale_owner(s), s.records[-1].dst
     return (*range(cfg.brokers), *(() if stale is None else (stale if has_writer(s, dst) else dst,) * 6))
 
 
 def topics(cfg: Config, s: State) -> tuple[int, ...]:
-    """Every topic."""
+    """Returns every topic."""
     return tuple(range(cfg.topics))
 
 
 def clients(cfg: Config, s: State) -> tuple[int, ...]:
-    """Every client, and one that does not exist."""
+    """Returns every client, and one that does not exist."""
     return tuple(range(len(s.topics[0].clients) + 1))
 
 
 def situation(cfg: Config, s: State) -> str:
-    """The name of a race that is possible in the state. Without one: an unregistered broker, a transfer, or calm."""
+    """Returns the name of a race that is possible in the state; without a race, "broken", "transfer" or "calm".
+
+    In the situation "broken", a broker is not registered.
+    """
     newest = s.records[-1]
     objects = [o for t in s.topics for o in t.objects if o is not None]
     if any(o.adds and not o.writable for o in objects):
         return "fenced adds"
     if stale_owner(s) is not None:
         return "two owners" if has_writer(s, newest.dst) else "stale owner"
-    last = [t.objects[newest.dst] for t in s.topics]
-    if newest.state == "owned" and any(o is not None and (o.older or o.phase == "disconnected") for o in last):
+    at_owner = [t.objects[newest.dst] for t in s.topics]
+    if newest.state == "owned" and any(o is not None and (o.older or o.phase == "disconnected") for o in at_owner):
         return "reload"
     if not all(b.registered for b in s.brokers):
         return "broken"
@@ -76,7 +82,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Records, duties, phases of topic objects and of clients, abstracted for coverage."""
+    """Returns the newest record, the brokers, and the phases of the first topic's objects and first client."""
     t = s.topics[0]
     return (
         s.records[-1].state,
@@ -91,23 +97,23 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def entries(s: State) -> int:
-    """The number of entries, with unconfirmed ones, of the topic that has most."""
+    """Returns the number of entries, including unconfirmed ones, of the topic that has most."""
     return max(len(t.log) + len(t.abandoned) + sum([len(o.adds) for o in t.objects if o]) for t in s.topics)
 
 
 def messages(s: State) -> int:
-    """The number of messages of the producer that sent most."""
+    """Returns the number of messages of the producer that sent most."""
     return max(c.begun for t in s.topics for c in t.clients)
 
 
 def records(s: State) -> int:
-    """The number of records; of a canonical state, those from the oldest view on."""
+    """Returns the number of records. A canonical state has only the records from the oldest view on."""
     return len(s.records)
 
 
 # ---- scopes --------------------------------------------------------------------------------------------
 
-#: Actions of every scope: the protocol itself, with all that liveness needs.
+#: Actions of every scope: the protocol without faults, with the weakly fair actions of the liveness properties.
 PROTOCOL = ("transfer", "send", *invariants.FAIR)
 
 SMOKE = Scope(
@@ -123,19 +129,19 @@ SMOKE = Scope(
     },
     bounds={"messages": 2, "entries": 2},
     reasons={
-        "actions": "the protocol and broken connections; crashes and lost sessions are in the scopes crash and session",
-        "brokers": "two: source and destination; a spare one is in the scope crash",
-        "topics": "one; topics share only the records, two are in the scope topics",
-        "producers": "one; producers share only the log",
+        "actions": "the protocol and broken connections; the scopes crash and session have crashes and lost sessions",
+        "brokers": "two: source and destination; excludes a third broker",
+        "topics": "one: topics share only the records; two are in the scope topics",
+        "producers": "one: producers share only the log",
         "consumers": "none; the scope consumer has one",
         "window": "two: a message may be accepted after one was ignored",
-        "broker": "both of the scope",
-        "dst": "one transfer from the source to the destination; the scope back has both directions",
-        "owner": "both of the scope",
+        "broker": "both brokers of the scope",
+        "dst": "the destination only; transfers back are in the scope back",
+        "owner": "both brokers of the scope",
         "topic": "the only one",
         "client": "the only producer of the scope",
         "kept": "none or one; more than one unconfirmed entry of a fenced ledger is excluded",
-        "messages": "two: the least that can be reordered",
+        "messages": "two: the smallest number that can be reordered",
         "entries": "two; excludes most duplicates without deduplication",
     },
 )
@@ -148,8 +154,8 @@ CRASH = Scope(
     reasons=dict(SMOKE.reasons)
     | {
         "actions": "the protocol, and crashes of any broker at any step, any number of them",
-        "messages": "one: loss and duplicates; order is in the scope smoke",
-        "records": "four: a whole transfer that a broker has not seen",
+        "messages": "one: can be lost or duplicated; order is in the scope smoke",
+        "records": "four: a broker can lag by a whole transfer",
     },
 )
 
@@ -162,8 +168,8 @@ SESSION = Scope(
     | {
         "actions": "the protocol, lost sessions, overrides of stuck transfers, and missed records",
         "kept": "none: nothing is sent",
-        "suspect.broker": "the source; the destination's is fuzzed",
-        "messages": "none: ownership, lookups and topic objects only",
+        "suspect.broker": "the source; lost sessions of the destination are left to fuzzing",
+        "messages": "none: the scope is about ownership, lookups and topic objects",
         "entries": "none: nothing is sent",
         "records": "two: a broker lags by one record",
     },
@@ -189,9 +195,9 @@ CONSUMER = SMOKE.changed(
     bounds={"messages": 1, "entries": 1},
     reasons={
         "actions": "the protocol without faults, with deliveries to the consumer",
-        "consumers": "one, which is all a subscription has here",
+        "consumers": "one: the maximum of the model",
         "client": "the producer and the consumer",
-        "messages": "one message, and one entry for the consumer",
+        "messages": "one: the consumer gets one message",
         "entries": "one entry, without duplicates",
     },
 )
@@ -205,7 +211,7 @@ TOPICS = Scope(
     | {
         "actions": "the protocol without faults",
         "topics": "two, which share the records",
-        "topic": "both of the scope",
+        "topic": "both topics of the scope",
     },
 )
 
@@ -213,7 +219,7 @@ TOPICS = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """The state of the twin's variables. Two have other names than the fields, because settings have these names."""
+    """Returns the state for the twin's variables. Its `members` are `brokers`, its `bundle` is `topics`."""
     fields = {"records": "records", "brokers": "members", "topics": "bundle"}
     found: State = as_model(State, {field: variables[name] for field, name in fields.items()})
     return found
@@ -254,7 +260,7 @@ def view_is_ahead(_cfg: Config, s: State) -> State | None:
 
 
 def lookup_has_peer(_cfg: Config, s: State) -> State | None:
-    """A client without address has a peer."""
+    """A client that has to look up the address has a peer."""
     t = s.topics[0]
     c = t.clients[0]
     if c.phase == "lookup" or is_attached(c, c.peer or 0):
@@ -264,7 +270,7 @@ def lookup_has_peer(_cfg: Config, s: State) -> State | None:
 
 
 def receipt_for_nothing(_cfg: Config, s: State) -> State:
-    """A producer has more receipts than messages."""
+    """A producer has more receipts than sent messages."""
     t = s.topics[0]
     changed = t._replace(clients=(t.clients[0]._replace(done=t.clients[0].begun + 1), *t.clients[1:]))
     return s._replace(topics=(changed, *s.topics[1:]))
@@ -276,8 +282,8 @@ subject = Subject(
     invariants,
     domains={
         "broker": brokers,
-        "deliver.broker": readers,
-        "lookup.broker": asked,
+        "deliver.broker": brokers_that_apply,
+        "lookup.broker": brokers_that_answer,
         "dst": brokers,
         "owner": brokers,
         "topic": topics,

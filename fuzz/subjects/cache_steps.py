@@ -1,4 +1,4 @@
-"""How to drive the steps of threads in the range caches."""
+"""How to drive the threads of the range caches, step by step."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ EVICTING: Mapping[str, tuple[str, ...]] = {
     "report": ("report_evicted",),
     "end": ("end_eviction",),
 }
-#: Weight factor of the steps of the evicting thread that are refused at its program counter. Other steps are rarely
-#: refused, because the domains of their arguments are the enabled threads.
-RARELY = 0.02
+#: Weight factor of the evicting thread's steps that its program counter does not enable: they are refused. Steps of
+#: other threads need no factor, because the domains of their arguments are the enabled threads.
+FACTOR_OF_REFUSED = 0.02
 
 
 def enabled_threads(threads: str, counters: tuple[str, ...]) -> Domain:
-    """Returns a domain: the threads, of this field of the state, that are at one of these program counters."""
+    """Returns a domain: the threads in a field of the state that are at one of the program counters."""
     field = State._fields.index(threads)
 
     def domain(cfg: Config, s: Any) -> tuple[int, ...]:
@@ -71,7 +71,7 @@ def enabled_threads(threads: str, counters: tuple[str, ...]) -> Domain:
 
 
 def enabled_threads_and_first(threads: str, counters: tuple[str, ...]) -> Domain:
-    """Returns the domain of `enabled_threads`; if it has threads but not thread 0, that one, too, which is refused."""
+    """Returns the domain of `enabled_threads`. If it is not empty, it also has thread 0, which may be refused."""
     field = State._fields.index(threads)
 
     def domain(cfg: Config, s: Any) -> tuple[int, ...]:
@@ -84,18 +84,18 @@ def enabled_threads_and_first(threads: str, counters: tuple[str, ...]) -> Domain
 
 
 def free_wrappers(cfg: Config, s: State) -> tuple[int, ...]:
-    """Wrappers in the pool."""
+    """Returns the wrappers in the pool."""
     return tuple([n for n, w in enumerate(s.wrappers) if w.pooled])
 
 
 def free_wrappers_and_one_in_use(cfg: Config, s: State) -> tuple[int, ...]:
-    """Wrappers in the pool; if there are some, also the head of the queue, which is in use."""
+    """Returns the wrappers in the pool; if there are some, also the head of the queue, which is in use."""
     free = free_wrappers(cfg, s)
     return (*free, s.queue[0]) if free and s.queue else free
 
 
 def situation(cfg: Config, s: State) -> str:
-    """The program counter of the evicting thread, and whether an insert, a removal or a lookup is in progress."""
+    """Returns the evicting thread's program counter, and which of inserts, removals and lookups are in progress."""
     return SITUATIONS[
         s.eviction.at,
         s.inserts.count(NO_INSERT) < len(s.inserts),
@@ -105,15 +105,16 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def factors(at: str, busy: Mapping[str, bool]) -> dict[str, float]:
-    """Weight factors in a situation: the evicting thread is at `at`, and `busy` says which kinds of threads are busy.
+    """Returns the weight factors in a situation: the evicting thread's program counter, and the busy kinds of threads.
 
-    Steps of the evicting thread at other program counters are rare. Steps that no thread can take are never taken.
+    Steps of the evicting thread at other program counters are rare. A step that continues an operation is never chosen
+    if no thread of its kind is busy.
     """
-    elsewhere = {step: RARELY for other, steps in EVICTING.items() if other != at for step in steps}
-    nobody = {
+    elsewhere = {step: FACTOR_OF_REFUSED for other, steps in EVICTING.items() if other != at for step in steps}
+    of_idle_threads = {
         step: 0.0 for step, (threads, _, counters) in STEPS.items() if not busy[threads] and counters != ("idle",)
     }
-    return elsewhere | nobody
+    return elsewhere | of_idle_threads
 
 
 #: A name for each situation, and how it changes the weights.
@@ -126,7 +127,7 @@ for each in itertools.product(EVICTING, (False, True), (False, True), (False, Tr
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Program counters of all threads, and an abstraction of counts and queue."""
+    """Returns the program counters of all threads, and an abstraction of sizes and queue."""
     keys = [s.wrappers[n].key for n in s.queue]
     return (
         s.eviction.at,
@@ -141,39 +142,39 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
     )
 
 
-# ---- bounds for exhaustive exploration -----------------------------------------------------
+# ---- measures that scopes bound -----------------------------------------------------------------------
 
 
 def busy(s: State) -> int:
-    """The number of threads that are not idle."""
+    """Returns the number of threads that are not idle."""
     threads: tuple[Any, ...] = (*s.inserts, *s.removals, s.eviction, *s.lookups)
     return sum([thread.at != "idle" for thread in threads])
 
 
 def most_bytes(s: State) -> int:
-    """The largest absolute value of all counts of bytes."""
+    """Returns the largest absolute value of all numbers of bytes."""
     return max(abs(s.total), s.eviction.freed, *map(abs, s.sizes), *[r.removed for r in s.removals])
 
 
 def tasks(s: State) -> int:
-    """The number of scheduled eviction tasks."""
+    """Returns the number of scheduled eviction tasks."""
     return s.scheduled
 
 
 def slots(s: State) -> int:
-    """The number of slots of the removal queue."""
+    """Returns the number of slots of the removal queue."""
     return len(s.queue)
 
 
-#: A scope offers a step only to the threads that are enabled.
-CAN = {
+#: Domains of the scopes: only enabled threads take a step.
+ENABLED = {
     f"{step}.{argument}": enabled_threads(threads, counters) for step, (threads, argument, counters) in STEPS.items()
 }
-CAN["insert.wrapper"] = free_wrappers
+ENABLED["insert.wrapper"] = free_wrappers
 
-#: Reasons shared by the scopes; each scope adds its own.
-WHY = dict.fromkeys(CAN, "enabled threads; the refusal of others is left to fuzzing") | {
-    "caches": "one: a total of several caches is left to fuzzing",
+#: Reasons for the choices that several scopes share.
+REASONS = dict.fromkeys(ENABLED, "enabled threads; the refusal of others is left to fuzzing") | {
+    "caches": "one: the total of several caches is left to fuzzing",
     "trigger_bytes": "zero: every counted insert exceeds the trigger and may schedule an eviction",
     "target_bytes": "zero: a size pass frees all bytes that were counted when it began",
     "extend_ttl_of_recently_accessed": "on: accessed entries are requeued",
@@ -182,8 +183,8 @@ WHY = dict.fromkeys(CAN, "enabled threads; the refusal of others is left to fuzz
     "removers": "one: excludes two concurrent removals",
     "cache": "the only one",
     "busy": "two operations in progress: excludes races of three threads",
-    "tasks": "one above the reference's maximum of one scheduled task; a seeded profile schedules more without bound",
-    "slots": "one more than wrappers, the maximum of the reference; a seeded profile queues a wrapper twice",
+    "tasks": "two: the reference schedules at most one; some other profile schedules any number",
+    "slots": "one more than wrappers, the maximum of the reference; some other profile queues a wrapper twice",
     "expired": "any entry may be expired or not",
 }
 ALL = tuple(cache_steps.actions)
@@ -201,16 +202,16 @@ SMOKE = Scope(
         "target_bytes": 0,
         "extend_ttl_of_recently_accessed": True,
     },
-    domains=CAN | {"cache": (0,), "position": (0,), "last": (0,), "expired": (True, False)},
+    domains=ENABLED | {"cache": (0,), "position": (0,), "last": (0,), "expired": (True, False)},
     bounds={"busy": 2, "bytes": 2, "tasks": 2, "slots": 3},
-    reasons=WHY
+    reasons=REASONS
     | {
-        "actions": "no periodic task, and no value deallocated by an extra release",
-        "positions": "one: excludes a wrapper reused for another position",
+        "actions": "excludes the periodic task, and values that an extra release deallocates",
+        "positions": "one: excludes a wrapper that is reused for another position",
         "readers": "one: excludes two concurrent lookups",
         "position": "the only one",
         "last": "the only one",
-        "bytes": "those of two entries: excludes a pass that frees more than was counted when it began",
+        "bytes": "two entries of one byte: excludes a pass that frees more than was counted when it began",
     },
 )
 
@@ -220,12 +221,12 @@ CI = SMOKE.changed(
     domains={"position": (0, 1), "last": (0, 1)},
     bounds={"bytes": 3},
     reasons={
-        "actions": "with the periodic task, and no value deallocated by an extra release",
+        "actions": "excludes values that an extra release deallocates",
         "positions": "two, of one and two bytes",
         "readers": "none: lookups are in the other scopes",
         "position": "both, in any order",
         "last": "up to either position",
-        "bytes": "those of both entries: excludes a time pass that frees more than was counted when it began",
+        "bytes": "entries of one and two bytes: excludes a time pass that frees more than was counted when it began",
     },
 )
 
@@ -236,7 +237,7 @@ NIGHTLY = Scope(
     bounds=CI.bounds,
     reasons=dict(CI.reasons)
     | {
-        "actions": "all of them",
+        "actions": "all actions of the model",
         "readers": "one: excludes two concurrent lookups",
     },
 )
@@ -248,7 +249,7 @@ CROWD = Scope(
     bounds=dict(CI.bounds) | {"busy": 4, "slots": 4},
     reasons=dict(CI.reasons)
     | {
-        "actions": "no periodic task, and no value deallocated by an extra release",
+        "actions": "excludes the periodic task, and values that an extra release deallocates",
         "pool": "three wrappers, one more than positions: the wrapper of a removed entry can stay in the queue",
         "busy": "all threads: two inserts, a removal and an eviction",
     },
@@ -261,7 +262,7 @@ LOOKUPS = Scope(
     bounds=dict(CI.bounds) | {"busy": 3},
     reasons=dict(CI.reasons)
     | {
-        "actions": "no periodic task, and no value deallocated by an extra release",
+        "actions": "excludes the periodic task, and values that an extra release deallocates",
         "inserters": "one: races of inserts are in the other scopes",
         "readers": "one: excludes two concurrent lookups",
         "busy": "three of the four threads at a time",
@@ -269,11 +270,11 @@ LOOKUPS = Scope(
 )
 
 
-# ---- the twin's states --------------------------------------------------------------------------------
+# ---- the TLA+ twin ------------------------------------------------------------------------------------
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the model's state of a state of the TLA+ twin."""
+    """Returns the state for the twin's variables."""
     found: State = as_model(State, variables)
     return found
 
@@ -282,22 +283,22 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
 
 def size_too_large(_cfg: Config, s: State) -> State | None:
-    """At rest, the size of the first cache is a byte too large."""
+    """All threads are idle, and the size of the first cache is one byte too large."""
     return s._replace(sizes=(s.sizes[0] + 1, *s.sizes[1:])) if at_rest(s) else None
 
 
 def total_too_large(_cfg: Config, s: State) -> State | None:
-    """At rest, the total is a byte too large."""
+    """All threads are idle, and the total is one byte too large."""
     return s._replace(total=s.total + 1) if at_rest(s) else None
 
 
 def wrapper_queued_twice(_cfg: Config, s: State) -> State | None:
-    """The head is in the queue twice."""
+    """The head of the removal queue is in the queue twice."""
     return s._replace(queue=(*s.queue, s.queue[0])) if s.queue else None
 
 
 def queued_wrapper_is_pooled(_cfg: Config, s: State) -> State | None:
-    """The head of the queue is in the pool as well."""
+    """The head of the removal queue is also in the pool."""
     if not s.queue:
         return None
     wrappers = list(s.wrappers)
@@ -306,7 +307,7 @@ def queued_wrapper_is_pooled(_cfg: Config, s: State) -> State | None:
 
 
 def wrapper_mapped_at_another_position(_cfg: Config, s: State) -> State | None:
-    """A wrapper is mapped at a position that is not its key."""
+    """A wrapper is mapped at a key that is not its own."""
     key = next((key for key, n in enumerate(s.mapped) if n is not None), None)
     if key is None or len(s.mapped) == 1:
         return None

@@ -9,7 +9,7 @@ from model.canary import State, canary
 
 
 def taken(s: State) -> int:
-    """The number of tokens that were taken."""
+    """Returns the number of tokens that were taken."""
     return s.taken
 
 
@@ -27,10 +27,10 @@ subject = Subject(
             domains={"tokens": (1, 2, 3)},
             bounds={"taken": 6},
             reasons={
-                "actions": "all that there are",
-                "capacity": "enough for five tokens and more",
+                "actions": "all actions of the model",
+                "capacity": "eight: more than the bound of taken tokens",
                 "tokens": "one, two and three at a time",
-                "taken": "the canonical form counts no further",
+                "taken": "six: the canonical form counts up to six",
             },
         )
     },

@@ -15,20 +15,23 @@ from model.client_session.state import Config, State
 
 
 def messages(cfg: Config, s: State) -> tuple[int, ...]:
-    """The messages that the application has received, twice; the first message; the last; one that does not exist."""
+    """Returns the messages that the application has received, twice; the first, the last and a missing message."""
     end = len(s.log) * cfg.batch_size
     return (*s.consumer.taken, *s.consumer.taken, 0, max(end - 1, 0), end)
 
 
 def sequences(cfg: Config, s: State) -> tuple[int, ...]:
-    """The sequence ids before, of and after the oldest pending message, and the next sequence id."""
+    """Returns the sequence ids before, of and after the oldest pending message, and the next sequence id."""
     p = s.producer
     oldest = p.pending[0] if p.pending else p.next_sequence_id
     return (max(oldest - 1, 0), oldest, oldest + 1, p.next_sequence_id)
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Whether a handler has failed, none was created, one waits for an answer, or acks are grouped."""
+    """Returns "failed", "new", "waiting", "grouped" or "".
+
+    A handler has failed; no handler was created yet; a handler waits for an answer; acks are grouped; none of these.
+    """
     phases = (s.producer.link.phase, s.consumer.link.phase)
     if "failed" in phases:
         return "failed"
@@ -40,7 +43,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Phases and sessions of both handlers, and small counts."""
+    """Returns phases, sessions and commands of both handlers, and capped numbers of messages."""
     p, c = s.producer, s.consumer
     return (
         tuple(
@@ -56,18 +59,18 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def entries(s: State) -> int:
-    """The number of entries of the log."""
+    """Returns the number of entries of the log."""
     return len(s.log)
 
 
 def sent(s: State) -> int:
-    """The number of messages that the application sent."""
+    """Returns the number of messages that the application sent."""
     return len(s.producer.results) + len(s.producer.pending)
 
 
 # ---- scopes --------------------------------------------------------------------------------------------
 
-#: Actions of every scope: connecting and leaving.
+#: Actions on the connections of handlers; most scopes have all of them.
 HANDLERS = ("connect", "accept", "handle", "refuse", "close", "fail_redirect", "late_success", "break_connection")
 PRODUCER = ("send", "store", "finish_transfer")
 CONSUMER = ("dispatch", "receive", "acknowledge", "flush")
@@ -86,16 +89,16 @@ SMOKE = Scope(
     },
     bounds={"sent": 2, "entries": 2},
     reasons={
-        "actions": "the producer and all that its broker does; stray replies are in the scope stray",
-        "deduplication": "enabled; it is off in the scope stray",
-        "handler": "the producer alone; handlers share only the log and the connection that a command closes",
-        "redirect": "with and without a URL",
-        "retryable": "both kinds of refusal",
-        "checksum": "both kinds of error",
-        "kind": "both kinds of stray reply",
+        "actions": "the producer and its broker; stray replies are in the scope stray",
+        "deduplication": "enabled; it is disabled in the scope stray",
+        "handler": "the producer; the consumer shares only the log and the connection with it",
+        "redirect": "a CLOSE with and without a URL",
+        "retryable": "retryable and final refusals",
+        "checksum": "a wrong checksum, and a failed write",
+        "kind": "a stray receipt, and a stray ChecksumError",
         "sequence": "those of two messages, and one that no message has",
         "message": "the messages of two entries, or of one batch",
-        "sent": "two messages: the least that can be reordered",
+        "sent": "two messages: the smallest number that can be reordered",
         "entries": "two entries: with deduplication there are no more",
     },
 )
@@ -109,7 +112,7 @@ STRAY = Scope(
     | {
         "actions": "the producer, with receipts and errors that are late, early or name no pending message",
         "deduplication": "disabled: a message that is sent again is stored again",
-        "entries": "three: one duplicate of a message",
+        "entries": "three: one message can be stored twice",
     },
 )
 
@@ -120,9 +123,9 @@ CONSUMERS = Scope(
     bounds={},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "the consumer and all that its broker does; corrupt entries are in the scope batches",
-        "stored": "two entries: the least that can be reordered; nothing is added while the consumer runs",
-        "handler": "the consumer alone; handlers share only the log and the connection that a command closes",
+        "actions": "the consumer and its broker; corrupt entries are in the scope batches",
+        "stored": "two entries: the smallest number that can be reordered; no entry is added later",
+        "handler": "the consumer; the producer shares only the log and the connection with it",
     },
 )
 
@@ -138,11 +141,11 @@ BATCHES = CONSUMERS.changed(
     settings={"stored": 1, "batch_size": 2, "receiver_queue_size": 3},
     domains={"redirect": (False,)},
     reasons={
-        "actions": "the consumer with batches, corrupt ones too; refusals and redirects are in the scope consumers",
+        "actions": "the consumer with batches, also corrupt ones; refusals and redirects are in the scope consumers",
         "stored": "one entry; permits of several batches are fuzzed",
-        "batch_size": "two messages: an entry is acknowledged in part",
-        "receiver_queue_size": "three: a batch and a half",
-        "redirect": "without a URL; redirects are in the scope consumers",
+        "batch_size": "two messages: an entry can be partly acknowledged",
+        "receiver_queue_size": "three messages: a batch and a half",
+        "redirect": "no URL: redirects are in the scope consumers",
     },
 )
 
@@ -153,13 +156,13 @@ SHARED = Scope(
     bounds={},
     reasons=dict(BATCHES.reasons)
     | {
-        "actions": "a shared subscription has no cumulative acks",
-        "shared": "single entries are delivered again",
-        "index_acks": "messages of a batch are acknowledged one by one",
+        "actions": "those of the scope batches, without cumulative acks, which a Shared subscription has not",
+        "shared": "Shared: single entries are redelivered",
+        "index_acks": "enabled: messages of a batch are acknowledged one by one",
     },
 )
 
-#: A session from the first request to the last ack, and all that liveness needs.
+#: Sessions from the first request to the last ack, with the weakly fair actions of the liveness properties.
 BOTH = Scope(
     actions=(*FAIR, "send", "ignore_sends", "close", "fail_redirect", "end_of_topic"),
     settings={"receiver_queue_size": 1},
@@ -168,7 +171,7 @@ BOTH = Scope(
     reasons=dict(SMOKE.reasons)
     | {
         "actions": "both handlers without faults; refusals, errors and timeouts are in the scopes of one handler",
-        "receiver_queue_size": "one: the smallest",
+        "receiver_queue_size": "one: the smallest queue",
         "handler": "both handlers at once",
         "message": "the message of the only entry",
         "sent": "one message from the producer to its ack",
@@ -181,7 +184,7 @@ BOTH = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """The state of the twin's variables. The twin has sets of messages where the model has sorted tuples."""
+    """Returns the state for the twin's variables. The twin's sets of messages are sorted tuples of the model."""
     found: State = as_model(State, {field: variables[field] for field in State._fields})
     return found
 
@@ -205,14 +208,14 @@ def sequence_ids_descend(_cfg: Config, s: State) -> State | None:
 
 
 def next_sequence_id_is_used(_cfg: Config, s: State) -> State | None:
-    """The next message would get the sequence id of a pending one."""
+    """The next sequence id is that of a pending message."""
     if not s.producer.pending:
         return None
     return s._replace(producer=s.producer._replace(next_sequence_id=s.producer.pending[-1]))
 
 
 def acknowledged_beyond_log(_cfg: Config, s: State) -> State:
-    """A message is acknowledged that the log does not have."""
+    """A message that is not in the log is acknowledged."""
     return s._replace(acked=tuple(range(64 * len(s.log) + 1)))
 
 

@@ -22,7 +22,7 @@ FAR = (Position(1, 63), Position(1, 64), Position(2, -1), Position(-1, -1))
 
 
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the open copies, and the newest copy if it is closed and its number is 1 modulo 8: it is refused."""
+    """Returns the open copies. Rarely (number 1 modulo 8), also the newest copy if it is closed: it is refused."""
     held = [
         c for h in (*s.ranges.queue, *s.ranges.orphaned_copies) if h is not None and h.copies for c in h.copies if c > 0
     ]
@@ -31,14 +31,14 @@ def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def outstanding_reads(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the outstanding reads, and the newest read if it is completed and its number is 1 modulo 8."""
+    """Returns the outstanding reads. Rarely (number 1 modulo 8), also the newest read if it is completed."""
     open_reads = tuple([r.number for r in s.reads])
     newest = s.next_read - 1
     return (*open_reads, newest) if newest % 8 == 1 and newest not in open_reads else open_reads
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Numbers of entries, reads and shared reads, kinds of parts, eviction in progress and its tasks, permits."""
+    """Returns numbers of entries, reads and shared reads, kinds of parts, eviction and its tasks, and permits."""
     kinds = tuple(sorted({q.part.kind for q in s.requests}))
     live = sum([e is not None for e in s.ranges.queue])
     shared = max([len(r.waiting) for r in s.reads], default=0)
@@ -61,7 +61,7 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def slots(s: State) -> int:
-    """Returns the length of the removal queue, including DETACHED slots."""
+    """Returns the number of slots of the removal queue, including detached ones."""
     return len(s.ranges.queue)
 
 
@@ -87,7 +87,7 @@ def age(s: State) -> int:
 
 
 def counts(s: State) -> list[int]:
-    """Returns all defined read counts."""
+    """Returns the read counts of all entries and orphaned copies that have one."""
     found = [h.expected_reads for h in (*s.ranges.queue, *s.ranges.orphaned_copies) if h is not None]
     return [count for count in found if count is not None]
 
@@ -98,7 +98,7 @@ def highest_count(s: State) -> int:
 
 
 def lowest_count(s: State) -> int:
-    """Returns the absolute value of the smallest read count; 0 if there is none below 0."""
+    """Returns the absolute value of the smallest negative read count; 0 if no read count is negative."""
     return -min(counts(s), default=0)
 
 
@@ -119,19 +119,20 @@ def stores(s: State) -> int:
 
 # ---- the TLA+ twin ------------------------------------------------------------------------------------
 
-#: Copies that share a read count: held ones by request and entry, granted ones by request and index, others by number.
+#: In the twin, copies that share a read count: `held` has pairs of request and entry, `granted` has pairs of request
+#: and index, and `open` is the number of the others.
 Copies = Mapping[str, Any]
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Converts a state of the TLA+ twin, which names held and granted copies and counts the others."""
+    """Returns the state for the twin's variables. The twin names held and granted copies, and counts the others."""
     grants = sorted((g.request, g.permits, sorted(g.copies)) for g in variables["grants"])
     granted = {name: i for i, name in enumerate([(n, index) for n, _, indices in grants for index in indices], 1)}
     held = {(q.number, h.entry): 0 for q in variables["requests"] for h in _all_held(q.part)}
     held = {name: -i for i, name in enumerate(held, 1)}
     following = len(granted) + 1
 
-    def numbered(copies: Copies) -> tuple[int, ...]:
+    def numbered(copies: Copies) -> tuple[int, ...]:  # the model's numbers of the copies
         nonlocal following
         following += copies["open"]
         named = [*[held[n] for n in copies["held"]], *[granted[n] for n in copies["granted"]]]
@@ -153,7 +154,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
         extend_ttl_of_recently_accessed=variables["extend_ttl_of_recently_accessed"],
     )
     waiting = tuple([Waiting(**w) for w in variables["waiting"]])
-    taken = tuple([Grant(n, permits, tuple(granted[n, place] for place in places)) for n, permits, places in grants])
+    taken = tuple([Grant(n, permits, tuple(granted[n, index] for index in indices)) for n, permits, indices in grants])
     same = ("total_bytes", "max_bytes", "eviction_in_progress", "tasks", "failing")
     return State(
         ranges=caches,
@@ -204,14 +205,14 @@ REASONS = {
     "eviction_task": "queued: an immediate task equals a queued task that runs next",
     "ttl_ns": "one: the smallest TTL with an age below, at and above it",
     "max_bytes": "the size of two entries, which is above the trigger; a size pass leaves one of them",
-    "watermark": "one half: exact as a double; rounding is covered by the proofs",
+    "watermark": "one half: exact as a double; the proofs cover rounding",
     "bytes": "as in storage",
     "expected_reads": "an entry without read count handler, and one with one expected read",
-    "success": "a storage read completes or fails",
+    "success": "both: a storage read completes or fails",
     "nanos": "the smallest step; a longer step equals several of them",
     "age": "TTL plus one: an older entry is expired as well; excludes entries that stay longer without an eviction",
     "requeues": "the maximum: a larger requeue count changes no decision",
-    "lowest_count": "minus one: a smaller count differs only after several replays",
+    "lowest_count": "minus one: a smaller read count has a different effect only after several replays",
 }
 
 SMOKE = Scope(
@@ -246,7 +247,7 @@ SMOKE = Scope(
         "ledger": "the only stored ledger",
         "first": "both entries of a ledger",
         "last": "both entries of a ledger",
-        "slots": "two: excludes two live entries behind a detached slot",
+        "slots": "two: excludes two cached entries behind a detached slot",
         "copies": "two: the whole range of one request",
         "requests": "one: shared reads are in the scope sharing",
         "reads": "one outstanding read",
@@ -270,7 +271,7 @@ SHARING = Scope(
     bounds={"slots": 1, "copies": 3, "requests": 2, "reads": 2},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "reads that join one another, with one cached entry between them",
+        "actions": "reads that join other reads, with one cached entry between them",
         "stored": "three entries: an outstanding read can lack entries on the left, on the right and on both sides",
         "max_bytes": "so large that nothing is evicted",
         "position": "the middle entry: a read of all three has a gap on each side",
@@ -280,7 +281,7 @@ SHARING = Scope(
         "slots": "one: the middle entry",
         "copies": "three: the whole range of one request; excludes two requests that both hold complete ranges",
         "requests": "two: excludes a read that three requests share",
-        "reads": "two: a gap on each side of a joined or cached range",
+        "reads": "two: one for the gap on each side of a joined or cached range",
     },
 )
 
@@ -302,7 +303,7 @@ PERMITS = Scope(
     bounds={"slots": 1, "copies": 3, "requests": 3, "reads": 2, "age": 2, "lowest_count": 0},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "reads that wait for permits, are granted permits, return them at a release, or time out",
+        "actions": "reads that wait for permits, get permits, return permits at a release, or time out",
         "max_bytes": "so large that nothing is evicted",
         "max_reads_in_flight_bytes": "permits for two entries but not for three; excludes reads above the maximum",
         "permits_timeout_ns": "one: the smallest timeout with a wait below, at and above it",
@@ -353,9 +354,9 @@ CI = Scope(
     },
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "excludes permits, single reads, changed settings and further kinds of removal",
+        "actions": "excludes permits, single reads, changed settings and other removals",
         "position": "the first entry; the second comes from storage only",
-        "first": "the first entry; reads of one entry and of both",
+        "first": "the first entry: a read has one entry or both",
         "entries": "no entry or one entry",
         "oddity": "a short answer; unexpected entries are left to fuzzing",
         "age": "an entry is expired or not",
@@ -406,13 +407,13 @@ def entry_is_queued_twice(_cfg: Config, s: State) -> State | None:
 
 
 def held_copy_has_no_request(_cfg: Config, s: State) -> State | None:
-    """A copy is held although no request is pending."""
+    """A copy is held for a request that is not pending."""
     held = [h for q in s.requests for h in all_held((q.part,))]
     return s._replace(requests=(), reads=()) if held and not s.limiter.waiting else None
 
 
 def next_held_copy_is_in_use(_cfg: Config, s: State) -> State | None:
-    """The next number of a held copy is in use."""
+    """The next number for a held copy is in use."""
     held = [h.copy for q in s.requests for h in all_held((q.part,))]
     return s._replace(next_held=min(held)) if held else None
 

@@ -14,34 +14,34 @@ POSITIONS = (Position(1, 0), Position(1, 1), Position(1, 2), Position(2, 0), Pos
 
 
 def times(cfg: Config, s: State) -> tuple[int, ...]:
-    """Creation times of an added entry: now, or earlier than those of cached entries."""
+    """Returns timestamps for an added entry: now, and earlier times, also before those of cached entries."""
     return s.now_ns, s.now_ns - cfg.ttl_ns, s.now_ns - 1
 
 
 def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
-    """Timestamps around the end of the TTL."""
+    """Returns timestamps around now minus TTL, and now."""
     edge = s.now_ns - cfg.ttl_ns
     return edge, edge + 1, edge - 1, s.now_ns
 
 
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
-    """Numbers of bytes: zero, small, about the total size, and two whose shares are rounded in floating point."""
+    """Returns numbers of bytes: zero, small ones, those around the total size, and two with rounded shares."""
     total = sum(size(held) for held in s.caches)
     return 1, 10, 3, total, total + 1, total // 2, 0, 55, 110
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Selects the weights of the next action."""
+    """Returns "empty", "" or "full" (more than 10 entries)."""
     held = sum(len(each) for each in s.caches)
     return "full" if held > 10 else "" if held else "empty"
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Numbers of entries, sorted, and whether a younger entry at a lower position hides an older one."""
+    """Returns numbers of entries, whether an entry precedes an older one, and whether sizes are equal or zero."""
     fills = sorted((min(len(held), 4) for held in s.caches), reverse=True)
-    hidden = any(a.timestamp_ns > b.timestamp_ns for held in s.caches for a, b in pairwise(held))
+    younger_first = any(a.timestamp_ns > b.timestamp_ns for held in s.caches for a, b in pairwise(held))
     sizes = sorted(size(held) for held in s.caches)
-    return (*fills, hidden, len(set(sizes)) < len(sizes), sizes[0] == 0)
+    return (*fills, younger_first, len(set(sizes)) < len(sizes), sizes[0] == 0)
 
 
 subject = Subject(

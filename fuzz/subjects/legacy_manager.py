@@ -24,51 +24,58 @@ POSITIONS = (
 
 
 def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
-    """Timestamps around the end of the TTL."""
+    """Returns timestamps around now minus TTL, and now."""
     edge = s.now_ns - cfg.ttl_ns
     return edge, edge + 1, edge - 1, s.now_ns
 
 
 def watermarks(cfg: Config, s: State) -> tuple[float, ...]:
-    """Typical watermarks; if `hard_to_share` finds an amount, the watermark with which the queued task frees it."""
-    wanted = hard_to_share(s) if s.tasks else 0
+    """Returns typical watermarks. If the queued task can free bytes whose shares differ, returns the watermark for it.
+
+    `bytes_with_different_shares` finds this number of bytes.
+    """
+    wanted = bytes_with_different_shares(s) if s.tasks else 0
     return ((s.tasks[0] - wanted + 0.5) / s.max_bytes,) if wanted else (0.9, 0.5, 0.0, 0.99, 1.0)
 
 
-def hard_to_share(s: State) -> int:
-    """The amount that `hardest` finds for the two caches of the queued task, if a watermark leads to it; else 0."""
+def bytes_with_different_shares(s: State) -> int:
+    """Returns a number of bytes that the queued task can free and whose shares differ in the two arithmetics; else 0.
+
+    `most_bytes_with_different_shares` finds the number, for the two caches from which the task evicts. The task can
+    free this number if a watermark leads to it.
+    """
     sizes = sorted(size(entries_of(held)) for held in s.caches)
-    asked = shares(list(enumerate(sizes)), sum(sizes), "integers")
-    if len(asked) != 2:
+    selected = shares(list(enumerate(sizes)), sum(sizes), "integers")
+    if len(selected) != 2:
         return 0
-    wanted = hardest(sizes[asked[0][0]], sizes[asked[1][0]])
+    wanted = most_bytes_with_different_shares(sizes[selected[0][0]], sizes[selected[1][0]])
     return wanted if 0 <= s.tasks[0] - wanted < s.max_bytes else 0
 
 
 @lru_cache(maxsize=8192)
-def hardest(larger: int, smaller: int) -> int:
-    """The largest number of bytes of which a cache's share differs in floating point and in integers; 0: none.
+def most_bytes_with_different_shares(larger: int, smaller: int) -> int:
+    """Returns the largest number of bytes of which a cache has different shares in floating point and in integers.
 
-    The arguments are the sizes of two caches.
+    The arguments are the sizes of two caches. Returns 0 if there is no such number.
     """
-    every = larger + smaller
+    total = larger + smaller
 
-    def is_hard(wanted: int) -> bool:
-        parts = (larger, smaller)
-        return any(share_of(wanted, n, every, "integers") != share_of(wanted, n, every, "double") for n in parts)
+    def differs(wanted: int) -> bool:
+        sizes = (larger, smaller)
+        return any(share_of(wanted, n, total, "integers") != share_of(wanted, n, total, "double") for n in sizes)
 
-    return next(filter(is_hard, range(every, 0, -1)), 0)
+    return next(filter(differs, range(total, 0, -1)), 0)
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Selects the weights of the next action."""
+    """Returns the situation of the queued task: "sharing" or "evicting"; without a task, "full" or ""."""
     if s.tasks:
-        return "sharing" if hard_to_share(s) else "evicting"
+        return "sharing" if bytes_with_different_shares(s) else "evicting"
     return "full" if total_bytes(s) >= s.max_bytes else ""
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Kinds of the caches, the total size relative to the maximum, and the queued task."""
+    """Returns the kinds of the caches, the total size relative to the maximum, the queued task, and the order."""
     fills = sorted("-" if isinstance(held, str) else str(min(len(held), 3)) for held in s.caches)
     total = total_bytes(s)
     return (

@@ -42,19 +42,22 @@ def outstanding_reads(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def held_entries(cfg: Config, s: State) -> tuple[Position, ...]:
-    """Returns the entries that are pending at consumers or in a replay queue, and one that is not in the log."""
+    """Returns the entries that are pending at consumers or in a replay queue, and a position that is not in the log."""
     held = [p for sub in s.subscriptions for p in (*[p for c in sub.consumers for p in c.pending], *sub.replay)]
     return (*sorted(set(held)), Position(0, -1))
 
 
 def positions(cfg: Config, s: State) -> tuple[Position, ...]:
-    """Returns the last four entries; the end of the log; the first entry, which may be deleted; one past the end."""
+    """Returns the last four entries, the two positions after them, and the first entry, which may be deleted."""
     end = Position(*s.ledgers[-1])
     return (*log(s)[-4:], end, Position(0, 0), end._replace(entry=end.entry + 1))
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Whether a replay read is not dispatched, or a rewound cursor has acknowledged entries ahead of it."""
+    """Returns "replaying" while a replay read is not dispatched, and "rewound" if an acked entry is ahead of a cursor.
+
+    The second one matters only without read counts (`counts_reads`).
+    """
     if any(sub.replay_read is not None for sub in s.subscriptions):
         return "replaying"
     is_rewound = not cfg.counts_reads and any(
@@ -63,8 +66,8 @@ def situation(cfg: Config, s: State) -> str:
     return "rewound" if is_rewound else ""
 
 
-def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """Coverage key: kinds of reads, entries pending at consumers, replay queues, cached entries, active cursors."""
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
+    """Returns the reads and pending entries of one subscription; cached entries, ledgers and eviction tasks."""
     subs = [
         (
             cfg.types[i % len(cfg.types)],
@@ -86,7 +89,7 @@ def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def entries(s: State) -> int:
-    """Returns the number of entries that were added to the present ledgers."""
+    """Returns the number of entries of all ledgers that are not trimmed."""
     return len(log(s))
 
 
@@ -106,12 +109,12 @@ def copies(s: State) -> int:
 
 
 def slots(s: State) -> int:
-    """Returns the length of the removal queue, including the slots of removed entries."""
+    """Returns the number of slots of the removal queue, including those of removed entries."""
     return len(s.caches.ranges.queue)
 
 
 def lowest_count(s: State) -> int:
-    """Returns the absolute value of the smallest read count; 0 if there is none below 0."""
+    """Returns the absolute value of the smallest negative read count; 0 if no read count is negative."""
     holders = [h.expected_reads for h in (*s.caches.ranges.queue, *s.caches.ranges.orphaned_copies) if h is not None]
     return -min([n for n in holders if n is not None and n < 0], default=0)
 
@@ -126,22 +129,22 @@ def age(s: State) -> int:
 
 REASONS = {
     "actions": "adds, reads and their release; excludes consumers that leave, acks, time and changes of the log",
-    "types": "Shared: an entry can be put back for replay",
-    "subscriptions": "two: a cursor before a reader and one behind it",
-    "consumers": "one consumer for a subscription; which consumer gets an entry is in the scope keys",
+    "types": "Shared: an entry can be added to the replay queue",
+    "subscriptions": "two: one cursor can be ahead of the other",
+    "consumers": "one consumer for each subscription; the scopes failover and keys have two",
     "max_bytes": "so large that no size pass runs; eviction is in the scopes of entry_cache",
     "grace_ms": "none: time does not pass",
-    "entry_bytes": "one byte: sizes matter to eviction only",
+    "entry_bytes": "one byte: only eviction depends on sizes",
     "read_batch": "two: the smallest range with a cached entry and a gap",
-    "subscription": "all of the subscriptions",
-    "consumer": "all of the consumers",
-    "permits": "the whole batch, or one entry where a scope has one",
-    "success": "storage answers; it fails in the scope failover",
-    "kind": "normal: no entry is put back unless a consumer lacks permits",
+    "subscription": "all subscriptions of the scope",
+    "consumer": "all consumers of the scope",
+    "permits": "as many as a read has entries: two, or one in a scope with one entry",
+    "success": "true: storage answers; failed reads are in the scope failover",
+    "kind": "normal: an entry enters the replay queue only if a consumer lacks permits",
     "entries": "excludes longer ranges and logs",
-    "copies": "excludes more entries that are read and not released",
-    "slots": "all entries that can be cached at once",
-    "lowest_count": "minus one: a smaller count differs only after several replays",
+    "copies": "excludes more copies that are read and not released",
+    "slots": "one slot for each entry that can be cached at once",
+    "lowest_count": "minus one: a smaller read count has a different effect only after several replays",
 }
 
 SETTINGS = {
@@ -189,7 +192,7 @@ FAILOVER = Scope(
     reasons=REASONS
     | {
         "actions": "the active consumer changes, and reads fail; excludes individual acks, time and changes of the log",
-        "types": "Failover; with one consumer it is Exclusive",
+        "types": "Failover; with one consumer, it equals Exclusive",
         "subscriptions": "one: excludes interference of subscriptions",
         "consumers": "two: the active one changes",
         "success": "storage answers or fails",
@@ -212,7 +215,7 @@ KEYS = Scope(
     bounds={"entries": 2, "permits": 1, "copies": 1, "lowest_count": 1, "slots": 2},
     reasons=REASONS
     | {
-        "actions": "the consumer of a key changes while it holds entries; excludes time and changes of the log",
+        "actions": "the consumer of a key changes while entries are pending; excludes time and changes of the log",
         "types": "Key_Shared: the order of a key",
         "subscriptions": "one: excludes interference of subscriptions",
         "consumers": "two: a key moves from one to the other",
@@ -248,14 +251,14 @@ TIME = Scope(
     reasons=REASONS
     | {
         "actions": "the log, the cache and the grace period while time passes; excludes individual acks",
-        "types": "Failover with one consumer, which is Exclusive",
+        "types": "Failover with one consumer, which equals Exclusive",
         "subscriptions": "one: excludes interference of subscriptions",
         "ttl_ms": "one: the smallest TTL with an age below, at and above it",
         "grace_ms": "twice the TTL, as by default",
         "max_requeue_times": "one: an entry with expected reads lives for two TTLs",
         "kind": "normal: a failover subscription has no replay queue",
         "position": "the first entry of the log",
-        "millis": "the smallest step; a longer one equals several of them",
+        "millis": "the smallest step; a longer step equals several of them",
         "ledgers": "two: excludes several closed ledgers",
         "age": "TTL plus one: an older entry is expired as well",
     },
@@ -272,23 +275,23 @@ WITHOUT_COUNTS = SMOKE.changed(
     domains={"permits": (1,)},
     bounds={"entries": 1, "permits": 1, "copies": 1, "slots": 1},
     reasons={
-        "actions": "cursors become active and inactive by the checks; excludes acks, time and changes of the log",
-        "counts_reads": "off: the scope is about the settings that then apply",
+        "actions": "the checks activate and deactivate cursors; excludes acks, time and changes of the log",
+        "counts_reads": "off: the settings below apply only then",
         "backlogged_threshold": "one: a cursor with an entry to read is inactive",
-        "min_backlog_cursors": "one: the other cursor, whose backlog is always similar",
+        "min_backlog_cursors": "one: the other cursor, which always has a similar backlog",
         "min_backlog_entries": "one: a cursor with an entry to read is backlogged",
     },
 )
 
 # ---- the TLA+ twin ------------------------------------------------------------------------------------
 
-#: A copy in the twin: the number of its owner (normal read, replay read or sent entries of a subscription), and its
-#: entry's position as a number, or its index.
+#: A copy in the twin: the number of its owner, and a number. The owner is the normal read, the replay read or the sent
+#: entries of a subscription. The number stands for the entry's position (`_code`); for a sent entry, it is an index.
 CopyName = tuple[int, int]
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Converts a state of the TLA+ twin, which names requests and copies after the subscriptions that own them."""
+    """Returns the state for the twin's variables. The twin names requests and copies after their subscriptions."""
     contents, subs = variables["entry_cache"], [variables["subs"][i] for i in range(cfg.subscriptions)]
     copies = {name: i for i, name in enumerate(sorted([n for i, sub in enumerate(subs) for n in _copies(i, sub)]), 1)}
     grants = [Function(request=owner, permits=0, copies=(index,)) for owner, index in copies]
@@ -310,10 +313,12 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
 
 def _owner(i: int, kind: int) -> int:
+    """Returns the twin's number of an owner: the normal read (kind 1), replay read (2) or sent entries (3)."""
     return 100_000 + 10 * i + kind
 
 
 def _code(position: Position) -> int:
+    """Returns the twin's number of a position."""
     return 50 * position[0] + position[1]
 
 
@@ -362,14 +367,14 @@ def _subscription(i: int, sub: Any, numbers: Mapping[int, int], copies: Mapping[
 
 
 def request_has_no_reader(_cfg: Config, s: State) -> State | None:
-    """A request is pending at the cache, and no read of a subscription has it."""
+    """A request is pending at the cache, and belongs to no read of a subscription."""
     reading = [sub for sub in s.subscriptions if sub.normal_read is not None and sub.normal_read.requests]
     lost: list[Subscription] = [sub._replace(normal_read=None) if sub in reading else sub for sub in s.subscriptions]
     return s._replace(subscriptions=tuple(lost)) if reading else None
 
 
 def active_cursor_is_counted_twice(_cfg: Config, s: State) -> State | None:
-    """The container of active cursors counts one durable cursor too many."""
+    """The container of active cursors counts one durable cursor more than it has."""
     return s._replace(active=s.active._replace(durables=s.active.durables + 1)) if s.active.cursors else None
 
 
@@ -471,7 +476,7 @@ subject = Subject(
         "situations": "used: entries are redelivered while others are read for replay, and rewound cursors are checked",
         "corpus": "not used to generate traces; see range_cache",
     },
-    abstract=abstract_state,
+    abstract=coverage_key,
     measures={
         "entries": entries,
         "ledgers": ledgers,

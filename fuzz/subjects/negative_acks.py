@@ -42,7 +42,7 @@ ENTRIES = (
     Position(-1, 0),
 )
 
-#: ids of all kinds, retained or not
+#: ids of all kinds; the tracker retains some kinds
 MESSAGE_IDS = (
     NackedId(),
     NackedId("plain", 0),
@@ -53,7 +53,7 @@ MESSAGE_IDS = (
     NackedId("chunk", 0, first_chunk=Position(1, 0)),
 )
 
-#: Delays in milliseconds, whatever the unit of the clock.
+#: Backoffs by their delays, in milliseconds even if the clock has another unit.
 BACKOFFS = tuple(
     Backoff("ms", delays)
     for delays in ((), (4, 9, 1, 30), (2, 5), (20, 10, 5, 2), (200, 90, 300, 150, 250), (0, 3, -2, 7))
@@ -65,8 +65,8 @@ def bucket_length(cfg: Config) -> int:
     return (1 if cfg.precision_unit == "clock_units" else UNITS_PER_MS[cfg.clock_unit]) << cfg.precision_bits
 
 
-def longest(cfg: Config) -> int:
-    """Returns the longest duration that is drawn: 60 runs of a periodic timer."""
+def duration_limit(cfg: Config) -> int:
+    """Returns the limit of a duration: 60 intervals of a periodic timer; 2**63 with any other timer."""
     is_periodic = cfg.timer in ("interval_when_idle", "interval_on_each_nack", "ticker")
     return 60 * timer_interval(cfg) if is_periodic else 2**63
 
@@ -74,7 +74,7 @@ def longest(cfg: Config) -> int:
 def durations(cfg: Config, s: State) -> tuple[int, ...]:
     """Returns 0, short durations, and those around the timer's deadline, buckets, and the next bucket boundary.
 
-    None is much longer than a delay or a bucket, because periodic timers would run too often.
+    No duration is much longer than a delay or a bucket: periodic timers would run too often.
     """
     short = 1 if cfg.clock_unit == "ms" else 7_000_001
     length, delay, clock = bucket_length(cfg), delay_of(cfg, None) or 0, s.now + s.wall_offset
@@ -87,29 +87,29 @@ def durations(cfg: Config, s: State) -> tuple[int, ...]:
             found.append(left + 2 * timer_interval(cfg))
         found += [bucket.time - clock for bucket in s.buckets[:3]]
     most = 60 * max(delay, length, 20 * UNITS_PER_MS[cfg.clock_unit])
-    most = min(most, longest(cfg))
+    most = min(most, duration_limit(cfg))
     if min(found) >= 0 and max(found) <= most:
         return tuple(found)
     return tuple([each for each in found if 0 <= each <= most])
 
 
-#: Mostly 0, so that runs are on time; a little; long; and so long that no run happens.
+#: Lags of the timer: mostly 0 (runs are on time); short; long; and so long that no run happens.
 LAGS = {unit: (0, 0, 0, 0, 1, 2 * by, 80 * by, 2 * 10**9 * by) for unit, by in UNITS_PER_MS.items()}
 
 
 def lags(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns lags of the timer."""
+    """Returns lags of the timer, in clock units."""
     return LAGS[cfg.clock_unit]
 
 
 def wall_clock_steps(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns short steps and steps over a bucket, in both directions, and the step back to the monotonic clock."""
+    """Returns short steps, steps over a bucket, and the step that makes the wall clock equal the monotonic clock."""
     short, length = UNITS_PER_MS[cfg.clock_unit], bucket_length(cfg)
     return (short, -short, length + short, -length - short, -s.wall_offset)
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns numbers of buckets, entries and repeated nacks; timer and first bucket relative to now; retained ids."""
+    """Returns capped numbers of buckets, entries and ids; whether timer and first bucket are before or after now."""
     entries = [entry for bucket in s.buckets for entry in bucket.entries]
     clock = s.now + s.wall_offset
     return (
@@ -144,20 +144,20 @@ def reach(s: State) -> int:
     return max((abs(bucket.time - s.now - s.wall_offset) for bucket in s.buckets), default=0)
 
 
-#: Reasons common to the scopes.
-WHY = {
-    "redelivery_delay_ms": "three: longer than a bucket, and no multiple of it",
-    "precision_bits": "one: buckets of two milliseconds, the shortest with a time that is not their first",
-    "backoff": "a short and a long delay, so that a later nack can be due first",
-    "min_delay_ms": "zero: a minimum would only be another delay",
-    "entry": "two, which may share a bucket or not; excludes a third entry between them",
-    "redelivery_count": "an id, the first delivery and a later one",
-    "message_id": "a plain id: retained ids are in the scope of ids",
-    "advance_time.by": "the shortest step; a longer one equals several with runs on time in between",
-    "advance_time.timer_lag": "on time, or so late that no run happens: its task then runs at any later time",
+#: Reasons for the choices that several scopes share.
+REASONS = {
+    "redelivery_delay_ms": "three: longer than a bucket, and not a multiple of it",
+    "precision_bits": "one: buckets of two milliseconds, the shortest in which a time can differ from the start",
+    "backoff": "a short and a long delay: a later nack can be due first",
+    "min_delay_ms": "zero: a minimum has the effect of another delay",
+    "entry": "two, in one bucket or in two; excludes a third entry between them",
+    "redelivery_count": "a nack by id, with the delay of the first delivery; the second and the third delivery",
+    "message_id": "a plain id: retained ids are in the scope ids",
+    "advance_time.by": "the shortest step; a longer step equals several of them, with runs on time in between",
+    "advance_time.timer_lag": "on time, or so late that no run happens: the timer task then runs at any later time",
     "overdue": "longer than a bucket; excludes later runs",
-    "pending": "entries in three or two buckets each; excludes more nacks",
-    "reach": "excludes older buckets, which are due alike",
+    "pending": "each entry in two or three buckets; excludes more nacks",
+    "reach": "excludes more distant buckets; one that is longer due has no other effect",
 }
 
 SMOKE = Scope(
@@ -171,11 +171,11 @@ SMOKE = Scope(
         "advance_time.timer_lag": (0, 9),
     },
     bounds={"pending": 6, "overdue": 3, "reach": 9},
-    reasons=WHY
+    reasons=REASONS
     | {
-        "actions": "those that fill and empty buckets; excludes faults and chunked messages",
-        "redelivery_count": "the first delivery and a later one; an id is like the first",
-        "redelivery_delay_ms": "not used: there is a backoff",
+        "actions": "actions that fill and empty buckets; excludes faults and chunked messages",
+        "redelivery_count": "the first and the second delivery; a nack by id has the delay of the first",
+        "redelivery_delay_ms": "not used: the backoff has the delays",
     },
 )
 
@@ -185,9 +185,9 @@ CI = SMOKE.changed(
     domains={"entry": (Position(1, 0), Position(1, 1), Position(2, 0)), "ack.entry": (Position(1, 0),)},
     bounds={"reach": 6},
     reasons={
-        "actions": "all except those of message ids",
+        "actions": "all actions except those of message ids and the wall clock",
         "entry": "two in one ledger and one in another",
-        "ack.entry": "one, because an ack changes nothing",
+        "ack.entry": "one entry: an ack changes nothing",
     },
 )
 
@@ -211,13 +211,13 @@ IDS = Scope(
     bounds={"pending": 4},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "those of message ids",
+        "actions": "nacks, chunked messages and time",
         "backoff": "one delay: times are in the other scopes",
         "redelivery_count": "the first delivery",
-        "message_id": "an id that is not retained, that of a traced message, and that of a chunked message",
-        "last_chunk": "one chunked message, whose last chunk is one of the two entries",
-        "partition": "one, because it is only reported",
-        "chunks": "two, the minimum",
+        "message_id": "an id that is not retained, the id of a traced message, and the id of a chunked message",
+        "last_chunk": "one chunked message: its last chunk is one of the two entries",
+        "partition": "one partition: it is only reported",
+        "chunks": "two chunks, the minimum",
         "advance_time.timer_lag": "every run is on time",
     },
 )
@@ -235,21 +235,21 @@ NIGHTLY = CI.changed(
     bounds={"reach": 8},
     reasons={
         "actions": "all actions of the model",
-        "backoff": "three delays, of which the shortest is shorter than a bucket",
-        "redelivery_count": WHY["redelivery_count"],
+        "backoff": "three delays; the shortest is shorter than a bucket",
+        "redelivery_count": REASONS["redelivery_count"],
         "receive_chunks.last_chunk": IDS.reasons["last_chunk"],
         "partition": IDS.reasons["partition"],
         "chunks": IDS.reasons["chunks"],
-        "step_wall_clock.by": "forward and back; the reference ignores it",
+        "step_wall_clock.by": "forward and back; the reference ignores the wall clock",
     },
 )
 
 
-# ---- TLA+ ---------------------------------------------------------------------------------------------
+# ---- the TLA+ twin ------------------------------------------------------------------------------------
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns a state of the TLA+ twin, whose pending nacks are a set of pairs and which has no message ids."""
+    """Returns the state for the twin's variables. Its nacks are a set of pairs (time, entry). It has no message ids."""
     pairs = sorted((time, Position(*entry)) for time, entry in variables["nacks"])
     times = dict.fromkeys(time for time, _ in pairs)
     buckets = tuple([Bucket(time, tuple([entry for at, entry in pairs if at == time])) for time in times])
@@ -258,37 +258,38 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
 
 def tree_from_tla(tree: Mapping[str, Any] | None) -> Tree:
-    """Returns a tree of the twin."""
+    """Returns the tree for a tree of the twin."""
     if tree is None:
         return None
     return Node(tree["time"], tree["height"], tree_from_tla(tree["left"]), tree_from_tla(tree["right"]))
 
 
-# ---- outline of concurrent histories --------------------------------------------------------------------
+# ---- outline, for the check of concurrent histories -----------------------------------------------------
 
 
 def without_nacks(cfg: Config, s: State, _key: None = None) -> State:
-    """Returns the clocks and the status of the tracker, as if nothing were pending."""
+    """Returns the outline of a state: its clocks and status, without pending nacks and message ids."""
     return s._replace(buckets=(), timer=None, retained_ids=(), chunked_messages=(), avl_tree=None)
 
 
 def after_call(
     cfg: Config, s: State, _key: None, action: str, arguments: tuple[Any, ...], outcome: Any
 ) -> Iterator[State]:
-    """Yields clocks and status after an action, unless it cannot have this plain outcome, whatever is pending.
+    """Yields the outline after an action, unless the action cannot have this plain outcome.
 
-    Clocks and status determine whether an action is refused, the delay of a nack, and the possible times of runs.
+    Clocks and status determine whether an action is refused, the delay of a nack, and the possible times of runs. No
+    other part of an outcome is compared, because it depends on the pending nacks.
     """
-    after, without = negative_acks.step(cfg, s, action, arguments)
+    after, expected = negative_acks.step(cfg, s, action, arguments)
     try:
-        if isinstance(without, Nacked):
-            is_possible = outcome == {**plain(without), "timer_changed": outcome["timer_changed"]}
-        elif isinstance(without, Elapsed):
+        if isinstance(expected, Nacked):
+            is_possible = outcome == {**plain(expected), "timer_changed": outcome["timer_changed"]}
+        elif isinstance(expected, Elapsed):
             is_possible = all(s.now <= each["at"] <= after.now for each in outcome["redeliveries"])
-        elif without is None and action == "run_timer_task":
+        elif expected is None and action == "run_timer_task":
             is_possible = outcome is None or outcome["at"] == s.now
         else:
-            is_possible = outcome == plain(without) or (action == "fail_redelivery" and without is None)
+            is_possible = outcome == plain(expected) or (action == "fail_redelivery" and expected is None)
     except (KeyError, TypeError):  # no outcome of this action
         return
     if is_possible:
@@ -378,7 +379,7 @@ subject = Subject(
         "chunked": {"receive_chunks": 6},
         "races": {"run_timer_task": 6, "fail_redelivery": 4, "step_wall_clock": 6},
     },
-    largest={"by": longest},
+    largest={"by": duration_limit},
     abstract=coverage_key,
     measures={"pending": pending, "overdue": overdue, "reach": reach},
     scopes={"smoke": SMOKE, "ci": CI, "ids": IDS, "nightly": NIGHTLY},

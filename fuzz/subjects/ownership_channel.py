@@ -13,7 +13,7 @@ from model.ownership_channel.state import Broker, CleanUp, Message, State, Task,
 
 STATES = ("Init", "Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted")
 STORAGES = ("system_topic", "metadata_store")
-#: Records on both sides of every comparison of the conflict resolution.
+#: For every comparison of the conflict resolution, records for which it holds and records for which it does not.
 RECORDS = (
     None,
     *[Data(state, 0, 1, version) for state in STATES for version in (1, 2)],  # type: ignore[arg-type]
@@ -31,53 +31,57 @@ RECORDS = (
 
 
 def brokers(cfg: Config, s: State) -> tuple[int, ...]:
-    """All brokers."""
+    """Returns all brokers."""
     return tuple(range(cfg.brokers))
 
 
 def optional_brokers(cfg: Config, s: State) -> tuple[int | None, ...]:
-    """All brokers, and None."""
+    """Returns all brokers, and None."""
     return (*range(cfg.brokers), None)
 
 
 def bundles(cfg: Config, s: State) -> tuple[int, ...]:
-    """All bundles."""
+    """Returns all bundles."""
     return tuple(range(cfg.bundles))
 
 
 def cleaners(cfg: Config, s: State) -> tuple[int, ...]:
-    """Brokers that have a clean-up."""
+    """Returns the brokers that have a clean-up."""
     return tuple([number for number, at in enumerate(s.brokers) if at.clean_ups])
 
 
 def targets(cfg: Config, s: State) -> tuple[int, ...]:
-    """The targets of clean-ups."""
+    """Returns the targets of clean-ups."""
     return tuple([job.target for at in s.brokers for job in at.clean_ups])
 
 
-def busy(cfg: Config, s: State) -> tuple[int, ...]:
-    """Brokers that have a task, and the first broker."""
+def brokers_with_task(cfg: Config, s: State) -> tuple[int, ...]:
+    """Returns the first broker, and the brokers that have a task."""
     return (0, *[number for number, at in enumerate(s.brokers) if at.tasks])
 
 
-def waiting(cfg: Config, s: State) -> tuple[int, ...]:
-    """Brokers with a parked lookup, and the first broker."""
+def brokers_with_parked_lookup(cfg: Config, s: State) -> tuple[int, ...]:
+    """Returns the first broker, and the brokers with a parked lookup."""
     return (0, *[number for number, at in enumerate(s.brokers) if any(at.lookups)])
 
 
 def first_owners(cfg: Config, s: State) -> tuple[int, ...]:
-    """The first broker, and the brokers that own the first bundle in their own view."""
+    """Returns the first broker, and the brokers that own the first bundle in their own view."""
     owners = [n for n, at in enumerate(s.brokers) if (data := at.view[0]) is not None and data.dst_broker == n]
     return (0, *owners)
 
 
 def has_parked_lookup_of_owned(at: Broker) -> bool:
-    """Whether a broker has parked a lookup of a bundle that is Owned in its view."""
+    """Returns whether a broker has parked a lookup of a bundle that is Owned in its view."""
     return any(parked and data and data.state == "Owned" for parked, data in zip(at.lookups, at.view, strict=True))
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Whether a broker is down or not registered, and then whether a lookup of an owned bundle is parked; else busy."""
+    """Returns "parked", "broken", "busy" or "quiet".
+
+    In "parked" and "broken", a broker is down or not registered; in "parked", a broker has also parked a lookup of an
+    owned bundle. In "busy", a broker has unread messages or tasks.
+    """
     if not all(at.is_up and at.is_registered for at in s.brokers):
         return "parked" if any(has_parked_lookup_of_owned(at) for at in s.brokers) else "broken"
     if any(at.read < len(s.log) or at.tasks for at in s.brokers):
@@ -86,7 +90,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """The first bundle's record, and of two brokers the status and whether the view has that record."""
+    """Returns the first bundle's record, and the status of two brokers with what they have of this bundle."""
     data = s.settled[0]
     return (
         cfg.storage,
@@ -112,23 +116,23 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def versions(s: State) -> int:
-    """The largest version."""
+    """Returns the largest version of a record."""
     written = [*s.settled, *[message.data for message in s.log]]
     return max([data.version_id for data in written if data is not None], default=0)
 
 
 def unread(s: State) -> int:
-    """The number of messages that the broker that is furthest behind has not read."""
+    """Returns the largest number of messages that a running broker has not read."""
     return max([len(s.log) - at.read for at in s.brokers if at.is_up], default=0)
 
 
 def tasks(s: State) -> int:
-    """The number of tasks of the broker that has most."""
+    """Returns the number of tasks of the broker that has most."""
     return max(len(at.tasks) for at in s.brokers)
 
 
 def absent(s: State) -> int:
-    """The number of brokers that are down, not registered, shut down, or without a stable session."""
+    """Returns the number of brokers that are down, not registered, disabled, or without a stable session."""
     return len(
         [1 for at in s.brokers if not at.is_up or not at.is_registered or at.is_disabled or at.session != "Stable"]
     )
@@ -160,30 +164,30 @@ SMOKE = Scope(
     bounds={"versions": 4, "unread": 1, "tasks": 1},
     reasons={
         "actions": "requests, handlers and the monitor; brokers and sessions are in other scopes",
-        "brokers": "two: source and destination",
-        "bundles": "one; the channel keeps no order between bundles",
+        "brokers": "two: source and destination; excludes a third broker",
+        "bundles": "one: the channel does not order the records of different bundles",
         "broker": "both brokers of the scope",
         "bundle": "the only one",
         "dst": "both brokers of the scope",
         "lookup.dst": "both brokers of the scope",
-        "unload.dst": "both brokers, or none",
+        "unload.dst": "both brokers, and no destination",
         "force": "not forced; removals of bundles are in the scope ci",
-        "task": "the first; there is one",
-        "versions": "four: assigned, owned, releasing, and free or assigned again",
+        "task": "the first: a broker has at most one",
+        "versions": "four: Assigning, Owned, Releasing, and Free or Assigning again",
         "unread": "one message; two are in the scope nightly",
-        "tasks": "one: excludes a handler that is overtaken by the next record",
+        "tasks": "one: excludes a handler that is still pending when the next record is read",
     },
 )
 
 
 def scope(driven: tuple[str, ...], settings: Any, domains: Any, bounds: Any, **reasons: str) -> Scope:
-    """A scope with these actions and bounds, and with changes of the settings, domains and reasons of SMOKE.
+    """Returns a scope with these actions and bounds; settings, domains and reasons are those of SMOKE, changed.
 
-    The name of a reason has `_dst` in place of `.dst`.
+    A keyword of a reason has `_dst` in place of `.dst`.
     """
-    every = dict(SMOKE.settings) | settings, dict(SMOKE.domains) | domains
+    changed = dict(SMOKE.settings) | settings, dict(SMOKE.domains) | domains
     reasons = {each.replace("_dst", ".dst"): why for each, why in reasons.items()}
-    return Scope(driven, *every, bounds, dict(SMOKE.reasons) | reasons)
+    return Scope(driven, *changed, bounds, dict(SMOKE.reasons) | reasons)
 
 
 STORED = scope(
@@ -192,7 +196,7 @@ STORED = scope(
     {},
     {"versions": 4, "tasks": 1, "absent": 1},
     storage="the metadata store; the topic is in the other scopes",
-    absent="one broker without session: the other goes on",
+    absent="one: a broker has no session, and the other goes on",
 )
 RECOVERY = scope(
     (
@@ -209,13 +213,13 @@ RECOVERY = scope(
     {},
     {"dst": (0,), "lookup.dst": (1,), "target": (0, 1), "override.dst": (None, 0, 1), "healthy": (False,)},
     {"versions": 3, "unread": 1, "tasks": 1, "absent": 1},
-    actions="one assignment, all faults of brokers and sessions, and all that recovers from them",
+    actions="one assignment, all faults of brokers and sessions, and the recovery from them",
     dst="the first leader",
     lookup_dst="the other broker",
-    override_dst="both brokers, or none",
+    override_dst="both brokers, and no destination",
     target="both brokers of the scope",
-    healthy="no answer; an answer only ends the clean-up",
-    versions="three: assigned, owned, and an override",
+    healthy="false: the target fails the health check; a passed check only cancels the clean-up",
+    versions="three: Assigning, Owned, and an override",
     absent="one broker at a time is down, unregistered or without a stable session",
 )
 SHUTDOWN = scope(
@@ -224,9 +228,9 @@ SHUTDOWN = scope(
     {"target": (0, 1), "override.dst": (None, 0, 1)},
     {"versions": 4, "unread": 2, "tasks": 1, "absent": 1},
     actions="assignment, and shutdown with the clean-up",
-    override_dst="both brokers, or none",
+    override_dst="both brokers, and no destination",
     target="both brokers of the scope",
-    unread="two: an override behind an answer",
+    unread="two: an override after the record of a handler",
     absent="one broker shuts down at a time",
 )
 SYSTEM = scope(
@@ -239,9 +243,9 @@ SYSTEM = scope(
     system_bundles="one of the two bundles",
     bundle="both bundles of the scope",
     lookup_dst="the first broker, which shuts down",
-    override_dst="both brokers, or none",
+    override_dst="both brokers, and no destination",
     target="both brokers of the scope",
-    versions="three: assigned, owned, and an override",
+    versions="three: Assigning, Owned, and an override",
     absent="one broker shuts down at a time",
     tasks="two: one for each bundle",
 )
@@ -252,19 +256,21 @@ SPLIT = scope(
     {"versions": 4, "unread": 3, "tasks": 1},
     actions="requests, handlers and the split",
     bundles="three: a bundle and its halves",
-    bundle="the bundle that is split; the halves only become owned",
+    bundle="the bundle that is split; its halves become Owned by the split",
     dst="the first broker",
     lookup_dst="the first broker",
     unload_dst="the other broker",
-    versions="four: assigned, owned, splitting, deleted",
-    unread="three messages: those of a split",
+    versions="four: Assigning, Owned, Splitting, Deleted",
+    unread="three: the messages of a split",
 )
 RESOLVER = Scope(
     actions=("is_valid_transition", "should_keep_left"),
     settings={},
     domains={},
     bounds={},
-    reasons={"actions": "the functions, with all records of the subject; they change no state"},
+    reasons={
+        "actions": "the two functions of the conflict resolution, for all records of the subject; they change no state"
+    },
 )
 CI = scope(
     (*SMOKE.actions, "restart", "crash"),
@@ -274,7 +280,7 @@ CI = scope(
     actions="those of the scope smoke, and crashes",
     force="transfers, unloads and removals",
     task="both tasks of a broker",
-    tasks="two: a handler that is overtaken by the next record",
+    tasks="two: a handler can be pending when the next record is read",
     absent="one broker is down at a time",
 )
 NIGHTLY = scope(
@@ -283,37 +289,37 @@ NIGHTLY = scope(
     {"broker": (0, 1, 2), "unload.dst": (None, 1)},
     {"versions": 4, "unread": 2, "tasks": 1},
     actions="requests, handlers, jumps and removals",
-    brokers="three: source, destination, and one that only reads",
+    brokers="three: source, destination, and a broker that only reads",
     broker="all brokers of the scope",
     lookup_dst="two of the brokers",
-    unload_dst="one of the brokers, or none",
-    unread="two messages; longer delays are sampled",
+    unload_dst="one of the brokers, and no destination",
+    unread="two messages; longer delays are left to fuzzing",
 )
 
 # ---- the TLA+ twin --------------------------------------------------------------------------------------
 
 
 def data_of(record: Any) -> Data | None:
-    """A record of the twin as the model's."""
+    """Returns the record for a record of the twin."""
     if record is None:
         return None
     return Data(record["state"], record["dst"], record["source"], record["version"], record["force"])
 
 
 def tasks_of(tasks: Any) -> tuple[Task, ...]:
-    """The tasks of a broker, or the snapshot of a clean-up, of the twin as the model's."""
+    """Returns the tasks for the twin's tasks of a broker, or for its snapshot of a clean-up."""
     return tuple([Task(each["bundle"], data_of(each["data"])) for each in tasks])  # type: ignore[arg-type]
 
 
-def broker_of(at: Mapping[str, Any], every: range) -> Broker:
-    """A broker of the twin as the model's; `every` are the bundles."""
-    stale, lookups, unloads = [tuple([at[name][k] for k in every]) for name in ("stale", "lookups", "unloads")]
+def broker_of(at: Mapping[str, Any], bundles: range) -> Broker:
+    """Returns the broker for a broker of the twin. `bundles` has the numbers of the bundles."""
+    stale, lookups, unloads = [tuple([at[name][k] for k in bundles]) for name in ("stale", "lookups", "unloads")]
     return Broker(
         at["up"],
         at["registered"],
         at["disabled"],
         at["session"],
-        tuple([data_of(at["view"][k]) for k in every]),
+        tuple([data_of(at["view"][k]) for k in bundles]),
         stale,
         at["read"],
         tasks_of(at["tasks"]),
@@ -324,15 +330,15 @@ def broker_of(at: Mapping[str, Any], every: range) -> Broker:
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """The state of the twin's variables."""
-    every = range(cfg.bundles)
+    """Returns the state for the twin's variables."""
+    numbers = range(cfg.bundles)
     return State(
         variables["leader"],
         variables["leader_knows"],
-        tuple([data_of(variables["settled"][k]) for k in every]),
+        tuple([data_of(variables["settled"][k]) for k in numbers]),
         tuple([Message(each["bundle"], data_of(each["data"])) for each in variables["log"]]),
-        tuple([variables["is_split"][k] for k in every]),
-        tuple([broker_of(variables["cluster"][b], every) for b in range(cfg.brokers)]),
+        tuple([variables["is_split"][k] for k in numbers]),
+        tuple([broker_of(variables["cluster"][b], numbers) for b in range(cfg.brokers)]),
     )
 
 
@@ -344,11 +350,11 @@ subject = Subject(
         "broker": brokers,
         "split.bundle": (0, 0, 0, 1, 2),
         "split.broker": first_owners,
-        "time_out_lookup.broker": waiting,
+        "time_out_lookup.broker": brokers_with_parked_lookup,
         "target": targets,
         "start_clean_up.broker": cleaners,
         "override.broker": cleaners,
-        "finish.broker": busy,
+        "finish.broker": brokers_with_task,
         "bundle": bundles,
         "dst": brokers,
         "unload.dst": optional_brokers,

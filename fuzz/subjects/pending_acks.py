@@ -19,10 +19,10 @@ from model.pending_acks.state import (
     log_index_backoff,
 )
 
-#: Acks are for this many entries, from the one before the mark-delete position on.
+#: Most acks are for this many entries, from the entry at the mark-delete position on.
 _NEAR = 5
 
-#: A transaction id that is larger than the integers of which Python keeps one object.
+#: A transaction id. CPython caches only small integers: `int(LARGE)` is another object at each call.
 LARGE = "1000"
 
 #: Lists of individual acks.
@@ -31,7 +31,7 @@ Lists = tuple[tuple[AckArgument, ...], ...]
 
 @lru_cache(maxsize=256)
 def ack_sets_of(size: int) -> tuple[int | None, ...]:
-    """Returns ack sets of a batch: none, all but the first or last message, halves, one message."""
+    """Returns ack sets of a batch: none; all messages but the first or last remain; half of them; one message."""
     everything = 2**size - 1
     masks = [everything & ~1, everything >> 1, 1, 1 << size - 1, everything & 0b0101 * 2 ** max(size - 4, 0), 2]
     return None, *[mask for mask in dict.fromkeys(masks) if 0 < mask < everything]
@@ -39,46 +39,52 @@ def ack_sets_of(size: int) -> tuple[int | None, ...]:
 
 @lru_cache(maxsize=256)
 def batch_ends_of(size: int) -> tuple[int | None, ...]:
-    """Returns ack sets of cumulative acks: none, or the end of the batch from some message on."""
+    """Returns ack sets of cumulative acks: none, and ack sets in which the last messages of the batch remain."""
     everything = 2**size - 1
     return None, *[everything & ~(2**n - 1) for n in dict.fromkeys((1, size // 2, size - 1)) if 0 < n < size]
 
 
 @lru_cache(maxsize=1024)
 def lists_near(sizes: tuple[int, ...], start: int) -> Lists:
-    """Returns single entries, pairs, and invalid lists: empty, one entry twice, ack sets of no message."""
+    """Returns lists with one ack or several, and invalid ones: empty, an entry twice, ack sets without effect."""
     found: list[tuple[AckArgument, ...]] = []
     singles = [
         [AckArgument(n, each) for each in ack_sets_of(sizes[n % len(sizes)])] for n in range(start, start + _NEAR)
     ]
-    for i, some in enumerate(singles):
-        found += [(each,) for each in some] * 2
+    for i, acks in enumerate(singles):
+        found += [(each,) for each in acks] * 2
         if i:
-            found += [(a, b) for a, b in zip(singles[i - 1], reversed(some), strict=False)]
-            found += [(some[0], singles[i - 1][-1]), (singles[0][0], *[each[-1] for each in singles[i:]])]
+            found += [(a, b) for a, b in zip(singles[i - 1], reversed(acks), strict=False)]
+            found += [(acks[0], singles[i - 1][-1]), (singles[0][0], *[each[-1] for each in singles[i:]])]
     everything = 2 ** sizes[start % len(sizes)] - 1
-    one, some_of_it, other, none = singles[0][0], singles[0][-1], singles[1][0], AckArgument(start, everything)
+    one, part_of_one, next_one, no_message = (
+        singles[0][0],
+        singles[0][-1],
+        singles[1][0],
+        AckArgument(start, everything),
+    )
     empty = AckArgument(start + 1, 0)
-    found += [(one, other), (one, other, singles[2][0]), (one, empty), (empty,)]
-    return (*found, (), (one,) * 2, (one, some_of_it), (one, other, one), (none,), (other, none), (none, one))
+    found += [(one, next_one), (one, next_one, singles[2][0]), (one, empty), (empty,)]
+    invalid = ((), (one,) * 2, (one, part_of_one), (one, next_one, one))
+    return (*found, *invalid, (no_message,), (next_one, no_message), (no_message, one))
 
 
 @lru_cache(maxsize=4096)
 def lists_with(sizes: tuple[int, ...], start: int, pending: tuple[PositionAck, ...]) -> Lists:
-    """Returns lists near an entry, and more often acks of the messages that partly pending entries have left."""
-    rests = [(AckArgument(n, 2 ** sizes[n % len(sizes)] - 1 & ~(ack_set or 0)),) for n, ack_set in pending]
-    return (*lists_near(sizes, start), *rests * 8)
+    """Returns the lists near an entry; and more often acks of the messages that remain in partly pending entries."""
+    remaining = [(AckArgument(n, 2 ** sizes[n % len(sizes)] - 1 & ~(ack_set or 0)),) for n, ack_set in pending]
+    return (*lists_near(sizes, start), *remaining * 8)
 
 
 def lists(cfg: Config, s: State) -> Lists:
-    """Returns lists near the mark-delete position, and acks of the messages that partly pending entries have left."""
+    """Returns lists near the mark-delete position, and acks of the messages that remain in partly pending entries."""
     pending = tuple([ack for each in s.individual_acks for ack in each.acks if ack.ack_set])
     return lists_with(cfg.batch_sizes, max(s.cursor.first_unacked - 1, 0), pending)
 
 
 def txns(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns four transactions, and the first and last with pending individual acks."""
-    last = int(LARGE)  # another object each time, as a number from a file is
+    """Returns four transactions, and more often those with the first and last pending individual acks."""
+    last = int(LARGE)  # a new object, like a number from a file: an implementation must not compare ids by identity
     pending = s.individual_acks
     return (1, 2, 3, last, pending[0].txn, pending[0].txn, pending[-1].txn) if pending else (1, 2, 3, last)
 
@@ -90,46 +96,46 @@ def near(start: int) -> tuple[int, ...]:
 
 
 def entries(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the entries from the one before the mark-delete position on."""
+    """Returns `_NEAR` entries, from the one at the mark-delete position on."""
     return near(max(s.cursor.first_unacked - 1, 0))
 
 
 @lru_cache(maxsize=64)
 def ack_sets_for(sizes: tuple[int, ...]) -> tuple[int | None, ...]:
-    """Returns ack sets of batches of any of these sizes."""
+    """Returns ack sets of batches of these sizes, and one with a bit beyond every batch."""
     return None, *[each for size in sizes for each in ack_sets_of(size)], 2 ** max(sizes)
 
 
 @lru_cache(maxsize=64)
 def batch_ends_for(sizes: tuple[int, ...]) -> tuple[int | None, ...]:
-    """Returns ack sets of cumulative acks of any of these sizes, an empty one, and one that is no batch end."""
+    """Returns ack sets of cumulative acks for these batch sizes, an empty one, and one with a gap."""
     return None, None, *[each for size in sizes for each in batch_ends_of(size)], 0, 0b101
 
 
 def ack_sets(cfg: Config, s: State) -> tuple[int | None, ...]:
-    """Returns ack sets of any batch size of the topic."""
+    """Returns ack sets for the batch sizes of the topic."""
     return ack_sets_for(cfg.batch_sizes)
 
 
 def batch_ends(cfg: Config, s: State) -> tuple[int | None, ...]:
-    """Returns ack sets of cumulative acks, of any batch size of the topic."""
+    """Returns ack sets of cumulative acks for the batch sizes of the topic."""
     return batch_ends_for(cfg.batch_sizes)
 
 
 def last_entries(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the entries near the mark-delete position, four times, and one far behind them."""
+    """Returns the entries near the mark-delete position, four times, and one far after them."""
     near = entries(cfg, s)
     return (*near * 4, near[-1] + 256)
 
 
 def survivors(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns none, one, half and all of the entries in flight, and one more."""
+    """Returns numbers of entries in flight that survive: none, one, half, all, and one more than there are."""
     count = len(s.in_flight)
     return 0, 0, 1, count, count // 2, count + 1
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns the situation that selects the weights of the next action."""
+    """Returns the phase of the replay; of a handle that is not ready, whether entries are in flight; how busy it is."""
     if s.status == "initializing":
         return "replay" if s.replayed < len(s.log) else "replayed"
     if s.status != "ready":
@@ -139,8 +145,8 @@ def situation(cfg: Config, s: State) -> str:
     return "long log" if len(s.log) > 12 else ""
 
 
-def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns the status and capped counts of pending acks, requests, log entries and keys."""
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
+    """Returns the status, and capped numbers of pending acks, requests, log entries and keys."""
     return (
         s.status,
         min(len(s.individual_acks), 3),
@@ -200,14 +206,14 @@ SMOKE = Scope(
     reasons={
         "actions": "ack, commit, persist, crash and replay; excludes aborts, cumulative acks and failures",
         "batch_sizes": "entries of two messages and of one: with and without batch indexes",
-        "min_lag": "1: the first acks each add a key",
-        "txn": "two: acks of one conflict with those of the other",
-        "commit.txn": "only the first commits; the other one's acks stay pending",
-        "acks": "one batch index, and a list with the other batch index and the next entry",
-        "low_watermark": "0: aborts no transaction",
-        "survive": "0: excludes entries that survive a crash in flight; scope ci has them",
+        "min_lag": "one: each of the first acks adds a key",
+        "txn": "two: acks of one transaction conflict with those of the other",
+        "commit.txn": "only the first transaction commits; acks of the other one stay pending",
+        "acks": "the first message of an entry; a list with its second message and the next entry",
+        "low_watermark": "zero: aborts no transaction",
+        "survive": "zero: every entry in flight is lost in a crash; the scope ci also has the other outcome",
         "records": "three: an ack, a commit and another ack, in up to three log entries",
-        "open_requests": "two: a log entry of two records, or one in flight and one buffered",
+        "open_requests": "two: a log entry of two records, or one request in flight and one buffered",
     },
 )
 
@@ -228,22 +234,22 @@ CI = Scope(
     },
     bounds={"records": 2, "open_requests": 1},
     reasons={
-        "actions": "all actions: nothing is excluded",
+        "actions": "all actions of the model",
         "batch_sizes": "two messages in each entry",
-        "min_lag": "1: the first acks each add a key",
-        "max_failed_reads": "2: one failed read is retried",
-        "txn": "two: acks of one conflict with those of the other, and the low watermark aborts one of them",
-        "acks": "either batch index of the entry: two transactions can share it",
-        "entry": "one entry, the same that individual acks are for",
-        "ack_cumulative.ack_set": "the first message of the batch, of which individual acks are, too",
+        "min_lag": "one: each of the first acks adds a key",
+        "max_failed_reads": "two: one failed read is retried",
+        "txn": "two: acks of one conflict with those of the other, and the low watermark aborts one of the two",
+        "acks": "either message of the entry: two transactions can share the entry",
+        "entry": "one: the entry of the individual acks",
+        "ack_cumulative.ack_set": "the first message of the batch, which individual acks can have, too",
         "acknowledge.ack_set": "a consumer acks the whole entry",
-        "commit.low_watermark": "1: every commit aborts the first transaction",
-        "abort.low_watermark": "0: an abort applies its low watermark as a commit does",
-        "durable": "both outcomes of a failed append",
-        "stops": "both kinds of failed reads",
-        "survive": "0 and 1: with one open request, all outcomes of a crash",
-        "records": "two: an ack, and another ack, a commit or an abort; other scopes have longer logs",
-        "open_requests": "one: excludes log entries of several records; scope smoke has them",
+        "commit.low_watermark": "one: every commit aborts the first transaction",
+        "abort.low_watermark": "zero: an abort applies its low watermark as a commit does",
+        "durable": "both: the entry of a failed append is in the log or not",
+        "stops": "both: a failed read ends the replay, or is retried",
+        "survive": "zero and one: with one open request, these are all outcomes of a crash",
+        "records": "two: an ack, then another ack, a commit or an abort; other scopes have longer logs",
+        "open_requests": "one: log entries of several records are in the scope smoke",
     },
 )
 
@@ -275,8 +281,8 @@ CUMULATIVE = Scope(
         "actions": "both ack types, commit, abort, and their replay; excludes failures",
         "batch_sizes": "two messages in each entry",
         "batched_writes": "off: each record is a log entry",
-        "acks": "the second message of the entry, for which the cumulative ack is not: two transactions can have both",
-        "entry": "one entry, inside whose batch the cumulative ack ends",
+        "acks": "the second message, which the cumulative ack leaves: two transactions can have one ack each",
+        "entry": "one: the cumulative ack ends inside its batch",
         "ack_set": "the cumulative ack leaves the second message",
         "open_requests": "one: each record is applied before the next request",
     },
@@ -296,8 +302,8 @@ NIGHTLY = Scope(
     reasons=dict(SMOKE.reasons)
     | {
         "actions": "individual acks with aborts, failed appends and a cursor that rejects commits",
-        "durable": "both outcomes of a failed append",
-        "survive": "0 and 1: excludes crashes that two entries in flight survive",
+        "durable": "both: the entry of a failed append is in the log or not",
+        "survive": "zero and one: excludes crashes that two entries in flight survive",
     },
 )
 
@@ -306,7 +312,7 @@ NIGHTLY = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the state of the TLA+ twin, whose `max_index_lag` and next request are implied."""
+    """Returns the state for the twin's variables. `max_index_lag` and `next_request` follow from them."""
     index = variables["log_index"]
     lag = next_lag(log_index_backoff(cfg), len(index["keys"]))
     log_index = as_model(LogIndex, index, max_index_lag=lag, max_ack_position=index["max_ack"])
@@ -325,7 +331,7 @@ def mark_delete_position_did_not_advance(_cfg: Config, s: State) -> State:
 
 
 def storage_is_ahead(_cfg: Config, s: State) -> State:
-    """The persisted mark-delete position is after the one in memory."""
+    """The durable mark-delete position is after the one in memory."""
     return s._replace(
         durable_cursor=s.durable_cursor._replace(first_unacked=s.cursor.first_unacked + 1, deleted=0, partial=())
     )
@@ -428,7 +434,7 @@ subject = Subject(
         "batch_sizes": 300,
         "lag_exponent": 64,
     },  # entries and messages are bits
-    abstract=abstract_state,
+    abstract=coverage_key,
     measures={"log_records": log_records, "open_requests": open_requests, "records": records},
     scopes={"smoke": SMOKE, "ci": CI, "cumulative": CUMULATIVE, "nightly": NIGHTLY},
     corrupt={

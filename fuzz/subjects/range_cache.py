@@ -28,7 +28,7 @@ POSITIONS = (
 
 
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
-    """The open copies, and the newest copy if it is closed, which is rejected."""
+    """Returns the open copies, and the newest copy even if it is closed; a release of a closed copy is rejected."""
     held = [c for e in s.queue + s.stash if e is not None and e.copies for c in e.copies]
     held += [c for g in s.orphaned_copies for c in g.copies]
     newest = s.next_copy - 1
@@ -36,19 +36,19 @@ def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
-    """Thresholds around now - TTL, now, and one in the future, with which a pass visits a requeued entry again."""
+    """Returns thresholds around now minus TTL, now, and one after it: then a pass visits a requeued entry again."""
     edge = s.now_ns - cfg.ttl_ns
     return edge, edge + 1, edge - 1, s.now_ns, s.now_ns + 1
 
 
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
-    """Numbers of bytes: small ones, those around the total size and its half, and two that are rejected."""
+    """Returns numbers of bytes: small ones, the total size and around it, its half, and two that are rejected."""
     total = sum(s.sizes)
     return 1, 10, 11, total, total + 1, total // 2, 0, -1
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Entries, detached wrappers, expected reads, requeues, and copies, each up to a small maximum."""
+    """Returns capped numbers of entries, detached wrappers, expected reads, requeues and orphaned copies."""
     live = expecting = most_requeues = 0
     negative = accessed = held = released = False
     for e in s.queue + s.stash:
@@ -82,24 +82,24 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def slots(s: State) -> int:
-    """The number of slots of the queue and the stash, with DETACHED wrappers."""
+    """Returns the number of slots of the queue and the stash, including detached wrappers."""
     return len(s.queue) + len(s.stash)
 
 
 def open_copies_count(s: State) -> int:
-    """The number of open copies."""
+    """Returns the number of open copies."""
     return sum([len(e.copies) for e in s.queue + s.stash if e is not None]) + sum(
         [len(g.copies) for g in s.orphaned_copies]
     )
 
 
 def age(s: State) -> int:
-    """The largest time since the insertion or last requeue of an entry."""
+    """Returns the longest time since the insertion or last requeue of an entry."""
     return max([s.now_ns - e.timestamp_ns for e in s.queue + s.stash if e is not None], default=0)
 
 
 def counts(s: State) -> list[int]:
-    """All defined read counts."""
+    """Returns the read counts of all entries and orphaned copies that have one."""
     return [
         h.expected_reads
         for h in (*s.queue, *s.stash, *s.orphaned_copies)
@@ -108,38 +108,37 @@ def counts(s: State) -> list[int]:
 
 
 def highest_count(s: State) -> int:
-    """The largest read count."""
+    """Returns the largest read count."""
     return max(counts(s), default=0)
 
 
 def lowest_count(s: State) -> int:
-    """The negated smallest read count."""
+    """Returns the absolute value of the smallest negative read count; 0 if no read count is negative."""
     return -min(counts(s), default=0)
 
 
 def most_requeues(s: State) -> int:
-    """The largest `requeue_count`."""
+    """Returns the largest `requeue_count`."""
     return max([e.requeue_count for e in s.queue + s.stash if e is not None], default=0)
 
 
 NEAR_EXPIRY = Offset("now_ns", (-1, 0, 1))
 
-#: Why the bounds of the scopes are sound, or what they exclude.
-WHY = {
-    "actions": "put_mismatched only adds a rejection to put; over_release and step_clock_back are left to fuzzing",
-    "ttl_ns": "1 is the smallest TTL with an age below, at and above it",
-    "max_bytes": "the bytes of two entries, which exceed the trigger; the watermark leaves one of them",
-    "watermark": "a double holds 0.5 exactly; rounding is left to the proofs",
-    "threshold_ns": "the TTL, now, and the future, where a pass visits an entry twice",
-    "bytes": "2, so that a pass can free more than requested; excludes entries of different sizes",
-    "bytes_to_free": "less than, as much as and more than an entry",
-    "advance.nanos": "a longer step is several steps of 1",
-    "first": "excludes ranges that begin between two entries",
+#: Reasons for the choices that several scopes share.
+REASONS = {
+    "ttl_ns": "one: the smallest TTL with an age below, at and above it",
+    "max_bytes": "the size of two entries, which is above the trigger; an eviction to the watermark leaves one of them",
+    "watermark": "one half: exact as a double; the proofs cover rounding",
+    "threshold_ns": "now minus the TTL, now, and one after now: with it, a pass visits a requeued entry again",
+    "bytes": "two: a pass can free more than requested; excludes entries of different sizes",
+    "bytes_to_free": "less than an entry has, as much, and more",
+    "advance.nanos": "the smallest step; a longer step equals several of them",
+    "first": "before every entry; excludes ranges that begin between two entries",
     "last": "a range up to each position",
     "slots": "excludes states with a third slot, such as two entries behind a detached wrapper",
-    "age": "an entry older than the TTL is expired; excludes only entries that stay longer",
-    "requeues": "beyond the maximum the count makes no difference; recent access alone can exceed it",
-    "lowest_count": "a read count below -1 behaves as -1, except for the number of replays that make it positive",
+    "age": "TTL plus one: an older entry is expired as well; excludes entries that stay longer",
+    "requeues": "one more than the maximum; a larger count changes no decision; only recent access leads beyond it",
+    "lowest_count": "minus one: a smaller read count only needs more replays to become positive",
 }
 
 SMOKE = Scope(
@@ -158,17 +157,17 @@ SMOKE = Scope(
         "advance.nanos": (1,),
     },
     bounds={"slots": 2, "age": 2, "lowest_count": 0, "requeues": 2},
-    reasons=WHY
+    reasons=REASONS
     | {
-        "actions": "actions of eviction; excludes copies, range lookups, ledgers and dynamic settings",
-        "caches": "1: excludes interaction of caches",
-        "max_requeue_times": "1: excludes a second requeue for expected reads",
-        "extend_ttl_of_recently_accessed": "on, so that both reasons for a requeue occur",
-        "position": "2, in two ledgers",
-        "last_inclusive": "inclusive; the larger scopes have both",
-        "expected_reads": "no handler, and one expected read",
-        "hold": "no copies; mark_read decrements read counts",
-        "lowest_count": "excludes negative read counts",
+        "actions": "those that add, read and evict; excludes copies, range lookups, ledgers and dynamic settings",
+        "caches": "one: excludes interaction of caches",
+        "max_requeue_times": "one: excludes a second requeue for expected reads",
+        "extend_ttl_of_recently_accessed": "true: both reasons for a requeue occur",
+        "position": "two positions in two ledgers",
+        "last_inclusive": "inclusive; the larger scopes also have exclusive ranges",
+        "expected_reads": "no read count handler, and one expected read",
+        "hold": "false: no copies; mark_read decrements read counts",
+        "lowest_count": "zero: excludes negative read counts",
     },
 )
 
@@ -202,17 +201,18 @@ CI = Scope(
         "advance.nanos": (1,),
     },
     bounds={"slots": 2, "open_copies": 1, "age": 2, "lowest_count": 1, "highest_count": 2, "requeues": 2},
-    reasons=WHY
+    reasons=REASONS
     | {
-        "caches": "2, so that caches interact",
-        "max_requeue_times": "1: excludes a second requeue for expected reads",
-        "position": "1 in each cache: the other scopes have order and ranges within a cache",
+        "actions": "excludes exists, mark_read, clear, mismatched puts, over_release, settings and clock steps",
+        "caches": "two: caches share the removal queue",
+        "max_requeue_times": "one: excludes a second requeue for expected reads",
+        "position": "one in each cache: order and ranges within a cache are in the other scopes",
         "last_inclusive": "inclusive and exclusive",
         "ledger": "the only one",
-        "expected_reads": "no handler, and one expected read",
+        "expected_reads": "no read count handler, and one expected read",
         "hold": "with and without a copy",
-        "open_copies": "1: excludes copies that share a read count",
-        "highest_count": "two replays of a read count of 0, or one of 1",
+        "open_copies": "one: excludes copies that share a read count",
+        "highest_count": "two: a replay of an entry with one expected read",
     },
 )
 
@@ -229,18 +229,19 @@ NIGHTLY = Scope(
     bounds=CI.bounds,
     reasons=dict(CI.reasons)
     | {
-        "position": "2 in each of two caches, in two ledgers",
+        "actions": "excludes mismatched puts, over_release, set_extend_ttl and clock steps",
+        "position": "two in each cache, in two ledgers",
         "ledger": "both ledgers of the scope",
-        "set_max_requeue_times.value": "disabled, and one requeue",
+        "set_max_requeue_times.value": "no requeue for expected reads, and one",
     },
 )
 
 
-# ---- states of the twin -------------------------------------------------------------------------------
+# ---- the TLA+ twin ------------------------------------------------------------------------------------
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """The state of the twin's variables. The twin counts copies; here they get numbers."""
+    """Returns the state for the twin's variables. The twin counts copies; here copies have numbers, from 1."""
     following = 1
 
     def numbered(copies: int) -> tuple[int, ...]:
@@ -290,7 +291,7 @@ def entry_queued_twice(_cfg: Config, s: State) -> State | None:
 
 
 def with_bytes(s: State, e: Entry) -> tuple[int, ...]:
-    """The sizes with the bytes of an entry added."""
+    """Returns the sizes of the caches with the bytes of an entry added."""
     return s.sizes[: e.cache] + (s.sizes[e.cache] + e.bytes,) + s.sizes[e.cache + 1 :]
 
 
@@ -301,37 +302,43 @@ def copy_number_beyond_next(_cfg: Config, s: State) -> State | None:
 
 
 def copy_numbers_restart(_cfg: Config, s: State) -> State | None:
-    """The next copy number is 0, although copies are open."""
+    """Copies are open, and the next copy number is 0."""
     return s._replace(next_copy=0) if open_copies_count(s) else None
 
 
 def changes_nothing(cfg: Config, action: str, outcome: Any) -> bool:
-    """Whether an action with this plain outcome changes no state.
+    """Returns whether an action with this plain outcome changes no state.
 
-    With `released_value_stays_counted`, a removal may have removed an entry that its outcome does not count.
+    With `released_value_stays_counted`, a removal may remove an entry that its outcome does not count.
     """
     if action in ("remove_range", "invalidate_ledger", "clear"):
         return outcome == {"entries": 0, "bytes": 0} and not cfg.released_value_stays_counted
     return action == "exists" or (action == "mark_read" and outcome is None)
 
 
-def only(cfg: Config, s: State, key: tuple[int, Position]) -> State:
-    """Returns what is cached at a position: the entry's bytes, and whether its value is deallocated."""
+# ---- outline, for the check of concurrent histories; representatives ------------------------------------
+
+
+def outline_of(cfg: Config, s: State, key: tuple[int, Position]) -> State:
+    """Returns the outline of a state for a key: the bytes of the entry, and whether its value is deallocated.
+
+    A key is a cache and a position.
+    """
     e = find(s, *key)
     return start(cfg)._replace(queue=() if e is None else (Entry(*key, e.bytes, None, (), 0, 0, False, e.released),))
 
 
 def key_of(action: str, arguments: tuple[Any, ...]) -> tuple[int, Position] | None:
-    """Returns cache and position of an action on one position."""
-    is_of_one = action in ("put", "put_mismatched", "get", "exists", "mark_read", "over_release")
-    return arguments[:2] if is_of_one else None
+    """Returns the key of an action on one position; None for other actions."""
+    has_key = action in ("put", "put_mismatched", "get", "exists", "mark_read", "over_release")
+    return arguments[:2] if has_key else None
 
 
 PASSES = ("time_pass", "size_pass", "evict_to_watermark")
 
 
 def concerns(cfg: Config, key: tuple[int, Position], action: str, arguments: tuple[Any, ...], outcome: Any) -> bool:
-    """Returns whether an action depends on the entry at a position, or may change it."""
+    """Returns whether an action with this outcome depends on the entry at the key, or may change the entry."""
     if action in PASSES:
         return cfg.released_value_stays_counted or outcome != {"entries": 0, "bytes": 0}
     if action not in ("get_range", "remove_range", "invalidate_ledger", "clear"):
@@ -344,9 +351,9 @@ def concerns(cfg: Config, key: tuple[int, Position], action: str, arguments: tup
 def after_call(
     cfg: Config, s: State, key: tuple[int, Position], action: str, arguments: tuple[Any, ...], outcome: Any
 ) -> Iterator[State]:
-    """Yields what may be cached at a position after an action with this plain outcome.
+    """Yields the outlines that are possible after an action, none if it cannot have this plain outcome.
 
-    Outcomes are compared as far as this entry determines them. A pass may evict it if the pass evicts anything.
+    Only the part of the outcome that the entry at the key determines is compared. A pass may evict the entry or not.
     """
     after, alone = range_cache.step(cfg, s, action, arguments)
     expected, position = plain(alone), plain(key[1])
@@ -370,14 +377,15 @@ def after_call(
     except (KeyError, TypeError):  # no outcome of this action
         return
     if is_possible:
-        yield only(cfg, after, key)
+        yield outline_of(cfg, after, key)
 
 
 def without_hidden_order(cfg: Config, later: Iterable[tuple[str, Mapping[str, Any]]]) -> Callable[[State], State]:
-    """Representatives without detached wrappers, and with timestamps that are thresholds of later time passes.
+    """Returns a function from a state to its representative.
 
-    A timestamp becomes the greatest threshold that is not after it. If no size pass may follow, adjacent slots with
-    equal timestamps are sorted: a time pass visits all of them or none.
+    A representative has no detached wrappers, and its timestamps are thresholds of later time passes: a timestamp
+    becomes the greatest threshold that is not after it. If no size pass may follow, adjacent slots with equal
+    timestamps are sorted: a time pass visits all of them or none.
     """
     if cfg.retention == "stash" or not cfg.size_pass_requeues_expired:
         return lambda s: s  # size passes compare timestamps with the clock
@@ -387,12 +395,12 @@ def without_hidden_order(cfg: Config, later: Iterable[tuple[str, Mapping[str, An
     is_sorted = not any(action in ("size_pass", "evict_to_watermark") for action, _ in calls)
     kept = {earliest, *thresholds}
 
-    def moved(e: Entry) -> Entry:
+    def rounded_down(e: Entry) -> Entry:
         at = bisect.bisect_right(thresholds, e.timestamp_ns)
         return e._replace(timestamp_ns=thresholds[at - 1] if at else earliest)
 
     def representative(s: State) -> State:
-        queue = [e if e.timestamp_ns in kept else moved(e) for e in s.queue if e is not None]
+        queue = [e if e.timestamp_ns in kept else rounded_down(e) for e in s.queue if e is not None]
         if is_sorted:
             queue = [e for _, run in itertools.groupby(queue, lambda e: e.timestamp_ns) for e in sorted(run)]
         return s._replace(queue=tuple(queue))
@@ -504,7 +512,7 @@ subject = Subject(
         "requeues": most_requeues,
     },
     scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY},
-    outline=Outline(only, after_call, key_of, concerns),
+    outline=Outline(outline_of, after_call, key_of, concerns),
     reduction=without_hidden_order,
     corrupt={
         "size_too_large": size_too_large,

@@ -1,4 +1,4 @@
-"""How to drive the transaction log: with few concurrent transactions, so that they share batches and most end."""
+"""How to drive the transaction log: with few concurrent transactions, which share batches, and most of which end."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from model.txn_log.state import Config, State
 
 # ---- domains and coverage -----------------------------------------------------------------------------
 
-#: The number of ongoing transactions to which actions apply.
-_DRIVEN = 4
+#: Actions apply to this many ongoing transactions, the first ones.
+_ONGOING = 4
 
 
 def transactions(cfg: Config, s: State) -> tuple[int, ...]:
-    """The ids of the first ongoing transactions, three times; the last assigned id; the next id."""
-    ongoing = tuple([t.id for t in s.txns[:_DRIVEN]])
+    """Returns the ids of the first ongoing transactions, three times; the last assigned id; the next id."""
+    ongoing = tuple([t.id for t in s.txns[:_ONGOING]])
     return ongoing * 3 + (max(s.last_id, 0), s.last_id + 1)
 
 
 def situation(cfg: Config, s: State) -> str:
-    """The status unless ready; whether the ledger is fenced; whether there are no, few or many transactions."""
+    """Returns the status if not ready; "fenced" if the ledger is; else "none", "" or "many" ongoing transactions."""
     if s.status != "ready":
         return s.status
     if s.ledger == "fenced":
@@ -35,7 +35,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Status, ledger, transactions and deletions, abstracted for coverage."""
+    """Returns the status, facts about ledger, buffer and deletions, and the statuses of three transactions."""
     return (
         s.status,
         s.ledger,
@@ -57,32 +57,32 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def entries(s: State) -> int:
-    """The number of entries in the log."""
+    """Returns the number of entries in the log."""
     return len(s.log)
 
 
 def ledgers(s: State) -> int:
-    """The number of ledgers of the log."""
+    """Returns the number of ledgers of the log."""
     return len(s.ledgers)
 
 
 def ids(s: State) -> int:
-    """The number of assigned ids, from the first known one on."""
+    """Returns the number of assigned ids. In a canonical state, ids are numbered from the first known one."""
     return s.last_id + 1
 
 
 def in_flight(s: State) -> int:
-    """The number of entries in flight."""
+    """Returns the number of entries in flight."""
     return len(s.in_flight)
 
 
 def late(s: State) -> int:
-    """The time since the earliest known start of a transaction."""
+    """Returns the clock. In a canonical state, this is the time since the earliest known start of a transaction."""
     return s.now_ms
 
 
-#: Records are appended, deleted and persisted; a crash loses some, and the rest is replayed.
-REPLAYED = (
+#: Records are appended and deleted, deletions are persisted, and a crash is followed by a replay.
+APPEND_AND_REPLAY = (
     "new_transaction",
     "update_status",
     "complete_write",
@@ -93,7 +93,7 @@ REPLAYED = (
 )
 
 SMOKE = Scope(
-    actions=(*REPLAYED, "flush", "fail_write", "reopen"),
+    actions=(*APPEND_AND_REPLAY, "flush", "fail_write", "reopen"),
     settings={"max_records": 2, "max_ranges": 1, "max_batch_records": 1},
     domains={
         "timeout_ms": (0,),
@@ -105,34 +105,34 @@ SMOKE = Scope(
     bounds={"entries": 2, "ledgers": 2, "ids": 2, "in_flight": 1},
     reasons={
         "actions": "append, delete, persist, fail and replay; excludes participants, trimming and time",
-        "max_records": "two: an entry is shared by two transactions, or flushed with one record",
-        "max_ranges": "one: two entries have no more ranges",
-        "max_batch_records": "one: of two partially deleted entries the second is truncated",
-        "timeout_ms": "zero: time does not advance",
+        "max_records": "two: two transactions share an entry, or an entry is flushed with one record",
+        "max_ranges": "one: two entries have at most one range",
+        "max_batch_records": "one: of two partly deleted entries, a record keeps the first only",
+        "timeout_ms": "zero: time does not advance in this scope",
         "txn": "the first transaction is updated; the second stays OPEN",
-        "to": "commit; abort is symmetric",
-        "durable": "a failed entry is durable or not",
-        "batching": "batched only; excludes plain entries between batches",
-        "entries": "two of two records: a whole transaction without participants, and one record of another",
-        "ledgers": "two: one restart after a write, or several before",
-        "ids": "two transactions, whose records share entries in every way",
+        "to": "commit: an abort has the same steps",
+        "durable": "one and zero: a failed entry is durable or not",
+        "batching": "true: excludes plain entries between batches",
+        "entries": "two, with four records: a whole transaction without participants, and one record of another",
+        "ledgers": "two: one restart after a write, or several before it",
+        "ids": "two transactions: their records share entries in every way",
         "in_flight": "one: interaction of entries in flight is in the scope failures",
     },
 )
 
 CI = SMOKE.changed(
-    actions=REPLAYED,
+    actions=APPEND_AND_REPLAY,
     settings={"max_ranges": 0},
     domains={"txn": (0, 1)},
     reasons={
         "actions": "append, delete, persist, crash and replay; flushes of partial batches are in smoke",
-        "max_ranges": "zero: a deleted range after an undeleted entry is truncated, with everything after it",
-        "txn": "both are updated, in any order; each can end first, and be updated too late",
+        "max_ranges": "zero: no record keeps a deleted range that follows an undeleted entry",
+        "txn": "both are updated, in any order: each can end first, and can be updated after its end",
     },
 )
 
 FAILURES = Scope(
-    actions=(*REPLAYED, "fail_write", "fail_ledger_creation", "fence", "reopen", "fail_read"),
+    actions=(*APPEND_AND_REPLAY, "fail_write", "fail_ledger_creation", "fence", "reopen", "fail_read"),
     settings={"max_records": 1},
     domains=dict(SMOKE.domains)
     | {"to": ("COMMITTING", "COMMITTED", "ABORTING"), "durable": (0, 1), "batching": (False,)},
@@ -142,15 +142,15 @@ FAILURES = Scope(
         "actions": "every failure of the ledger and of reads; broken cursors are in the scope cursor",
         "max_records": "one: without batching, each record is an entry",
         "to": "a commit and a conflicting abort",
-        "batching": "plain entries; all records of a batch share the unknown outcome",
-        "entries": "three plain entries: NEW and two decisions that may conflict",
+        "batching": "false: plain entries; an unknown outcome would apply to all records of a batch",
+        "entries": "three plain entries: a NEW record and two decisions that may conflict",
         "ids": "one transaction; decisions of different transactions are independent",
-        "in_flight": "two: the first is durable, the second is not",
+        "in_flight": "two: the first can be durable when the second is not",
     },
 )
 
 CURSOR = Scope(
-    actions=(*REPLAYED, "break_cursor", "reopen"),
+    actions=(*APPEND_AND_REPLAY, "break_cursor", "reopen"),
     settings=dict(CI.settings),
     domains=dict(SMOKE.domains) | {"durable": (0,), "batching": (True, False)},
     bounds=dict(SMOKE.bounds),
@@ -159,12 +159,12 @@ CURSOR = Scope(
         "actions": "deletions with a working and a broken cursor, live and at replay",
         "txn": "the first transaction is updated; the second stays OPEN",
         "durable": "entries in flight are lost",
-        "batching": "a store reopened without batching finds batches and writes plain entries",
+        "batching": "a store that is reopened without batching reads batches and writes plain entries",
     },
 )
 
 IDS = FAILURES.changed(
-    actions=(*REPLAYED, "roll_ledger", "trim", "low_watermark"),
+    actions=(*APPEND_AND_REPLAY, "roll_ledger", "trim", "low_watermark"),
     domains={"txn": (0, 1), "to": ("COMMITTING", "COMMITTED")},
     bounds={"ledgers": 3, "ids": 2, "in_flight": 1},
     reasons={
@@ -172,8 +172,8 @@ IDS = FAILURES.changed(
         "to": "transactions are only committed",
         "txn": "both can end, so the whole log can be trimmed",
         "entries": "three plain entries at a time; trimming admits more",
-        "ledgers": "three: a trimmable one, a pinned one, and the last one",
-        "ids": "two known ids at a time; trimmed ones do not count",
+        "ledgers": "three: one that can be trimmed, one that cannot, and the last one",
+        "ids": "two known ids at a time; ids of trimmed records do not count",
         "in_flight": "one: an assigned id that is not in the log",
     },
 )
@@ -206,12 +206,12 @@ TIMES = FAILURES.changed(
         "timeout_ms": "zero and one: the later transaction can expire first",
         "to": "a COMMITTING transaction does not expire",
         "op": "both kinds of participants",
-        "name": "one name; names are independent",
-        "by_ms": "one at a time: every order occurs",
+        "name": "one name: names are independent",
+        "by_ms": "one: every order of steps and deadlines occurs",
         "durable": "entries in flight are lost",
         "entries": "two: two NEW records, or one transaction with a participant or decision",
         "ids": "two transactions with different deadlines",
-        "in_flight": "one: a deadline that is later by the append latency",
+        "in_flight": "one: a deadline can be later by the latency of the append",
         "late": "two: one more than the longest timeout",
     },
 )
@@ -219,7 +219,7 @@ TIMES = FAILURES.changed(
 NIGHTLY = CI.changed(
     bounds={"entries": 3},
     reasons={
-        "entries": "three of two records: two whole transactions without participants",
+        "entries": "three, with six records: two whole transactions without participants",
     },
 )
 
@@ -228,7 +228,7 @@ NIGHTLY = CI.changed(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """The state of the twin's variables. The twin numbers entries from the first one of the log."""
+    """Returns the state for the twin's variables. The twin numbers entries from the first one of the log."""
     found: State = as_model(State, variables, first_entry=0)
     return found
 
@@ -249,7 +249,7 @@ def deleted_entry_is_beyond_log(_cfg: Config, s: State) -> State:
 
 
 def ack_set_is_empty(_cfg: Config, s: State) -> State | None:
-    """An ack set is empty: its entry should be deleted."""
+    """An ack set has no remaining record, and its entry is not deleted."""
     if not s.acks.partial:
         return None
     first = s.acks.partial[0]
@@ -275,7 +275,7 @@ def transactions_are_unordered(_cfg: Config, s: State) -> State | None:
 
 
 def durable_mark_is_trimmed(_cfg: Config, s: State) -> State | None:
-    """The persisted mark-delete position is below the first entry of the log."""
+    """The durable mark-delete position is before a trimmed entry."""
     return s._replace(durable=s.durable._replace(first_unacked=s.first_entry - 1)) if s.first_entry else None
 
 

@@ -12,19 +12,23 @@ from model.txn_rollout import Broker, Config, Entry, Ledger, State, Store, may_d
 
 
 def brokers(cfg: Config, s: State) -> tuple[int, ...]:
-    """All brokers."""
+    """Returns all brokers."""
     return tuple(range(cfg.brokers))
 
 
 def stores(cfg: Config, s: State) -> tuple[int, ...]:
-    """All stores."""
+    """Returns all stores."""
     return tuple(range(cfg.stores))
 
 
 def situation(cfg: Config, s: State) -> str:
-    """The stage of the upgrade or downgrade."""
-    new = sum([broker.new for broker in s.brokers])
-    if new < cfg.brokers:
+    """Returns the stage of the upgrade or downgrade: "old", "new", "off" (flags), "over" or "downgrade".
+
+    In "old" and "downgrade", some brokers are old; "downgrade" comes after the last ledgers were recorded. In "over",
+    brokers may be downgraded.
+    """
+    new_brokers = sum([broker.new for broker in s.brokers])
+    if new_brokers < cfg.brokers:
         return "old" if all(store.last_batched_ledger is None for store in s.stores) else "downgrade"
     if may_downgrade(s):
         return "over"
@@ -32,7 +36,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Versions, flags, store modes, contents of logs, and recorded ledgers, abstracted for coverage."""
+    """Returns versions and flags of the brokers, and modes, kinds of entries and recorded ledgers of two stores."""
     return (
         tuple(sorted(s.brokers)),
         tuple(
@@ -55,12 +59,12 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def entries(s: State) -> int:
-    """The number of undeleted entries of the store that has most."""
+    """Returns the number of undeleted entries of the store that has most."""
     return max(sum([len(ledger.entries) for ledger in store.ledgers]) for store in s.stores)
 
 
 def ledgers(s: State) -> int:
-    """The number of ledgers of the store that has most."""
+    """Returns the number of ledgers of the store that has most."""
     return max(len(store.ledgers) for store in s.stores)
 
 
@@ -76,15 +80,15 @@ SMOKE = Scope(
     },
     bounds={"entries": 1, "ledgers": 2},
     reasons={
-        "actions": "all actions are driven",
+        "actions": "all actions of the model",
         "brokers": "two: one may be old while the other is new",
-        "stores": "one; two are in the scope stores",
+        "stores": "one store; two are in the scope stores",
         "broker": "both brokers of the scope",
         "store": "the only one",
-        "on": "both, at each broker",
-        "records": "one and two: a batch deleted whole, and one deleted by record; larger ones behave as two",
+        "on": "a flag is enabled or disabled at each broker",
+        "records": "one and two: a batch is deleted at once, or record by record; larger batches behave as one of two",
         "entry": "the oldest entry, and a missing one",
-        "entries": "one; excludes mixed logs",
+        "entries": "one: excludes logs with batches and plain entries",
         "ledgers": "two: the ledger with the entry, and the next",
     },
 )
@@ -94,7 +98,7 @@ CI = SMOKE.changed(
     bounds={"entries": 2, "ledgers": 3},
     reasons={
         "entry": "either entry, and a missing one",
-        "entries": "two: mixed logs, and a ledger after a pinned one",
+        "entries": "two: a batch and a plain entry, and a trimmable ledger after one that is not",
         "ledgers": "three: one for each entry, and the next",
     },
 )
@@ -117,13 +121,13 @@ STORES = SMOKE.changed(
     domains={"broker": (0,), "store": (0, 1), "records": (2,), "on": (True,)},
     reasons={
         "actions": "all except restarts, rollovers and single transactions, which are in the other scopes",
-        "brokers": "one; two are in the other scopes",
+        "brokers": "one broker; two are in the other scopes",
         "stores": "two: one may batch after the other has stopped",
         "broker": "the only one",
         "store": "both stores of the scope",
         "on": "enabling only; flags are disabled together",
-        "records": "two: a batch deleted record by record, or two plain entries, which are beyond the bound",
-        "entries": "one in each store; excludes mixed logs",
+        "records": "two: a batch that is deleted record by record; two plain entries are beyond the bound",
+        "entries": "one in each store: excludes logs with batches and plain entries",
     },
 )
 
@@ -132,7 +136,7 @@ STORES = SMOKE.changed(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """The state of the twin's variables. The twin numbers brokers and stores from 1; its ledgers get new numbers."""
+    """Returns the state for the twin's variables. The ledgers of each store are numbered from 1."""
     cluster = tuple([Broker(each["new"], each["flag"]) for each in variables["cluster"]])
     logs = []
     for each in variables["logs"]:
@@ -150,7 +154,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
 
 def with_first(s: State, **changes: Any) -> State:
-    """The state with changed fields of the first store."""
+    """Returns the state with changed fields of the first store."""
     return s._replace(stores=(s.stores[0]._replace(**changes), *s.stores[1:]))
 
 
@@ -167,7 +171,7 @@ def closed_store_batches(_cfg: Config, s: State) -> State | None:
 
 
 def owner_does_not_exist(_cfg: Config, s: State) -> State:
-    """A store is open at a missing broker."""
+    """A store is open at a broker that does not exist."""
     return with_first(s, owner=len(s.brokers))
 
 
@@ -188,7 +192,7 @@ def plain_entry_has_two_records(_cfg: Config, s: State) -> State:
 
 
 def listed_entry_is_deleted(_cfg: Config, s: State) -> State:
-    """A fully deleted batch is still listed."""
+    """A ledger still has a batch whose records are all deleted."""
     last = s.stores[0].ledgers[-1]
     return with_first(s, ledgers=(*s.stores[0].ledgers[:-1], Ledger(last.id, (Entry(2, 0, 0), *last.entries))))
 

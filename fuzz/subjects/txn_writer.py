@@ -12,21 +12,21 @@ from invariants import txn_writer as invariants
 from model.txn_writer.machine import txn_writer
 from model.txn_writer.state import Buffered, Config, Record, State, Task, Write, is_batching
 
-#: Where the serialisation of a record fails: mostly nowhere; each kind of failure.
+#: On what the serialisation of a record fails: mostly on nothing.
 FAILURES = ("nothing",) * 12 + ("size", "single", "single", "batch")
 
 
 def sizes(cfg: Config, s: State) -> tuple[int, ...]:
-    """Zero, one byte, parts of the size limit, sizes around the remaining space, and sizes around the limit."""
+    """Returns 0, 1, fractions of `max_bytes`, and sizes around the space left in the buffer and around `max_bytes`."""
     left, most = cfg.max_bytes - s.size, cfg.max_bytes
     if most == 1000 and left > 500:
-        return 0, 1  # so that many records are buffered before the size limit is reached
+        return 0, 1  # small records: many are buffered before `max_bytes` is reached
     found = (0, 1, most // 3, most // 3, most // 2, left - 1, left, left + 1, most - 1, most, most + 3)
     return tuple([size for size in found if size >= 0])
 
 
 def spans(cfg: Config, s: State) -> tuple[int, ...]:
-    """Zero, short spans of time, spans around the timer's deadline, and several periods of the timer."""
+    """Returns 0, short times, times around the timer's deadline, and several periods of the timer, in milliseconds."""
     if s.timer is None:
         return (0, 1, cfg.max_delay_ms)
     left = s.timer - s.now
@@ -35,12 +35,12 @@ def spans(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def longest_span(cfg: Config) -> int:
-    """The longest span that is drawn: 1000 periods of the timer."""
+    """Returns the longest time of a step: 1000 periods of the timer."""
     return 1000 * cfg.max_delay_ms
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Whether the writer is closed, tasks are queued, writes are in flight, or none of these."""
+    """Returns "closed", "tasks" (some are queued), "writes" (some are in flight) or "idle"."""
     if s.status == "closed":
         return "closed"
     if s.tasks:
@@ -49,7 +49,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Fill level, queue, writes in flight, timer, and the last entry, abstracted for coverage."""
+    """Returns how full the buffer is, and facts about queue, writes in flight, timer and last entry."""
     fill = 0 if not s.buffer else 1 + (2 * s.size >= cfg.max_bytes) + 2 * (2 * len(s.buffer) >= cfg.max_records)
     return (
         s.status,
@@ -71,27 +71,27 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def records(s: State) -> int:
-    """The number of known records of a canonical state."""
+    """Returns the number of records of a canonical state."""
     return s.next_record - 1
 
 
 def tasks(s: State) -> int:
-    """The number of queued tasks."""
+    """Returns the number of queued tasks."""
     return len(s.tasks)
 
 
 def ledgers(s: State) -> int:
-    """The number of the ledger of the next entry."""
+    """Returns the number of the ledger of the next entry."""
     return s.ledger
 
 
 def closers(s: State) -> int:
-    """The number of pending close futures."""
+    """Returns the number of pending close futures."""
     return s.closers
 
 
 def age(s: State) -> int:
-    """The age of the oldest buffered record."""
+    """Returns the age of the oldest buffered record; 0 without one."""
     return s.now - s.buffer[0].since if s.buffer else 0
 
 
@@ -108,19 +108,19 @@ SMOKE = Scope(
     bounds={"records": 3, "tasks": 3, "closers": 1, "age": 3},
     reasons={
         "actions": "fill and flush the buffer; excludes fences and rollover",
-        "max_records": "two, the fewest records that make a batch",
-        "max_bytes": "more than two small records have: only max records triggers a flush",
+        "max_records": "two: the smallest batch",
+        "max_bytes": "three: more than two small records; they are flushed because of `max_records`",
         "max_delay_ms": "two: a record can be added between two ticks",
-        "thread": "queued: an immediate executor is one that always runs first",
-        "size": "small and large",
+        "thread": "queued: an immediate executor equals a queued one whose tasks run at once",
+        "size": "a small record, and one of `max_bytes`",
         "fails_on": "none: failures are in the scope failures",
         "count": "one task at a time",
         "by": "one millisecond at a time",
-        "durable": "a failed write is durable; otherwise it leaves no trace",
+        "durable": "true: a failed write is durable; a lost write leaves no entry",
         "records": "three pending or stored records: a batch and one before or after it",
         "tasks": "three: a tick, a record and a close; excludes longer queues",
         "closers": "one: a second close is in the scope failures",
-        "age": "longer than max delay; excludes longer waits for a slow executor",
+        "age": "three: longer than `max_delay_ms`; excludes longer waits for a slow executor",
     },
 )
 
@@ -130,11 +130,11 @@ CI = SMOKE.changed(
     domains={"size": (1, 3, 4), "durable": (False, True)},
     bounds={"tasks": 2, "age": 2},
     reasons={
-        "actions": "those of smoke, and fence",
-        "max_records": "three: two records can be buffered below either threshold",
-        "max_bytes": "four: a small record and a nearly large one reach it",
+        "actions": "those of the scope smoke, and fence",
+        "max_records": "three: two small records can be buffered without a flush",
+        "max_bytes": "four: a record of one byte and one of three reach it",
         "max_delay_ms": "one: every millisecond is a tick",
-        "size": "small, nearly large and large",
+        "size": "one, three, and `max_bytes`",
         "durable": "both, after each failed write",
         "tasks": "two; excludes longer queues",
     },
@@ -146,12 +146,12 @@ FAILURES_SCOPE = SMOKE.changed(
     domains={"size": (1, 2), "fails_on": ("nothing", "size", "single", "batch")},
     bounds={"tasks": 2, "closers": 2, "age": 2},
     reasons={
-        "actions": "serialisation and close; excludes the ledger",
-        "max_records": "three: an unserialisable record with one before and one after it",
+        "actions": "serialisation and close; excludes failed writes, fences and rollovers",
+        "max_records": "three: a record that cannot be serialised, with a record before and after it",
         "max_bytes": "two: two records of one byte reach it",
         "max_delay_ms": "one: every millisecond is a tick",
-        "writes": "at once: the ledger is in the other scopes",
-        "fails_on": "every failure, and none",
+        "writes": "at once: writes in flight are in the other scopes",
+        "fails_on": "no failure, and every kind of failure",
         "tasks": "two; excludes longer queues",
         "closers": "two: the second close comes while the first is pending",
     },
@@ -162,11 +162,11 @@ NIGHTLY = SMOKE.changed(
     domains={"fails_on": ("nothing", "batch"), "durable": (False, True)},
     bounds={"closers": 2, "ledgers": 2},
     reasons={
-        "actions": "all actions are driven",
-        "fails_on": "none, and a record that fails its batch",
+        "actions": "all actions of the model",
+        "fails_on": "no failure, and a record whose batch cannot be serialised",
         "durable": "both, after each failed write",
         "closers": "two: the second close comes while the first is pending",
-        "ledgers": "two: writes in flight are stored in either",
+        "ledgers": "two: a write in flight can be stored in either ledger",
     },
 )
 
@@ -175,8 +175,8 @@ NIGHTLY = SMOKE.changed(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """The state of the twin's variables. In the twin the time is 0, and known records are numbered from 1."""
-    tasks = tuple([read_task(each) for each in variables["tasks"]])
+    """Returns the state for the twin's variables. The twin has no clock; its records are numbered from 1."""
+    tasks = tuple([task_of(each) for each in variables["tasks"]])
     in_flight = tuple([as_model(Write, w, number=i) for i, w in enumerate(variables["in_flight"], 1)])
     numbers = {"next_record": 0, "next_write": len(in_flight) + 1}
     s: State = as_model(State, variables, now=0, tasks=tasks, in_flight=in_flight, flushes=(), **numbers)
@@ -185,8 +185,8 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     return s._replace(next_record=max(known, default=0) + 1)
 
 
-def read_task(task: Mapping[str, Any]) -> Task:
-    """A task of the twin as the model's."""
+def task_of(task: Mapping[str, Any]) -> Task:
+    """Returns the task for a task of the twin."""
     return as_model(Record, task["record"]) if task["is"] == "record" else task["is"]  # type: ignore[no-any-return]
 
 
@@ -214,7 +214,7 @@ def buffer_size_is_wrong(_cfg: Config, s: State) -> State:
 
 
 def record_in_flight_has_completed(_cfg: Config, s: State) -> State | None:
-    """The callback of a record in flight has completed."""
+    """The callback of a record in flight is no longer pending."""
     return s._replace(pending_callbacks=s.pending_callbacks[1:]) if s.in_flight else None
 
 
