@@ -1,7 +1,7 @@
 """The real client in a process of its own: `python -m fuzz.client.driver`.
 
 A request is a line of JSON on standard input: an object whose key `do` names a method of `Driver`, and whose other keys
-are its arguments. For each request the process writes one line of reply. What the client itself prints is discarded.
+are the method's arguments. For each request the process writes one line of reply. Output of the client is discarded.
 The process ends by `os._exit`, because a thread of the client may still be blocked.
 """
 

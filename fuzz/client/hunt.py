@@ -49,7 +49,7 @@ class Found(NamedTuple):
 class Hunted(NamedTuple):
     """The result of running schedules."""
 
-    schedules: int  # number of schedules that ran
+    schedules: int  # number of schedules that ran, or of the runs of one schedule
     messages: int  # number of callbacks and of received messages
     seconds: float
     findings: list[Found]

@@ -142,8 +142,8 @@ class Run:
     def sync(self) -> None:
         """Waits until the producer has a session, every consumer has granted permits, and all callbacks have come.
 
-        If the brokers do not answer every send, does not wait for callbacks, but until the newest message has arrived
-        at the brokers.
+        If the brokers do not answer every send, the callbacks are not waited for. Instead, waits until the newest
+        message has arrived at the brokers.
         """
         if self.is_fenced and not self.broker("attached")[0]:
             return  # the producer gets its next session when the transfer ends

@@ -1,8 +1,8 @@
 """Schedules: generated from a seed, executed on the real client, judged by contracts.
 
 A schedule has settings, and a list of steps of brokers and application. A scenario says which settings and steps its
-schedules may have, and which contracts the client must keep. A module of `fuzz/scenarios/` defines a scenario, which
-has the module's name: its value `scenario`.
+schedules may have, and which contracts the client must keep. The value `scenario` of a module of `fuzz/scenarios/` is a
+scenario, and has the module's name.
 """
 
 from __future__ import annotations

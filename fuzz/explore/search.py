@@ -222,8 +222,9 @@ class Space:
         for form, target in pairwise(path):
             found = self._first_move(state, target)
             if found is None:
-                move, _ = self._first_move(form, target) or (("step",), None)
-                raise MergedStates(self, run, state, move[0], target)
+                from_form = self._first_move(form, target)
+                name = "step" if from_form is None else from_form[0][0]
+                raise MergedStates(self, run, state, name, target)
             (name, _, _, arguments), state = found
             run.append(Call(name, arguments))
         return run
@@ -231,8 +232,9 @@ class Space:
     def _first_move(self, state: Any, target: Any) -> tuple[Move, Any] | None:
         """Returns the first move to a state with the canonical form `target`, and that state; None if there is none."""
         for move in self.moves(state):
+            _, act, _, arguments = move
             with contextlib.suppress(Exception):  # a move that raises leads nowhere
-                after, _ = move[1](self.cfg, state, *move[3])
+                after, _ = act(self.cfg, state, *arguments)
                 if self.machine.canonical(self.cfg, after) == target:
                     return move, after
         return None
@@ -317,6 +319,7 @@ class Search:
         self.failures: list[Failure] = []
         #: for each new state, the index in `graph.targets` of the transition that found it
         self.found_by: list[int] = []
+        #: of the failures that were recorded: the kind, and the name of the property or action
         self.failed: set[tuple[Kind, str]] = set()
         #: states outside the bounds whose properties were checked
         self.outside: set[Any] = set()
@@ -418,7 +421,10 @@ class Search:
 
     def hang(self, number: int) -> None:
         """Records a hang in the state with this number: of the current move, or of a state property."""
-        call = None if self.current_move is None else Call(self.current_move[0], self.current_move[3])
+        call = None
+        if self.current_move is not None:
+            name, _, _, arguments = self.current_move
+            call = Call(name, arguments)
         what = "property" if call is None else call.action
         self.fail(Failure(Cause(Kind.HANG, what), number, call, f"{what} did not return"))
 
