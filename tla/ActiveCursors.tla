@@ -18,9 +18,9 @@
 (* cursor, then in the order of the data structure; the time of the last    *)
 (* removal is relative to now, and at most the grace period ago.            *)
 (*                                                                          *)
-(* Not modelled: return values, so a query at most flushes the list; the    *)
-(* change counter of the model; otherwise as in the model.  A rejected call *)
-(* changes nothing.                                                         *)
+(* Not modelled: return values, and the change counter of the model;        *)
+(* otherwise as in the model.  So a query changes the state only by a flush *)
+(* of the list.  A rejected call changes nothing.                           *)
 (****************************************************************************)
 EXTENDS CursorList
 
@@ -41,7 +41,8 @@ VARIABLES
 
 vars == <<cursors, last_removal_ms, durables, nodes, items>>
 
-\* All variables, as one record.  The operators map such a record to the next one; Become makes a record the next state.
+\* All variables, as one record.  The operators map such a record to the next one.  Become makes a record the next
+\* state.
 Contents == [cursors |-> cursors, last_removal_ms |-> last_removal_ms, durables |-> durables, nodes |-> nodes,
              items |-> items]
 
@@ -60,8 +61,8 @@ Objects(seq) == {each.object : each \in InSet(seq)}
 \* The number of a new cursor object.
 NextObject(c) == Cardinality(Objects(c.cursors) \cup Objects(NodesOf(c)) \cup Objects(c.items)) + 1
 
-\* The nodes or items whose objects no cursor has (any more), in the order of the data structure.  The answers of the
-\* sorted set do not depend on the order of items at one position, so there such items are ordered by name.
+\* The nodes or items whose objects no cursor has, in the order of the data structure.  In the sorted set, items at one
+\* position are ordered by name: the answers of the set do not depend on their order.
 ObjectsWithoutCursor(c) ==
   LET Unknown(each) == each.object \notin Objects(c.cursors)
       left == SelectSeq(c.items, Unknown)
@@ -98,7 +99,7 @@ Become(c) ==
 -----------------------------------------------------------------------------
 (* Cursors, and answers by definition. *)
 
-\* The cursor of a name, or None.
+\* Find: the cursor of a name, or None.
 IndexesOf(c, name) == {k \in DOMAIN c.cursors : c.cursors[k].cursor = name}
 Find(c, name) == IF IndexesOf(c, name) = {} THEN None ELSE c.cursors[CHOOSE k \in IndexesOf(c, name) : TRUE]
 
@@ -111,16 +112,16 @@ WithCursor(c, new) ==
 IsTracked(each) == each # None /\ each.position # None
 Count(flag) == IF flag THEN 1 ELSE 0
 
-\* By definition: the number of tracked cursors at the position of this one or before it (0 if it is not tracked), and
-\* the smallest tracked position.
+\* The answers by definition.  CountOf: the number of tracked cursors at the position of cursor `name` or before; 0 if
+\* this cursor is not tracked.  SlowestOf: the smallest tracked position, or None.
 CountOf(c, name) ==
   LET own == Find(c, name)
   IN IF ~IsTracked(own) THEN 0
      ELSE Cardinality({k \in DOMAIN c.cursors : IsTracked(c.cursors[k]) /\
                                                 IsAtMost(c.cursors[k].position, own.position)})
 SlowestOf(c) ==
-  LET places == {each.position : each \in InSet(c.cursors)} \ {None}
-  IN IF places = {} THEN None ELSE CHOOSE p \in places : \A q \in places : IsAtMost(p, q)
+  LET tracked == {each.position : each \in InSet(c.cursors)} \ {None}
+  IN IF tracked = {} THEN None ELSE CHOOSE p \in tracked : \A q \in tracked : IsAtMost(p, q)
 
 ItemsWith(c, item) == IF container = "heap" THEN Pushed(c.items, item) ELSE SetWith(c.items, item)
 ItemsWithout(c, object) == IF container = "heap" THEN ItemRemoved(c.items, IndexOf(c.items, object))
@@ -141,7 +142,7 @@ StructureAfterAddition(c, old, new) ==
        [] c.nodes # None -> With(Added(c.nodes, present, new.cursor, new.object, new.position), WithList)
        [] OTHER -> With(WithoutOld(c), WithNew)
 
-\* `add`.  A broker adds no present name.
+\* `add`.  A broker never adds a name that is present.
 AfterAdditionTo(c, name, p, d) ==
   LET old == Find(c, name)
       new == [cursor |-> name, position |-> p, durable |-> d, object |-> NextObject(Contents)]
@@ -162,8 +163,8 @@ StructureAfterMove(c, old, new) ==
             [c EXCEPT !.items = Moved(@, IndexOf(@, old.object), new.position)]
        [] OTHER -> With(WithoutOld(c), WithNew)
 
-\* Whether an update is accepted: the name is known, and is tracked unless update_starts_tracking; p has a value, or the
-\* caller may untrack a cursor, which the heap rejects.
+\* Whether an update is accepted.  The cursor must be known, and tracked unless update_starts_tracking.  Position None
+\* untracks the cursor: a broker never does so, and the heap rejects it.
 IsMoved(c, name, p) ==
   LET old == Find(c, name)
   IN /\ old # None /\ (old.position # None \/ update_starts_tracking)
@@ -179,8 +180,8 @@ UpdateCursor == \E name \in cursor, p \in position : Become(AfterUpdate(Contents
 \* A query about positions flushes the list first.
 FlushedContents(c) == IF c.nodes = None THEN c ELSE [c EXCEPT !.nodes = Flushed(@)]
 
-\* `cursorUpdated` returns the slowest position before and after the update, so it is two queries; a container that
-\* cannot answer rejects it.
+\* `cursorUpdated` returns the slowest position before and after the update, so the list is flushed twice.  A container
+\* whose update does not return the slowest position rejects the call.
 AfterCursorUpdated(name, p) ==
   LET Step(c) == With(AfterUpdate(c, name, p), FlushedContents)
   IN IF update_returns_slowest /\ IsMoved(Contents, name, p) THEN With(FlushedContents(Contents), Step) ELSE Contents
@@ -217,7 +218,7 @@ Advance ==
     LET ago == n - last_removal_ms
     IN Become([Contents EXCEPT !.last_removal_ms = -(IF ago > Period THEN Period ELSE ago)])
 
-\* The answers of the container's data structure after a flush; None if the query throws.
+\* For the properties: the answers of the container's data structure after a flush; None if the query throws.
 ShippedCount(c, name) ==
   LET own == Find(c, name)
   IN CASE c.nodes = None /\ c.items = <<>> -> CountOf(c, name)

@@ -28,8 +28,8 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings, and rules on which versions differ; start_batch_acks: the first value of batch_acks.  Config in
-  \* model/batch_acks/state.py explains them.
+  \* Settings, and rules on which versions differ.  start_batch_acks is the first value of the variable batch_acks.
+  \* Config in model/batch_acks/state.py explains them.
   batch_sizes, entries, start_batch_acks, max_ranges, max_batch_records, max_ranges_in_metadata, cumulative_sets,
   cumulative_ack_is_validated_first, lists_are_atomic, zero_words_mean_whole, partial_acks_are_dirty,
   batch_sizes_are_known, reset_record_has_new_acks, queue_applies, range_cap_is_exact, metadata_sets_are_recovered,
@@ -42,8 +42,8 @@ VARIABLES
   read_position,  \* the entry that is read next
   durable,        \* the record (acknowledgements) that a recovery finds
   dirty,          \* whether memory has acknowledgements that are in no record, stored or in flight
-  writing,        \* the write in flight, or None: its record; resets: those whose callbacks complete with it; applies:
-                  \* whether the last of them changes memory when the write succeeds
+  writing,        \* the write in flight, or None: [record, resets, applies].  resets: the resets whose callbacks
+                  \* complete with the write; applies: whether the last reset changes memory if the write succeeds
   queued,         \* queued operations (pendingMarkDeleteOps): resets, and None for a write of memory
   reading,        \* whether a read is in flight
   batch_acks      \* whether batch-index acks are enabled
@@ -72,10 +72,11 @@ NumberOf(ls, p) == IF IsEntry(ls, p) THEN SumTo(ls, p[1] - 1) + p[2] ELSE None
 FutureNumberOf(ls, p) ==
   IF p[1] = Len(ls) /\ p[2] >= ls[Len(ls)] THEN SumTo(ls, Len(ls) - 1) + p[2] ELSE None
 
-\* The position of an entry; the number after the last entry is the next position of the last ledger.
+\* The ledger of entry n, and its position.  The number after the last entry stands for the next position of the last
+\* ledger.
 LedgerOf(ls, n) ==
-  LET there == {k \in 1..Len(ls) - 1 : n < SumTo(ls, k)}
-  IN IF there = {} THEN Len(ls) ELSE CHOOSE k \in there : \A j \in there : k <= j
+  LET ends_after == {k \in 1..Len(ls) - 1 : n < SumTo(ls, k)}
+  IN IF ends_after = {} THEN Len(ls) ELSE CHOOSE k \in ends_after : \A j \in ends_after : k <= j
 PositionOf(ls, n) == <<LedgerOf(ls, n), n - SumTo(ls, LedgerOf(ls, n) - 1)>>
 
 IsAfter(p, q) == p[1] > q[1] \/ (p[1] = q[1] /\ p[2] > q[2])
@@ -87,6 +88,7 @@ AllOf(n) == 0..SizeOf(n) - 1
 \* The bits of an ack set, which is a sequence of words.  A set bit leaves its message unacknowledged.
 BitsOf(word) == {i \in 0..30 : (word \div 2^i) % 2 = 1}
 MaskOf(words) == UNION {{64 * (k - 1) + i : i \in BitsOf(words[k])} : k \in DOMAIN words}
+\* Whether a request has an ack set.
 IsGiven(words) == words # None /\ words # <<>>
 
 -----------------------------------------------------------------------------
@@ -105,7 +107,7 @@ RemainingIn(a, n) ==
 Without(partial, n) == {p \in partial : p.entry # n}
 WithRemaining(partial, n, remaining) == Without(partial, n) \cup {[entry |-> n, remaining |-> remaining]}
 
-\* Deletes an entry and drops its ack set.
+\* The acknowledgements after entry n was deleted.  Its ack set is dropped.
 WithEntryDeleted(a, n) == Acks(a.first_unacked, a.deleted \cup {n}, Without(a.partial, n))
 
 \* The first number from n on that is not in a set.
@@ -120,7 +122,7 @@ MarkDeletedBefore(a, n) ==
 \* The mark-delete position advances over deleted entries; ack sets of the entries that it passes are dropped.
 WithMarkDeleteAdvanced(a) == IF a.first_unacked \in a.deleted THEN MarkDeletedBefore(a, a.first_unacked) ELSE a
 
-\* The messages that an ack leaves unacknowledged: {} if it is for the whole entry, None if it has no effect.
+\* The messages that an ack leaves unacknowledged: {} if the ack is for the whole entry, None if the ack has no effect.
 RequestedMask(batch_index_acks, words) ==
   IF ~IsGiven(words) THEN {}
   ELSE IF batch_index_acks \/ (MaskOf(words) = {} /\ zero_words_mean_whole) THEN MaskOf(words) ELSE None
@@ -195,8 +197,8 @@ AckedList(s, a, list) ==
   ELSE LET Rest(after) == AckedList(s, after, Tail(list))
        IN With(Acked(s.batch_acks, a, NumberOf(s.ledgers, list[1].position), list[1].ack_set), Rest)
 
-\* asyncDelete.  A list with a position after the last entry has no effect; without lists_are_atomic, what precedes this
-\* position in the list stays in memory.
+\* asyncDelete.  A list with a position after the last entry has no effect.  Without lists_are_atomic, the acks before
+\* this position in the list stay in memory.
 AfterIndividual(s, list) ==
   LET is_invalid == \E k \in DOMAIN list : IsInvalid(s, list[k].position, list[k].ack_set)
       is_beyond == \E k \in DOMAIN list : ~IsEntry(s.ledgers, list[k].position)
@@ -205,8 +207,8 @@ AfterIndividual(s, list) ==
                  ELSE IF lists_are_atomic THEN s ELSE [s EXCEPT !.memory = a]
   IN IF is_invalid THEN s ELSE With(AckedList(s, s.memory, list), Done)
 
-\* cumulative_sets "replace_if_further": the given ack set replaces the stored one of its entry if its first bit is
-\* later; ack sets of entries before the previous one are dropped.
+\* cumulative_sets "replace_if_further": the given ack set replaces the stored ack set of entry n if the first bit of
+\* the given one is later.  Ack sets of entries before n - 1 are dropped.
 FirstIn(mask) == IF mask = {} THEN -1 ELSE CHOOSE i \in mask : \A j \in mask : i <= j
 ReplacedIfFurther(s, n, given) ==
   IF n = None \/ given = None THEN s.memory
@@ -269,7 +271,8 @@ AfterFlush(s) ==
     [] OTHER -> IF s.queued # <<>> /\ s.queued[Len(s.queued)] = None THEN s
                 ELSE [s EXCEPT !.queued = Append(@, None)]
 
-\* The record is durable, and the resets of the write complete: the last one changes memory.
+\* The write succeeds with this record: the record is durable, and the resets of the write complete.  If the write
+\* applies them, the last reset changes memory.
 StoredAs(s, record) ==
   LET done == [s EXCEPT !.durable = record, !.writing = None]
       applied == LastReset(s.writing.resets)
@@ -307,7 +310,7 @@ Recovered(s, record, batch_index_acks) ==
                            !.writing = None, !.queued = <<>>, !.reading = FALSE, !.batch_acks = batch_index_acks]
   IN With(WithMarkDeleteAdvanced(IF batch_index_acks THEN record ELSE [record EXCEPT !.partial = {}]), Read)
 
-\* A crash, after which the record of the write in flight is found, or the one before.
+\* A crash.  If `survives`, the recovery finds the record of the write in flight, else the durable record.
 AfterCrash(s, survives) ==
   IF survives /\ s.writing = None THEN s
   ELSE Recovered(s, IF survives THEN s.writing.record ELSE s.durable, s.batch_acks)
@@ -356,7 +359,7 @@ EndRead == Become(AfterRead(Contents))
 Flush == Become(AfterFlush(Contents))
 Written == Become(AfterWritten(Contents))
 WriteFails == \E is_stored \in stored_in_metadata : Become(AfterFailure(Contents, is_stored))
-\* A query.
+\* isCursorDataFullyPersistable is a query.
 IsFullyPersistable == UNCHANGED vars
 Reset == \E p \in position, words \in reset_ack_set : Become(WithReset(Contents, ResetTo(Contents, p, words)))
 Crash == \E survives \in write_survives : Become(AfterCrash(Contents, survives))

@@ -52,16 +52,16 @@ MarkDeletePositionIsBeforeFirstUndeletedEntry ==
 -----------------------------------------------------------------------------
 (* Storage. *)
 
-\* After a crash, every acknowledged message was acknowledged before the crash.  If the record in flight is that of a
-\* reset and survives, the reset has acknowledged every acknowledged message.
+\* After a crash, every acknowledged message was acknowledged before the crash.  If the record of a reset survives the
+\* crash, every acknowledged message is one that the reset acknowledges.
 RecoveryInventsNoAcknowledgement ==
   LET Before(survives) ==
         IF survives /\ writing.applies THEN AfterReset(LastReset(writing.resets)) ELSE memory
   IN \A survives \in write_survives :
        (survives => writing # None) => IsSubset(Before(survives), AfterCrash(Contents, survives).memory)
 
-\* If the cursor is not dirty and one record can hold all its acknowledgements, a record holds them.  This is the record
-\* in flight.  If no record is in flight, or that of a reset, it is the durable record.
+\* If the cursor is not dirty and one record can hold all its acknowledgements, a record holds them.  The record
+\* is the one in flight.  If none or that of a reset is in flight, the record is the durable one.
 CleanCursorIsDurable ==
   LET is_stored == writing = None \/ (writing # None /\ writing.applies)
       record == IF is_stored THEN durable ELSE writing.record

@@ -43,9 +43,9 @@ VARIABLES
   records,  \* the channel: ownership records [state, dst, source, forced]
   members,  \* by broker:
             \*   alive, registered, view
-            \*   duty: "prepare", "release" or "own" if it has to append a record, else ""
-            \*   named_source: whether the last Owned record that it applied names it as source
-            \*   leaked: number of failed writes that still count as pending on its connections
+            \*   duty: "prepare", "release" or "own" if the broker has to append a record, else ""
+            \*   named_source: whether the last Owned record that the broker applied names the broker as source
+            \*   leaked: number of failed writes that still count as pending on the broker's connections
   bundle    \* by topic:
             \*   log: entries of closed ledgers, and confirmed ones of the open ledger
             \*   abandoned: unconfirmed entries of a ledger whose writer is gone
@@ -82,7 +82,7 @@ OwnerIn(r) == IF r.state = "owned" THEN r.dst ELSE IF r.state = "acquiring" THEN
 
 IsProducer(c) == c < producers
 KindsOf(c) == {c.down[i].kind : i \in DOMAIN c.down}
-\* Whether broker b has a session of client c: b has answered success, and has sent no close since.
+\* Whether broker b has a session of client c: b has answered success, and has not sent close afterwards.
 IsAttached(c, b) == c.peer = b /\ "close" \notin KindsOf(c) /\ (c.phase = "ready" \/ "success" \in KindsOf(c))
 
 PhaseOf(o) == IF o = None THEN "none" ELSE o.phase
@@ -90,7 +90,7 @@ AddsOf(o) == IF o = None THEN <<>> ELSE o.adds
 IsWriter(o) == IF o = None THEN FALSE ELSE o.writable
 EntriesOf(adds) == [i \in DOMAIN adds |-> adds[i].entry]
 
-\* Whether a broker may load topics: it owns the bundle in its view.  Without registration it may do so only with
+\* Whether a broker may load topics: it owns the bundle in its view.  An unregistered broker may load topics only with
 \* unregistered_uses_view, and then also as the destination of a transfer.
 MayLoad(s, b) ==
   LET r == ViewOf(s, b)
@@ -117,7 +117,8 @@ WithoutConnection(c, phase, peer) ==
   [c EXCEPT !.phase = phase, !.peer = peer, !.paused = FALSE, !.up = <<>>, !.down = <<>>]
 Broken(t, c) == WithoutSessions([t EXCEPT !.clients[c] = WithoutConnection(@, "lookup", None)], {c})
 
-\* The topic after the topic object of broker b was removed with its ledger open; after it closed its ledger.
+\* Abandoned: the topic after the topic object of broker b was removed with its ledger open.  WithLedgerClosed: the
+\* topic after broker b closed its ledger.
 Abandoned(t, b) ==
   [t EXCEPT !.abandoned = IF IsWriter(t.objects[b]) THEN EntriesOf(t.objects[b].adds) ELSE @, !.objects[b] = None]
 WithLedgerClosed(t, b, phase) ==
@@ -188,7 +189,7 @@ Transfer ==
        /\ members[d].registered /\ members[r.dst].registered
        /\ Become(WithRecord(S, Record(IF variant \in {"V1b", "V2"} THEN "acquiring" ELSE "releasing", d, r.dst, FALSE)))
 
-\* A broker applies the next record; one behind the compaction horizon jumps to the newest record.
+\* Deliver: a broker applies the next record.  Jump: a broker behind the compaction horizon jumps to the newest record.
 Deliver ==
   \E b \in broker :
     /\ members[b].alive /\ members[b].view + 1 < Len(records)
@@ -210,8 +211,8 @@ Published(s, b) ==
 \* Whether PRODUCER or SUBSCRIBE of some client waits at the broker.
 WaitsAt(b) ==
   ~(\A k \in Topics, c \in Clients : ~(bundle[k].clients[c].phase = "waiting" /\ bundle[k].clients[c].peer = b))
-\* A broker does its duty when its topics allow it: all are loading ("prepare"), or no ledger is still to close
-\* ("release").
+\* A broker does its duty when its topics allow this.  For "prepare", all of them are loading.  For "release", no ledger
+\* remains to be closed.
 Publish ==
   \E b \in broker :
     LET duty == members[b].duty
@@ -220,7 +221,8 @@ Publish ==
        /\ duty = "prepare" => Are("loading") = Topics
        /\ duty = "release" => Are("closing") = {} /\ ~(source_parks /\ WaitsAt(b))
        /\ Become(Published(S, b))
-\* The append fails; BrokerService.unloadServiceUnit times out, and the source appends all the same.
+\* FailPublish: the append fails.  CloseTimeout: BrokerService.unloadServiceUnit times out, and the source appends the
+\* record although ledgers are open.
 FailPublish == \E b \in broker : members[b].duty # "" /\ Become([S EXCEPT !.members[b].duty = ""])
 CloseTimeout ==
   \E b \in broker : members[b].duty = "release" /\ close_timeout_publishes /\ Become(Published(S, b))
@@ -228,7 +230,8 @@ CloseTimeout ==
 -----------------------------------------------------------------------------
 (* Overrides, crashes and lost sessions. *)
 
-\* The leader appends a forced Owned: for a broker that is gone, or for a transfer that takes too long.
+\* The leader appends a forced Owned record: because a broker is gone (Override), or because a transfer takes too long
+\* (OverrideStuck).
 Overridden(s, d) ==
   LET r == Newest(s)
       source == IF r.state = "owned" THEN r.dst ELSE r.source
@@ -260,7 +263,7 @@ Restart ==
     LET last == Len(records) - 1
         started == [S EXCEPT !.members[b] = Broker(TRUE, last)]
     IN ~members[b].alive /\ Become(IF restart_acts_on_record THEN Applied(started, b, last) ELSE started)
-\* A broker loses its metadata session; it registers again.
+\* Suspect: a broker loses its metadata session.  Register: the broker registers again.
 Suspect ==
   \E b \in suspect_broker :
     /\ members[b].registered
@@ -316,7 +319,7 @@ OpenTopic ==
                     [t EXCEPT !.log = @ \o SubSeq(unconfirmed, 1, n), !.abandoned = <<>>,
                               !.objects = [m \in Brokers |-> IF m = b THEN opened ELSE Sealed(@[m])]]])
 
-\* The state after the adds in flight failed: without failed_write_completes, the connection counts them as pending.
+\* The state after the adds in flight failed.  Without failed_write_completes, the connections count them as pending.
 WithLeakedWrites(s, k, b) ==
   IF failed_write_completes THEN s ELSE [s EXCEPT !.members[b].leaked = @ + Len(s.bundle[k].objects[b].adds)]
 
@@ -330,7 +333,7 @@ AfterFailedAdd(s, k, b) ==
      ELSE IF isOpen THEN [s EXCEPT !.bundle[k] = Abandoned(closed, b)]
      ELSE [WithLeakedWrites(s, k, b) EXCEPT !.bundle[k] = [closed EXCEPT !.objects[b].adds = <<>>]]
 
-\* The bookies confirm the oldest add.  It fails if ledger recovery by another broker has fenced the ledger.
+\* The bookies confirm the oldest add.  The add fails if ledger recovery by another broker has fenced the ledger.
 Confirm ==
   \E k \in topic, b \in broker :
     LET t == bundle[k]
@@ -349,7 +352,8 @@ Confirm ==
 FailAdd ==
   \E k \in topic, b \in broker : AddsOf(bundle[k].objects[b]) # <<>> /\ Become(AfterFailedAdd(S, k, b))
 
-\* Phase 1 ends for a topic; or PersistentTopic.close fails, and the topic is removed from the cache.
+\* CloseLedger: phase 1 ends for a topic.  FailClose: PersistentTopic.close fails, and the topic is removed from the
+\* cache.
 CloseLedger ==
   \E k \in topic, b \in broker :
     /\ PhaseOf(bundle[k].objects[b]) = "closing"
@@ -376,7 +380,8 @@ Disconnect ==
        /\ LET shut == WithLedgerClosed(bundle[k], b, "disconnected")
           IN Become([S EXCEPT !.bundle[k] = ToAttached(shut, b, Command("close", address))])
 
-\* A disconnected topic object is removed from the cache; without removal_compares_instance also a newer one.
+\* A disconnected topic object is removed from the cache.  Without removal_compares_instance, a newer object of the
+\* topic is removed in its place.
 CleanUp ==
   \E k \in topic, b \in broker :
     LET o == bundle[k].objects[b]
@@ -390,7 +395,7 @@ CleanUp ==
 
 WithClient(k, c, changed) == [S EXCEPT !.bundle[k].clients[c] = changed]
 
-\* The address with which a broker answers a lookup from its view; None: it parks the request.
+\* The address with which a broker answers a lookup from its view, or None: the broker parks the lookup.
 AnswerOf(b) ==
   LET r == ViewOf(S, b)
       found == OwnerIn(r)
@@ -452,8 +457,8 @@ Send ==
     IN /\ IsProducer(c) /\ at.begun - at.done < window
        /\ Become(WithClient(k, c, [at EXCEPT !.begun = @ + 1, !.up = up]))
 
-\* The topic after an open one took a send.  With deduplication, a sequence id at or below a stored one is a
-\* duplicate; at or below one in flight, it is in doubt, and the session is closed.
+\* The topic after an open topic took a send.  With deduplication, a sequence id at or below a stored one is a
+\* duplicate.  A sequence id at or below one in flight is in doubt, and the session is closed.
 AfterSend(t, b, c, sequence) ==
   LET adds == t.objects[b].adds
       Covers(entry) == entry.producer = c /\ entry.sequence >= sequence

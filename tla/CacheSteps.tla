@@ -178,7 +178,7 @@ MarkedRemoved(w) == [w EXCEPT !.key = None, !.released = FALSE]
 \* The map without this wrapper at the key; another wrapper at the key stays.
 Unmapped(k, w) == IF mapped[k] = w THEN [mapped EXCEPT ![k] = None] ELSE mapped
 
-\* Whether a wrapper is not marked as removed, and its bytes stay in the size, because its value is deallocated.
+\* Whether a removal leaves the wrapper unmarked and its bytes in the size, because its value is deallocated.
 StaysCounted(w) == wrappers[w].released /\ released_value_stays_counted
 
 -----------------------------------------------------------------------------
@@ -230,8 +230,9 @@ AfterCountInTotal(i) ==
 
 CountInTotal == \E i \in Inserters : inserts[i].at = "total" /\ Become(AfterCountInTotal(i))
 
-\* triggerEvictionWhenNeeded: sets evictionInProgress and schedules a task.  If another thread has set it since this one
-\* read it, this thread does nothing; with `late_trigger` "erases" it sets it to null, and reads it again at "retry".
+\* triggerEvictionWhenNeeded: sets evictionInProgress and schedules a task.  If another thread has set
+\* evictionInProgress since this thread read it, this thread does nothing.  With `late_trigger` "erases", this thread
+\* sets it to null instead, and reads it again at "retry".
 AfterSchedule(i) ==
   IF inserts[i].at = "retry"
   THEN [Contents EXCEPT !.inserts[i] = IF eviction_in_progress THEN NoInsert ELSE [@ EXCEPT !.at = "schedule"]]
@@ -266,8 +267,8 @@ AfterFindNext(r) ==
 
 FindNext == \E r \in Removers : removals[r].at = "find" /\ Become(AfterFindNext(r))
 
-\* Locks the wrapper; unlocks it at once if its key has changed.  Without `removal_passes_released_values`, a removal
-\* unlocks a wrapper whose value is deallocated, and finds it again.
+\* Locks the wrapper, and unlocks it at once if its key has changed.  Without `removal_passes_released_values`, a
+\* removal unlocks a wrapper whose value is deallocated, and finds the same wrapper again.
 AfterTake(r) ==
   LET removal == removals[r]
       w == wrappers[removal.wrapper]
@@ -335,8 +336,8 @@ Measure ==
   IN /\ eviction.at = "measure"
      /\ Become([Evicting(IF goal > 0 THEN "peek" ELSE "end") EXCEPT !.eviction.goal = goal])
 
-\* The end of a pass.  If the pass freed bytes, it reports them.  Then a time pass is followed by the size check, and a
-\* size pass ends the task.
+\* The end of a pass.  If the pass freed bytes, the thread reports them.  Then a time pass is followed by the size
+\* check, and a size pass ends the task.
 PassOver == IF eviction.freed # 0 THEN [Evicting("report") EXCEPT !.eviction.wrapper = None]
             ELSE [Evicting(IF eviction.goal = None THEN "measure" ELSE "end") EXCEPT !.eviction.wrapper = None,
                                                                                    !.eviction.goal = 0]
@@ -344,7 +345,7 @@ PassOver == IF eviction.freed # 0 THEN [Evicting("report") EXCEPT !.eviction.wra
 Peek == /\ eviction.at = "peek"
         /\ Become(IF queue = <<>> THEN PassOver ELSE [Evicting("visit") EXCEPT !.eviction.wrapper = Head(queue)])
 
-\* The test of the head under its lock.  The cases are, in this order, MISSING, STOP, REQUEUE and REMOVE.
+\* The test of the head under its lock.  The branches are, in this order, MISSING, STOP, REQUEUE and REMOVE.
 AfterVisit(stops) ==
   LET w == eviction.wrapper
   IN IF wrappers[w].key = None THEN Evicting("pop")
@@ -361,7 +362,8 @@ VisitForTime == CanVisit /\ eviction.goal = None /\ \E e \in expired : Become(Af
 Requeue == /\ eviction.at = "requeue"
            /\ Become([Evicting("peek") EXCEPT !.queue = Append(Tail(@), eviction.wrapper), !.eviction.wrapper = None])
 
-\* Unmaps the wrapper under its lock; with `eviction_unmaps` "mapped", whichever wrapper is mapped at the position.
+\* Unmaps the wrapper under its lock.  With `eviction_unmaps` "mapped", unmaps whichever wrapper is mapped at the
+\* position.
 UnmapEvicted ==
   LET k == eviction.key
       resident == mapped[k]
@@ -397,8 +399,8 @@ ReportEvicted ==
                                                                                 !.eviction.goal = 0,
                                                                                 !.eviction.freed = 0])
 
-\* The task ends and sets evictionInProgress to null; the periodic task leaves it as it is, unless it has overwritten
-\* it.
+\* The task ends and sets evictionInProgress to null.  The periodic task does so only if it has overwritten
+\* evictionInProgress.
 EndEviction ==
   /\ eviction.at = "end"
   /\ Become([Contents EXCEPT !.eviction_in_progress = @ /\ eviction.periodic /\ ~periodic_task_overwrites_future,
@@ -422,8 +424,9 @@ AfterSetAccessed(l) == [Contents EXCEPT !.wrappers[lookups[l].wrapper].accessed 
 
 SetAccessed == \E l \in Readers : lookups[l].at = "set_accessed" /\ Become(AfterSetAccessed(l))
 
-\* For the properties: the key of the value that a lookup returns; None if the value is deallocated or has another
-\* position.  Without `retaining_checks_position`, a value with another position is returned.
+\* For the properties: the key of the value that a lookup returns, or None if the lookup returns no value.  A
+\* deallocated value is not returned.  A value with another position is returned only without
+\* `retaining_checks_position`.
 RetainedKey(l) == LET w == wrappers[lookups[l].wrapper]
             IN IF ~w.released /\ (w.key = lookups[l].key \/ ~retaining_checks_position) THEN w.key ELSE None
 AfterRetain(l) == [Contents EXCEPT !.lookups[l] = NoLookup]

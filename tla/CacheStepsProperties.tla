@@ -13,8 +13,9 @@ EXTENDS CacheSteps
 \* Whether every thread is idle.  Eviction tasks may still be scheduled.
 AtRest == Busy = 0
 
+\* The sum of values[n] for each n in a set.
 RECURSIVE Sum(_, _)
-Sum(of, set) == IF set = {} THEN 0 ELSE LET n == CHOOSE n \in set : TRUE IN of[n] + Sum(of, set \ {n})
+Sum(values, set) == IF set = {} THEN 0 ELSE LET n == CHOOSE n \in set : TRUE IN values[n] + Sum(values, set \ {n})
 
 \* Whether a wrapper is live: it has a key and is not in the pool.
 IsLive(w) == wrappers[w].key # None /\ ~wrappers[w].pooled

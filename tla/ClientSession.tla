@@ -58,7 +58,7 @@ Sum(s, Of(_)) ==
       To(n) == IF n = 0 THEN 0 ELSE To(n - 1) + Of(s[n])
   IN To(Len(s))
 
-\* The numbers of a set in order.
+\* The numbers of a set in ascending order.
 RECURSIVE InOrder(_)
 InOrder(set) ==
   IF set = {} THEN <<>> ELSE LET least == CHOOSE n \in set : \A m \in set : n <= m
@@ -86,9 +86,9 @@ LastSequenceId(s) ==
   LET ids == {s.log[i].sequence : i \in DOMAIN s.log}
   IN IF deduplication /\ ids # {} THEN CHOOSE id \in ids : \A other \in ids : other <= id ELSE -1
 
-\* The canonical form: values that no later step reads are reset.  The read position of a ready consumer is moved past
-\* acknowledged entries.  Without a session, read position and permits are reset.  `published` is kept only for the rule
-\* that reads it.
+\* The canonical form resets values that no later step reads: without a session, read position, permits and replay; and
+\* `published`, unless reconnection_restarts_sequence_ids reads it.  The read position of a ready consumer is moved past
+\* acknowledged entries.
 Canonical(s) ==
   LET c == s.consumer
       unread == {entry \in c.read..Len(s.log) - 1 : Unacked(s, entry) # {}}
@@ -122,7 +122,8 @@ Connect ==
 FailRedirect ==
   \E h \in handler : S[h].link.phase = "redirected" /\ Become([S EXCEPT ![h].link.phase = "lookup"])
 
-\* The broker answers PRODUCER or SUBSCRIBE: success, also late, after it closed the session; or a refusal.
+\* The broker answers PRODUCER or SUBSCRIBE: with success (Accept), with success after it closed the session
+\* (LateSuccess), or with an error (Refuse).
 Success(h) == Reply("success", IF h = "producer" THEN LastSequenceId(S) ELSE 0, {})
 Accept == \E h \in handler : S[h].link.served = "requested" /\ Become(WithReply(S, h, Success(h), "open"))
 LateSuccess == \E h \in handler : S[h].link.served = "closed" /\ Become(WithReply(S, h, Success(h), "none"))
@@ -141,7 +142,7 @@ FinishTransfer ==
 BreakConnection ==
   \E h \in handler : S[h].link.phase \in {"waiting", "ready"} /\ Become(Disconnected(S, h, "lookup"))
 
-\* REACHED_END_OF_TOPIC: a client that does not know this command closes the connection; any other one does nothing.
+\* REACHED_END_OF_TOPIC: a client that does not know this command closes the connection.  Any other client does nothing.
 EndOfTopic ==
   LET left == Disconnected(S, "consumer", "lookup")
   IN /\ consumer.link.phase = "ready" /\ consumer.link.served = "open"
@@ -157,7 +158,8 @@ WithoutPending(s) ==
                                    !.damaged = FALSE]]
 WithResult(s, result) == [s EXCEPT !.producer.pending = Tail(@), !.producer.results = Append(@, result)]
 
-\* PRODUCER_SUCCESS: the first one determines the next sequence id; each of them sends all pending messages.
+\* PRODUCER_SUCCESS: the first one determines the next sequence id.  After each one, the client sends all pending
+\* messages.
 Created(s, last, again) ==
   LET p == s.producer
       isSet == initial_sequence_id >= 0
@@ -167,8 +169,8 @@ Created(s, last, again) ==
       sent == [i \in DOMAIN p.pending |-> Entry(Len(p.results) + i - 1, p.pending[i])]
   IN [s EXCEPT !.producer = [@ EXCEPT !.published = published, !.next_sequence_id = next, !.up = sent]]
 
-\* A receipt: that of the oldest pending message completes it, one of a later message closes the connection, any other
-\* is ignored.
+\* A receipt.  The receipt of the oldest pending message completes this message.  A receipt of a later message closes
+\* the connection.  Any other receipt is ignored.
 Receipted(s, id) ==
   LET pending == s.producer.pending
   IN IF s.producer.damaged THEN [s EXCEPT !.producer.link.phase = "crashed", !.consumer.link.phase = "crashed"]
@@ -177,7 +179,8 @@ Receipted(s, id) ==
      ELSE IF id > pending[1] THEN Disconnected(s, "producer", "lookup")
      ELSE [WithResult(s, TRUE) EXCEPT !.producer.published = Max(@, id)]
 
-\* A ChecksumError: that of the oldest pending message fails it; the rules on which clients differ decide the rest.
+\* A ChecksumError.  An error of the oldest pending message fails this message.  For any other error, the rules on which
+\* clients differ decide.
 ChecksumError(s, id) ==
   LET pending == s.producer.pending
       left == Disconnected(s, "producer", "lookup")
@@ -228,13 +231,14 @@ WithReturned(s, permits) ==
       granted == IF flows /\ c.link.served = "open" THEN returned ELSE 0
   IN [s EXCEPT !.consumer = [@ EXCEPT !.returned = IF flows THEN 0 ELSE returned, !.permits = @ + granted]]
 
-\* An ack reaches the broker, which ignores it without a session.
+\* An ack reaches the broker.  Without a session, the broker ignores the ack.
 AckedAtBroker(s, messages) ==
   LET done == [s EXCEPT !.acked = @ \cup messages]
   IN IF s.consumer.link.served # "open" THEN s
      ELSE [done EXCEPT !.consumer.replay = {entry \in @ : Unacked(done, entry) # {}}]
 
-\* The broker delivers the next entry with unacknowledged messages: one to redeliver, or else the first unread one.
+\* The broker delivers the next entry with unacknowledged messages: the first entry to redeliver, or else the first
+\* unread entry.
 Waiting(among) == {entry \in among : Unacked(S, entry) # {}}
 First(set) == CHOOSE n \in set : \A m \in set : n <= m
 Delivered(word) ==
@@ -329,7 +333,7 @@ NegativeAcknowledge ==
 -----------------------------------------------------------------------------
 (* Replies. *)
 
-\* A refusal; `again`: it is retryable.
+\* A refusal.  `again`: the refusal is retryable.
 Refused(s, h, again) ==
   LET failed == Disconnected(s, h, "failed")
   IN IF again /\ (first_subscribe_is_retried \/ h = "producer" \/ s.consumer.link.created)

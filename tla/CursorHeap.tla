@@ -55,10 +55,10 @@ ItemSiftedDown(items, k) ==
       Rest(swapped) == ItemSiftedDown(swapped, lower)
   IN IF lower = 0 THEN items ELSE With(Swapped(items, k, lower), Rest)
 
-\* The heap with a further item.
+\* The heap with one more item.
 Pushed(items, item) == ItemSiftedUp(Append(items, item), Len(items) + 1)
 
-\* The heap after the item at index k was replaced: it sifts down, or up.
+\* The heap after the item at index k was replaced: the new item sifts down, or up.
 Placed(items, k, only_sifts_down) ==
   IF only_sifts_down \/ k = 1 \/ IsAtMost(items[k \div 2].position, items[k].position) THEN ItemSiftedDown(items, k)
   ELSE ItemSiftedUp(items, k)
@@ -66,8 +66,9 @@ Placed(items, k, only_sifts_down) ==
 \* The heap after the cursor of the item at index k has moved to position p.
 Moved(items, k, p) == Placed(Exchanged(items, k, [items[k] EXCEPT !.position = p]), k, FALSE)
 
-\* The heap without the item at index k: the last item moves to k and sifts.  It may come from another branch, and then
-\* have to sift up; if it only sifts down (removeCursor as shipped), the heap can be out of order.
+\* The heap without the item at index k: the last item moves to k, and sifts down or up.  The last item may come from
+\* another branch, and must then sift up.  If it only sifts down (`removeCursor` as shipped), the heap can be out of
+\* order.
 ItemRemoved(items, k) ==
   LET last == items[Len(items)]
       rest == SubSeq(items, 1, Len(items) - 1)

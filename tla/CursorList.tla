@@ -42,7 +42,7 @@ EmptyList == [linked |-> <<>>, unlinked |-> <<>>, updates |-> <<>>, removals |->
 AllNodes(s) == s.linked \o s.unlinked
 NodeOf(s, object) == LET all == AllNodes(s) IN all[CHOOSE k \in DOMAIN all : all[k].object = object]
 
-\* The list with another node in place of the node of an object.
+\* The list with node `new` in place of the node of an object.
 WithNode(s, object, new) ==
   LET Put(seq) == [k \in DOMAIN seq |-> IF seq[k].object = object THEN new ELSE seq[k]]
   IN [s EXCEPT !.linked = Put(@), !.unlinked = Put(@)]
@@ -104,7 +104,7 @@ AfterPoll(s) ==
       Rest(heap) == SiftedDown(s, heap, 1)
   IN IF n = 1 THEN <<>> ELSE With(<<s.updates[n]>> \o SubSeq(s.updates, 2, n - 1), Rest)
 
-\* PriorityQueue.removeIf: without nodes of removed cursors; the rest is heapified.
+\* PriorityQueue.removeIf: removes the nodes of removed cursors, then heapifies the rest.
 RECURSIVE Heapified(_, _, _)
 Heapified(s, heap, k) ==
   LET Rest(sifted) == Heapified(s, sifted, k - 1) IN IF k = 0 THEN heap ELSE With(SiftedDown(s, heap, k), Rest)
@@ -132,7 +132,7 @@ RemovalCancelled(s, object) ==
   LET Other(each) == each # object
   IN [WithNode(s, object, [NodeOf(s, object) EXCEPT !.removing = FALSE]) EXCEPT !.removals = SelectSeq(@, Other)]
 
-\* The list after the node of cursor object `old` was assigned another one.
+\* The list after the node of cursor object `old` was assigned another cursor object.
 WithObject(s, old, object) ==
   [WithNode(s, old, [NodeOf(s, old) EXCEPT !.object = object]) EXCEPT
      !.updates = [k \in DOMAIN @ |-> IF @[k] = old THEN object ELSE @[k]],
@@ -231,7 +231,7 @@ InLine(s, object) == {k \in DOMAIN s.linked : s.linked[k].object = object}
 WithLine(s, line) == [s EXCEPT !.linked = line]
 Inserted(line, k, node) == SubSeq(line, 1, k - 1) \o <<node>> \o From(line, k)
 
-\* The node after it was untracked: without position and counter; with untracked_keeps_position it keeps both.
+\* The node after it was untracked, without position and counter.  With untracked_keeps_position it keeps both.
 Untracked(node) == IF untracked_keeps_position THEN [node EXCEPT !.removing = FALSE]
                     ELSE [node EXCEPT !.position = None, !.counter = 0, !.removing = FALSE]
 
@@ -244,11 +244,11 @@ ListDetached(s, object) ==
 \* `removeNodeFromList`: every group from the node's own on counts one node less.
 Unlinked(before, object) ==
   LET s == [before EXCEPT !.tracked = @ - 1]
-      place == CHOOSE k \in InLine(s, object) : TRUE
-      node == s.linked[place]
-      line == Without(s.linked, place)
-      start == CHOOSE k \in 1..place : /\ k = 1 \/ line[k - 1].position # node.position
-                                       /\ \A j \in k + 1..place : line[j - 1].position = node.position
+      index == CHOOSE k \in InLine(s, object) : TRUE
+      node == s.linked[index]
+      line == Without(s.linked, index)
+      start == CHOOSE k \in 1..index : /\ k = 1 \/ line[k - 1].position # node.position
+                                       /\ \A j \in k + 1..index : line[j - 1].position = node.position
       left == [s EXCEPT !.linked = line, !.unlinked = Append(@, Untracked(node))]
   IN IF InLine(s, object) = {} THEN ListDetached(s, object) ELSE ChangedGroups(left, From(line, start), None, -1)
 
@@ -257,7 +257,8 @@ UnlinkedEach(s, objects) ==
   LET Rest(left) == UnlinkedEach(left, Tail(objects))
   IN IF objects = <<>> THEN s ELSE With(Unlinked(s, Head(objects)), Rest)
 
-\* `insertNodeIntoList`: behind the nodes at its position; every group from its own on counts one node more.
+\* `insertNodeIntoList`: inserts the node behind the nodes at its position.  Every group from the node's own on counts
+\* one node more.
 InsertedNode(before, node) ==
   LET s == [before EXCEPT !.tracked = @ + 1]
       line == s.linked
@@ -316,7 +317,7 @@ MovedBackward(before, k, p) ==
                        ELSE Put(new, Newest(new))
   IN With(ChangedGroups(s, passed, node.position, 1), Step)
 
-\* An untracked node that kept its position (untracked_keeps_position) moves: it counts only itself.
+\* An untracked node that kept its position (untracked_keeps_position) moves.  Its new counter counts only this node.
 MovedOutside(s, node, p) ==
   LET left == IF IsBefore(node.position, p) THEN Changed(s, node.counter, -1) ELSE s
       new == WithCounter(left, 1)
@@ -353,9 +354,9 @@ Sorted(seq, ComesBefore(_, _)) ==
 \* counter until WithSharedCounters.
 Rebuilt(s) ==
   LET IsPresent(node) == node.present
-      AtLast(node) == [node EXCEPT !.position = IF node.pending = None THEN @ ELSE node.pending, !.pending = None]
+      AtPending(node) == [node EXCEPT !.position = IF node.pending = None THEN @ ELSE node.pending, !.pending = None]
       all == SelectSeq(AllNodes(s), IsPresent)
-      placed == [k \in DOMAIN all |-> AtLast(all[k])]
+      placed == [k \in DOMAIN all |-> AtPending(all[k])]
       IsIn(node) == node.position # None /\ ~node.removing
       IsOut(node) == ~IsIn(node)
       ComesBefore(a, b) == IsBefore(a.position, b.position) \/ (a.position = b.position /\ a.cursor < b.cursor)
@@ -375,7 +376,7 @@ WithSharedCounters(s) ==
       FirstOf(k) == CHOOSE j \in 1..k : Begins(j) /\ line[j].position = line[k].position
   IN WithLine(s, [k \in DOMAIN line |-> [line[k] EXCEPT !.counter = line[FirstOf(k)].counter]])
 
-\* The list with nothing pending.
+\* The list without pending updates and removals.
 Done(s) ==
   LET IsPresent(node) == node.present
       WithoutPending(seq) == [k \in DOMAIN seq |-> [seq[k] EXCEPT !.pending = None]]

@@ -12,7 +12,7 @@ EXTENDS EntryCacheState
 -----------------------------------------------------------------------------
 (* Expected read counts. *)
 
-\* EntryReadCountHandlerImpl.maybeCreate: the read count of a new handler; None, that is no handler, for zero or less.
+\* EntryReadCountHandlerImpl.maybeCreate: the read count of a new handler.  For zero or less there is no handler (None).
 InitialCount(n) == IF n > 0 THEN n ELSE None
 
 \* markRead and incrementExpectedReadCount: the read count may become negative; without a handler nothing changes.
@@ -22,15 +22,15 @@ Same(each) == each
 
 HasExpectedReads(n) == n # None /\ n >= 1
 
-\* Replaces read count and copies of the entry in slot i, or of a group g of orphaned copies, by New(read count) and
-\* Copies(copies).
+\* Replaces the read count by New(read count), and the copies by Copies(copies): of the entry in slot i (ChangedAt), or
+\* of a group g of orphaned copies (ChangedOrphaned).
 ChangedAt(c, i, New(_), Copies(_)) ==
   [c EXCEPT !.queue = Exchanged(@, i, [@[i] EXCEPT !.expected_reads = New(@), !.copies = Copies(@)])]
 ChangedOrphaned(c, g, New(_), Copies(_)) ==
   [c EXCEPT !.orphaned_copies =
      WithOrphanedCopies(WithoutOrphanedCopies(@, g), Copies(g.copies), New(g.expected_reads))]
 
-\* The same for the entry or group whose copies satisfy Has.
+\* The same for the entry or group whose copies satisfy Has; there is exactly one.
 ChangedWhere(c, Has(_), New(_), Copies(_)) ==
   LET slots == {i \in DOMAIN c.queue : c.queue[i] # None /\ Has(c.queue[i].copies)}
   IN IF slots # {} THEN ChangedAt(c, CHOOSE i \in slots : TRUE, New, Copies)
@@ -46,8 +46,8 @@ ShareOf(share) == (max_bytes \div share.den) * share.num + ((max_bytes % share.d
 TriggerShare == [num |-> 98, den |-> 100]
 IsOverTrigger(c) == c.total_bytes > ShareOf(TriggerShare)
 
-\* Subtracts the bytes of the removed entries `gone` from their range caches and the total; their copies become
-\* orphaned.
+\* Subtracts the bytes of the removed entries `gone` from the sizes of their range caches and from the total.  The
+\* copies of these entries become orphaned.
 RECURSIVE AccountForRemoved(_, _)
 AccountForRemoved(c, gone) ==
   IF gone = <<>> THEN c
@@ -56,7 +56,7 @@ AccountForRemoved(c, gone) ==
        IN AccountForRemoved([c EXCEPT !.sizes[e.store] = @ - e.bytes, !.total_bytes = @ - e.bytes,
                                        !.orphaned_copies = WithOrphanedCopies(@, e.copies, n)], Tail(gone))
 
-\* Removes the entries that satisfy Gone; their wrappers stay in the queue, detached.
+\* Removes the entries that satisfy Gone.  Their wrappers stay in the queue, detached.
 RemoveEntries(c, Gone(_)) ==
   LET IsGone(slot) == slot # None /\ Gone(slot)
       Nothing(e) == None
@@ -73,20 +73,20 @@ ShouldRequeue(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
 \* markRequeued: the entry as the pass requeues it, with its timestamp now and `accessed` cleared.
 Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeue_count = @ + 1]
 
-\* The result of a time pass for the head of the queue.  The order of the cases matters.  An entry whose timestamp is
-\* the threshold is not expired.
+\* The result of a time pass for the head of the queue: the first case that is true.  An entry whose timestamp is the
+\* threshold is not expired.
 TimePassPredicate(slot, threshold) ==
   CASE slot = None                      -> "MISSING"
     [] ~(slot.timestamp_ns < threshold) -> "STOP"
     [] ShouldRequeue(slot)              -> "REQUEUE"
     [] OTHER                            -> "REMOVE"
 
-\* Whether a size pass removes an expired entry although it is due for requeue: PIP-430's
+\* Whether a size pass removes an entry because it is expired, also if it is due for requeue.  This is PIP-430's
 \* evictLeastAccessedEntries(sizeToFree, expirationTimestamp).
 IsRemovedAsExpired(e) == ~size_pass_requeues_expired /\ e.timestamp_ns < -ttl_ns
 
-\* The result of a size pass for the head of the queue.  The order of the cases matters.  Age matters only without
-\* size_pass_requeues_expired.
+\* The result of a size pass for the head of the queue: the first case that is true.  The age of an entry matters only
+\* without size_pass_requeues_expired.
 SizePassPredicate(slot, freed, goal) ==
   CASE slot = None                                       -> "MISSING"
     [] freed >= goal                                     -> "STOP"
@@ -95,7 +95,7 @@ SizePassPredicate(slot, freed, goal) ==
 
 \* RangeCacheRemovalQueue.evictEntries: one pass, from the head of the queue to the first STOP or to the end of the
 \* queue.  The pass may visit a requeued entry again.  `limit` is the threshold of a time pass, or the bytes that a
-\* size pass must free.  The value has the queue after the pass, and the removed entries.
+\* size pass must free.  The value is [queue, gone]: the queue after the pass, and the removed entries.
 RECURSIVE EvictionPass(_, _, _, _, _)
 EvictionPass(by_time, limit, slots, gone, freed) ==
   IF slots = <<>> THEN [queue |-> slots, gone |-> gone]
@@ -127,7 +127,8 @@ TriggerEviction(c) ==
 IsAt(slot, s, p) == slot # None /\ slot.position = p /\ slot.store = s
 IsCached(c, s, p) == \E i \in DOMAIN c.queue : IsAt(c.queue[i], s, p)
 
-\* Adds an absent entry to its range cache and to the tail of the queue; this may trigger an eviction.
+\* Adds an entry, whose position is not cached, to its range cache and to the tail of the queue.  This may trigger an
+\* eviction.
 Cached(c, s, p, b, n, copies) ==
   LET e == [store |-> s, position |-> p, bytes |-> b, expected_reads |-> n, copies |-> copies, timestamp_ns |-> 0,
             requeue_count |-> 0, accessed |-> FALSE]

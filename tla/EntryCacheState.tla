@@ -5,10 +5,11 @@
 (* the component models.                                                     *)
 (*                                                                           *)
 (* A range cache holds the entries of one topic (RangeCache).  A request is  *)
-(* a read that a reader has asked for; a read is one that storage has not    *)
-(* completed.  A copy is an entry held by a reader or for a pending request; *)
-(* all copies of an entry and the cached entry share a read count (the       *)
-(* handler).  A state is a canonical state of the model:                     *)
+(* what a reader asks for.  A read is a read of storage that is not          *)
+(* complete; several requests may wait for one read.  A copy is an entry     *)
+(* held by a reader or for a pending request.  The cached entry and all its  *)
+(* copies share a read count (the handler).  A state is a canonical state of *)
+(* the model:                                                                *)
 (*                                                                           *)
 (*   times        timestamp_ns and since_ns are relative to now: 0 when set, *)
 (*                negative when time has passed                              *)
@@ -31,7 +32,7 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings of the broker and of storage; start_ and the name of a variable: its first value.  Config in
+  \* Settings of the broker and of storage.  start_NAME is the first value of the variable NAME.  Config in
   \* model/entry_cache/state.py explains each setting and each rule.
   caches, stored, storage_reads, eviction_task, ttl_ns, max_reads_in_flight_bytes, permits_timeout_ns,
   permits_queue_size, start_max_bytes, start_watermark, start_max_requeue_times, start_extend_ttl_of_recently_accessed,
@@ -67,8 +68,8 @@ settings == <<max_bytes, watermark, max_requeue_times, extend_ttl_of_recently_ac
 vars == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, eviction_in_progress, tasks, failing, reads,
           requests, free, waiting, grants, settings>>
 
-\* In place of the number of a topic's range cache: Absent if it was removed and not used since; Disabled if it was
-\* created while the maximum size was 0 (EntryCacheDisabled).
+\* Two values in place of the number of a topic's range cache.  Absent: the range cache was removed, and the topic has
+\* not been used since.  Disabled: the range cache was created while the maximum size was 0 (EntryCacheDisabled).
 Absent == -1
 Disabled == -2
 
@@ -97,8 +98,8 @@ Init ==
 \* The numbers of the requests that are pending or hold permits.
 RequestNumbers(c) == {c.requests[i].number : i \in DOMAIN c.requests} \cup {g.request : g \in c.grants}
 
-\* All variables but the settings, and the number of the next read, as one record c.  The operators map such a record to
-\* the next one; Become makes a record the next state.
+\* All variables but the settings, and the number of the next read, as one record.  The operators map such a record c to
+\* the next one.  Become makes a record the next state.
 Contents ==
   [queue |-> queue, orphaned_copies |-> orphaned_copies, owners |-> owners, sizes |-> sizes,
    topic_caches |-> topic_caches, total_bytes |-> total_bytes, eviction_in_progress |-> eviction_in_progress,
@@ -117,7 +118,7 @@ Greatest(set) == CHOOSE n \in set : \A m \in set : n >= m
 InSet(seq) == {seq[i] : i \in DOMAIN seq}
 IndexOf(seq, each) == Least({i \in DOMAIN seq : seq[i] = each})
 
-\* The sequence without repetitions: of equal elements the first one stays.
+\* The sequence without repetitions: the first one of equal elements stays.
 Distinct(seq) == LET IsFirst(i) == IndexOf(seq, seq[i]) = i
                      firsts == SelectSeq([i \in DOMAIN seq |-> i], IsFirst)
                  IN [i \in DOMAIN firsts |-> seq[firsts[i]]]
@@ -139,7 +140,7 @@ NoCopies == [held |-> {}, granted |-> {}, open |-> 0]
 \* Copies held for pending requests: `names` are pairs <<request, entry>>.
 Held(names) == [NoCopies EXCEPT !.held = names]
 
-\* The bag with one more read count n and its copies; without copies, the same bag.
+\* The bag with one more read count n and its copies.  Without copies the bag stays the same.
 WithOrphanedCopies(bag, copies, n) ==
   LET group == [copies |-> copies, expected_reads |-> n]
   IN IF copies = NoCopies THEN bag

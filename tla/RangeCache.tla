@@ -5,17 +5,17 @@
 (*                                                                          *)
 (* Source: PIP-430.  Twin of model/range_cache.py: the same actions and     *)
 (* settings, equal states and steps.  Models RangeCache,                    *)
-(* RangeCacheRemovalQueue, RangeCacheEntryWrapper and                       *)
-(* EntryReadCountHandlerImpl, and                                           *)
+(* RangeCacheRemovalQueue, RangeCacheEntryWrapper,                          *)
+(* EntryReadCountHandlerImpl and                                            *)
 (* RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold.          *)
 (*                                                                          *)
 (* Step grain: one call on a cache, or one whole eviction pass.             *)
 (* CacheSteps.tla models the steps within a put and a removal.              *)
 (*                                                                          *)
-(* A slot of the queue is a cached entry; or it is None, the detached       *)
-(* wrapper of a removed entry.  A copy is an entry held by a reader.  It    *)
-(* shares its read count (the handler) with the cached entry, until that    *)
-(* entry is removed or a duplicate put replaces its handler; from then on   *)
+(* A slot of the queue is a cached entry, or None: the detached wrapper of  *)
+(* a removed entry.  A copy is an entry held by a reader.  A copy shares    *)
+(* its read count (the handler) with the cached entry, until the cached     *)
+(* entry is removed or a duplicate put replaces the handler.  From then on  *)
 (* the copy is orphaned.  A state is a canonical state of the model:        *)
 (*                                                                          *)
 (*   timestamp_ns  relative to now: 0 at the put or requeue, negative when  *)
@@ -25,16 +25,16 @@
 (*   orphaned_copies  a bag (a function to multiplicities) of pairs: a      *)
 (*                 number of copies that share a read count, and that count *)
 (*                                                                          *)
-(* Not modelled: return values of actions; a rejected call changes nothing. *)
-(* Cursors, reference counts and the schedule of the passes, as in the      *)
-(* model.  Shares of the maximum size are exact fractions; the broker       *)
-(* truncates products of doubles.                                           *)
+(* Not modelled: return values of actions; and, as in the model, cursors,   *)
+(* reference counts and the schedule of the passes.  A rejected call        *)
+(* changes nothing.  Shares of the maximum size are exact fractions; the    *)
+(* broker truncates products of doubles.                                    *)
 (****************************************************************************)
 EXTENDS Integers, Sequences
 
 CONSTANTS
   None,
-  \* Settings of the broker; start_ and the name of a variable: its first value.  Config in model/range_cache.py
+  \* Settings of the broker.  start_NAME is the first value of the variable NAME.  Config in model/range_cache.py
   \* explains each setting and each rule.
   caches, ttl_ns, max_bytes, watermark, counts_reads,
   start_max_requeue_times, start_extend_ttl_of_recently_accessed,
@@ -76,7 +76,7 @@ Init == /\ queue = <<>>
 -----------------------------------------------------------------------------
 (* Read counts, requeue and expiry. *)
 
-\* EntryReadCountHandlerImpl.maybeCreate: the read count of a new handler; None, that is no handler, for zero or less.
+\* EntryReadCountHandlerImpl.maybeCreate: the read count of a new handler.  For zero or less there is no handler (None).
 InitialCount(n) == IF counts_reads /\ n > 0 THEN n ELSE None
 
 \* markRead and incrementExpectedReadCount: the read count may become negative; without a handler nothing changes.
@@ -90,12 +90,12 @@ HasExpectedReads(e) == e.expected_reads # None /\ e.expected_reads >= 1
 ShouldRequeue(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
                     \/ e.requeue_count < max_requeue_times /\ HasExpectedReads(e)
 
-\* requeueCount after a requeue; without access_requeue_counts, a requeue for recent access does not count.
+\* `requeueCount` after a requeue.  Without access_requeue_counts, a requeue for recent access does not count.
 RequeuesAfter(e) == IF access_requeue_counts \/ ~(extend_ttl_of_recently_accessed /\ e.accessed)
                     THEN e.requeue_count + 1
                     ELSE e.requeue_count
 
-\* Whether the timestamp is before the threshold; an entry at the threshold is not expired.
+\* Whether the timestamp is before the threshold.  An entry at the threshold is not expired.
 IsExpired(e, threshold) == e.timestamp_ns < threshold
 
 \* markRequeued: the entry as the pass requeues it, with its timestamp now and `accessed` cleared.
@@ -105,7 +105,8 @@ Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeue_count
 Before(p, q) == p[1] < q[1] \/ (p[1] = q[1] /\ p[2] < q[2])
 Inside(p, low, high, inclusive) == ~Before(p, low) /\ (Before(p, high) \/ (inclusive /\ p = high))
 
-\* Whether an inverted range is an error (RangeCache.getRange); otherwise it is empty.
+\* Whether a range is rejected because its first position is after its last (RangeCache.getRange).  Otherwise such a
+\* range is empty.
 IsRefused(low, high) == inverted_range = "illegal_argument" /\ Before(high, low)
 
 \* A share of the maximum size, rounded down.  The product of the share's numerator and the maximum may exceed TLC's
@@ -114,7 +115,8 @@ ShareOf(share) == (max_bytes \div share.den) * share.num + ((max_bytes % share.d
 \* evictionTriggerThresholdPercent
 TriggerShare == [num |-> 98, den |-> 100]
 
-Total(of) == LET Sum[n \in 0..caches] == IF n = 0 THEN 0 ELSE Sum[n - 1] + of[n - 1] IN Sum[caches]
+\* The total size of the caches.
+Total(of_caches) == LET Sum[n \in 0..caches] == IF n = 0 THEN 0 ELSE Sum[n - 1] + of_caches[n - 1] IN Sum[caches]
 IsOverTrigger == Total(sizes) > ShareOf(TriggerShare)
 
 -----------------------------------------------------------------------------
@@ -124,21 +126,22 @@ IsEntry(slot) == slot # None
 IsAt(slot, c, p) == slot # None /\ slot.position = p /\ slot.cache = c
 
 \* All cached entries.
-Entries(of) == SelectSeq(of.queue, IsEntry) \o of.stash
+Entries(contents) == SelectSeq(contents.queue, IsEntry) \o contents.stash
 
 \* The entry of cache c at position p, or None.
-Find(of, c, p) == LET Matches(slot) == IsAt(slot, c, p)
-                      found == SelectSeq(of.queue \o of.stash, Matches)
-                  IN IF found = <<>> THEN None ELSE found[1]
+Find(contents, c, p) ==
+  LET Matches(slot) == IsAt(slot, c, p)
+      found == SelectSeq(contents.queue \o contents.stash, Matches)
+  IN IF found = <<>> THEN None ELSE found[1]
 
 \* The slots, with New(e) for each entry e that satisfies Chosen.
 Changed(slots, Chosen(_), New(_)) ==
   [i \in DOMAIN slots |-> IF slots[i] # None /\ Chosen(slots[i]) THEN New(slots[i]) ELSE slots[i]]
 
-ChangedAll(of, Chosen(_), New(_)) ==
-  [of EXCEPT !.queue = Changed(@, Chosen, New), !.stash = Changed(@, Chosen, New)]
+ChangedAll(contents, Chosen(_), New(_)) ==
+  [contents EXCEPT !.queue = Changed(@, Chosen, New), !.stash = Changed(@, Chosen, New)]
 
-\* The bag with one more read count and its copies; without copies, the same bag.
+\* The bag with one more read count and its copies.  Without copies the bag stays the same.
 WithOrphanedCopies(bag, copies, count) ==
   IF copies = 0 THEN bag
   ELSE [g \in DOMAIN bag \cup {<<copies, count>>} |->
@@ -152,14 +155,14 @@ WithoutOrphanedCopies(bag, group) ==
 StaysCounted(e) == released_value_stays_counted /\ e.released
 Freed(e) == IF StaysCounted(e) THEN 0 ELSE e.bytes
 
-\* Subtracts the bytes of the removed entries `gone` from the sizes; their copies become orphaned.
+\* Subtracts the bytes of the removed entries `gone` from the sizes.  The copies of these entries become orphaned.
 RECURSIVE AccountForRemoved(_, _)
-AccountForRemoved(of, gone) ==
-  IF gone = <<>> THEN of
+AccountForRemoved(contents, gone) ==
+  IF gone = <<>> THEN contents
   ELSE LET e == Head(gone)
            count == IF removal_marks_read THEN MarkedRead(e.expected_reads) ELSE e.expected_reads
-       IN AccountForRemoved([of EXCEPT !.sizes[e.cache] = @ - Freed(e),
-                                       !.orphaned_copies = WithOrphanedCopies(@, e.copies, count)], Tail(gone))
+       IN AccountForRemoved([contents EXCEPT !.sizes[e.cache] = @ - Freed(e),
+                                             !.orphaned_copies = WithOrphanedCopies(@, e.copies, count)], Tail(gone))
 
 -----------------------------------------------------------------------------
 (* Putting and looking up. *)
@@ -188,8 +191,8 @@ PutMismatched ==
   \E c \in cache, p \in position, v \in value_position, b \in bytes, n \in expected_reads :
     IF p = v THEN Become(AfterPut(c, p, b, n)) ELSE UNCHANGED vars
 
-\* A lookup marks found entries accessed; with hold, the caller keeps a copy that shares the read count.
-\* An entry whose value was deallocated is marked, but not returned.
+\* A lookup marks found entries accessed.  If h (`hold`) is true, the caller keeps a copy that shares the read count.
+\* An entry whose value was deallocated is marked accessed, but not returned.
 LookedAt(e, h) == [e EXCEPT !.accessed = TRUE, !.copies = IF h /\ ~e.released THEN @ + 1 ELSE @]
 
 AfterGet(c, p, h) ==
@@ -212,7 +215,7 @@ Exists == UNCHANGED vars
 -----------------------------------------------------------------------------
 (* Counting reads. *)
 
-\* Replaces the read count n of one open copy by New(n), and closes `closed` copies that share it: 1, or 0.
+\* Replaces the read count n of one open copy by New(n).  `closed` is 1 if the copy is closed, else 0.
 CountCopy(New(_), closed) ==
   /\ \/ \E i \in DOMAIN queue :
           /\ queue[i] # None /\ queue[i].copies > 0
@@ -229,8 +232,8 @@ CountCopy(New(_), closed) ==
 
 Same(n) == n
 
-\* EntryImpl.release: closes a copy.  The release of a delivered copy decrements its read count; that of an undelivered
-\* copy only with undelivered_release_marks_read.
+\* EntryImpl.release: closes a copy.  The release of a delivered copy decrements its read count.  The release of an
+\* undelivered copy does so only with undelivered_release_marks_read.
 ReleaseOf(d) == IF d \/ undelivered_release_marks_read THEN CountCopy(MarkedRead, 1) ELSE CountCopy(Same, 1)
 Release == \E d \in delivered : ReleaseOf(d)
 
@@ -247,7 +250,7 @@ MarkRead == \E c \in cache, p \in position : Become(AfterMarkRead(c, p))
 -----------------------------------------------------------------------------
 (* Removing by position. *)
 
-\* Removes the entries that satisfy Gone; their wrappers stay in the queue, detached.
+\* Removes the entries that satisfy Gone.  Their wrappers stay in the queue, detached.
 RemoveEntries(Gone(_)) ==
   LET Stays(e) == ~Gone(e)
       Nothing(e) == None
@@ -274,19 +277,19 @@ Clear == \E c \in cache : Become(AfterClear(c))
 -----------------------------------------------------------------------------
 (* Eviction. *)
 
-\* Whether a size pass removes an expired entry although it is due for requeue: PIP-430's
+\* Whether a size pass removes an entry because it is expired, also if it is due for requeue.  This is PIP-430's
 \* evictLeastAccessedEntries(sizeToFree, expirationTimestamp).
 IsRemovedAsExpired(e) == ~size_pass_requeues_expired /\ IsExpired(e, -ttl_ns)
 
-\* The result of a time pass for the head of the queue.  The order of the cases matters.
+\* The result of a time pass for the head of the queue: the first case that is true.
 TimePassPredicate(slot, threshold) ==
   CASE slot = None                  -> "MISSING"
     [] ~IsExpired(slot, threshold)  -> "STOP"
     [] ShouldRequeue(slot)          -> "REQUEUE"
     [] OTHER                        -> "REMOVE"
 
-\* The result of a size pass for the head of the queue.  The order of the cases matters.  Age matters only without
-\* size_pass_requeues_expired.
+\* The result of a size pass for the head of the queue: the first case that is true.  The age of an entry matters only
+\* without size_pass_requeues_expired.
 SizePassPredicate(slot, freed, goal) ==
   CASE slot = None                                       -> "MISSING"
     [] freed >= goal                                     -> "STOP"
@@ -295,7 +298,7 @@ SizePassPredicate(slot, freed, goal) ==
 
 \* RangeCacheRemovalQueue.evictEntries: one pass, from the head of the queue to the first STOP or to the end of the
 \* queue.  The pass may visit a requeued entry again.  `limit` is the threshold of a time pass, or the bytes that a
-\* size pass must free.  The value has the queue after the pass, and the removed entries.
+\* size pass must free.  The value is [queue, gone]: the queue after the pass, and the removed entries.
 RECURSIVE EvictionPass(_, _, _, _, _)
 EvictionPass(by_time, limit, slots, gone, freed) ==
   IF slots = <<>> THEN [queue |-> slots, gone |-> gone]
@@ -324,9 +327,9 @@ AfterStashTimePass(threshold) ==
   IN AccountForRemoved([Contents EXCEPT !.queue = SubSeq(@, stop, Len(@)), !.stash = SelectSeq(@, Young)],
                        SelectSeq(stash, Old) \o passed)
 
-\* The first draft's size pass visits the stash, then the queue, until enough bytes are freed.  It has still to visit
-\* the entries `to_visit` of the stash and the slots of the queue; `kept` is the next stash, `gone` are the removed
-\* entries.
+\* The first draft's size pass visits the stash, then the queue, until enough bytes are freed.  `to_visit` has the
+\* entries of the stash that the pass has not visited, `slots` those of the queue.  `kept` is the next stash, `gone` are
+\* the removed entries.
 RECURSIVE StashSizePass(_, _, _, _, _, _)
 StashSizePass(goal, to_visit, slots, kept, gone, freed) ==
   IF to_visit = <<>> /\ slots = <<>> THEN [queue |-> slots, stash |-> kept, gone |-> gone]
@@ -382,7 +385,8 @@ SetExtendTtl ==
   /\ extend_ttl_of_recently_accessed' \in set_extend_ttl_value
   /\ UNCHANGED <<queue, stash, sizes, orphaned_copies, max_requeue_times>>
 
-\* The clock steps back, as two concurrent puts that enter the queue in the opposite order of their timestamps see it.
+\* The clock steps back.  This models two concurrent puts that enter the queue in the opposite order of their
+\* timestamps.
 StepClockBack == \E nanos \in step_clock_back_nanos : Become(Aged(-nanos))
 
 \* One release too many deallocates the value of a cached entry.
@@ -408,7 +412,7 @@ AgeAtMost(n) == LET Holds(e) == -e.timestamp_ns <= n IN OfAll(Holds)
 \* The largest `requeueCount`.
 RequeuesAtMost(n) == LET Holds(e) == e.requeue_count <= n IN OfAll(Holds)
 
-\* The largest read count, and the largest negated read count.
+\* The largest read count (HighestCount), and the largest negated read count (LowestCount).
 HighestCountAtMost(n) == LET Holds(e) == e.expected_reads = None \/ e.expected_reads <= n
                          IN OfAll(Holds) /\ \A g \in DOMAIN orphaned_copies : g[2] = None \/ g[2] <= n
 LowestCountAtMost(n) == LET Holds(e) == e.expected_reads = None \/ -e.expected_reads <= n

@@ -12,7 +12,7 @@
 EXTENDS RangeCache
 
 InSet(seq) == {seq[i] : i \in DOMAIN seq}
-EntrySet(of) == InSet(Entries(of))
+EntrySet(contents) == InSet(Entries(contents))
 Bytes(seq) == LET Sum[n \in 0..Len(seq)] == IF n = 0 THEN 0 ELSE Sum[n - 1] + seq[n].bytes IN Sum[Len(seq)]
 
 \* Whether an entry is still cached after a step.
