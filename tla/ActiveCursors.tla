@@ -18,8 +18,8 @@
 (* cursor, then in the order of the data structure; the time of the last    *)
 (* removal is relative to now, and at most the grace period ago.            *)
 (*                                                                          *)
-(* Not modelled: return values, and the change counter of the model;        *)
-(* otherwise as in the model.  So a query changes the state only by a flush *)
+(* Not modelled: return values, the change counter of the model, and what   *)
+(* the model does not model.  So a query changes the state only by a flush  *)
 (* of the list.  A rejected call changes nothing.                           *)
 (****************************************************************************)
 EXTENDS CursorList

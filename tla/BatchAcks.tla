@@ -21,8 +21,8 @@
 (*   resets     [entry, remaining]: the entry to read next, and its messages *)
 (*              that remain (None: all); without tickets                     *)
 (*                                                                           *)
-(* Not modelled: return values; isCursorDataFullyPersistable, which is a     *)
-(* query (persistable_compares_ack_sets); otherwise as in the model.         *)
+(* Not modelled: return values; the query isCursorDataFullyPersistable       *)
+(* (persistable_compares_ack_sets); and what the model does not model.       *)
 (*****************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 

@@ -23,7 +23,7 @@
 (* that it applied.  The channel has only the records from the oldest view of *)
 (* a running broker on.                                                       *)
 (*                                                                            *)
-(* Not modelled: return values; otherwise as in the model.                    *)
+(* Not modelled: return values, and what the model does not model.            *)
 (******************************************************************************)
 EXTENDS Integers, Sequences
 

@@ -20,7 +20,7 @@
 (*             commands in flight to it; the model explains the values       *)
 (*   command   [kind, value, messages]                                       *)
 (*                                                                           *)
-(* Not modelled: return values; otherwise as in the model.                   *)
+(* Not modelled: return values, and what the model does not model.           *)
 (*****************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 

@@ -13,16 +13,17 @@
 (* Step grain: one call on the cache, one eviction task, one answer of       *)
 (* storage.                                                                  *)
 (*                                                                           *)
-(* Not modelled: return values of actions (a rejected call changes nothing   *)
-(* but the request that it fails) and metrics; otherwise as in the model.    *)
+(* Not modelled: return values of actions, metrics, and what the model does  *)
+(* not model.  A rejected call changes nothing but the request that it       *)
+(* fails.                                                                    *)
 (*****************************************************************************)
 EXTENDS EntryCacheReads
 
 -----------------------------------------------------------------------------
 (* Caches of topics. *)
 
-\* getEntryCache: the range cache of a topic.  A removed one is created again; it is disabled if the maximum size is
-\* now 0.
+\* getEntryCache: the range cache of a topic.  A removed range cache is created again.  The new one is disabled if the
+\* maximum size is now 0.
 GetEntryCache(c, topic) ==
   LET s == Cardinality(DOMAIN c.owners)
   IN CASE c.topic_caches[topic] # Absent -> [c |-> c, store |-> c.topic_caches[topic]]
@@ -52,8 +53,8 @@ AfterEvictionTask == [SizeCheck(Contents) EXCEPT !.tasks = @ - 1, !.eviction_in_
 
 RunEvictionTask == tasks > 0 /\ Become(AfterEvictionTask)
 
-\* doCacheEviction, the periodic eviction: a time pass, then the size check.  evictionInProgress of a scheduled task
-\* stays set, so that no second task is scheduled; with periodic_eviction_erases_mark it is set to null.
+\* doCacheEviction, the periodic eviction: a time pass, then the size check.  If a task is scheduled, evictionInProgress
+\* stays set, so no second task is scheduled.  With periodic_eviction_erases_mark, evictionInProgress is set to null.
 AfterCacheEviction ==
   LET evicted == SizeCheck(EvictEntries(Contents, TRUE, -ttl_ns))
   IN IF periodic_eviction_erases_mark THEN [evicted EXCEPT !.eviction_in_progress = FALSE] ELSE evicted
@@ -63,15 +64,15 @@ DoCacheEviction == Become(AfterCacheEviction)
 -----------------------------------------------------------------------------
 (* Reading. *)
 
-\* getEstimatedEntrySize, times the entries of a read: the mean entry size of the ledger plus an overhead.
+\* getEstimatedEntrySize (the mean entry size of the ledger plus an overhead), times the number of entries of a read.
 Overhead == 64
 EstimatedBytes(size, n) ==
   LET Sum[i \in 0..Len(size)] == IF i = 0 THEN 0 ELSE Sum[i - 1] + size[i]
       mean == Sum[Len(size)] \div Len(size)
   IN n * ((IF mean > 1 THEN mean ELSE 1) + Overhead)
 
-\* asyncReadEntry of entries low..high of ledger l; of an entry from storage n further reads are expected.  A request
-\* that fits the limiter begins; otherwise it is queued, or fails if the queue is full.
+\* asyncReadEntry of entries low..high of ledger l.  n is the expected read count of an entry from storage.  A request
+\* begins if permits can be granted.  Otherwise the request is queued, or fails if the queue is full.
 AfterRead(topic, l, low, high, n) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       c == entry_cache.c
@@ -88,12 +89,13 @@ AfterRead(topic, l, low, high, n) ==
 Read == \E topic \in cache, l \in ledger, low \in first, high \in last, n \in read_expected_reads :
           Become(AfterRead(topic, l, low, high, n))
 
-\* asyncReadEntry of one position, as for a replay: no further reads are expected, so the entry is not cached.
+\* asyncReadEntry of one position, as for a replay.  No further reads are expected, so an entry from storage is not
+\* cached.
 ReadOne == \E topic \in cache, p \in position : Become(AfterRead(topic, p[1], p[2], p[2], 0))
 
 \* InflightReadsLimiter.timeoutCheck: the timer fails requests that have waited for permits as long as the timeout.  The
-\* requests behind them are then granted permits if enough are free; without timer_grants_next they wait for the next
-\* release.
+\* requests behind them are then granted permits if enough are free.  Without timer_grants_next these requests wait for
+\* the next release.
 AfterExpiry ==
   LET expired == Expired(Contents, {})
       left == FailTimedOut(expired.c, expired.failed)
@@ -104,8 +106,8 @@ ExpireWaitingReads == Become(AfterExpiry)
 CompleteStorageRead ==
   \E i \in DOMAIN reads, ok \in success : Become(Answer(Contents, reads[i], IF ok THEN reads[i].last ELSE None))
 
-\* An irregular answer: the first n entries of a read, and one entry that is duplicate or was not requested.  FarAway
-\* stands for 2^32, which TLC's integers cannot hold.
+\* An irregular answer: the first n entries of a read, then at most one entry that is a duplicate or was not requested.
+\* FarAway stands for 2^32, which TLC's integers cannot hold.
 FarAway == 65536
 OddAnswer(r, n, odd) ==
   LET asked == [i \in 1..n |-> <<r.ledger, r.first + i - 1>>]
@@ -121,7 +123,7 @@ AcceptedEntries(r, answer) ==
       wrong == {i \in DOMAIN answer : IsWrong(i)}
   IN IF wrong = {} THEN Len(answer) ELSE Least(wrong) - 1
 
-\* With caches_unexpected_entries the rest of an answer is cached, which is not modelled here.
+\* With caches_unexpected_entries, the model caches the rest of an answer, too.  The twin does not model this.
 ASSUME caches_unexpected_entries => oddity \subseteq {"short"}
 
 AnswerOddly ==
@@ -130,7 +132,7 @@ AnswerOddly ==
     IN /\ n <= r.last - r.first
        /\ Become(Answer(Contents, r, r.first + AcceptedEntries(r, OddAnswer(r, n, odd)) - 1))
 
-\* The next n reads fail; only if storage answers in the same step.
+\* The next n reads fail.  This action exists only if storage answers in the same step.
 FailNextStorageReads ==
   /\ storage_reads = "immediate"
   /\ \E n \in count : Become([Contents EXCEPT !.failing = n])
@@ -176,7 +178,7 @@ AfterInvalidation(topic, p) ==
 
 InvalidateEntriesBefore == \E topic \in cache, p \in position : Become(AfterInvalidation(topic, p))
 
-\* invalidateAllEntries: removes the entries of a ledger; its reads are not joined any more.
+\* invalidateAllEntries: removes the entries of a ledger.  Later requests do not join the reads of this ledger.
 AfterInvalidateLedger(topic, l) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       Gone(e) == e.store = entry_cache.store /\ e.position[1] = l
@@ -185,14 +187,15 @@ AfterInvalidateLedger(topic, l) ==
 
 InvalidateLedger == \E topic \in cache, l \in ledger : Become(AfterInvalidateLedger(topic, l))
 
-\* EntryCache.clear: removes all entries of a range cache; its reads are not joined any more.
+\* EntryCache.clear: removes all entries of a range cache.  Later requests do not join its reads.
 Cleared(c, s) == LET Gone(e) == e.store = s IN IF s < 0 THEN c ELSE WithoutJoining(RemoveEntries(c, Gone), s, None)
 
 AfterClear(topic) == LET entry_cache == GetEntryCache(Contents, topic) IN Cleared(entry_cache.c, entry_cache.store)
 
 ClearCache == \E topic \in cache : Become(AfterClear(topic))
 
-\* RangeEntryCacheManagerImpl.clear: clears the caches of all topics, but no removed cache that a late read has filled.
+\* RangeEntryCacheManagerImpl.clear: clears the caches of all topics.  A removed cache that a late read has filled is
+\* not cleared.
 RECURSIVE ClearedUpTo(_, _)
 ClearedUpTo(c, topics) == IF topics = 0 THEN c ELSE Cleared(ClearedUpTo(c, topics - 1), c.topic_caches[topics - 1])
 
@@ -200,9 +203,9 @@ AfterClearAll == ClearedUpTo(Contents, caches)
 
 ClearAll == Become(AfterClearAll)
 
-\* removeEntryCache: unregisters the range cache of a topic, then clears it; the next use creates a new one.  A read
-\* that started before may still insert into the removed cache.  These entries count in the total and are evicted, but
-\* no lookup finds them.
+\* removeEntryCache: unregisters the range cache of a topic, then clears it.  The next use of the topic creates a new
+\* range cache.  A read that started before the removal may still insert entries into the removed cache.  These entries
+\* count in the total and are evicted, but no lookup finds them.
 AfterRemoval(topic) ==
   IF topic_caches[topic] = Absent THEN Contents
   ELSE Cleared([Contents EXCEPT !.topic_caches[topic] = Absent], topic_caches[topic])
@@ -243,7 +246,7 @@ SetExtendTtl ==
 -----------------------------------------------------------------------------
 (* Measures that a scope bounds, so that there are finitely many states. *)
 
-\* Whether a predicate holds for every cached entry; for every read count of a handler.
+\* Whether a predicate holds for every cached entry (OfAll), or for every read count of a handler (OfCounts).
 OfAll(Holds(_)) == \A i \in DOMAIN queue : queue[i] = None \/ Holds(queue[i])
 OfCounts(Holds(_)) == LET IsFine(each) == each.expected_reads = None \/ Holds(each.expected_reads)
                       IN OfAll(IsFine) /\ \A g \in DOMAIN orphaned_copies : IsFine(g)
@@ -266,7 +269,7 @@ AgeAtMost(n) == LET Holds(e) == -e.timestamp_ns <= n
 \* The largest `requeueCount`.
 RequeuesAtMost(n) == LET Holds(e) == e.requeue_count <= n IN OfAll(Holds)
 
-\* The largest read count, and the largest negated read count.
+\* The largest read count (HighestCount), and the largest negated read count (LowestCount).
 HighestCountAtMost(n) == LET Holds(m) == m <= n IN OfCounts(Holds)
 LowestCountAtMost(n) == LET Holds(m) == -m <= n IN OfCounts(Holds)
 

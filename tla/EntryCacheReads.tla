@@ -30,7 +30,7 @@ Found(low, high, held) == [Part("found", low, high) EXCEPT !.held = held]
 Awaited(low, high, read) == [Part("awaited", low, high) EXCEPT !.read = read]
 Composite(kind, low, high, parts) == [Part(kind, low, high) EXCEPT !.parts = parts]
 
-\* Whether a part awaits nothing; whether all entries of its range are held.
+\* IsSettled: whether a part awaits nothing.  IsComplete: whether all entries of its range are held.
 IsSettled(part) == part.kind \in {"found", "failed"}
 IsComplete(part) == part.kind = "found" /\ Len(part.held) = part.last - part.first + 1
 
@@ -68,7 +68,7 @@ Taken(c, n, permits) ==
   LET taken == IF permits > max_reads_in_flight_bytes THEN max_reads_in_flight_bytes ELSE permits
   IN [c EXCEPT !.free = @ - taken, !.grants = @ \cup {[request |-> n, permits |-> taken, copies |-> {}]}]
 
-\* The permits of a request are free again.
+\* The state after the permits of a request were freed.
 PermitsReturned(c, n) ==
   LET mine == {g \in c.grants : g.request = n}
   IN IF mine = {} THEN c
@@ -100,8 +100,8 @@ FailTimedOut(c, failed) == LET Stays(q) == q.number \notin failed IN [c EXCEPT !
 -----------------------------------------------------------------------------
 (* Entries from storage. *)
 
-\* An entry from storage is cached only if further reads of it are expected.  A range cache that is disabled expects
-\* none.
+\* An entry from storage is cached only if further reads of the entry are expected.  In a disabled range cache, no reads
+\* are expected.
 InsertedReadEntry(c, r, entry, names) ==
   LET n == InitialCount(IF r.store >= 0 THEN r.expected_reads ELSE 0)
       b == StoredOf(r.cache, r.ledger)[entry + 1]
@@ -109,7 +109,7 @@ InsertedReadEntry(c, r, entry, names) ==
      ELSE [c EXCEPT !.orphaned_copies = WithOrphanedCopies(@, Held(names), n)]
 
 \* Read r returns its entries from `entry` to `up_to`, each with a handler of its own.  `wanted` has <<request, first,
-\* last>> for each part that awaits the read: each such request gets copies of the entries in its range.
+\* last>> for each part that awaits the read.  The request gets copies of the entries from `first` to `last`.
 RECURSIVE ReceivedEntries(_, _, _, _, _)
 ReceivedEntries(c, r, entry, up_to, wanted) ==
   IF entry > up_to THEN c
@@ -124,8 +124,8 @@ PartOf(r, low, high, up_to) ==
   IN Found(low, high, [i \in 1..(IF end < low THEN 0 ELSE end - low + 1) |->
                          [entry |-> low + i - 1, bytes |-> size[low + i]]])
 
-\* PendingReadsManager.invalidateLedger, and clear if l is None: reads of this ledger (of all ledgers) are not joined
-\* any more.
+\* PendingReadsManager.invalidateLedger, or clear if l is None: later requests do not join reads of this ledger (of all
+\* ledgers).
 WithoutJoining(c, s, l) ==
   [c EXCEPT !.reads = [i \in DOMAIN @ |-> IF @[i].store = s /\ (l = None \/ @[i].ledger = l)
                                           THEN [@[i] EXCEPT !.joinable = FALSE] ELSE @[i]]]
@@ -133,9 +133,9 @@ WithoutJoining(c, s, l) ==
 -----------------------------------------------------------------------------
 (* Looking up, joining and reading. *)
 
-\* PendingReadsManager.findPendingRead: the index of the read to join, or 0.  A read that includes the range comes
-\* first, then one that lacks entries only on the right, only on the left, and on both sides; of several such reads
-\* the latest.
+\* PendingReadsManager.findPendingRead: the index of the read to join, or 0.  The oldest read that includes the range
+\* comes first.  Then come reads that lack entries only on the right, only on the left, and on both sides, in this
+\* order; of several such reads, the latest.
 Candidate(c, q, low, high) ==
   LET Overlaps(r) == r.joinable /\ r.store = q.store /\ r.ledger = q.ledger /\ r.first <= high /\ low <= r.last
       near == {i \in DOMAIN c.reads : Overlaps(c.reads[i])}
@@ -191,8 +191,8 @@ ReadRange(c, q, low, high) ==
        [] OTHER -> LET Rest(asked) == [c |-> asked.c, part |-> Composite("mixed", low, high, asked.parts)]
                    IN With(ReadGaps(held, q, pieces, 1), Rest)
 
-\* A range without cached entries: joins a read, or starts one.  Beside the common part with the joined read, the
-\* range is looked up again.
+\* A range without cached entries: joins a read, or starts one.  The parts of the range beside the joined read are
+\* looked up again.
 ReadMissing(c, q, low, high) ==
   LET i == Candidate(c, q, low, high)
   IN IF i = 0 THEN ReadFromStorage(c, q, low, high)
@@ -214,7 +214,7 @@ ReadMissing(c, q, low, high) ==
 -----------------------------------------------------------------------------
 (* Evaluating the parts of a request. *)
 
-\* Releases held copies that were not delivered; read counts change only with undelivered_release_marks_read.
+\* Releases held copies that were not delivered.  Read counts change only with undelivered_release_marks_read.
 RECURSIVE Discard(_, _, _)
 Discard(c, n, held) ==
   IF held = <<>> THEN c
@@ -255,8 +255,8 @@ SettleEach(c, q, parts, i) ==
 -----------------------------------------------------------------------------
 (* Completing requests. *)
 
-\* The copies held for request n become copies of the reader: they are listed with its permits if it has any, and are
-\* counted as open otherwise.
+\* The copies held for request n become copies of the reader.  If the request has permits, the copies are listed with
+\* the permits; otherwise they are counted as open.
 RECURSIVE WithOpenCopies(_, _, _, _)
 WithOpenCopies(c, n, held, i) ==
   IF i > Len(held) THEN c
@@ -285,7 +285,7 @@ BeginEach(c, numbers) ==
            Rest(begun) == BeginEach(begun, Tail(numbers))
        IN With(Begin(WithoutRequest(c, n), RequestOf(c, n)), Rest)
 
-\* A request that holds its permits looks up its range.
+\* A request that has its permits looks up its range.
 Begin(c, q) ==
   LET Rest(looked) == ContinueRequest(looked.c, [q EXCEPT !.part = looked.part])
   IN With(ReadRange(c, q, q.part.first, q.part.last), Rest)
@@ -297,7 +297,7 @@ Deliver(c, n, held) ==
         ELSE [over EXCEPT !.grants = {IF g.request = n THEN [g EXCEPT !.copies = DOMAIN held] ELSE g : g \in @}]
   IN With(WithOpenCopies(c, n, held, 1), Rest)
 
-\* Evaluates a request: it still awaits a read, fails, or completes.
+\* Evaluates a request.  The request still awaits a read, fails, or completes.
 ContinueRequest(c, q) ==
   LET Rest(settled) ==
         CASE ~IsSettled(settled.part)     -> WithRequest(settled.c, [q EXCEPT !.part = settled.part])
@@ -314,7 +314,8 @@ Wanted(n, part, read) ==
   (IF part.kind = "awaited" /\ part.read = read THEN {<<n, part.first, part.last>>} ELSE {})
     \cup UNION {Wanted(n, part.parts[i], read) : i \in DOMAIN part.parts}
 
-\* The tree after read r: the parts that awaited it have the entries up to `up_to`, or failed if that is None.
+\* The tree after read r.  The parts that awaited read r have the entries up to `up_to`, or have failed if `up_to` is
+\* None.
 RECURSIVE WithAnswers(_, _, _)
 WithAnswers(part, r, up_to) ==
   CASE part.kind = "awaited" /\ part.read = r.number ->
@@ -329,8 +330,8 @@ AnswerEach(c, numbers, r, up_to) ==
            Rest(answered) == AnswerEach(answered, Tail(numbers), r, up_to)
        IN With(With(RequestOf(c, Head(numbers)), Step), Rest)
 
-\* Storage completes read r with its entries up to `up_to`, or fails it (None).  The requests that await it continue
-\* in the order of their arrival.  After a failure the other reads of the ledger are not joined any more.
+\* Storage completes read r with its entries up to `up_to`, or fails the read (None).  The requests that await read r
+\* continue in the order of their arrival.  After a failure, later requests do not join the other reads of the ledger.
 Answer(c, r, up_to) ==
   LET Other(each) == each # r
       rest == [c EXCEPT !.reads = SelectSeq(@, Other)]

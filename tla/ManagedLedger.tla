@@ -24,8 +24,8 @@
 (* The container of active cursors is the field `active` of each              *)
 (* subscription; the shipped containers are in ActiveCursors.tla.             *)
 (*                                                                            *)
-(* Not modelled: return values, metrics, a disabled cache (max_bytes 0);      *)
-(* otherwise as in the model.                                                 *)
+(* Not modelled: return values, metrics, a disabled cache (max_bytes 0), and  *)
+(* what the model does not model.                                             *)
 (******************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -44,7 +44,7 @@ CONSTANTS
 VARIABLES
   ledgers,         \* a sequence of [ledger, entries]: ledger id and number of entries; the last one takes entries
   entry_cache,     \* the contents of the entry cache, as in EntryCacheState.tla
-  last_removal_ms, \* when a cursor last became inactive: relative to now, at most the grace period ago
+  last_removal_ms, \* the time at which a cursor last became inactive: relative to now, at most the grace period ago
   subs             \* of each subscription its cursor and its dispatcher:
                    \*   read_position, mark_delete; acked: individuallyDeletedMessages; caches_reads: isCacheReadEntry
                    \*   active: whether the cursor is active
@@ -57,7 +57,7 @@ vars == <<ledgers, entry_cache, last_removal_ms, subs>>
 \* Nanoseconds in a millisecond.
 NS == 1000000
 
-\* More entries and ledgers than any scope has; EC asks only for those that exist.
+\* What storage has: more entries and ledgers than any scope.  EC reads only entries that exist.
 Sizes == [n \in 1..9 |-> entry_bytes[((n - 1) % Len(entry_bytes)) + 1]]
 Stored == [i \in 1..9 |-> [cache |-> 0, ledger |-> i - 1, entry_bytes |-> Sizes]]
 
@@ -91,7 +91,7 @@ Upto(p, q) == p = q \/ Before(p, q)
 First(set) == CHOOSE p \in set : \A q \in set : Upto(p, q)
 After(p) == <<p[1], p[2] + 1>>
 
-\* A set of positions in order; its first n.
+\* InOrder: a set of positions as an ordered sequence.  FirstOf: the set of its first n.
 RECURSIVE InOrder(_)
 InOrder(set) == IF set = {} THEN <<>> ELSE LET p == First(set) IN <<p>> \o InOrder(set \ {p})
 FirstOf(set, n) == LET order == InOrder(set) IN {order[i] : i \in 1..(IF n < Len(order) THEN n ELSE Len(order))}
@@ -105,7 +105,7 @@ Exists(log, p) == \E k \in DOMAIN log : log[k].ledger = p[1] /\ 0 <= p[2] /\ p[2
 EntriesOf(log, l) == LET k == CHOOSE k \in DOMAIN log : log[k].ledger = l IN log[k].entries
 Log(log) == UNION {{<<log[k].ledger, n>> : n \in 0..log[k].entries - 1} : k \in DOMAIN log}
 
-\* The first position, at p or after it, that has an entry or gets the next one.
+\* The first position, at p or after p, that has an entry or gets the next added entry.
 ValidFrom(log, p) ==
   LET later == {k \in DOMAIN log : log[k].ledger > p[1]}
   IN IF \E k \in DOMAIN log : log[k].ledger = p[1] /\ (p[2] < log[k].entries \/ k = Len(log)) THEN p
@@ -153,7 +153,8 @@ Tracked(sub) == IF invalidates_by_mark_delete /\ ~counts_reads THEN sub.mark_del
 Active(s) == {i \in DOMAIN s.subs : s.subs[i].active}
 Slowest(s) == IF Active(s) = {} THEN None ELSE First({Tracked(s.subs[i]) : i \in Active(s)})
 
-\* Without counts: entries before the slowest active cursor leave the cache; without active cursors, all entries do.
+\* Without counts: removes the entries before the slowest active cursor from the cache.  Without active cursors, removes
+\* all entries.
 Invalidated(s) ==
   LET slowest == Slowest(s)
       Gone(e) == slowest = None \/ Before(e.position, slowest)
@@ -162,7 +163,7 @@ Invalidated(s) ==
 
 WithSubscription(s, i, new) == [s EXCEPT !.subs[i] = new]
 
-\* The subscription changes to `new`, in which its cursor may have moved.
+\* The state after subscription i changed to `new`.  Its cursor may have moved.
 Moved(s, i, new) ==
   LET next == WithSubscription(s, i, new)
   IN IF counts_reads \/ ~new.active \/ Tracked(s.subs[i]) = Tracked(new) \/ Slowest(s) = Slowest(next) THEN next
@@ -177,6 +178,7 @@ Rewound(s, i) == Moved(s, i, [s.subs[i] EXCEPT !.read_position = ValidFrom(s.log
 
 IsAcked(sub, p) == Upto(p, sub.mark_delete) \/ p \in sub.acked
 
+\* The position of the last acknowledged entry that follows `mark` without a gap, or `mark`.
 RECURSIVE PastAcked(_, _, _)
 PastAcked(log, sub, mark) ==
   LET next == ValidFrom(log, After(mark)) IN IF next \in sub.acked THEN PastAcked(log, sub, next) ELSE mark
@@ -194,7 +196,7 @@ MarkedDeleted(s, i, upto) ==
 -----------------------------------------------------------------------------
 (* Copies of a subscription. *)
 
-\* Numbers of positions, requests, and owners of copies; they are unique in every scope.
+\* Numbers of positions, of requests, and of owners of copies.  The numbers are unique in every scope.
 NumberOf(p) == 50 * p[1] + p[2]
 Request(i, k, p) == 1000 * i + (IF k = "normal" THEN 1 ELSE 2 + NumberOf(p))
 Owner(i, k) == 100000 + 10 * i + (IF k = "normal" THEN 1 ELSE IF k = "replay" THEN 2 ELSE 3)
@@ -209,7 +211,7 @@ Released(c, name, New(_)) ==
       Less(copies) == [copies EXCEPT !.granted = @ \ {name}]
   IN EC!ChangedWhere(c, Has, New, Less)
 
-\* Releases a copy that was written to the connection; releases the copies of a discarded read.
+\* Read: releases a copy that was written to the connection.  Discarded: releases the copies of a discarded read.
 Read(c, name) == LET New(n) == EC!MarkedRead(n) IN Released(c, name, New)
 
 RECURSIVE Discarded(_, _, _)
@@ -238,8 +240,8 @@ WithCopiesNamed(c, n, i, k, low) ==
   IN IF mine = {} THEN [c EXCEPT !.grants = {g \in @ : g.request # n}]
      ELSE With(Renamed(c, <<n, index>>, <<Owner(i, k), NumberOf(p)>>), Rest)
 
-\* Request n of the read of kind k completed, or failed if it has no entries.  A failed read is dropped when its last
-\* request is complete.
+\* Request n of the read of kind k completed, or failed if the request has no entries.  A failed read is dropped when
+\* its last request is complete.
 Answer(s, i, k, n, low) ==
   LET sub == s.subs[i]
       read == ReadOf(sub, k)
@@ -256,7 +258,8 @@ Answer(s, i, k, n, low) ==
       Ending(t) == IF ended THEN Dropped(t) ELSE t
   IN With(Moved([s EXCEPT !.c = WithCopiesNamed(@, n, i, k, low)], i, WithRead(passed, k, now)), Ending)
 
-\* The answers to those of the requests `numbers` that were pending in `before` and are not any more.
+\* The state after the answers to those of the requests `numbers` that were pending in `before` and are no longer
+\* pending.
 IsPending(c, n) == \E q \in EC!InSet(c.requests) : q.number = n
 RECURSIVE AllAnswered(_, _, _)
 AllAnswered(s, before, numbers) ==
@@ -304,7 +307,7 @@ Pending(sub) == UNION {sub.consumers[k].pending : k \in Connected(sub)}
 \* The n-th consumer, from 0.
 Nth(sub, n) == CHOOSE k \in Connected(sub) : Cardinality({j \in Connected(sub) : j < k}) = n
 
-\* The consumer that an entry goes to, or None.
+\* The consumer to which an entry is dispatched, or None.
 Selected(sub, i, p) ==
   LET able == {k \in Connected(sub) : sub.consumers[k].permits > 0}
   IN CASE Connected(sub) = {} -> None
@@ -312,8 +315,8 @@ Selected(sub, i, p) ==
        [] TypeOf(i) = "failover" /\ Connected(sub) # {} -> Least(Connected(sub))
        [] OTHER -> IF able = {} THEN None ELSE Least(able)
 
-\* Key_Shared: whether another consumer has unacknowledged messages of the entry's key; whether the entry must wait for
-\* entries of its key in the replay queue.
+\* Key_Shared.  IsDraining: whether another consumer has unacknowledged messages of the entry's key.  IsBlocked: whether
+\* the entry must wait for entries of its key in the replay queue.
 IsDraining(sub, k, p) ==
   \E j \in Connected(sub) \ {k} : \E q \in sub.consumers[j].pending : KeyOf(q) = KeyOf(p)
 
@@ -321,13 +324,14 @@ IsBlocked(sub, k, p) ==
   IF replay_order = "earlier_of_key" THEN \E q \in sub.replay : Before(q, p) /\ KeyOf(q) = KeyOf(p)
   ELSE k = "normal" /\ \E q \in sub.replay : KeyOf(q) = KeyOf(p)
 
+\* Whether consumer `who` may take the entry at p from a read of kind k.
 CanTake(sub, i, k, who, p) ==
   \/ TypeOf(i) = "failover"
   \/ /\ sub.consumers[who].permits > 0
      /\ TypeOf(i) = "shared" \/ (~IsBlocked(sub, k, p) /\ ~IsDraining(sub, who, p))
 
-\* Key_Shared: the entries of `order` that a replay read may take.  Their consumers have permits (`left`), and no key is
-\* draining.
+\* Key_Shared: the entries of `order` that a replay read may take: their consumers have permits (`left`), and their keys
+\* are not draining.
 RECURSIVE Replayable(_, _, _, _)
 Replayable(sub, i, order, left) ==
   IF order = <<>> THEN {}
@@ -341,7 +345,7 @@ ReplayNow(sub, i, n) ==
   IF TypeOf(i) # "key_shared" THEN FirstOf(sub.replay, n)
   ELSE FirstOf(Replayable(sub, i, InOrder(sub.replay), [k \in Connected(sub) |-> sub.consumers[k].permits]), n)
 
-\* shouldRewindBeforeReadingOrReplaying: outstanding reads are discarded when they are complete.
+\* shouldRewindBeforeReadingOrReplaying: an outstanding read is marked cancelled, and is discarded when it is complete.
 Cancelled(sub) ==
   [sub EXCEPT !.normal_read = IF @ = None THEN None ELSE [@ EXCEPT !.cancelled = TRUE],
               !.replay_read = IF @ = None THEN None ELSE [@ EXCEPT !.cancelled = TRUE]]
@@ -503,8 +507,8 @@ RECURSIVE PutBackEach(_, _, _, _)
 PutBackEach(s, i, k, order) ==
   IF order = <<>> THEN s ELSE PutBackEach(PutBack(s, i, k, Head(order)), i, k, Tail(order))
 
-\* sendMessagesToConsumers, for a complete read.  overtaken: the first position of the
-\* replay queue is before the read's min_replayed_position.
+\* sendMessagesToConsumers, for a complete read.  overtaken: the first position of the replay queue is before the read's
+\* min_replayed_position.
 AfterDispatch(i, k) ==
   LET read == ReadOf(subs[i], k)
       s == WithSubscription(Contents, i, WithRead(subs[i], k, None))
@@ -567,8 +571,8 @@ Seek ==
 -----------------------------------------------------------------------------
 (* Periodic tasks, and time. *)
 
-RECURSIVE Checked(_, _)
 \* checkBackloggedCursors, from subscription i on.
+RECURSIVE Checked(_, _)
 Checked(s, i) ==
   IF i \notin DOMAIN s.subs THEN s
   ELSE LET sub == s.subs[i]
@@ -579,7 +583,8 @@ Checked(s, i) ==
 
 CheckBackloggedCursors == ~counts_reads /\ Become(Checked(Contents, 0))
 
-\* checkCursorsToCacheEntries: entries from storage are cached for a cursor if enough others have a similar backlog.
+\* checkCursorsToCacheEntries: entries from storage are cached for a cursor if enough other cursors have a similar
+\* backlog.
 Near(a, b) == a - b <= max_backlog_between /\ b - a <= max_backlog_between
 CheckCursorsToCacheEntries ==
   LET left == [i \in DOMAIN subs |-> Backlog(ledgers, subs[i])]
@@ -588,7 +593,7 @@ CheckCursorsToCacheEntries ==
   IN /\ ~counts_reads /\ min_backlog_cursors >= 1
      /\ Become([Contents EXCEPT !.subs = [i \in DOMAIN @ |-> [@[i] EXCEPT !.caches_reads = IsMarked(i)]]])
 
-\* The periodic eviction; a scheduled eviction task.
+\* DoCacheEviction: the periodic eviction.  RunEvictionTask: a scheduled eviction task.
 DoCacheEviction == Become([Contents EXCEPT !.c = EC!SizeCheck(EC!EvictEntries(@, TRUE, -ttl_ms * NS))])
 
 RunEvictionTask ==

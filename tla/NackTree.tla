@@ -32,7 +32,7 @@ Balanced(time, left, right) ==
 
 RECURSIVE Inserted(_, _), First(_), Removed(_, _), After(_, _, _), ParentAndRight(_, _, _), Shifted(_, _)
 
-\* The tree with a key added; a present key changes nothing.
+\* The tree with a key added.  A key that is present changes nothing.
 Inserted(t, time) ==
   CASE t = None      -> Node(time, None, None)
     [] t # None /\ time = t.time -> t
@@ -49,7 +49,7 @@ Removed(t, time) ==
     [] time = t.time /\ t.right = None -> t.left
     [] time = t.time /\ t.right # None -> Balanced(First(t.right), t.left, Removed(t.right, First(t.right)))
 
-\* The smallest key larger than `time`, or None.
+\* The smallest key larger than `time`, or `found` if the subtree has none.
 After(t, time, found) ==
   IF t = None THEN found
   ELSE IF time < t.time THEN After(t.left, time, t.time) ELSE After(t.right, time, found)

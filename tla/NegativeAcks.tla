@@ -18,7 +18,7 @@
 (* Not modelled: message ids, so neither retained ids nor chunked messages;  *)
 (* the contents of a redelivery command beyond its entries                   *)
 (* (unique_in_command); what a run without buckets throws                    *)
-(* (task_without_buckets); otherwise as in the model.                        *)
+(* (task_without_buckets); and what the model does not model.                *)
 (*****************************************************************************)
 EXTENDS NackTree
 
@@ -53,8 +53,8 @@ Units == PerMs(clock_unit)
 BucketLength == (IF precision_unit = "clock_units" THEN 1 ELSE Units) * 2^precision_bits
 MinDelay == min_delay_ms * Units
 
-\* The delay of a nack by message with redelivery count c, or by message id if c is None.  The value None means that the
-\* call throws, because there is no backoff.
+\* The delay of a nack by message with redelivery count c, or by message id if c is None.  The value is None if the call
+\* throws because there is no backoff.
 DelayOf(c) ==
   LET count == IF c = None THEN redelivery_count_of_id ELSE c
       listed == (backoff.delays[Min(count + 1, Len(backoff.delays))] * Units) \div PerMs(backoff.unit)
@@ -89,7 +89,8 @@ WithNack(ns, time, e) ==
 \* The monotonic time at which a bucket is due, or now if the bucket is due already.
 TimerForBucket(s, time) == Max(s.now, IF due_at_bucket_time THEN time - s.offset ELSE time - s.offset + 1)
 
-\* The deadline of the timer after a nack with this bucket time and delay, and after a run that leaves the nacks `rest`.
+\* The deadline of the timer after a nack with this bucket time and delay (DeadlineAfterNack), or after a run that
+\* leaves the nacks `rest` (DeadlineAfterRun).
 DeadlineAfterNack(s, time, delay) ==
   CASE s.status = "closed" -> s.deadline
     [] s.status # "closed" /\ timer = "first_bucket" ->
@@ -110,8 +111,7 @@ IsDue(s, time) == IF due_at_bucket_time THEN time <= s.now + s.offset ELSE time 
 -----------------------------------------------------------------------------
 (* Actions as functions from a record (Tracker) to the next one; those that redeliver also have the commands. *)
 
-\* triggerRedelivery: removes the due buckets, and redelivers their entries in one command, a record of its time and
-\* nacks.
+\* triggerRedelivery: removes the due buckets, and redelivers their entries in one command [at, nacks].
 AfterRun(s) ==
   LET walk == Walk(s.avl_tree, s.now + s.offset)
       due == {n \in s.nacks : IF due_buckets = "avl_walk" THEN n[1] \in walk.times ELSE IsDue(s, n[1])}
@@ -148,7 +148,7 @@ AfterClose(s) ==
     [] OTHER -> [s EXCEPT !.status = IF after_close = "reopens" THEN "new" ELSE "closed", !.nacks = {},
                           !.deadline = None, !.avl_tree = None]
 
-\* All runs of the timer task up to the time `end`; each run is `late` after its deadline.
+\* All runs of the timer task up to the time `end`.  Each run is `late` time units after its deadline.
 RECURSIVE RunsUntil(_, _, _, _)
 RunsUntil(s, end, late, commands) ==
   LET at == IF s.deadline = None THEN end + 1 ELSE Max(s.deadline + late, s.now)
@@ -188,8 +188,8 @@ Ack == \E e \in ack_entry : Become(AfterAck(Tracker, e))
 Close == Become(AfterClose(Tracker))
 AdvanceTime == \E n \in advance_time_by, late \in timer_lag : Become(AfterTime(Tracker, n, late).s)
 
-\* A run of the timer task that had started when its timer was re-armed or cancelled.  If the consumer throws, the due
-\* nacks are lost, because the tracker has removed them.
+\* RunTimerTask: a run of the timer task that had started when its timer was re-armed or cancelled.  FailRedelivery: the
+\* same run, but the consumer throws.  The due nacks are lost, because the tracker has removed them.
 RunTimerTask == Become(AfterTask(Tracker).s)
 FailRedelivery == Become(AfterTask(Tracker).s)
 StepWallClock == \E n \in step_wall_clock_by : Become(AfterClockStep(Tracker, n))

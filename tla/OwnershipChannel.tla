@@ -24,8 +24,9 @@
 (* and 2k + 2.  The log has only the messages that some running broker has    *)
 (* not read.                                                                  *)
 (*                                                                            *)
-(* Not modelled: return values; is_valid_transition and should_keep_left,     *)
-(* which are functions; otherwise as in the model.                            *)
+(* Not modelled: return values; the actions is_valid_transition and           *)
+(* should_keep_left, which only return a value; and what the model does not   *)
+(* model.                                                                     *)
 (******************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -40,7 +41,7 @@ CONSTANTS
 
 VARIABLES
   leader,        \* the elected leader, or None
-  leader_knows,  \* whether the leader knows that it was elected
+  leader_knows,  \* whether the leader has noticed its election
   settled,       \* by bundle: the record in the metadata store, or the one that a reader of the whole topic keeps
   log,           \* messages of the system topic, [bundle, data]; without data, a tombstone
   is_split,      \* by bundle: whether it was split
@@ -61,6 +62,7 @@ S == [leader |-> leader, knows |-> leader_knows, settled |-> settled, log |-> lo
 Brokers == 0..brokers - 1
 Bundles == 0..bundles - 1
 OnTopic == storage = "system_topic"
+\* The order of a transfer until apache/pulsar#19683: Assigning, Releasing, Owned.
 AssigningFirst == transfer_order = "assigning_first"
 
 -----------------------------------------------------------------------------
@@ -104,8 +106,8 @@ IsKept(l, r) ==
   ELSE IF ~Follows(StateOf(l), r.state) THEN TRUE
   ELSE l # None /\ NamesWrongBrokers(l, r)
 
-\* The broker whose handler answers the record; getOwnerNow: the broker that serves the bundle; and whether a clean-up
-\* of broker b overrides the record.
+\* ActorOf: the broker whose handler answers the record, or None.  OwnerOf (getOwnerNow): the broker that serves the
+\* bundle, or None.  IsOrphan: whether a clean-up of broker b overrides the record.
 ActorOf(r) ==
   IF r.state = "Assigning" THEN r.dst
   ELSE IF r.state \in {"Releasing", "Splitting", "Deleted"} \/ (r.state = "Free" /\ r.force) THEN r.source ELSE None
@@ -122,7 +124,7 @@ IsOrphan(r, b) ==
 IsSystem(k) == k >= bundles - system_bundles
 IsRetried(k) == clean_up_retries = "all" \/ (clean_up_retries = "ordinary" /\ ~IsSystem(k))
 
-\* The orphans of target b in a view: those whose override is retried (again), or the others.
+\* The orphans of target b in a view: those whose override is retried if `again`, else the other ones.
 OrphansIn(view, b, again) ==
   LET Is(k) == IsRetried(k) = again /\ IsOrphan(view[k], b)
       found == SelectSeq([i \in 1..bundles |-> i - 1], Is)
@@ -142,7 +144,8 @@ WithoutCompletedCleanUps(at, b) ==
 -----------------------------------------------------------------------------
 (* Writing and reading. *)
 
-\* handleEvent: completes the requests that the record settles, and begins a task if the broker has to act.
+\* handleEvent: completes the requests that the record settles, and begins a task if the broker has to answer the
+\* record.
 Handled(at, b, k, r) ==
   LET isSettled == StateOf(r) \notin InFlight
       isIgnored == at.disabled /\ ~(IF r = None THEN FALSE ELSE r.force)
@@ -152,7 +155,8 @@ Handled(at, b, k, r) ==
                 !.unloads[k] = @ /\ (isIgnored \/ ~ends),
                 !.tasks = IF acts /\ ~isIgnored THEN Append(@, [bundle |-> k, data |-> r]) ELSE @]
 
-\* A record enters the view of a broker; a reader of the topic accepts or rejects it; a broker reads the stored record.
+\* Applied: a record enters the view of a broker.  Offered: a reader of the topic accepts or rejects a record.
+\* Notified: a broker reads the record in the metadata store.
 Applied(s, b, k, r) == [s EXCEPT !.cluster[b] = WithoutCompletedCleanUps(Handled([@ EXCEPT !.view[k] = r], b, k, r), b)]
 Offered(s, b, k, r) == IF IsKept(s.cluster[b].view[k], r) THEN s ELSE Applied(s, b, k, r)
 
@@ -163,8 +167,8 @@ Notified(s, b, k) ==
       isSame == IF old = None \/ stored = None THEN FALSE ELSE old.version = stored.version
   IN IF old = stored \/ (metadata_put = "blind_retry" /\ isSame) THEN fresh ELSE Applied(fresh, b, k, stored)
 
-\* ServiceUnitStateTableView.put: writes a record.  The topic has every record, and its readers reject those that
-\* conflict.  The metadata store stores none that conflicts, and nothing from a broker without session.
+\* ServiceUnitStateTableView.put: writes a record.  The topic stores every record, and its readers reject records that
+\* conflict.  The metadata store rejects a record that conflicts, and every record of a broker without session.
 Put(s, b, k, r) ==
   IF OnTopic
   THEN [s EXCEPT !.log = Append(@, [bundle |-> k, data |-> r]), !.settled[k] = IF IsKept(@, r) THEN @ ELSE r]
@@ -254,8 +258,8 @@ Split ==
 
 HasUnread(b) == cluster[b].up /\ cluster[b].read < Len(log)
 
-\* A broker reads the next message of the topic; one behind the compaction horizon jumps to the last record of each
-\* bundle.
+\* Read: a broker reads the next message of the topic.  Jump: a broker behind the compaction horizon jumps to the last
+\* record of each bundle.
 Read ==
   \E b \in broker :
     /\ HasUnread(b)
@@ -289,14 +293,14 @@ Notify ==
 Tasks(b) == cluster[b].tasks
 Without(tasks, i) == SubSeq(tasks, 1, i - 1) \o SubSeq(tasks, i + 1, Len(tasks))
 
-\* The state of the record that the handler of record r writes; "Init": it removes the record.
+\* The state of the record that the handler of record r writes.  "Init": the handler removes the record.
 AnswerTo(r) ==
   CASE r.state = "Assigning" -> IF AssigningFirst /\ r.source # None THEN "Releasing" ELSE "Owned"
     [] r.state = "Releasing" -> IF r.dst = None THEN "Free" ELSE IF AssigningFirst THEN "Owned" ELSE "Assigning"
     [] r.state = "Splitting" -> IF split_bundle = "deleted" THEN "Deleted" ELSE "Init"
     [] OTHER -> "Init"
 
-\* A handler finishes: it writes the bundle's next record, or first the halves of a split bundle.
+\* A handler writes the bundle's next record, and ends.  The handler of a split first writes the records of the halves.
 Finish ==
   \E b \in broker, t \in task :
     /\ t < Len(Tasks(b))
@@ -319,7 +323,7 @@ FailAppend ==
 (* Brokers and sessions. *)
 
 ActingLeader(s) == IF s.knows THEN s.leader ELSE None
-\* Broker b schedules a clean-up of broker t, unless it has one.
+\* Broker b schedules a clean-up of broker t, unless broker b has one.
 Scheduled(s, b, t) ==
   IF HasJob(s.cluster[b], t) THEN s
   ELSE [s EXCEPT !.cluster[b].jobs = Append(@, [target |-> t, running |-> FALSE, snapshot |-> <<>>])]
@@ -388,7 +392,8 @@ AllScheduled(s, targets) ==
 \* monitorOwnerships: schedules clean-ups of the brokers that records name and that are not registered.
 Monitor == IsMonitoring /\ Become(AllScheduled(S, Needed(cluster[leader].view, 0)))
 
-\* overrideOwnership: the record that moves an orphan of target t, or a stuck bundle, to broker d; without d it is Free.
+\* overrideOwnership: the record that moves an orphan of target t, or a stuck bundle, to broker d.  If d is None, the
+\* record is Free.
 Replacement(r, t, d, isGraceful) ==
   LET source == IF r.state \in InFlight THEN r.source ELSE t
   IN CASE d = None -> Data("Free", None, source, r.version + 1, TRUE)
@@ -448,7 +453,8 @@ Override ==
                     s == [S EXCEPT !.cluster[b] = WithoutCompletedCleanUps([at EXCEPT !.jobs = jobs], b)]
                 IN Become(Put(s, b, k, Replacement(orphan.data, t, d, b = t)))
 
-\* disableBroker: the channel is closed, and the broker moves its own bundles; it stops when none is left.
+\* disableBroker: the channel is closed, and the broker moves its own bundles.  The broker stops when it has no bundle
+\* left (Stop).
 Disable ==
   \E b \in broker :
     /\ IsStarted(b)

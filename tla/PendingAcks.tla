@@ -72,7 +72,8 @@ Done(s) == Effects(s, {})
 Rejected(s) == [Done(s) EXCEPT !.outcome = "rejected"]
 Failed(s) == [Done(s) EXCEPT !.outcome = "failed"]
 
-\* The completion of a request; none without a caller, or if the result is "" (the future never completes).
+\* The set with the completion of a request.  The set is empty if the request has no caller, or if the result is "" (the
+\* future never completes).
 ReplyTo(request, result) ==
   IF HasCaller(request) /\ result # "" THEN {[number |-> request.number, result |-> result]} ELSE {}
 FailureOf(requests) == UNION {ReplyTo(request, "failed") : request \in Members(requests)}
@@ -84,9 +85,9 @@ FailureOf(requests) == UNION {ReplyTo(request, "failed") : request \in Members(r
 WithAppend(s, request) ==
   IF batched_writes THEN [s EXCEPT !.buffer = Append(@, request)] ELSE [s EXCEPT !.in_flight = Append(@, <<request>>)]
 
-\* A ready handle takes a request: an ack that conflicts is rejected.  The value is [s, result].  As shipped
-\* (~ends_cover_both_types), the ack type of a commit or abort is fixed here, by the pending cumulative ack, even if
-\* that is of another transaction.
+\* A ready handle takes a request.  An ack that conflicts is rejected.  The value is [s, result].  As shipped
+\* (~ends_cover_both_types), the ack type of a commit or abort is fixed here: it is cumulative if any transaction has a
+\* pending cumulative ack.  If this is another transaction, a commit completes without a record.
 Accepted(s, request) ==
   LET r == request.record
       Queued(after) == [s |-> after, result |-> "queued"]
@@ -102,8 +103,8 @@ Accepted(s, request) ==
 \* A replay starts.
 Initializing(s) == [s EXCEPT !.status = "initializing", !.read_position = IF replay_rewinds THEN 0 ELSE @]
 
-\* A request arrives.  A ready handle takes it, an initializing one queues it, and one in status "none" queues it and
-\* starts its replay.
+\* A request arrives.  A ready handle takes the request.  An initializing handle queues the request.  A handle in status
+\* "none" queues the request and starts its replay.
 Received(s, r, watermark) ==
   LET request == RequestOf(s.next_request, r, watermark)
       Counted(after) == [after EXCEPT !.next_request = @ + 1]
@@ -196,7 +197,7 @@ WithLowWatermark(s, watermark, had_individual_acks) ==
   IN IF low_watermark_aborts = "from_first" /\ ~had_individual_acks THEN s
      ELSE With([s EXCEPT !.low_watermark = IF watermark > @ THEN watermark ELSE @], Raised)
 
-\* A durable ack becomes pending.  As shipped (conflict_check "after_append"), conflicts are detected here.
+\* A durable ack becomes pending.  As shipped (conflict_check "after_append"), conflicts are detected only here.
 WithAppliedAck(s, r) ==
   LET Result(after, result) == [s |-> after, result |-> result]
       is_late == conflict_check = "after_append"
@@ -220,13 +221,14 @@ Applied(s, request, cursor_rejects) ==
            ELSE With(Acked(WithoutEndedAcks(s, r.txn, ended)), Result)
   IN IF r.op = "ack" THEN WithAppliedAck(s, r) ELSE With(EndedAcks(s, r, FALSE), Ended)
 
-\* The handle in a status ("error" or "closed"), without memory and requests; queued and buffered requests fail.
+\* The handle after it stopped with status "error" or "closed", without memory and requests.  The queued and buffered
+\* requests fail (FailureOfWaiting).
 Stopped(s, stopped) == [WithoutPendingState(s) EXCEPT !.status = stopped, !.accept_queue = <<>>, !.buffer = <<>>]
 FailureOfWaiting(s) == FailureOf(s.accept_queue \o s.buffer)
 
 RecordsOf(requests) == [k \in DOMAIN requests |-> requests[k].record]
 
-\* The first entry in flight ends, and is in the log if it is durable.
+\* The append of the first entry in flight ends.  The log has the entry if the entry is durable.
 Appended(s, is_durable) ==
   [s EXCEPT !.in_flight = Tail(@), !.log = IF is_durable THEN Append(@, RecordsOf(s.in_flight[1])) ELSE @]
 
@@ -263,7 +265,7 @@ WithFailedAcks(s, requests, replies) ==
         WithFailedAcks(after, Tail(requests), replies \cup ReplyTo(requests[1], IF is_lost THEN "" ELSE "failed"))
   IN IF requests = <<>> THEN Effects(s, replies) ELSE With(IF is_applied THEN WithPendingAck(s, r) ELSE s, Rest)
 
-\* The append of the first entry in flight fails; the entry is nevertheless durable if is_durable.
+\* The append of the first entry in flight fails.  If is_durable, the entry is nevertheless in the log.
 AfterFailure(s, is_durable) ==
   LET requests == s.in_flight[1]
       Ended(after) ==
@@ -275,15 +277,16 @@ AfterFailure(s, is_durable) ==
 -----------------------------------------------------------------------------
 (* Replay. *)
 
-\* A replayed individual ack becomes pending, unless it was rejected, or its messages are acked in the persisted cursor.
+\* A replayed individual ack becomes pending, unless the ack was rejected, or the persisted cursor has acknowledged its
+\* messages.
 WithReplayedAcks(s, r) ==
   LET left == {p \in Members(r.acks) : ~(MessagesOf(p) \subseteq AckedMessages(s.durable_cursor, p.entry))}
       acks == IF replay_drops = "record" THEN IF Conflicts(s, r) THEN {} ELSE Members(r.acks) ELSE left
   IN IF NeverCompletes(s, r) \/ PendingConflicts(s, r) THEN s
      ELSE [s EXCEPT !.individual_acks = WithPending(@, r.txn, acks)]
 
-\* A replayed cumulative ack becomes pending, unless the persisted mark-delete position has reached its entry, or it was
-\* rejected.
+\* A replayed cumulative ack becomes pending, unless the ack was rejected, or the persisted mark-delete position has
+\* reached its entry.
 WithReplayedCumulative(s, r) ==
   LET ack == r.acks[1]
       is_dropped == \/ ack.entry < s.durable_cursor.first_unacked
@@ -306,7 +309,8 @@ ReplayedAll(s, records) ==
 
 IsReading(s) == s.status = "initializing" /\ s.replayed # Len(s.log)
 
-\* The replay reads the next entry.  It fails if the log's cursor is at the end of the log although entries are missing.
+\* The replay reads the next entry.  The step fails if the log's cursor is at the end of the log although entries are
+\* missing.
 AfterReadEntry(s) ==
   LET at == s.read_position
       Next(after) == [after EXCEPT !.read_position = at + 1, !.replayed = at + 1, !.failed_reads = 0]
@@ -335,7 +339,7 @@ AfterEndReplay(s) == IF s.status = "initializing" /\ ~IsReading(s) THEN AfterRea
 
 AfterStopped(s, stopped) == Effects(Stopped(s, stopped), FailureOfWaiting(s))
 
-\* A read of the replay fails; if stops, it is not retried.
+\* A read of the replay fails.  If `stops`, the read is not retried.
 AfterReadFailure(s, stops) ==
   IF ~IsReading(s) THEN Rejected(s)
   ELSE IF stops /\ ~stopped_replay_fails THEN AfterReady(s)

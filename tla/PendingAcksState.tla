@@ -60,11 +60,12 @@ IsInvalid(n, ack_set) == ack_set # None /\ ack_set >= 2^SizeOf(n) - 1
 \* The messages that an ack acks.
 MessagesOf(ack) == IF ack.ack_set = None THEN AllMessages(ack.entry) ELSE AllMessages(ack.entry) \ ack.ack_set
 
-\* The first message that a cumulative ack leaves unacknowledged: <<entry, batch index>>, with -1 for a whole entry.
+\* The first message that a cumulative ack leaves unacknowledged: <<entry, batch index>>.  The batch index is -1 if the
+\* whole entry is unacknowledged.
 FirstPositionAfter(ack) ==
   IF ack.ack_set = None \/ ack.ack_set = {} THEN <<ack.entry + 1, -1>> ELSE <<ack.entry, Least(ack.ack_set)>>
 
-\* Whether a cumulative ack is for more messages than another.
+\* Whether cumulative ack `ack` acks more messages than `other`.
 IsAfter(ack, other) ==
   LET one == FirstPositionAfter(ack)
       two == FirstPositionAfter(other)
@@ -152,8 +153,9 @@ BufferedOrInFlightAcks(s, is_cumulative) ==
   LET IsAck(r) == r.record.op = "ack" /\ r.record.cumulative = is_cumulative
   IN IF conflict_check = "after_append" THEN <<>> ELSE SelectSeq(BufferedOrInFlight(s), IsAck)
 
-\* With which acks a new one can conflict: all pending individual acks as [txn, ack], those of one entry, and the
-\* pending cumulative ack or None.  Acks in flight or buffered count as pending.
+\* The acks with which a new ack can conflict.  PendingAcksOfAll: all pending individual acks, as [txn, ack].
+\* PendingAcksOfEntry: those of one entry.  PendingCumulativeAck: the pending cumulative ack, or None.  Acks in flight
+\* or buffered count as pending.
 PendingAcksOfAll(s) ==
   UNION {{[txn |-> t.txn, ack |-> p] : p \in t.acks} : t \in Members(s.individual_acks)}
     \cup UNION {{[txn |-> r.record.txn, ack |-> p] : p \in Members(r.record.acks)} :
@@ -173,11 +175,11 @@ CoveredMessages(cumulative, n) ==
 -----------------------------------------------------------------------------
 (* Conflicts. *)
 
-\* The batch indexes in the words of an ack set that are stored: as shipped, zero words at the end are dropped.
+\* The batch indexes in the stored words of an ack set.  As shipped, zero words at the end of an ack set are not stored.
 InStoredWords(ack_set) == IF ack_set = {} THEN {} ELSE 0..64 * (Greatest(ack_set) \div 64 + 1) - 1
 
-\* With what a batch-index ack is compared: with each of the pending acks of its entry, or, as shipped (overlap_check
-\* "trimmed_words"), with their union.
+\* The acks with which a batch-index ack is compared: each pending ack of its entry, or, as shipped (overlap_check
+\* "trimmed_words"), one ack that is the union of these.
 ComparedWith(pending) ==
   LET has_sets == \A p \in pending : p.ack_set # None
       left == {i \in UNION {p.ack_set : p \in pending} : \A p \in pending : i \in p.ack_set}
@@ -190,7 +192,8 @@ Overlaps(ack, pending) ==
   IN IF pending.ack_set = None THEN batch_index_of_pending_entry_conflicts
      ELSE (IF overlap_check = "trimmed_words" THEN both \cap InStoredWords(pending.ack_set) ELSE both) # {}
 
-\* Whether an individual ack overlaps pending individual acks of its entry, or a cumulative ack of another transaction.
+\* Whether an individual ack overlaps pending individual acks of its entry (OverlapsIndividual), or a cumulative ack of
+\* another transaction (OverlapsCumulative).
 OverlapsIndividual(s, ack) ==
   LET pending == PendingAcksOfEntry(s, ack.entry)
   IN IF ack.ack_set = None THEN pending # {} ELSE \E p \in ComparedWith(pending) : Overlaps(ack, p)
@@ -201,15 +204,16 @@ OverlapsCumulative(s, txn, ack) ==
      /\ other.txn # txn
      /\ MessagesOf(ack) \cap CoveredMessages(other, ack.entry) # {}
 
-\* Whether an individual ack conflicts: with what the cursor has acknowledged, or with pending acks.
+\* Whether an individual ack conflicts with messages that the cursor has acknowledged, or with pending acks.
 AckConflicts(s, txn, ack) ==
   \/ IsDeleted(s.cursor, ack.entry)
   \/ ack.ack_set # None /\ MessagesOf(ack) \cap AckedMessages(s.cursor, ack.entry) # {}
   \/ OverlapsIndividual(s, ack)
   \/ OverlapsCumulative(s, txn, ack)
 
-\* Whether a cumulative ack conflicts: with the cumulative ack of another transaction, with that of its own transaction
-\* unless it advances that, or with individual acks of other transactions.
+\* Whether a cumulative ack conflicts with the cumulative ack of another transaction, or with individual acks of other
+\* transactions.  A cumulative ack also conflicts with an earlier one of its own transaction, unless it is for more
+\* messages.
 CumulativeConflicts(s, txn, ack) ==
   LET other == PendingCumulativeAck(s)
       own == [txn |-> txn, ack |-> ack]
@@ -223,7 +227,7 @@ Conflicts(s, r) ==
   IF r.cumulative THEN r.acks[1].entry < s.cursor.first_unacked \/ CumulativeConflicts(s, r.txn, r.acks[1])
   ELSE \E k \in DOMAIN r.acks : AckConflicts(s, r.txn, r.acks[k])
 
-\* Whether a replayed ack conflicts with pending acks; here the cursor does not count.
+\* Whether a replayed ack conflicts with pending acks.  The cursor's acknowledged messages do not matter here.
 PendingConflicts(s, r) ==
   IF r.cumulative THEN CumulativeConflicts(s, r.txn, r.acks[1])
   ELSE \E k \in DOMAIN r.acks : OverlapsIndividual(s, r.acks[k]) \/ OverlapsCumulative(s, r.txn, r.acks[k])
@@ -239,13 +243,13 @@ NeverCompletes(s, r) ==
 
 NoIndex == [current_lag |-> 0, max_ack |-> -1, keys |-> <<>>]
 
-\* LogIndexLagBackoff: the number of records after which the next key is added, if there are this many keys.
+\* LogIndexLagBackoff: the number of records after which the next key is added, if the index has `keys` keys.
 NextLag(keys) ==
   LET records == min_lag * keys^lag_exponent
   IN IF keys = 0 THEN min_lag ELSE IF max_lag # None /\ max_lag < records THEN max_lag ELSE records
 
-\* The index with one more log entry.  ack_position is the last entry of the topic that it acks, or -1 if it has only
-\* commits and aborts; then no key is added.
+\* The index with one more log entry.  ack_position is the last entry of the topic that the log entry acks.  It is -1 if
+\* the log entry has only commits and aborts; then no key is added.
 WithEntry(index, records, ack_position, log_position) ==
   LET lag == index.current_lag + records
       newest == IF ack_position > index.max_ack THEN ack_position ELSE index.max_ack
@@ -268,7 +272,7 @@ WithoutAcked(index, first_unacked) ==
 
 EntriesOf(records) == {p.entry : p \in UNION {Members(r.acks) : r \in Members(records)}}
 
-\* log_deletion "ended_transactions" (PIP-160's text): the log without the records of ended transactions, each up to its
+\* log_deletion "ended_transactions" (PIP-160's text): the log without the records of each ended transaction, up to its
 \* commit or abort.
 WithoutEndedRecords(entries) ==
   LET flat == Joined(entries)
@@ -286,7 +290,7 @@ WithoutEnded(s) == [s EXCEPT !.log = WithoutEndedRecords(@)]
 \* number - count, but at least 0.
 Reduced(number, count) == IF number > count THEN number - count ELSE 0
 
-\* The log entry at log_position is indexed, and the log is trimmed.
+\* The state after the log entry at log_position was indexed, and the log trimmed.
 WithIndexedEntry(s, entry, log_position) ==
   LET last == IF EntriesOf(entry) = {} THEN -1 ELSE Greatest(EntriesOf(entry))
       WithoutPrefix(found) ==

@@ -1,14 +1,14 @@
 -------------------------------- MODULE TxnLog --------------------------------
 (*******************************************************************************)
-(* Transaction log of a coordinator: requests, batches, failures, crashes      *)
-(* and replay (PIP-160, PIP-31, PIP-54).                                       *)
+(* Transaction log of a coordinator: requests, batches, failures, crashes and  *)
+(* replay (PIP-160, PIP-31, PIP-54).                                           *)
 (*                                                                             *)
 (* Twin of model/txn_log: the same actions and settings, equal states and      *)
 (* steps.  Models MLTransactionMetadataStore, MLTransactionLogImpl and the     *)
 (* deletions of the log cursor (ManagedCursorImpl).                            *)
 (*                                                                             *)
-(* Step grain: one request, one completion of a ledger write, or one entry     *)
-(* of a replay.                                                                *)
+(* Step grain: one request, one completion of a ledger write, or one entry of  *)
+(* a replay.                                                                   *)
 (*                                                                             *)
 (* A state is a canonical state of the model:                                  *)
 (*   entries     numbered from 0, beginning with the first that is not trimmed *)
@@ -20,15 +20,15 @@
 (*               deleted entry that are not deleted                            *)
 (*   ids, times  counted from the first that a later step can refer to         *)
 (*                                                                             *)
-(* Not modelled: deadlines that expire, which only queries return; what        *)
-(* TransactionRecoverTracker receives; otherwise as in the model.              *)
+(* Not modelled: the query for expired deadlines; what                         *)
+(* TransactionRecoverTracker receives; and what the model does not model.      *)
 (*******************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings, and rules on which versions differ; start_batching: the first value of batching.  Config in
-  \* model/txn_log/state.py explains them.
+  \* Settings, and rules on which versions differ.  start_batching is the first value of the variable batching.  Config
+  \* in model/txn_log/state.py explains them.
   start_batching, max_records, max_active, max_ranges, max_batch_records, max_ranges_in_metadata, batch_index_acks,
   batch_index_deletion, partial_deletes_are_dirty, metadata_ack_sets_are_recovered, range_cap_is_exact,
   cursor_truncation, ambiguous_append, replay_removes_ended_first, incomplete_replay, empty_low_watermark,
@@ -80,8 +80,8 @@ Members(list) == {list[k] : k \in DOMAIN list}
 
 \* TransactionMetadataEntry.expected_status of an update, by its new status.
 Expected == [COMMITTING |-> "OPEN", COMMITTED |-> "COMMITTING", ABORTING |-> "OPEN", ABORTED |-> "ABORTING"]
-\* Whether a transaction with confirmed status `at` can end with status `end`.  The confirmed status may lag behind
-\* the log: a COMMITTING record can be durable and not confirmed, so OPEN may end.
+\* Whether a transaction with confirmed status `at` can end with status `end`.  The confirmed status may lag behind the
+\* log: a COMMITTING record can be durable and not confirmed.  So a transaction with confirmed status OPEN can end.
 MayEnd(at, end) == at \in {"OPEN", Expected[end], end}
 HasEnded(each) == each \in {"COMMITTED", "ABORTED"}
 
@@ -93,9 +93,9 @@ RecordOf(id, kind, last) ==
 OfId(id, ts) == {t \in ts : t.id = id}
 TheOne(ts) == CHOOSE t \in ts : TRUE
 
-\* TxnMetaImpl: applies a durable record, live and at replay.  The value has the map after the record, the positions
-\* that it deletes, and its result.  A record that ends its transaction removes the transaction from the map and
-\* deletes all of the transaction's positions.  A record with no effect is deleted.
+\* TxnMetaImpl: applies a durable record, live and at replay.  The value is [txns, deleted, result]: the map after the
+\* record, the positions that the record deletes, and its result.  A record that ends its transaction removes the
+\* transaction from the map and deletes all of the transaction's positions.  A record without effect is deleted.
 ApplyRecord(ts, r, position, deadline) ==
   LET mine == OfId(r.txn, ts)
       t == TheOne(mine)
@@ -175,7 +175,7 @@ SumTo(ls, k) == IF k = 0 THEN 0 ELSE ls[k] + SumTo(ls, k - 1)
 RangeStarts(ls, deleted) ==
   {n \in deleted : n - 1 \notin deleted \/ \E k \in 1..Len(ls) : ls[k] > 0 /\ n = SumTo(ls, k - 1)}
 
-\* The number of ranges that one PositionInfo holds; in master of 2026-07 one more than the cap.
+\* The number of ranges that one PositionInfo holds.  In master of 2026-07, it is one more than the cap.
 MaxRanges == IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1
 
 \* The deletions with the lowest ranges and the lowest ack sets, each up to its cap.
@@ -184,21 +184,21 @@ Truncated(ls, a) ==
        {n \in a.deleted : Cardinality({first \in RangeStarts(ls, a.deleted) : first <= n}) <= MaxRanges},
        {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_batch_records})
 
-\* Of the kept deletions those below the first entry that lost a deletion.
+\* The kept deletions that are below the first entry that lost a deletion.
 PrefixOf(a, kept) ==
   LET lost == (a.deleted \ kept.deleted) \cup {p.entry : p \in a.partial \ kept.partial}
       limit == Least(lost)
   IN IF lost = {} THEN kept
      ELSE Acks(kept.first_unacked, {n \in kept.deleted : n < limit}, {p \in kept.partial : p.entry < limit})
 
-\* The deletions that one PositionInfo holds: all, or those below some entry; in master of 2026-07 (cursor_truncation
-\* "independent") the lowest ranges and the lowest ack sets.
+\* The deletions that one PositionInfo holds: all, or those below some entry.  In master of 2026-07 (cursor_truncation
+\* "independent"), they are the lowest ranges and the lowest ack sets.
 CursorSnapshot(s) ==
   LET Kept(kept) == IF cursor_truncation = "independent" THEN kept ELSE PrefixOf(s.acks, kept)
   IN With(Truncated(s.ledgers, s.acks), Kept)
 
-\* The persisted deletions after a clean close.  With few ranges they go to the metadata store, from which a recovery
-\* reads ack sets only with metadata_ack_sets_are_recovered.
+\* The persisted deletions after a clean close.  If they have few ranges, the metadata store takes them.  A recovery
+\* reads ack sets from the metadata store only with metadata_ack_sets_are_recovered.
 ClosedCursor(s) ==
   LET Kept(kept) ==
         IF /\ ~metadata_ack_sets_are_recovered
@@ -231,7 +231,7 @@ Submit(s, entry) ==
 
 FlushBuffer(s) == Submit([s EXCEPT !.buffer = <<>>], s.buffer)
 
-\* Adds a record to the batch and flushes a full batch; without batching the record is an entry of its own.
+\* Adds a record to the batch, and flushes a full batch.  Without batching, the record is an entry of its own.
 AppendRecord(s, r) ==
   LET joined == [s EXCEPT !.buffer = Append(@, r)]
   IN IF ~(s.batching /\ max_records > 1) THEN Submit(s, <<r>>)
@@ -312,17 +312,18 @@ KeepDurable(s, n) ==
   IN IF n = 0 \/ s.in_flight = <<>> THEN [s EXCEPT !.in_flight = <<>>]
      ELSE With(AppendToLog([s EXCEPT !.in_flight = Tail(@)], Head(s.in_flight)), Next)
 
-\* Fails all entries in flight as unknown; the store stops, or (master of 2026-07) continues.
+\* All entries in flight fail with an unknown outcome; the first n are durable.  The store stops, or (master of 2026-07)
+\* continues.
 FailInFlight(s, n) ==
   LET stops == ambiguous_append = "stops_store" /\ s.in_flight # <<>> /\ s.status = "ready"
       ended == KeepDurable(s, n)
   IN Accepted(IF stops THEN [ended EXCEPT !.status = "stopped"] ELSE ended, CompleteEvery(s.in_flight, "unknown"))
 
-\* A write fails; of the entries in flight the first n are durable all the same.
+\* A write fails.  The first n entries in flight are nevertheless durable.
 AfterFailWrite(s, n) ==
   IF s.in_flight = <<>> THEN Rejected(s) ELSE FailInFlight([s EXCEPT !.ledger = "write_failed"], n)
 
-\* The creation of a ledger fails: no entry in flight reached the log.
+\* The creation of a ledger fails.  No entry in flight has reached the log.
 AfterFailLedgerCreation(s) ==
   IF s.ledger # "open" THEN Rejected(s)
   ELSE Accepted([s EXCEPT !.in_flight = <<>>, !.ledger = IF s.in_flight = <<>> THEN "closed" ELSE "write_failed"],
@@ -344,11 +345,11 @@ Shifted(a, by) ==
   Acks(a.first_unacked - by, {n - by : n \in a.deleted},
        {[entry |-> p.entry - by, remaining |-> p.remaining] : p \in a.partial})
 
-\* The number of ledgers below the persisted mark-delete position, without the last ledger.
+\* The number of ledgers whose entries are all at or before the persisted mark-delete position, without the last ledger.
 Trimmable(s) ==
   Cardinality({k \in 1..Len(s.ledgers) - 1 : \A j \in 1..k : SumTo(s.ledgers, j) <= s.durable.first_unacked})
 
-\* Deletes these ledgers; entries are renumbered from the first remaining one.
+\* Deletes the trimmable ledgers.  Entries are renumbered from the first remaining one.
 AfterTrim(s) ==
   LET count == Trimmable(s)
       by == SumTo(s.ledgers, count)
@@ -386,7 +387,7 @@ AfterReopen(s, batched) ==
   IF s.in_flight # <<>> THEN Rejected(s)
   ELSE Accepted(OpenedStore(s, ClosedCursor(s), batched), CompleteAll(s.buffer, "closed"))
 
-\* A crash, then an opening.  Of the entries in flight the first n are durable.
+\* A crash, then an opening.  The first n entries in flight are durable.
 AfterCrash(s, n) ==
   LET Lost(remaining) == Accepted(OpenedStore(remaining, remaining.durable, remaining.batching), <<>>)
   IN With(KeepDurable(s, n), Lost)
@@ -433,8 +434,8 @@ Completed(s) ==
 AfterReplay(s) == IF s.status # "replaying" \/ IsRead(s) THEN Rejected(s) ELSE Accepted(Replayed(s), <<>>)
 AfterCompleteReplay(s) == IF s.status # "replaying" \/ ~IsRead(s) THEN Rejected(s) ELSE Accepted(Completed(s), <<>>)
 
-\* A read fails: the store fails to open; in master of 2026-07 (incomplete_replay "reports_complete") it is ready with
-\* some of its transactions.
+\* A read fails, and the store fails to open.  In master of 2026-07 (incomplete_replay "reports_complete"), the store is
+\* ready with some of its transactions.
 AfterFailRead(s) ==
   IF s.status # "replaying" THEN Rejected(s)
   ELSE Accepted(IF incomplete_replay = "reports_complete" THEN Completed(s)
@@ -443,7 +444,8 @@ AfterFailRead(s) ==
 -----------------------------------------------------------------------------
 (* The canonical form, and the actions.  A rejected request is no step. *)
 
-\* The first id that a later step can refer to; 0 if the empty low watermark is 0, because id 0 then has a meaning.
+\* The first id that a later step can refer to.  It is 0 if the empty low watermark is 0, because id 0 then has a
+\* meaning.
 FirstId(s) ==
   IF empty_low_watermark = "zero" THEN 0
   ELSE Least({r.txn : r \in RecordsOf(s.log) \cup PendingRecords(s)} \cup {t.id : t \in s.txns}

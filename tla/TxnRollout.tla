@@ -15,11 +15,12 @@
 (*              recorded, transactions end, logs are trimmed; brokers may be *)
 (*              old again when every recorded ledger is trimmed              *)
 (*                                                                           *)
-(* A ledger has no id: it is the sequence of its undeleted entries, and a    *)
-(* log is a sequence of ledgers, of which the last takes writes.  A recorded *)
-(* ledger is the number of ledgers up to it that are not trimmed.            *)
+(* A ledger has no id: it is the sequence of its undeleted entries.  A log   *)
+(* is a sequence of ledgers; the last one takes writes.  A recorded ledger   *)
+(* is represented by its index among the ledgers that are not trimmed, or by *)
+(* 0 after it is trimmed.                                                    *)
 (*                                                                           *)
-(* Not modelled: as in the model.                                            *)
+(* Not modelled: what the model does not model.                              *)
 (*****************************************************************************)
 EXTENDS Integers, Sequences
 
@@ -34,8 +35,8 @@ CONSTANTS
 
 VARIABLES
   cluster,  \* of each broker [new, flag]: whether it has PIP-160, and whether its flag is on
-  logs      \* of each store [owner, batching, ledgers, last_batched_ledger]: the broker that has it open, or None; the
-            \* flag as read at open; its ledgers; the last one that may hold batches, as recorded, or None
+  logs      \* of each store [owner, batching, ledgers, last_batched_ledger]: the broker that has the store open, or
+            \* None; the flag as read at open; its ledgers; the recorded last ledger that may hold batches, or None
 
 \* An undeleted entry is [batch, open, ended]: the number of records written (0 for a plain entry, which has one), and
 \* its undeleted records of open and of ended transactions.
@@ -64,18 +65,19 @@ Sum(numbers) == SumOf(numbers, Len(numbers))
 OpenIn(log) == LET all == EntriesOf(log) IN Sum([k \in DOMAIN all |-> all[k].open])
 HasBatch(log) == \E k \in DOMAIN log.ledgers : \E i \in DOMAIN log.ledgers[k] : log.ledgers[k][i].batch > 0
 
-\* Whether a store that batches, or does not, can delete single records of a batch, and recovers such deletions.
+\* Whether a store with this `batching` can delete single records of a batch, and recovers such deletions.
 DeletesBatchIndexes(batching) == batching \/ batch_index_acks \/ ~batch_index_deletion_needs_batching
 
 LastOf(log) == log.ledgers[Len(log.ledgers)]
 FrontOf(log) == SubSeq(log.ledgers, 1, Len(log.ledgers) - 1)
 
-\* Rolls over to a new ledger; an empty last ledger is replaced.
+\* Rolls over to a new ledger, which replaces an empty last ledger.
 RolledOver(log) ==
   IF LastOf(log) # <<>> THEN [log EXCEPT !.ledgers = Append(@, <<>>)]
   ELSE [log EXCEPT !.last_batched_ledger = IF @ = Len(log.ledgers) THEN @ - 1 ELSE @]
 
-\* The number of fully deleted ledgers at the front, without the last ledger; an open store trims them.
+\* FullyDeletedInFront: the number of fully deleted ledgers at the front, without the last ledger.  An open store trims
+\* them (Trimmed).
 RECURSIVE FullyDeletedInFront(_, _)
 FullyDeletedInFront(ledgers, k) ==
   IF k < Len(ledgers) /\ ledgers[k] = <<>> THEN FullyDeletedInFront(ledgers, k + 1) ELSE k - 1
@@ -85,7 +87,7 @@ Trimmed(log) ==
      ELSE [log EXCEPT !.ledgers = SubSeq(@, trimmed + 1, Len(@)),
                       !.last_batched_ledger = IF @ = None THEN None ELSE IF @ > trimmed THEN @ - trimmed ELSE 0]
 
-\* The entry after `count` of its transactions ended: their records are deleted, if they can be.
+\* The entry after `count` of its transactions ended.  Their records are deleted, if the store can delete them.
 AfterEndOf(log, e, count) ==
   IF e.batch > 1 /\ ~DeletesBatchIndexes(log.batching) THEN [e EXCEPT !.open = @ - count, !.ended = @ + count]
   ELSE [e EXCEPT !.open = @ - count]
@@ -149,7 +151,7 @@ AfterRecordLastLedgers(s) ==
 -----------------------------------------------------------------------------
 (* Stores. *)
 
-\* An old broker fails to read a batch; then the store stays closed.
+\* An old broker cannot read a batch.  If a broker cannot read the log, the store stays closed.
 CanRead(s, log, b) == s.cluster[b + 1].new \/ ~HasBatch(log)
 Opened(s, log, b) ==
   LET is_on == s.cluster[b + 1].flag
@@ -162,7 +164,7 @@ Opened(s, log, b) ==
 AfterOpening(s, k, b) ==
   IF s.logs[k + 1].owner # None THEN s ELSE [s EXCEPT !.logs[k + 1] = Opened(s, s.logs[k + 1], b)]
 AfterClosing(s, k) == [s EXCEPT !.logs[k + 1] = Closed(@)]
-\* Reopening takes closed stores to the first broker.
+\* A reopening opens a closed store at the first broker.
 OwnerOrFirst(log) == IF log.owner = None THEN 0 ELSE log.owner
 AfterReopening(s) ==
   [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> Opened(s, s.logs[k], OwnerOrFirst(s.logs[k]))]]

@@ -12,14 +12,15 @@
 (* A state is a canonical state of the model: now is 0, so deadlines are     *)
 (* positive, and the times at which records were buffered are 0 or negative. *)
 (* The records that the state mentions are numbered from 1 in call order.  A *)
-(* write is identified by its index in in_flight.  A position is             *)
-(* <<ledger, entry>>.                                                        *)
+(* write is identified by its index in in_flight.  A position is <<ledger,   *)
+(* entry>>.                                                                  *)
 (*                                                                           *)
-(* Beside the variables, the record of a state (Contents) has the effects of *)
-(* the step: completed callbacks and close futures, and an exception.        *)
+(* Besides the variables, the record of a state (Contents) has the effects   *)
+(* of the step: the completed callbacks and close futures, and whether the   *)
+(* call throws an exception.                                                 *)
 (*                                                                           *)
-(* Not modelled: the results of callbacks, and flush metrics; otherwise as   *)
-(* in the model.                                                             *)
+(* Not modelled: the results of callbacks, flush metrics, and what the model *)
+(* does not model.                                                           *)
 (*****************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -44,7 +45,7 @@ VARIABLES
   fenced,      \* whether the ledger rejects further writes
   ledger,      \* ledger id of the next entry
   next_entry,  \* entry id of the next entry
-  log          \* durable entries [position, batched, records, succeeded]; not succeeded: its callbacks failed
+  log          \* durable entries [position, batched, records, succeeded]; succeeded: whether the callbacks succeeded
 
 vars == <<status, tasks, buffer, size, timer, in_flight, pending_callbacks, closers, fenced, ledger, next_entry, log>>
 
@@ -91,7 +92,7 @@ Renumbered(s) == LET Counted(known) == RenumberedBy(s, known) IN With(Known(s), 
 -----------------------------------------------------------------------------
 (* Effects of a step. *)
 
-\* The callbacks of these records complete, with success or failure.
+\* The callbacks of these records complete.  Success and failure are not told apart.
 WithCallbacks(s, numbers) == [s EXCEPT !.callbacks = @ \cup Members(numbers)]
 
 \* Removes the records whose callbacks have completed from the pending ones.
@@ -122,8 +123,8 @@ HasUnserialisableRecord(s) == \E each \in Members(s.buffer) : each.fails_on = "b
 \* Whether a flush throws: the exception reaches the executor, and the buffer stays as it is.
 FlushThrows(s) == unserialisable_batch = "escapes" /\ HasUnserialisableRecord(s)
 
-\* doFlush: writes the buffer as one batch.  The callbacks fail if the batch cannot be serialised, or the writer is
-\* closing.
+\* doFlush: writes the buffer as one batch.  The callbacks fail if the batch cannot be serialised, or if the writer is
+\* not open and close_buffered is "fails".
 Flushed(s) ==
   LET records == NumbersOf(s.buffer)
       fails == HasUnserialisableRecord(s) \/ (s.status # "open" /\ close_buffered = "fails")
@@ -139,7 +140,7 @@ WrittenAlone(s, record) ==
 -----------------------------------------------------------------------------
 (* Tasks of the executor. *)
 
-\* Appends a record to the buffer; flushes the buffer at max records, else at max size.
+\* Appends a record to the buffer, and flushes the buffer at max records or max size.
 Buffered(s, record) ==
   LET begins == delay_from = "first_record" /\ s.buffer = <<>> /\ Tick \notin Members(s.tasks)
       each == [number |-> record.number, size |-> record.size, fails_on |-> record.fails_on, since |-> 0]
@@ -147,7 +148,8 @@ Buffered(s, record) ==
   IN With([s EXCEPT !.buffer = Append(@, each), !.size = @ + record.size,
                     !.timer = IF begins THEN max_delay_ms ELSE @], Then)
 
-\* The task of a record: it is buffered.  A record of max size or more flushes the buffer, and is then written alone.
+\* The task of a record: buffers the record.  A record of max size or more flushes the buffer, and is then written
+\* alone.
 AfterRecordTask(s, record) ==
   LET is_large == record.size >= max_bytes
       is_due == s.buffer # <<>> /\ (is_large \/ (size_limit = "cap" /\ s.size + record.size > max_bytes))
@@ -157,7 +159,7 @@ AfterRecordTask(s, record) ==
      ELSE IF FlushThrows(s) THEN s
      ELSE With(Flushed(s), Then)
 
-\* The task of the timer, max delay: flushes the buffer, and re-arms the timer unless the writer is closing.
+\* The task of the timer (a tick): flushes the buffer, and re-arms the timer unless the writer is closing.
 AfterTick(s) ==
   LET Rearmed(t) == IF t.status = "open" /\ (delay_from = "tick" \/ t.buffer # <<>>)
                     THEN [t EXCEPT !.timer = max_delay_ms] ELSE t
@@ -212,7 +214,7 @@ AfterTasks(s, n) ==
   LET m == IF n < Len(s.tasks) THEN n ELSE Len(s.tasks)
   IN WithoutCompletedCallbacks(RunAll([s EXCEPT !.tasks = SubSeq(@, m + 1, Len(@))], SubSeq(s.tasks, 1, m)))
 
-\* The clock advances by ms, at most to the deadline of the timer: now stays 0, so all times decrease.
+\* The clock advances by ms, at most to the deadline of the timer.  Now stays 0, so all times decrease.
 ClockAdvanced(s, ms) ==
   [s EXCEPT !.buffer = [k \in DOMAIN @ |-> [@[k] EXCEPT !.since = @ - ms]],
             !.timer = IF @ = None THEN None ELSE @ - ms]
@@ -232,22 +234,22 @@ AfterCompletion(s) ==
   LET Ends(t) == Completed(t, Head(s.in_flight))
   IN IF s.in_flight = <<>> THEN s ELSE WithoutCompletedCallbacks(With([s EXCEPT !.in_flight = Tail(@)], Ends))
 
-\* Fails the first write in flight; the entry is nevertheless durable if is_stored.
+\* Fails the first write in flight.  If is_stored, the entry is nevertheless durable.
 AfterFailure(s, is_stored) ==
   LET write == Head(s.in_flight)
       failed == WithCallbacks([s EXCEPT !.in_flight = Tail(@)], write.records)
   IN IF s.in_flight = <<>> THEN s
      ELSE WithoutCompletedCallbacks(IF is_stored THEN Stored(failed, write, FALSE) ELSE failed)
 
-\* A new ledger stores all writes that complete later, including those in flight.  A fenced ledger rejects later writes;
-\* those in flight complete or fail.
+\* AfterRoll: a new ledger stores all writes that complete later, including those in flight.  AfterFence: the ledger
+\* rejects later writes.  Writes in flight complete or fail.
 AfterRoll(s) == [s EXCEPT !.ledger = @ + 1, !.next_entry = 0]
 AfterFence(s) == [s EXCEPT !.fenced = TRUE]
 
 -----------------------------------------------------------------------------
 (* Steps. *)
 
-\* Makes the canonical form of a state the next state; its effects are dropped.
+\* Makes the canonical form of a state the next state.  The effects of the step are dropped.
 Become(given) ==
   \E s \in {With(given, Renumbered)} :
     /\ status' = s.status
@@ -263,7 +265,7 @@ Become(given) ==
     /\ next_entry' = s.next_entry
     /\ log' = s.log
 
-\* An open writer with an empty buffer. A free-running timer is armed.
+\* An open writer with an empty buffer.  A free-running timer is armed.
 Init == /\ status = "open"
         /\ tasks = <<>>
         /\ buffer = <<>>
