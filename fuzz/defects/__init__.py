@@ -1,1 +1,1 @@
-"""The known defects of shipped versions and proposals: one table a component, its reader, its page."""
+"""The known defects of shipped versions and proposals: a table for each component, its reader, and the page."""

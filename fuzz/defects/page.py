@@ -1,7 +1,7 @@
 """The defect table as documents.
 
 python -m fuzz.defects.page > fuzz/defects/README.md    every defect with all its fields
-python -m fuzz.defects.page README.md                   the worst ones, between the marks of a document
+python -m fuzz.defects.page README.md                   the worst ones, between the marks of this document
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from model.machine import BadValue
 
 #: The lines of a document between which a table is written.
 BEGIN, END = "<!-- generated -->", "<!-- end -->"
-#: Defects in the table of the project's README.
+#: Number of defects in the table of the project's README.
 WORST = 12
 
 _HEAD = """# Known defects

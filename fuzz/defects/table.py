@@ -2,20 +2,20 @@
 
 Each table of `fuzz/defects/<component>.toml` is one defect, a *row*. Its name, in kebab-case, is the id:
 
-    profile         the version that has the defect
-    property        the guarantee that it breaks
-    rules           config fields: the reference with the profile's values of all of them breaks the property
+    profile         a profile that has the defect
+    property        the property that this profile violates
+    rules           fields of `Config`: `reference`, with the profile's values of these fields, violates the property
     symptom, mechanism, consequence
     severity, versions
     link            optional: the upstream issue, pull request or proposal
     origin          how the mechanism is known (default: the origin of its least certain rule)
-    tlc             optional: the run in which TLC finds it, as in `tla/runs/` (default: `scope = "smoke"`)
+    tlc             optional: the run in which TLC finds the defect, as in `tla/runs/` (default: `scope = "smoke"`)
 
 The table `not_expressible` has reports about the component that its machine cannot show, each with the reason. The
 array `suspected` has suspicions from reading Pulsar's code or a report, each with the decision (`Suspected`).
 
-From this table come the expected violations of TLC, the known deviations of recordings, what `brokerproof evidence`
-searches for, the table in the README, and the page `fuzz/defects/README.md`.
+The defect table determines the expected violations of TLC, the known deviations of recordings, the searches of
+`brokerproof evidence`, the table in the README, and the page `fuzz/defects/README.md`.
 """
 
 from __future__ import annotations
