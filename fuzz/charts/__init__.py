@@ -1,7 +1,7 @@
 """Sequence charts: how the steps of a component's traces are drawn.
 
-The `chart` of the module `fuzz/charts/<component>.py` says how. The report and `python -m fuzz.report.sequence` draw
-the traces.
+The module `fuzz/charts/<component>.py` has the chart of a component, `chart`. The report and
+`python -m fuzz.report.sequence` draw traces with it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Chart:
     roles: Callable[[Any, Any, Mapping[str, Any]], Mapping[str, str]]
     #: (config, state before, event, state after) -> the text at the arrow
     text: Callable[[Any, Any, Event, Any], str]
-    #: outcomes with which a message has no effect; its arrow is dashed
+    #: outcomes of a message that has no effect; the arrow of such a message is dashed
     without_effect: tuple[str, ...] = ()
 
 

@@ -11,7 +11,7 @@ from invariants.properties import Event
 from model.bundle_transfer.state import Command, Config, Record, State
 from model.machine import Failed
 
-#: By action, the roles of sender and receiver: `peer` is the broker of the client's connection.
+#: By action, the roles of sender and receiver. `peer` is the broker of the client's connection.
 ARROWS = {
     **dict.fromkeys(("transfer", "override", "override_stuck"), ("channel", "channel")),
     **dict.fromkeys(("deliver", "jump"), ("channel", "broker")),
@@ -26,6 +26,7 @@ ARROWS = {
     "admit": ("peer", "peer"),
     "dispatch": ("bookies", "peer"),
 }
+#: By action, the text at its arrow, if the text is not the action's name.
 TEXTS = {
     "suspect": "loses its session",
     "close_ledger": "close ledger",
@@ -42,16 +43,16 @@ TEXTS = {
 
 
 def client_of(cfg: Config, topic: int, client: int) -> str:
-    """The name of a client as an actor."""
+    """Returns the name of a client as an actor."""
     kind = f"producer {client}" if client < cfg.producers else "consumer"
     return kind if cfg.topics == 1 else f"{kind} of topic {topic}"
 
 
 def actors(cfg: Config, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """The actors, with headings: clients, brokers, bookies, channel.
+    """Returns the actors with their headings: clients, brokers, bookies, channel.
 
-    Broker 0, the first owner of the bundle, has the heading "source". The first broker that a call names as the next
-    owner has the heading "destination".
+    Broker 0, the first owner of the bundle, has the heading "source". The first other broker that an action
+    names as the next owner has the heading "destination".
     """
     pairs = itertools.product(range(cfg.topics), range(cfg.producers + cfg.consumers))
     clients = [client_of(cfg, topic, client) for topic, client in pairs]
@@ -66,7 +67,7 @@ def actors(cfg: Config, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[
 
 
 def roles(cfg: Config, s: State, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The actor of each role in a step."""
+    """Returns the actor of each role in a step."""
     found = {"channel": "channel", "bookies": "bookies"}
     if "broker" in arguments:
         found["broker"] = f"broker {arguments['broker']}"
@@ -79,13 +80,13 @@ def roles(cfg: Config, s: State, arguments: Mapping[str, Any]) -> dict[str, str]
 
 
 def record_text(r: Record) -> str:
-    """A record as text: its state, owner or destination, source, and whether it is forced."""
+    """Returns a record as text: its state, owner or destination, source, and whether the record is forced."""
     brokers = str(r.dst) if r.source is None else f"{r.dst}, {r.source}"
     return f"{r.state.capitalize()}({brokers}){', forced' if r.forced else ''}"
 
 
 def command_text(command: Command) -> str:
-    """A command of a broker to a client as text."""
+    """Returns a broker's command to a client as text."""
     if command.kind == "close":
         return "close, look up" if command.value is None else f"close, connect to {command.value}"
     kind = "entry" if command.kind == "message" else command.kind
@@ -93,7 +94,7 @@ def command_text(command: Command) -> str:
 
 
 def text(cfg: Config, s: State, event: Event, after: State) -> str:
-    """The text at the arrow of a step."""
+    """Returns the text at the arrow of a step."""
     name, arguments, outcome = event
     if len(after.records) > len(s.records):
         return record_text(after.records[-1])
@@ -117,9 +118,9 @@ def text(cfg: Config, s: State, event: Event, after: State) -> str:
     if name == "admit":
         return f"answers {client_of(cfg, arguments['topic'], client)}"
     if name == "connect":
-        return (
-            "broker is down" if isinstance(outcome, Failed) else "PRODUCER" if client < cfg.producers else "SUBSCRIBE"
-        )
+        if isinstance(outcome, Failed):
+            return "broker is down"
+        return "PRODUCER" if client < cfg.producers else "SUBSCRIBE"
     words = TEXTS.get(name, name)
     if name in ("send", "dispatch"):
         return f"{words} {'message' if name == 'send' else 'entry'} {outcome}"

@@ -9,7 +9,7 @@ from fuzz.charts import Chart
 from invariants.properties import Event
 from model.client_session.state import Config, Reply, State, link_of
 
-#: By action, the roles of sender and receiver.
+#: By action, the roles of sender and receiver. `handler` is the handler that the action names.
 ARROWS = {
     **dict.fromkeys(("connect", "fail_redirect", "break_connection"), ("handler", "broker")),
     **dict.fromkeys(("accept", "refuse", "close", "finish_transfer", "late_success"), ("broker", "broker")),
@@ -30,20 +30,20 @@ ARROWS = {
 
 
 def actors(cfg: Config, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """The actors of these calls, with headings: application, producer, consumer and broker, if they take part."""
+    """Returns the actors that take part in these actions, with headings: application, producer, consumer, broker."""
     names = [action for action, _ in calls]
-    roles = {role for action in names for role in ARROWS[action]} | {args.get("handler", "") for _, args in calls}
-    return {name: name for name in ("application", "producer", "consumer", "broker") if name in roles}
+    present = {role for action in names for role in ARROWS[action]} | {args.get("handler", "") for _, args in calls}
+    return {name: name for name in ("application", "producer", "consumer", "broker") if name in present}
 
 
 def roles(cfg: Config, s: State, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The actor of each role in a step."""
+    """Returns the actor of each role in a step."""
     found = {name: name for name in ("application", "producer", "consumer", "broker")}
     return found | ({"handler": arguments["handler"]} if "handler" in arguments else {})
 
 
 def reply_text(reply: Reply) -> str:
-    """A reply of the broker as text."""
+    """Returns a reply of the broker as text."""
     if reply.kind in ("message", "corrupt"):
         return f"{'MESSAGE' if reply.kind == 'message' else 'corrupt MESSAGE'} {', '.join(map(str, reply.messages))}"
     if reply.kind == "close":
@@ -54,7 +54,7 @@ def reply_text(reply: Reply) -> str:
 
 
 def text(cfg: Config, s: State, event: Event, after: State) -> str:
-    """The text at the arrow of a step."""
+    """Returns the text at the arrow of a step."""
     name, arguments, outcome = event
     if name == "handle":
         return f"{reply_text(link_of(s, arguments['handler']).down[0])}: {outcome}"

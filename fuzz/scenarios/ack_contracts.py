@@ -11,19 +11,19 @@ from model.ack_set import mask_of, words_of
 
 
 def left_at_brokers(seen: Observed) -> set[Message]:
-    """The messages that the brokers' cursors have not acknowledged."""
+    """Returns the messages that the brokers' cursors have not acknowledged."""
     found: set[Message] = set()
     for each in seen.report.get("cursors", {}).values():
-        gone = {entry for _, entry in each["individually_deleted"]} | set(range(each["mark_delete_position"][1] + 1))
+        deleted = {entry for _, entry in each["individually_deleted"]} | set(range(each["mark_delete_position"][1] + 1))
         sets = {entry: mask_of(tuple(words)) for (_, entry), words in each["batch_sets"]}
         for *_, payloads, _, entry in seen.report["log"]:
-            mask = 0 if entry in gone else sets.get(entry, -1)
+            mask = 0 if entry in deleted else sets.get(entry, -1)
             found |= {(entry, index) for index in range(len(payloads)) if mask >> index & 1}
     return found
 
 
 def _shown(messages: list[Message]) -> str:
-    """Messages as text: the first three, and the number of the others."""
+    """Returns messages as text: the first three, and the number of the others."""
     first = ", ".join(f"entry {entry} index {index}" for entry, index in messages[:3])
     return f"{first} and {len(messages) - 3} more" if len(messages) > 3 else first
 
@@ -37,26 +37,26 @@ def unacknowledged_message_stays(seen: Observed) -> str:
 
 @contract
 def acknowledgement_reaches_cursor(seen: Observed) -> str:
-    """What the application has acknowledged leaves the backlog: at once with index acks, else by whole entries."""
-    return _extra(seen, by_id=False)
+    """An acknowledged message leaves the backlog: alone with index acks, otherwise with its whole entry."""
+    return _still_in_backlog(seen, by_id=False)
 
 
 @contract
 def acknowledgement_by_id_reaches_cursor(seen: Observed) -> str:
-    """What the application has acknowledged leaves the backlog, also of an entry with acks by deserialized ids."""
-    return _extra(seen, by_id=True)
+    """An acknowledged message leaves the backlog, also if its entry has acks by deserialized ids."""
+    return _still_in_backlog(seen, by_id=True)
 
 
-def _extra(seen: Observed, *, by_id: bool) -> str:
-    """The message about `messages_not_removed`; empty if there are none."""
-    extra = messages_not_removed(seen, by_id=by_id)
-    return f"still in the backlog: {_shown(extra)}" if extra else ""
+def _still_in_backlog(seen: Observed, *, by_id: bool) -> str:
+    """Returns a text about `messages_not_removed`; empty if there are none."""
+    messages = messages_not_removed(seen, by_id=by_id)
+    return f"still in the backlog: {_shown(messages)}" if messages else ""
 
 
 def messages_not_removed(seen: Observed, *, by_id: bool) -> list[Message]:
-    """The messages that are in the backlog and would not be if all acks had arrived, sorted.
+    """Returns the messages that are in the backlog although the application's acks should have removed them, sorted.
 
-    Only those of entries with acknowledgements by deserialized ids (`by_id`), or only those of the other entries.
+    With `by_id`, returns only messages of entries with acks by deserialized ids; otherwise, only the others.
     """
     entries = entries_acknowledged_by_id(seen)
     found = left_at_brokers(seen) - {(entry, index) for entry, index in seen.left}
@@ -64,7 +64,7 @@ def messages_not_removed(seen: Observed, *, by_id: bool) -> list[Message]:
 
 
 def entries_acknowledged_by_id(seen: Observed) -> set[int]:
-    """The entries that the application acknowledged by deserialized ids."""
+    """Returns the entries that the application acknowledged by deserialized ids."""
     return {entry for kind, _, _, _, entry, *_ in seen.calls if kind == "acknowledge_id"}
 
 
@@ -72,7 +72,7 @@ def entries_acknowledged_by_id(seen: Observed) -> set[int]:
 def ack_sets_are_exact(seen: Observed) -> str:
     """An ack set has the words of its batch, no zero words at the end, and clears only acknowledged messages.
 
-    All sets of an entry in one command are the same: those of the moment at which it is sent.
+    All ack sets of an entry in one command are equal: they are those at the time of sending.
     """
     start, sizes = seen.report.get("started", 0.0), {each[6]: len(each[4]) for each in seen.report.get("log", ())}
     for at, _, kind, about in seen.report.get("commands", ()):
@@ -81,8 +81,8 @@ def ack_sets_are_exact(seen: Observed) -> str:
             if words is None or entry not in sizes:
                 continue
             mask = mask_of(tuple(words))
-            asked = _asked(seen.calls, entry, start + at / 1000)
-            wrong = [i for i in range(sizes[entry]) if not mask >> i & 1 and i not in asked]
+            acked = _acked_by_calls(seen.calls, entry, start + at / 1000)
+            wrong = [i for i in range(sizes[entry]) if not mask >> i & 1 and i not in acked]
             if tuple(words) != words_of(mask) or mask >> sizes[entry] or wrong:
                 return f"entry {entry} of {sizes[entry]} messages has the ack set {words}"
             if sets.setdefault(entry, words) != words:
@@ -90,11 +90,11 @@ def ack_sets_are_exact(seen: Observed) -> str:
     return ""
 
 
-def _asked(calls: list[list[Any]], entry: int, until: float) -> set[int]:
-    """The batch indexes of an entry that calls up to the monotonic time `until` acknowledge."""
+def _acked_by_calls(calls: list[list[Any]], entry: int, until: float) -> set[int]:
+    """Returns the batch indexes of an entry that calls up to the monotonic time `until` acknowledge."""
     found: set[int] = set()
-    for kind, before, _, _, acked, index, _ in calls:
-        if acked == entry and before <= until:
+    for kind, before, _, _, called_for, index, _ in calls:
+        if called_for == entry and before <= until:
             found |= set(range(index + 1)) if kind == "acknowledge_cumulative" else {index}
     return found
 

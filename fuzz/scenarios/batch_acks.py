@@ -17,12 +17,12 @@ from fuzz.scenarios.ack_contracts import (
 
 
 class Application(Batches):
-    """What the application has received, and which messages its acknowledgements must leave."""
+    """An application: the messages that it has received, and those that its acknowledgements must leave."""
 
     def __init__(self, *, index_acks: bool) -> None:
         super().__init__()
         self.index_acks = index_acks
-        self.indexes_of: dict[Message, int] = {}  # message -> its index among those that the consumer has received
+        self.indexes_of: dict[Message, int] = {}  # message -> its index among the received messages
         self.pending: list[Message] = []  # received and not acknowledged by the application
 
     def take(self, run: Run, count: int, seconds: float = 0.5) -> list[Message]:
@@ -40,8 +40,8 @@ class Application(Batches):
         cumulative = METHODS[kind][0] == "acknowledge_cumulative"
         for each in messages:
             self.acknowledge(each, cumulative=cumulative, index_acks=self.index_acks)
-        gone = {each for each in self.pending if each in messages or (cumulative and each <= messages[-1])}
-        self.pending = [each for each in self.pending if each not in gone]
+        acked = {each for each in self.pending if each in messages or (cumulative and each <= messages[-1])}
+        self.pending = [each for each in self.pending if each not in acked]
         run.wait("left", len(self.left()))
 
 
@@ -65,14 +65,14 @@ def subscribe(run: Run) -> None:
 
 
 def batch(run: Run) -> None:
-    """Sends a batch and receives it."""
+    """Sends a batch, and receives its messages."""
     size = run.settings["size"]
     run.send(size)
     run.application.add(size)
     run.application.take(run, size)
 
 
-def some(run: Run, which: str, kind: str) -> None:
+def acknowledge(run: Run, which: str, kind: str) -> None:
     """Acknowledges pending messages of the newest entry that has any, one by one: by message, or by deserialized id."""
     pending = run.application.pending
     newest = [each for each in pending if each[0] == pending[-1][0]]
@@ -82,7 +82,7 @@ def some(run: Run, which: str, kind: str) -> None:
 
 
 def cumulative(run: Run, which: str) -> None:
-    """Acknowledges the first, the middle or the last pending message cumulatively; nothing on a Shared subscription."""
+    """Acknowledges the first, middle or last pending message cumulatively. Does nothing on a Shared subscription."""
     pending = run.application.pending
     if pending and run.settings["kind"] == 0:
         at = {"first": 0, "middle": len(pending) // 2, "last": -1}[which]
@@ -90,7 +90,7 @@ def cumulative(run: Run, which: str) -> None:
 
 
 def drop(run: Run) -> None:
-    """Ends the TCP connections, and receives what is not acknowledged again."""
+    """Ends the TCP connections, and receives the unacknowledged messages again."""
     run.broker("drop")
     receive_again(run)
 
@@ -106,26 +106,26 @@ def resubscribe(run: Run, index_acks: bool) -> None:
 
 
 def receive_again(run: Run) -> None:
-    """Receives what is left, and records which messages come."""
+    """Receives the unacknowledged messages again, and records which messages come."""
     run.sync()
     application = run.application
     left = application.left()
     application.pending.clear()
     application.indexes_of.clear()
     found = application.take(run, len(left))
-    found += application.take(run, 1000, 0.02)  # what should not come
+    found += application.take(run, 1000, 0.02)  # messages that should not come
     if run.is_patient:
         run.observed.redelivered.append([left, found])
 
 
 def end(run: Run) -> None:
-    """Acknowledges the pending messages, if that is set, and collects what was observed."""
+    """Acknowledges the pending messages if `acknowledges_rest` is set, and collects the observation."""
     application = run.application
     if run.settings["acknowledges_rest"] and application.pending:
         application.call(run, "acknowledge", application.pending)
     run.observed.left = run.application.left()
     if not run.is_patient:
-        run.pause(GROUPED)  # an ack that did not come is no longer waited for: others may still be grouped
+        run.pause(GROUPED)  # the run does not wait for acks any more, and the client may still group some
     run.consumers = 0
     run.finish()
 
@@ -141,10 +141,10 @@ scenario = Scenario(
     steps={
         "batch": StepKind(batch, weight=2),
         "acknowledge": StepKind(
-            lambda run, which: some(run, which, "acknowledge"), (("first", "last", "odd", "all"),), weight=2
+            lambda run, which: acknowledge(run, which, "acknowledge"), (("first", "last", "odd", "all"),), weight=2
         ),
         "cumulative": StepKind(cumulative, (("first", "middle", "last"),)),
-        "deserialized": StepKind(lambda run, which: some(run, which, "acknowledge_id"), (("first", "all"),)),
+        "deserialized": StepKind(lambda run, which: acknowledge(run, which, "acknowledge_id"), (("first", "all"),)),
         "drop": StepKind(drop),
         "resubscribe": StepKind(resubscribe, ((False, True),), weight=2),
     },

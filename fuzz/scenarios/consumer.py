@@ -26,18 +26,21 @@ def begin(run: Run) -> None:
 
 
 def send(run: Run, count: int) -> None:
-    """Sends that many entries."""
+    """Sends `count` entries, each a message or a batch."""
     run.send(count * run.settings["size"])
 
 
 def receive(run: Run, count: int) -> None:
-    """Receives messages and acknowledges them one by one."""
+    """Receives up to `count` messages, and acknowledges them one by one."""
     run.receive(count)
     run.pause(GROUPED)
 
 
 def lose(run: Run) -> None:
-    """Receives messages, loses their acknowledgements (on Exclusive a cumulative one), and ends the connections."""
+    """Receives messages, acknowledges them at a broker that ignores acks, and ends the connections.
+
+    On an Exclusive subscription, the acknowledgement is cumulative.
+    """
     indexes = run.take(3, 0.1)
     if indexes:
         run.broker("order", acks="ignore")
@@ -50,7 +53,7 @@ def lose(run: Run) -> None:
 
 
 def drop(run: Run) -> None:
-    """Ends the TCP connections. Acks are stored again."""
+    """Ends the TCP connections. From then on, the brokers store acks."""
     run.broker("drop")
     run.broker("order", acks="store")
     run.sync()
@@ -65,14 +68,14 @@ def corrupt(run: Run, count: int) -> None:
 
 
 def redeliver(run: Run) -> None:
-    """Asks for the redelivery of all unacknowledged messages."""
+    """Requests the redelivery of all unacknowledged messages."""
     before = run.broker("count", kind="REDELIVER")
     run.client("redeliver")
     run.wait("commands", ["REDELIVER", before + 1])
 
 
 def end(run: Run) -> None:
-    """Receives and acknowledges until no message comes and the backlog is empty, or the patience is over."""
+    """Receives and acknowledges until no message comes and the backlog is empty, at most for `run.patience` seconds."""
     run.is_patient = True
     run.broker("end_orders")
     run.sync()

@@ -1,8 +1,11 @@
 """Evidence of known deviations: a row of `known.toml` names a function of this module.
 
-The function gets an observation that violates the row's contract, and returns whether the deviation explains all of the
-violation. It looks for the deviation's mechanism in the commands, and checks that all affected messages are those that
-the mechanism affects. So it returns False if another defect also violates the contract in the same schedule.
+The function gets an observation that violates the row's contract, and returns whether the deviation explains the whole
+violation. Its docstring says when it returns True. It looks for the deviation's mechanism in the commands, and checks
+that the mechanism can affect every affected message. So it returns False if another defect also violates the contract
+in the same schedule.
+
+A refused message is a message that a broker answered with ChecksumError.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ Commands = list[tuple[str, Any]]
 
 
 def _commands(seen: Observed) -> Commands:
-    """The brokers' commands and orders, in order, each with its details (`Cluster.commands`)."""
+    """Returns the commands and orders at the brokers, in order, each with its details (`Cluster.commands`)."""
     return [(kind, about) for _, _, kind, about in seen.report.get("commands", ())]
 
 
 def _journal(seen: Observed, kind: str) -> list[list[Any]]:
-    """The decisions of a kind in the brokers' journal."""
+    """Returns the details of all decisions of a kind in the brokers' journal."""
     return [about for each, *about in seen.report.get("journal", ()) if each == kind]
 
 
@@ -37,7 +40,7 @@ def _journal(seen: Observed, kind: str) -> list[list[Any]]:
 
 
 def _sessions(seen: Observed) -> list[dict[int, int]]:
-    """For each session of the producer: the messages sent, of a batch the first, each with its sequence id."""
+    """Returns for each session of the producer the sequence ids of the sent messages; of a batch, of its first one."""
     found: list[dict[int, int]] = [{}]
     for kind, about in _commands(seen):
         if kind == "PRODUCER":
@@ -47,28 +50,28 @@ def _sessions(seen: Observed) -> list[dict[int, int]]:
     return found[1:]
 
 
-def _ids(seen: Observed) -> dict[int, int]:
-    """The newest sequence id of each message that was sent, of a batch that of the first one."""
+def _newest_ids(seen: Observed) -> dict[int, int]:
+    """Returns the newest sequence id of each sent message; of a batch, only that of its first message."""
     return {message: number for session in _sessions(seen) for message, number in session.items()}
 
 
 def _id_of(ids: dict[int, int], message: int) -> int | None:
-    """The sequence id of a message, or of its batch; None if neither was sent."""
+    """Returns the sequence id of a message or of its batch; None if the message was not sent."""
     return ids.get(max([first for first in ids if first <= message], default=-1))
 
 
 def _reused(seen: Observed) -> set[int]:
-    """The messages, or first messages of batches, that have the sequence id of an earlier one."""
+    """Returns the messages (of a batch, its first one) that have the sequence id of an earlier message."""
     owner: dict[int, int] = {}
     return {m for session in _sessions(seen) for m, number in session.items() if owner.setdefault(number, m) != m}
 
 
 def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
-    """Messages keep their ids. In the order of sending ids ascend, except that they restart and are reused.
+    """Each message keeps its sequence id, and ids ascend in the order of messages, except that they restart.
 
-    Each restart has a reconnection of its own, at or before the session that first sends the message with the smaller
-    id. Such a reconnection is before the first receipt: its session sends all earlier messages again. A message that
-    was pending at the reconnection, but is not sent before, has an id from before the restart.
+    For each restart there is one reconnection, not after the session that first sends the message with the smaller id.
+    The reconnection is before the first receipt: its session sends all earlier messages again. A message that was
+    pending at the reconnection, but was not sent before it, keeps its id. At least one id is reused.
     """
     ids: dict[int, int] = {}
     begun: dict[int, int] = {}  # message -> the first session that sends it
@@ -87,33 +90,37 @@ def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
 
 
 def lost_messages_have_reused_ids(seen: Observed) -> bool:
-    """Sequence ids restart as above, and each lost message, or the first message of its batch, has a reused id."""
-    firsts, reused, log = _ids(seen), _reused(seen), set(seen.log)
+    """Sequence ids restart before the first receipt, and each lost message, or its batch, has a reused id."""
+    firsts, reused, log = _newest_ids(seen), _reused(seen), set(seen.log)
     lost = [m for m in seen.acknowledged() if m not in log]
     first_of = [max([first for first in firsts if first <= m], default=-1) for m in lost]
     return sequence_ids_restart_before_first_receipt(seen) and reused.issuperset(first_of)
 
 
-def _failed_for_others(seen: Observed) -> set[int | None]:
-    """The sequence ids of the messages that failed with ChecksumError and were not refused."""
-    ids, refused = _ids(seen), set(seen.report.get("refused", ()))
+def _ids_of_wrongly_failed(seen: Observed) -> set[int | None]:
+    """Returns the sequence ids of the messages that failed with ChecksumError although they were not refused."""
+    ids, refused = _newest_ids(seen), set(seen.report.get("refused", ()))
     failed = [int(message) for message, result, _ in seen.results if result == "ChecksumError"]
     return {_id_of(ids, message) for message in failed if message not in refused}
 
 
 def failed_messages_have_ids_of_refused_ones(seen: Observed) -> bool:
-    """Sequence ids restart as above, and each message that failed and was not refused has the id of a refused one."""
-    ids, refused = _ids(seen), seen.report.get("refused", ())
+    """Sequence ids restart, and each message that failed and was not refused has the id of a refused message."""
+    ids, refused = _newest_ids(seen), seen.report.get("refused", ())
     is_checksum = all(result in ("Ok", "ChecksumError") for _, result, _ in seen.results)
-    is_shared = _failed_for_others(seen) <= {_id_of(ids, message) for message in refused}
+    is_shared = _ids_of_wrongly_failed(seen) <= {_id_of(ids, message) for message in refused}
     return is_checksum and is_shared and sequence_ids_restart_before_first_receipt(seen)
 
 
 def pending_messages_were_refused_and_others_failed(seen: Observed) -> bool:
-    """Sequence ids restart as above, and each pending message was refused; another one failed that has its id."""
-    ids, refused, done = _ids(seen), seen.report.get("refused", ()), {int(payload) for payload, _, _ in seen.results}
+    """Sequence ids restart, and each pending message was refused; a message with its id failed in its place."""
+    ids, refused, done = (
+        _newest_ids(seen),
+        seen.report.get("refused", ()),
+        {int(payload) for payload, _, _ in seen.results},
+    )
     pending = [message for message in range(seen.begun) if message not in done]
-    failed = _failed_for_others(seen)
+    failed = _ids_of_wrongly_failed(seen)
     is_refused = all(message in refused and _id_of(ids, message) in failed for message in pending)
     return is_refused and sequence_ids_restart_before_first_receipt(seen)
 
@@ -122,7 +129,7 @@ def pending_messages_were_refused_and_others_failed(seen: Observed) -> bool:
 
 
 def _answers(seen: Observed, kind: str) -> list[Answer]:
-    """The ordered answer to the last command of a kind, for each producer or consumer; FAITHFUL without an order."""
+    """Returns the ordered answer to the last command of a kind, for each handler; FAITHFUL without an order."""
     commands, found = _commands(seen), dict[int, Answer]()
     for (name, about), (following, order) in pairwise([*commands, ("", None)]):
         if name == kind:
@@ -132,28 +139,29 @@ def _answers(seen: Observed, kind: str) -> list[Answer]:
 
 
 def segmentation_fault_after_checksum_error(seen: Observed) -> bool:
-    """The client crashed with SIGSEGV, and SEND_ERROR was for a message while an older one was pending."""
+    """The client crashed with SIGSEGV, and a message was refused while an older message was pending."""
     refused, done = seen.report.get("refused", ()), set(seen.acknowledged())
     return "SIGSEGV" in seen.ended and any(set(range(each)) - done for each in refused)
 
 
 def producer_was_closed_during_its_request(seen: Observed) -> bool:
-    """The last PRODUCER had CLOSE before SUCCESS, and no other followed: no producer is attached."""
+    """The answer to the last PRODUCER was CLOSE before SUCCESS, and no producer is attached."""
     is_closed = _answers(seen, "PRODUCER")[-1:] == [Answer.CLOSE]
     return is_closed and bool(seen.report.get("attached", [1])[0] == 0)
 
 
 def consumer_was_closed_during_its_request(seen: Observed) -> bool:
-    """Some consumers are not attached, at most as many as had CLOSE before the SUCCESS of their last SUBSCRIBE."""
+    """Some consumers are not attached: at most as many as got CLOSE before the SUCCESS of their last SUBSCRIBE."""
     closed = _answers(seen, "SUBSCRIBE").count(Answer.CLOSE)
     detached = seen.consumers - int(seen.report.get("attached", [0, 0])[1])
     return 0 < detached <= closed
 
 
 def _subscribe_timed_out(seen: Observed, answer: Answer) -> bool:
-    """Only subscribing failed, by a timeout, for at most as many consumers as were refused or closed at the end.
+    """Returns whether every failed operation is a SUBSCRIBE with a timeout whose last ordered answer explains it.
 
-    At least one of these had the ordered answer `answer`.
+    There are at most as many failures as consumers whose last SUBSCRIBE was refused or closed. At least one consumer
+    had the answer `answer`.
     """
     answers = [each for each in _answers(seen, "SUBSCRIBE") if each in (Answer.CLOSE, Answer.REFUSE)]
     is_timeout = all(each == "subscribe failed: Timeout" for each in seen.failed)
@@ -161,12 +169,12 @@ def _subscribe_timed_out(seen: Observed, answer: Answer) -> bool:
 
 
 def first_subscribe_was_refused(seen: Observed) -> bool:
-    """The only SUBSCRIBE of a consumer was refused."""
+    """Subscribing timed out, and the last SUBSCRIBE of a consumer was refused."""
     return _subscribe_timed_out(seen, Answer.REFUSE)
 
 
 def first_subscribe_was_closed(seen: Observed) -> bool:
-    """The only SUBSCRIBE of a consumer had CLOSE before SUCCESS."""
+    """Subscribing timed out, and the answer to the last SUBSCRIBE of a consumer was CLOSE before SUCCESS."""
     return _subscribe_timed_out(seen, Answer.CLOSE)
 
 
@@ -181,17 +189,17 @@ def lost_connections_had_an_unknown_command(seen: Observed) -> bool:
 
 
 def redeliveries_follow_the_model(seen: Observed) -> bool:
-    """Redeliveries come when the model of the tracker has them under its profile `cpp`."""
+    """Redelivery commands come at the times of the tracker's model under the profile `cpp`, with its entries."""
     return not redelivery_follows_timing_law.check(seen) and not redelivery_command_has_due_entries.check(seen)
 
 
 def closed_tracker_requests_nothing(seen: Observed) -> bool:
-    """Nacks are accepted after close, and have no effect."""
+    """After close, no redelivery is requested."""
     return not closed_consumer_redelivers_nothing.check(seen)
 
 
 def redelivery_was_of_everything(seen: Observed) -> bool:
-    """A queued message is received again at most once for each REDELIVER without ids."""
+    """Each queued message is received again at most once for each REDELIVER without ids."""
     commands = [about for kind, about in _commands(seen) if kind == "REDELIVER" and not about["ids"]]
     received = [int(message[0]) for message in seen.received]
     return all(received.count(number) <= 1 + len(commands) for number in seen.queued)
@@ -207,14 +215,14 @@ def entries_left_came_with_an_ack_set(seen: Observed) -> bool:
 
 
 def entries_lost_were_acknowledged_by_id(seen: Observed) -> bool:
-    """Messages are lost only from entries that have an ack by id, and that an ACK command names without an ack set."""
+    """Messages are lost only from entries that have an ack by id, and that are in an ACK command without an ack set."""
     whole = {entry for kind, about in _commands(seen) if kind == "ACK" for _, entry, words in about["ids"] if not words}
     lost = {entry for entry, _ in {(entry, index) for entry, index in seen.left} - left_at_brokers(seen)}
     return lost <= whole & entries_acknowledged_by_id(seen)
 
 
 def acknowledgement_by_id_was_not_sent(seen: Observed) -> bool:
-    """No ACK without an ack set names an entry that stays, and a consumer was without index acks."""
+    """No entry of `messages_not_removed` is in an ACK without an ack set, and a consumer may lack index acks."""
     subscribed = [kind for kind, _ in _commands(seen)].count("SUBSCRIBE")
     whole = {entry for kind, about in _commands(seen) if kind == "ACK" for _, entry, words in about["ids"] if not words}
     left = {entry for entry, _ in messages_not_removed(seen, by_id=True)}
@@ -228,7 +236,7 @@ def redeliveries_differ_in_entries_acknowledged_by_id(seen: Observed) -> bool:
 
 
 def backlog_was_acknowledged_cumulatively_and_lost(seen: Observed) -> bool:
-    """The backlog is covered by cumulative acks of the application, at least one of which the broker did not accept."""
+    """Cumulative acks of the application cover the backlog, and the broker did not accept at least one of them."""
     acks = [about for kind, about in _commands(seen) if kind == "ACK" and about["cumulative"] and not about["accepted"]]
     calls = [
         (each[4], each[5] if each[5] >= 0 else 2**31) for each in seen.calls if each[0] == "acknowledge_cumulative"
@@ -241,9 +249,10 @@ def backlog_was_acknowledged_cumulatively_and_lost(seen: Observed) -> bool:
 
 
 def _permits_follow_deviations(seen: Observed) -> bool:
-    """Whether the contract would hold if the client had returned the permits that deliveries cost.
+    """Returns whether the contract would hold if the client had returned the permits that deliveries cost.
 
-    With the deviations it returns, for a corrupt batch, one permit, and for every other batch one for each message.
+    With the deviations, the client returns one permit for a corrupt batch, and for any other batch one permit for each
+    message, also for messages that the ack set excludes.
     """
     sizes, extra = [len(entry[4]) for entry in seen.report.get("log", ())], Counter[int]()
     returned = cost = 0
@@ -253,14 +262,14 @@ def _permits_follow_deviations(seen: Observed) -> bool:
             returned = sizes[number]
             cost = returned if words is None else sum([(word % 2**64).bit_count() for word in words])
             extra[session] += returned - cost
-        elif kind == "corrupt":  # the delivery before
+        elif kind == "corrupt":  # the last delivery was corrupt
             extra[about[1]] += 1 - returned
     queue = seen.settings.get("receiver_queue", 0)
     return all(queue / 2 <= permits - extra[session] <= queue for session, permits in _permits(seen))
 
 
 def _permits(seen: Observed) -> list[tuple[int, int]]:
-    """The session and the permits of each consumer."""
+    """Returns the session and the permits of each consumer."""
     dispatchers = seen.report.get("dispatchers", {}).values()
     return [(session, permits) for consumers in dispatchers for session, permits, _ in consumers]
 

@@ -1,4 +1,4 @@
-"""Steps that only the schedules of `experiments.toml` have: unusual answers of brokers, and steps that do not wait."""
+"""Steps only for the schedules of `experiments.toml`: unusual answers of brokers, and steps that do not wait."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def send_only(run: Run, count: int) -> None:
 
 
 def close_twice(run: Run) -> None:
-    """Sends CLOSE with the address of the broker that is not the owner, and CLOSE with the owner's behind it."""
+    """Sends CLOSE with the address of the broker that is not the owner, and then CLOSE with the owner's address."""
     run.broker("close_twice")
     run.sync()
 
 
 def age(run: Run) -> None:
-    """Sets the redelivery counts so that the next redelivery has a count beyond 31 bits."""
+    """Sets redelivery counts to 2**31 - 1: the next redelivery has a count that is no int."""
     run.wait("delivered", None)
     run.broker("age", count=2**31 - 1)
 
@@ -50,7 +50,7 @@ def reader(run: Run) -> None:
 
 
 def seek(run: Run, index: int) -> None:
-    """Seeks with the first consumer to the message of index `index` that it has received."""
+    """Seeks with the first consumer to its received message of index `index`."""
     said = run.client("seek", index=index)
     if said:
         run.observed.failed.append(f"seek {said}")
@@ -58,7 +58,7 @@ def seek(run: Run, index: int) -> None:
 
 
 def nack(run: Run, count: int, is_reverse: bool) -> None:
-    """Receives `count` messages and negatively acknowledges them, with `is_reverse` the last one first."""
+    """Receives `count` messages, and negatively acknowledges them in order; with `is_reverse`, in reverse order."""
     indexes = run.take(count, 5.0)
     run.call("negative_acknowledge", indexes[::-1] if is_reverse else indexes)
 
@@ -76,7 +76,7 @@ def cumulative(run: Run, count: int) -> None:
 
 
 def ack_both(run: Run) -> None:
-    """Acknowledges the second and fourth of four messages, and the third cumulatively, right after a flush of acks."""
+    """Right after a flush of acks, acknowledges the second and fourth of four messages, and the third cumulatively."""
     indexes, before = run.take(4), run.broker("count", kind="ACK")
     run.call("acknowledge", indexes[:1])
     run.wait("commands", ["ACK", before + 1])
@@ -86,7 +86,7 @@ def ack_both(run: Run) -> None:
 
 
 def ack_and_cut(run: Run) -> None:
-    """Acknowledges two messages: one before a flush of acks, one right after it. Then ends the connections."""
+    """Acknowledges a message, waits for the flush of its ack, acknowledges another one, and ends the connections."""
     indexes, before = run.take(2), run.broker("count", kind="ACK")
     run.call("acknowledge", indexes[:1])
     run.wait("commands", ["ACK", before + 1])
@@ -127,8 +127,8 @@ STEPS = {
 
 
 def measured(scenario: Scenario, observed: Observed, key: str) -> Any:
-    """The value of a key that an experiment may predict. Raises AssertionError for an unknown key."""
-    if key == "log":  # of all topics, one after the other
+    """Returns the observed value of a key of `predicted`. Raises AssertionError for an unknown key."""
+    if key == "log":  # the logs of all topics, one after the other
         return observed.log
     if key == "acknowledged":
         return observed.acknowledged()

@@ -1,8 +1,9 @@
-"""Contracts of negative acknowledgements. The brokers note the times of commands, the client's process those of calls.
+"""Contracts of negative acknowledgements.
 
-A command may be late because the machine is busy. The bound on this lateness is 25 ms plus the largest lateness that
-the client's process observed in the schedule. Times are judged only if the bound is less than half of the timer's
-interval: otherwise one delay cannot be told from the next.
+The brokers record the times of commands, the client's process records the times of calls. A command may be late because
+the machine is busy. The bound on this lateness is 25 ms plus the largest lateness that the client's process observed in
+the schedule. Times are judged only if the bound is less than half of the timer's interval: otherwise two runs of the
+timer cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from fuzz.client.run import Observed
 from model.positions import Position
 
 _LATE_MS = 25
-#: The tracker rounds due times down to a multiple of this.
+#: The tracker rounds due times down to a multiple of this number of nanoseconds.
 _CUT_NS = 256
 
 
 def _calls(seen: Observed) -> list[Call]:
-    """The accepted nacks up to the first close of the consumer, and the close."""
+    """Returns the accepted nacks up to the first close of the consumer, and the close."""
     found = []
     for kind, before, _, ledger, entry, _, error in seen.calls:
         if kind == "negative_acknowledge" and not error:
@@ -32,21 +33,21 @@ def _calls(seen: Observed) -> list[Call]:
 
 
 def _commands(seen: Observed) -> list[Command]:
-    """The redelivery commands, in order."""
+    """Returns the redelivery commands, in order."""
     start = seen.report.get("started", 0.0) * 1e9
     kinds = [(at, about["ids"]) for at, _, kind, about in seen.report.get("commands", ()) if kind == "REDELIVER"]
     return [Command(int(start + at * MS), tuple([Position(*each[:2]) for each in ids])) for at, ids in kinds]
 
 
 def _bound(seen: Observed) -> int | None:
-    """The bound on lateness in nanoseconds; None if times cannot be judged."""
+    """Returns the bound on lateness in nanoseconds; None if times cannot be judged."""
     bound = int(_LATE_MS * MS + seen.lateness * 1e9)
     return bound if bound < nacks.interval(seen.settings.get("delay", 0)) // 2 else None
 
 
 @contract
 def redelivery_command_has_due_entries(seen: Observed) -> str:
-    """A redelivery command has entries whose delay is over, in order, each once. Nothing is requested twice."""
+    """A redelivery command has entries whose delay is over, in order, each once. Each nack is requested once."""
     delay, calls = nacks.delay(seen.settings.get("delay", 0)), _calls(seen)
     dues = [(call.at + delay, call.entry) for call in calls if call.entry is not None]
     for number, command in enumerate(commands := _commands(seen)):
@@ -63,7 +64,7 @@ def redelivery_command_has_due_entries(seen: Observed) -> str:
 
 @contract
 def redelivery_follows_timing_law(seen: Observed) -> str:
-    """Until close, commands come when the tracker's model, profile `cpp`, has them, each with all due entries."""
+    """Until close, commands come at the times of the tracker's model under profile `cpp`, with all due entries."""
     bound, calls = _bound(seen), _calls(seen)
     closed = next((call.at for call in calls if call.entry is None), None)
     commands = [each for each in _commands(seen) if closed is None or each.at <= closed + _LATE_MS * MS]
@@ -77,20 +78,21 @@ def redelivery_follows_timing_law(seen: Observed) -> str:
 
 @contract
 def redelivery_is_in_time(seen: Observed) -> str:
-    """A nacked entry is requested when its delay is over, if no other call comes before."""
-    return _late(seen, is_last=True)
+    """A nacked entry is requested when its delay is over, if no other call is made during the delay."""
+    return _late(seen, is_undisturbed=True)
 
 
 @contract
 def later_nack_postpones_no_redelivery(seen: Observed) -> str:
-    """A nacked entry is requested when its delay is over, also if other nacks come before."""
-    return _late(seen, is_last=False)
+    """A nacked entry is requested when its delay is over, also if other nacks are made during the delay."""
+    return _late(seen, is_undisturbed=False)
 
 
-def _late(seen: Observed, *, is_last: bool) -> str:
-    """By how much the latest redelivery exceeds the bound; empty if none does.
+def _late(seen: Observed, *, is_undisturbed: bool) -> str:
+    """Returns a text about the latest redelivery if it exceeds the bound; otherwise an empty string.
 
-    Counts nacks that are due before the next call (`is_last`), or the others. The last nack counts with `is_last`.
+    With `is_undisturbed`, judges only nacks that are due before the next call, and the last nack; otherwise, only the
+    other nacks.
     """
     bound, calls, commands = _bound(seen), _calls(seen), _commands(seen)
     delay = nacks.delay(seen.settings.get("delay", 0))
@@ -100,7 +102,7 @@ def _late(seen: Observed, *, is_last: bool) -> str:
         due = call.at + delay
         if bound is None or call.entry is None or (closed is not None and closed < due + bound):
             continue
-        if is_last != (following.at > due):
+        if is_undisturbed != (following.at > due):
             continue
         found = [c.at for c in commands if c.at + _CUT_NS >= due and (not c.entries or call.entry in c.entries)]
         if not found:
@@ -119,7 +121,7 @@ def closed_consumer_redelivers_nothing(seen: Observed) -> str:
 
 @contract
 def nack_after_close_is_rejected(seen: Observed) -> str:
-    """A negative acknowledgement of a closed consumer is rejected, as an acknowledgement is."""
+    """A closed consumer rejects a negative acknowledgement, as it rejects an acknowledgement."""
     kinds = [(each[0], each[6]) for each in seen.calls]
     after = kinds[kinds.index(("close", "")) :] if ("close", "") in kinds else []
     accepted = [kind for kind, error in after if kind == "negative_acknowledge" and not error]

@@ -1,4 +1,4 @@
-"""A consumer that negatively acknowledges. The scenario is about the tracker's timer: steps let time pass."""
+"""A consumer that negatively acknowledges. Steps let time pass, because the tracker has a timer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def begin(run: Run) -> None:
 
 
 def nack(run: Run, count: int, gap: int) -> None:
-    """Sends `count` messages, receives up to `count`, and nacks these one by one, every `gap` milliseconds."""
+    """Sends `count` messages, receives up to `count`, and nacks the received ones, one every `gap` milliseconds."""
     if run.consumers:
         run.send(count)
         run.call(_NACK, run.take(count), gap / 1000)
@@ -41,7 +41,7 @@ def again(run: Run) -> None:
 
 
 def acknowledge(run: Run) -> None:
-    """Acknowledges the newest received message. A pending nack of the message stays."""
+    """Acknowledges the newest received message. A nack of the message stays pending."""
     if run.consumers and run.taken:
         run.call("acknowledge", [run.taken[0] - 1])
 
@@ -56,7 +56,7 @@ def close(run: Run) -> None:
 
 
 def end(run: Run) -> None:
-    """Waits for the delay and two intervals of the timer after the last call. Then receives the rest."""
+    """Waits until the delay and two intervals of the timer have passed since the last call. Then receives the rest."""
     if run.observed.calls:
         run.pause(run.observed.calls[-1][2] + run.settings["delay"] * 5 / 3000 + 0.02 - time.monotonic())
     received = {int(message[0]) for message in run.observed.received}

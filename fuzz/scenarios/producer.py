@@ -22,19 +22,19 @@ def begin(run: Run) -> None:
 
 
 def defer(run: Run) -> None:
-    """From now on, sends are not processed until they are released."""
+    """Orders that sends are not processed until the step `release`."""
     run.withheld.add("sends")
     run.broker("order", sends="defer")
 
 
 def ignore(run: Run) -> None:
-    """From now on, sends are ignored, as by a topic that is being closed."""
+    """Orders that sends are ignored, as by a topic that is being closed."""
     run.withheld.add("sends")
     run.broker("order", sends="ignore")
 
 
 def hold(run: Run) -> None:
-    """From now on, sends are stored, and their receipts are held back until they are released."""
+    """Orders that sends are stored, and their receipts are held back until the step `release`."""
     run.withheld.add("receipts")
     run.broker("order", receipts="hold")
 
@@ -74,7 +74,7 @@ def close_first(run: Run) -> None:
 
 
 def checksum(run: Run, rank: int) -> None:
-    """Answers the deferred send of index `rank`, or else the newest, with ChecksumError."""
+    """Answers the deferred send of index `rank`, or the newest if there is none, with ChecksumError."""
     run.broker("refuse_deferred", rank=rank)
 
 

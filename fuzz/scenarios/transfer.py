@@ -10,10 +10,11 @@ from fuzz.scenarios.producer import defer, hold, release
 
 #: Seconds after which an operation of the client fails.
 _OPERATION_TIMEOUT = 2
-#: Addresses in CLOSE that lead nowhere; a client looks the topic up instead.
+#: Addresses in CLOSE at which there is no broker, or which are invalid: a client then looks the topic up.
 _BAD_URLS = ("pulsar://127.0.0.1:1", "", "127.0.0.1:1", "pulsar://")
 
-#: CLOSE during a request, without and with an address; SUCCESS follows at once, or at the client's next command.
+#: CLOSE before the SUCCESS of a request, without and with an address. SUCCESS follows at once; with `is_late`, at the
+#: client's next command.
 _CLOSES = {
     "close": Order(Answer.CLOSE),
     "close_redirect": Order(Answer.CLOSE, has_address=True),
@@ -36,13 +37,13 @@ def subscribe(run: Run) -> None:
 
 
 def move(run: Run) -> None:
-    """Transfers the topic to the other broker, whose address CLOSE has."""
+    """Transfers the topic to the other broker: CLOSE has its address."""
     fence(run)
     finish(run)
 
 
 def fence(run: Run) -> None:
-    """Begins a transfer, if none is going on: sends and acks are ignored."""
+    """Begins a transfer, unless one is in progress: sends and acks are ignored."""
     if run.broker("begin_transfer"):
         run.withheld.add("fence")
 
@@ -50,7 +51,7 @@ def fence(run: Run) -> None:
 def finish(run: Run) -> None:
     """Ends a transfer: sends CLOSE with the address of the new owner.
 
-    Counts the lookups that follow, if all clients were attached and no answer is ordered.
+    Counts the lookups that follow, if all clients were attached and no answer was ordered.
     """
     is_attached = run.broker("attached") == [run.producers, run.consumers] and not run.broker("has_answers")
     is_plain, before = is_attached and run.is_fenced, run.broker("count", kind="LOOKUP")
@@ -70,7 +71,7 @@ def unload(run: Run) -> None:
 
 
 def mislead(run: Run, url: str) -> None:
-    """Sends CLOSE with an address that leads nowhere. The owner keeps the topic."""
+    """Sends CLOSE with an address of `_BAD_URLS`. The owner keeps the topic."""
     run.broker("close_owner_sessions", url=url)
     run.sync()
 
@@ -95,12 +96,12 @@ def terminate(run: Run) -> None:
 
 
 def order(kind: str, answer: Answer, weight: int = 1) -> StepKind:
-    """A kind of step that orders an answer for the next command of a kind."""
+    """Returns a kind of step that orders an answer for the next command of a kind."""
     return StepKind(lambda run: run.broker("order", **{kind: [Order(answer)]}), weight=weight)
 
 
 def close(kind: str) -> StepKind:
-    """A kind of step that orders CLOSE before the SUCCESS of the next command of a kind."""
+    """Returns a kind of step that orders CLOSE before the SUCCESS of the next command of a kind."""
     return StepKind(lambda run, how: run.broker("order", **{kind: [_CLOSES[how]]}), (tuple(_CLOSES),))
 
 
