@@ -61,6 +61,7 @@ With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 -----------------------------------------------------------------------------
 (* Entries. *)
 
+\* `ls` is the variable ledgers.  SumTo: the number of entries in the first k ledgers.
 RECURSIVE SumTo(_, _)
 SumTo(ls, k) == IF k = 0 THEN 0 ELSE ls[k] + SumTo(ls, k - 1)
 Total(ls) == SumTo(ls, Len(ls))

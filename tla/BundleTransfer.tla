@@ -67,6 +67,7 @@ Clients == 0..producers + consumers - 1
 (* Reading states. *)
 
 Record(state, d, source, forced) == [state |-> state, dst |-> d, source |-> source, forced |-> forced]
+\* Initial values: a broker that is running or not, and a topic object.
 Broker(up, view) ==
   [alive |-> up, registered |-> up, view |-> view, duty |-> "", named_source |-> FALSE, leaked |-> 0]
 Object(phase, writable, cursor, older) ==
@@ -251,6 +252,7 @@ OverrideStuck ==
        /\ \A b \in {d, r.dst, r.source} : members[b].registered
        /\ Become(Overridden(S, d))
 
+\* The topic after broker b crashed: b loses its topic object and its clients.
 WithoutBroker(t, b) ==
   LET Left(c) == IF c.peer = b /\ c.phase # "directed" THEN WithoutConnection(c, "lookup", None) ELSE c
   IN [Abandoned(t, b) EXCEPT !.clients = [c \in Clients |-> Left(t.clients[c])]]
@@ -297,6 +299,7 @@ BeginLoad ==
        /\ IF o = None THEN TRUE ELSE o.phase = "disconnected" /\ o.older = 0
        /\ Become([S EXCEPT !.bundle[k].objects[b] = Object("loading", FALSE, 0, older)])
 
+\* The entries in flight of the writer of a topic's open ledger, from broker b on.
 RECURSIVE Unconfirmed(_, _)
 Unconfirmed(t, b) ==
   IF b = brokers THEN <<>>

@@ -37,13 +37,18 @@ CONSTANTS
 VARIABLES
   log,       \* the entries of the topic: [message, sequence], the sequence id last
   acked,     \* the acknowledged messages of the subscription
-  producer,  \* link; published: lastSequenceIdPublished; next_sequence_id; pending: sequence ids without result;
-             \* results: of each completed send whether it succeeded; up: sends in flight to the broker;
-             \* damaged: the first slot of the pending queue is null (checksum_error_takes_oldest)
-  consumer   \* link; at the broker permits, read (position) and replay (entries to redeliver); queue: incomingMessages;
-             \* returned: permits that the next FLOW returns; taken: received by the application and not yet acked or
-             \* nacked; tracked: acked messages of partly acked batches; grouped, cumulative: acks that the next flush
-             \* sends; covered: the highest cumulative ack sent (cumulative_ack_hides_for_ever)
+  producer,  \* link
+             \*   published: lastSequenceIdPublished; next_sequence_id
+             \*   pending: sequence ids without result; results: of each completed send, whether it succeeded
+             \*   up: sends in flight to the broker
+             \*   damaged: the first slot of the pending queue is null (checksum_error_takes_oldest)
+  consumer   \* link
+             \*   at the broker: permits, read (the read position), replay (entries to redeliver)
+             \*   queue: incomingMessages; returned: permits that the next FLOW returns
+             \*   taken: messages that the application has received, and has not acked or nacked
+             \*   tracked: acked messages of partly acked batches
+             \*   grouped, cumulative: acks that the next flush sends
+             \*   covered: the highest cumulative ack that was sent (cumulative_ack_hides_for_ever)
 
 vars == <<log, acked, producer, consumer>>
 
@@ -202,6 +207,7 @@ TimeOut == producer.pending # <<>> /\ producer.link.phase # "crashed" /\ Become(
 
 \* The broker takes the next send, and stores it or reports an error.
 WithoutNextSend == [S EXCEPT !.producer.up = Tail(@)]
+\* Whether the broker has a send to process.
 IsProcessing == producer.link.served = "open" /\ producer.up # <<>>
 Store ==
   LET entry == producer.up[1]

@@ -225,6 +225,7 @@ ChangedGroups(s, line, last, by) ==
            Rest(changed) == ChangedGroups(changed, Tail(line), node.position, by)
        IN With(IF node.position = last THEN s ELSE Changed(s, node.counter, by), Rest)
 
+\* `line` is a sequence of nodes in list order.  CountAt: the count of the node at index k, or 0 before the first node.
 From(line, k) == SubSeq(line, k, Len(line))
 CountAt(s, k) == IF k < 1 THEN 0 ELSE s.counts[s.linked[k].counter]
 InLine(s, object) == {k \in DOMAIN s.linked : s.linked[k].object = object}

@@ -96,10 +96,12 @@ RECURSIVE InOrder(_)
 InOrder(set) == IF set = {} THEN <<>> ELSE LET p == First(set) IN <<p>> \o InOrder(set \ {p})
 FirstOf(set, n) == LET order == InOrder(set) IN {order[i] : i \in 1..(IF n < Len(order) THEN n ELSE Len(order))}
 
+\* The type of subscription i, the key of the entry at p, and the bytes of this entry.
 TypeOf(i) == types[(i % Len(types)) + 1]
 KeyOf(p) == entry_keys[(p[2] % Len(entry_keys)) + 1]
 SizeOf(p) == Sizes[p[2] + 1]
 
+\* Log: all positions of the log.
 Last(log) == log[Len(log)]
 Exists(log, p) == \E k \in DOMAIN log : log[k].ledger = p[1] /\ 0 <= p[2] /\ p[2] < log[k].entries
 EntriesOf(log, l) == LET k == CHOOSE k \in DOMAIN log : log[k].ledger = l IN log[k].entries
@@ -133,6 +135,7 @@ Become(s) ==
                  /\ last_removal_ms' = n.removed
                  /\ subs' = n.subs
 
+\* A subscription without consumers, whose cursor is at the beginning of the log.
 Idle == [read_position |-> <<0, 0>>, mark_delete |-> <<0, -1>>, acked |-> {}, caches_reads |-> FALSE,
          consumers |-> <<>>, replay |-> {}, normal_read |-> None, replay_read |-> None, sent |-> <<>>, active |-> FALSE]
 
@@ -169,11 +172,13 @@ Moved(s, i, new) ==
   IN IF counts_reads \/ ~new.active \/ Tracked(s.subs[i]) = Tracked(new) \/ Slowest(s) = Slowest(next) THEN next
      ELSE Invalidated(next)
 
+\* The cursor of subscription i becomes active, or inactive.
 Activated(s, i) == [s EXCEPT !.subs[i].active = TRUE]
 Deactivated(s, i) ==
   LET left == [s EXCEPT !.subs[i].active = FALSE, !.removed = 0]
   IN IF ~s.subs[i].active THEN s ELSE IF counts_reads THEN left ELSE Invalidated(left)
 
+\* The read position moves back to the position after the mark-delete position.
 Rewound(s, i) == Moved(s, i, [s.subs[i] EXCEPT !.read_position = ValidFrom(s.log, After(s.subs[i].mark_delete))])
 
 IsAcked(sub, p) == Upto(p, sub.mark_delete) \/ p \in sub.acked
@@ -201,6 +206,7 @@ NumberOf(p) == 50 * p[1] + p[2]
 Request(i, k, p) == 1000 * i + (IF k = "normal" THEN 1 ELSE 2 + NumberOf(p))
 Owner(i, k) == 100000 + 10 * i + (IF k = "normal" THEN 1 ELSE IF k = "replay" THEN 2 ELSE 3)
 
+\* A copy gets another name.
 Renamed(c, old, new) ==
   LET To(copies) == [copies EXCEPT !.granted = {IF name = old THEN new ELSE name : name \in @}]
   IN EC!WithCopies(c, To)
@@ -341,6 +347,7 @@ Replayable(sub, i, order, left) ==
           THEN {p} \cup Replayable(sub, i, Tail(order), [left EXCEPT ![who] = @ - 1])
           ELSE Replayable(sub, i, Tail(order), left)
 
+\* The at most n positions of the replay queue that a replay read takes now.
 ReplayNow(sub, i, n) ==
   IF TypeOf(i) # "key_shared" THEN FirstOf(sub.replay, n)
   ELSE FirstOf(Replayable(sub, i, InOrder(sub.replay), [k \in Connected(sub) |-> sub.consumers[k].permits]), n)
@@ -356,6 +363,7 @@ Restarted(s, i) ==
       t == WithSubscription(s, i, sub)
   IN IF sub.normal_read # None \/ sub.replay_read # None THEN t ELSE Rewound(t, i)
 
+\* Adds the positions that are not acknowledged to the replay queue.
 IntoReplay(sub, set) == [sub EXCEPT !.replay = @ \cup {p \in set : ~IsAcked(sub, p)}]
 
 \* Whether another consumer of a failover subscription is active in `new`.
@@ -433,11 +441,15 @@ TrimConsumedLedgers == Become(AfterTrim)
 -----------------------------------------------------------------------------
 (* Reading and dispatching. *)
 
+\* PermitsOf: the permits of the consumers that can receive entries.  In a failover subscription, this is only the active
+\* consumer.
 RECURSIVE SumOf(_, _)
 SumOf(sub, who) == IF who = {} THEN 0 ELSE LET k == Least(who) IN sub.consumers[k].permits + SumOf(sub, who \ {k})
 PermitsOf(sub, i) ==
   SumOf(sub, IF TypeOf(i) = "failover" /\ Connected(sub) # {} THEN {Least(Connected(sub))} ELSE Connected(sub))
 
+\* readMoreEntries: starts a replay read if the replay queue has entries to read now, else a normal read unless one is
+\* outstanding.
 AfterReadMore(i) ==
   LET sub == [subs[i] EXCEPT !.replay = {p \in @ : ~IsAcked(subs[i], p)}]
       s == WithSubscription(Contents, i, sub)
@@ -484,6 +496,7 @@ PutBack(s, i, k, p) ==
       c == Released(s.c, <<Owner(i, k), NumberOf(p)>>, New)
   IN [s EXCEPT !.c = c, !.subs[i] = IntoReplay(@, {p})]
 
+\* The entry at p of the read of kind k is sent to consumer `who`.
 Sent(s, i, k, who, p) ==
   LET sub == s.subs[i]
       name == <<Owner(i, "sent"), Len(sub.sent) + 1>>

@@ -48,6 +48,7 @@ Tracker == [now |-> now, offset |-> 0, status |-> status, nacks |-> nacks, deadl
 
 Min(a, b) == IF a < b THEN a ELSE b
 Max(a, b) == IF a > b THEN a ELSE b
+\* The number of time units in a millisecond.
 PerMs(unit) == IF unit = "ms" THEN 1 ELSE 1000000
 Units == PerMs(clock_unit)
 BucketLength == (IF precision_unit = "clock_units" THEN 1 ELSE Units) * 2^precision_bits
@@ -158,6 +159,7 @@ RunsUntil(s, end, late, commands) ==
      ELSE With(AfterRun([s EXCEPT !.now = at]), Rest)
 AfterTime(s, n, late) == RunsUntil(s, s.now + n, late, <<>>)
 
+\* A run of the timer task outside AdvanceTime.
 AfterTask(s) == IF s.status = "open" THEN AfterRun(s) ELSE [s |-> s, commands |-> <<>>]
 
 AfterClockStep(s, n) == IF due_clock = "monotonic" THEN s ELSE [s EXCEPT !.offset = @ + n]

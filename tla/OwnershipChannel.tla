@@ -183,6 +183,7 @@ Removed(s, b, k, r) ==
 -----------------------------------------------------------------------------
 (* States. *)
 
+\* A running broker with this view, which has read `count` messages.
 StartedBroker(view, count) ==
   LET no == [k \in Bundles |-> FALSE]
   IN [up |-> TRUE, registered |-> TRUE, disabled |-> FALSE, session |-> "Stable", view |-> view, stale |-> no,
@@ -212,6 +213,8 @@ Init == /\ leader = 0 /\ leader_knows = TRUE /\ settled = NoRecords /\ log = <<>
 -----------------------------------------------------------------------------
 (* Requests. *)
 
+\* CanSplit: whether there are numbers for the halves of bundle k.  Exists: whether bundle k is not split, and its parent
+\* is split if it can be split.
 CanSplit(k) == 2 * k + 2 < bundles
 Exists(k) ==
   LET parent == (k - 1) \div 2
@@ -327,13 +330,15 @@ ActingLeader(s) == IF s.knows THEN s.leader ELSE None
 Scheduled(s, b, t) ==
   IF HasJob(s.cluster[b], t) THEN s
   ELSE [s EXCEPT !.cluster[b].jobs = Append(@, [target |-> t, running |-> FALSE, snapshot |-> <<>>])]
-\* The registry entry of b is removed: the leader schedules a clean-up.  When b registers, clean-ups of it are dropped.
+\* Deregistered: the registry entry of b is removed, and the leader schedules a clean-up of b.  Registered: broker b
+\* registers, and the clean-ups of b are dropped.
 Deregistered(given, b) ==
   LET s == [given EXCEPT !.cluster[b].registered = FALSE]
       l == ActingLeader(s)
   IN IF l = None \/ l = b THEN s ELSE IF s.cluster[l].session = "Unstable" THEN s ELSE Scheduled(s, l, b)
 Registered(s, b) ==
   [s EXCEPT !.cluster = [n \in Brokers |-> IF n = b THEN s.cluster[n] ELSE WithoutJob(s.cluster[n], b)]]
+\* The state without b as leader.
 NotLed(s, b) == IF s.leader = b THEN [s EXCEPT !.leader = None, !.knows = FALSE] ELSE s
 Crashed(s, b) ==
   [NotLed(s, b) EXCEPT !.cluster[b] = [StartedBroker(NoRecords, 0) EXCEPT !.up = FALSE,
@@ -367,6 +372,7 @@ Stabilize ==
 -----------------------------------------------------------------------------
 (* The leader. *)
 
+\* Whether there is no registered leader, and broker b can become leader.
 CanBeElected(b) ==
   /\ IF leader = None THEN TRUE ELSE ~cluster[leader].registered
   /\ cluster[b].up /\ cluster[b].registered /\ ~cluster[b].disabled
@@ -375,6 +381,7 @@ ElectUnnoticed == \E b \in broker : CanBeElected(b) /\ Become([S EXCEPT !.leader
 RecheckElection ==
   leader # None /\ ~leader_knows /\ election_is_rechecked /\ Become([S EXCEPT !.knows = TRUE])
 
+\* Whether a leader that has noticed its election has a stable session.  Only such a leader monitors the records.
 IsMonitoring == IF ActingLeader(S) = None THEN FALSE ELSE cluster[leader].session = "Stable"
 \* The brokers that must be registered for an active record.
 NeededBy(r) ==

@@ -55,6 +55,7 @@ BitsOf(mask) == {i \in 0..30 : (mask \div 2^i) % 2 = 1}
 
 \* An ack of a request, whose ack set is a number.  An empty ack set is the same as none: the whole entry is acked.
 AckOf(n, ack_set) == [entry |-> n, ack_set |-> IF ack_set = None \/ ack_set = 0 THEN None ELSE BitsOf(ack_set)]
+\* Whether an ack set has a bit beyond the batch, or leaves every message unacknowledged.
 IsInvalid(n, ack_set) == ack_set # None /\ ack_set >= 2^SizeOf(n) - 1
 
 \* The messages that an ack acks.
@@ -137,6 +138,7 @@ Merged(old, new) ==
        \cup {[entry |-> pair[1].entry, ack_set |-> Both(pair[1], pair[2])] :
                pair \in {pair \in old \X new : pair[1].entry = pair[2].entry}}
 
+\* The pending individual acks with further acks of a transaction.
 WithPending(pending, txn, acks) ==
   IF \E k \in DOMAIN pending : pending[k].txn = txn
   THEN [k \in DOMAIN pending |->

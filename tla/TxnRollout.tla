@@ -63,6 +63,7 @@ Sum(numbers) == SumOf(numbers, Len(numbers))
 
 \* The number of undeleted records of open transactions.
 OpenIn(log) == LET all == EntriesOf(log) IN Sum([k \in DOMAIN all |-> all[k].open])
+\* Whether a log has an undeleted batch.
 HasBatch(log) == \E k \in DOMAIN log.ledgers : \E i \in DOMAIN log.ledgers[k] : log.ledgers[k][i].batch > 0
 
 \* Whether a store with this `batching` can delete single records of a batch, and recovers such deletions.
@@ -107,7 +108,7 @@ Recovered(e, deletes_batch_indexes) ==
 (* Operators. *)
 
 FlagsAreOff(s) == \A b \in DOMAIN s.cluster : ~s.cluster[b].flag
-\* Whether the last ledger that may hold batches was recorded, and has been trimmed since.
+\* Whether the last ledger that may hold batches was recorded, and then trimmed.
 RecordedLedgerIsTrimmed(log) == log.last_batched_ledger # None /\ log.last_batched_ledger = 0
 MayDowngrade(s) == FlagsAreOff(s) /\ \A k \in DOMAIN s.logs : RecordedLedgerIsTrimmed(s.logs[k])
 AllAreNew(s) == \A b \in DOMAIN s.cluster : s.cluster[b].new
@@ -140,6 +141,7 @@ AfterFlag(s, b, is_on) ==
     [] OTHER -> WithFlags(s, {b}, FALSE)
 AfterFlagsOff(s) == WithFlags(s, 0..brokers - 1, FALSE)
 
+\* Whether operators may not record the last ledgers now.
 CannotRecord(s) ==
   \/ ~FlagsAreOff(s)
   \/ last_ledgers_recorded = "after_stores_reopened" /\ \E k \in DOMAIN s.logs : s.logs[k].batching
@@ -169,6 +171,7 @@ OwnerOrFirst(log) == IF log.owner = None THEN 0 ELSE log.owner
 AfterReopening(s) ==
   [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> Opened(s, s.logs[k], OwnerOrFirst(s.logs[k]))]]
 
+\* The entries of n records: one batch, or n plain entries.
 Written(log, n) ==
   IF log.batching THEN <<[batch |-> n, open |-> n, ended |-> 0]>>
   ELSE [i \in 1..n |-> [batch |-> 0, open |-> 1, ended |-> 0]]

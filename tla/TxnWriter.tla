@@ -72,6 +72,7 @@ EndOfClose == [is |-> "close"]
 TaskOf(record) == [is |-> "record", record |-> record]
 RecordsOfTasks(s) == {t.record.number : t \in {each \in Members(s.tasks) : each.is = "record"}}
 
+\* The numbers of the records that a state mentions.
 Known(s) == RecordsOfTasks(s) \cup Members(NumbersOf(s.buffer)) \cup Members(s.pending_callbacks)
               \cup UNION {Members(w.records) : w \in Members(s.in_flight)}
               \cup UNION {Members(e.records) : e \in Members(s.log)}
