@@ -441,8 +441,8 @@ TrimConsumedLedgers == Become(AfterTrim)
 -----------------------------------------------------------------------------
 (* Reading and dispatching. *)
 
-\* PermitsOf: the permits of the consumers that can receive entries.  In a failover subscription, this is only the active
-\* consumer.
+\* PermitsOf: the permits of the consumers that can receive entries.  In a failover subscription, this is only the
+\* active consumer.
 RECURSIVE SumOf(_, _)
 SumOf(sub, who) == IF who = {} THEN 0 ELSE LET k == Least(who) IN sub.consumers[k].permits + SumOf(sub, who \ {k})
 PermitsOf(sub, i) ==

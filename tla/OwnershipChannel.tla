@@ -213,8 +213,8 @@ Init == /\ leader = 0 /\ leader_knows = TRUE /\ settled = NoRecords /\ log = <<>
 -----------------------------------------------------------------------------
 (* Requests. *)
 
-\* CanSplit: whether there are numbers for the halves of bundle k.  Exists: whether bundle k is not split, and its parent
-\* is split if it can be split.
+\* CanSplit: whether there are numbers for the halves of bundle k.  Exists: whether bundle k is not split, and its
+\* parent is split if it can be split.
 CanSplit(k) == 2 * k + 2 < bundles
 Exists(k) ==
   LET parent == (k - 1) \div 2
