@@ -54,8 +54,8 @@ vars == <<ledgers, memory, read_position, durable, dirty, writing, queued, readi
 Contents == [ledgers |-> ledgers, memory |-> memory, read_position |-> read_position, durable |-> durable,
              dirty |-> dirty, writing |-> writing, queued |-> queued, reading |-> reading, batch_acks |-> batch_acks]
 
-\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
-\* only once.
+\* Of(value), with only one evaluation of the value.  TLC evaluates an argument or a LET definition of an action again
+\* at each use.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 -----------------------------------------------------------------------------
@@ -120,7 +120,7 @@ MarkDeletedBefore(a, n) ==
   LET first_unacked == FirstNotIn(a.deleted, n)
   IN Acks(first_unacked, {k \in a.deleted : k >= first_unacked}, {p \in a.partial : p.entry >= first_unacked})
 
-\* The mark-delete position advances over deleted entries; ack sets of the entries that it passes are dropped.
+\* The mark-delete position advances over deleted entries.  The ack sets of these entries are dropped.
 WithMarkDeleteAdvanced(a) == IF a.first_unacked \in a.deleted THEN MarkDeletedBefore(a, a.first_unacked) ELSE a
 
 \* The messages that an ack leaves unacknowledged: {} if the ack is for the whole entry, None if the ack has no effect.
@@ -171,8 +171,8 @@ RecordOf(s, applied) ==
 
 HasBitBeyondBatch(n, words) == batch_sizes_are_known /\ ~(MaskOf(words) \subseteq AllOf(n))
 
-\* Whether an ack is rejected: it has a bit beyond the batch, or a position without entry that is not after the last
-\* entry.
+\* Whether an ack is rejected: its ack set has a bit beyond the batch, or its position has no entry and is not after the
+\* last entry.
 IsInvalid(s, p, words) ==
   IF ~IsEntry(s.ledgers, p) THEN ~IsAfterLastEntry(s.ledgers, p)
   ELSE IsGiven(words) /\ HasBitBeyondBatch(NumberOf(s.ledgers, p), words)
@@ -219,8 +219,8 @@ ReplacedIfFurther(s, n, given) ==
        IN [s.memory EXCEPT !.partial = IF ~is_further THEN rest
                                       ELSE IF given = AllOf(n) THEN Without(rest, n) ELSE WithRemaining(rest, n, given)]
 
-\* asyncMarkDelete.  As shipped (~cumulative_ack_is_validated_first), it stores the ack set before it validates the
-\* position.  If validation fails, the ack set stays.
+\* asyncMarkDelete.  As shipped (~cumulative_ack_is_validated_first), asyncMarkDelete stores the ack set before it
+\* validates the position.  If validation fails, the ack set stays.
 AfterCumulative(s, p, words) ==
   LET n == NumberOf(s.ledgers, p)
       replaces == s.batch_acks /\ IsGiven(words) /\ cumulative_sets = "replace_if_further"
@@ -243,8 +243,8 @@ IsBusy(s) == s.reading \/ s.writing # None
 IsReset(each) == each # None
 LastReset(resets) == resets[Len(resets)]
 
-\* Starts one write for all queued operations.  Its record is that of the last reset, or of memory if there is
-\* none.  With queue_applies "last", only the last operation counts.
+\* Starts one write for all queued operations.  The record of the write is that of the last reset, or of memory if no
+\* operation is a reset.  With queue_applies "last", only the last operation counts.
 WithWriteStarted(s, operations) ==
   LET resets == SelectSeq(operations, IsReset)
       applies == IF queue_applies = "last" THEN operations[Len(operations)] # None ELSE resets # <<>>
@@ -289,7 +289,7 @@ AfterFailure(s, is_stored) ==
     [] s.writing # None /\ is_stored -> StoredAs(s, InMetadata(s.writing.record))
     [] OTHER -> With([s EXCEPT !.writing = None, !.dirty = @ \/ ~s.writing.applies], WithQueueStarted)
 
-\* The requested reset, or None if it is rejected.
+\* The requested reset, or None if the reset is rejected.
 ResetTo(s, p, words) ==
   LET is_next == p = PositionOf(s.ledgers, Total(s.ledgers)) /\ ~IsGiven(words)
       n == IF IsEntry(s.ledgers, p) THEN NumberOf(s.ledgers, p) ELSE IF is_next THEN Total(s.ledgers) ELSE None
@@ -305,7 +305,7 @@ WithReset(s, r) ==
 -----------------------------------------------------------------------------
 (* Crash, close and reopen. *)
 
-\* A cursor recovered from a record; it reads from the mark-delete position on.
+\* A cursor recovered from a record.  Its read position is directly after the mark-delete position.
 Recovered(s, record, batch_index_acks) ==
   LET Read(a) == [s EXCEPT !.memory = a, !.read_position = a.first_unacked, !.durable = record, !.dirty = FALSE,
                            !.writing = None, !.queued = <<>>, !.reading = FALSE, !.batch_acks = batch_index_acks]
@@ -316,7 +316,7 @@ AfterCrash(s, survives) ==
   IF survives /\ s.writing = None THEN s
   ELSE Recovered(s, IF survives THEN s.writing.record ELSE s.durable, s.batch_acks)
 
-\* A clean close writes a record, to the metadata store if it has few ranges; then the cursor is opened.
+\* A clean close writes a record.  A record with few ranges goes to the metadata store.  Then the cursor is opened.
 AfterReopening(s, batch_index_acks) ==
   LET record == Capped(s.ledgers, s.memory)
       is_small == max_ranges = 0 \/ Cardinality(RangeStarts(s.ledgers, s.memory.deleted)) <= max_ranges_in_metadata

@@ -126,7 +126,7 @@ WithLedgerClosed(t, b, phase) ==
   [t EXCEPT !.cursor = IF t.objects[b].writable THEN Max(@, t.objects[b].cursor) ELSE @,
             !.objects[b] = [@ EXCEPT !.phase = phase, !.writable = FALSE, !.adds = <<>>]]
 
-\* The topic after broker b fenced it for a transfer.  A load in progress is given up, if it checks ownership again.
+\* The topic after broker b fenced it for a transfer.  With load_checks_ownership_again, a load in progress is given up.
 Fenced(t, b) ==
   LET phase == PhaseOf(t.objects[b])
   IN IF phase \in {"open", "failed"} THEN [t EXCEPT !.objects[b].phase = "closing"]
@@ -280,7 +280,7 @@ Register ==
 -----------------------------------------------------------------------------
 (* Topic objects. *)
 
-\* Whether broker b has a reason to load topic k: a client waits for it, or the variant prepares the destination.
+\* Whether broker b has a reason to load topic k: a client waits for the topic, or the variant prepares the destination.
 IsWanted(k, b) ==
   LET r == ViewOf(S, b)
       t == bundle[k]
@@ -472,7 +472,7 @@ AfterSend(t, b, c, sequence) ==
      ELSE IF deduplication /\ isInDoubt THEN ToClients(t, {c}, Command("close", None))
      ELSE [t EXCEPT !.objects[b].adds = Append(@, add)]
 
-\* A broker processes the next send or ack of an attached client. A topic in transfer ignores it.
+\* A broker processes the next send or ack of an attached client.  A topic in transfer ignores sends and acks.
 Process ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]

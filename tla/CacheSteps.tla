@@ -161,9 +161,9 @@ Become(contents) ==
 -----------------------------------------------------------------------------
 (* Locks, and changes of a wrapper. *)
 
-\* An insert holds the lock of its wrapper.  A removal holds it after Take.  An eviction holds it from the result REMOVE
-\* until the bytes are subtracted; if `eviction_unmaps` is "mapped", it holds instead the lock of the wrapper that is
-\* mapped at the position, after UnmapEvicted.
+\* Whether a thread holds the lock of wrapper w.  An insert holds the lock of its wrapper.  A removal holds the lock
+\* after Take.  An eviction holds the lock from the result REMOVE until the bytes are subtracted.  If `eviction_unmaps`
+\* is "mapped", an eviction instead holds, after UnmapEvicted, the lock of the wrapper that was mapped at the position.
 InsertLocks(w) == \E i \in Inserters : inserts[i].wrapper = w
 RemovalLocks(w) == \E r \in Removers : removals[r].wrapper = w /\ removals[r].at # "take"
 EvictionLocks(w) == /\ eviction.wrapper = w
@@ -200,9 +200,9 @@ Insert == \E i \in Inserters, c \in cache, p \in position, w \in Wrappers :
             CanInsert(i, w) /\ Become(AfterInsert(i, Key(c, p), w))
 
 \* At "offer", the mapped wrapper is offered to the queue.  At "put", the wrapper is mapped.  With `published_first`
-\* "queue", Insert has already queued it; if the position is taken, the wrapper is recycled but its slot stays in the
-\* queue.  Without `put_is_atomic`, Insert has only tested the map; if the position has been taken since, the wrapper is
-\* queued and counted, but not mapped.
+\* "queue", Insert has already queued the wrapper.  If the position is taken, the wrapper is recycled, but its slot
+\* stays in the queue.  Without `put_is_atomic`, Insert has only tested the map.  If the position has been taken since,
+\* the wrapper is queued and counted, but not mapped.
 AfterPublish(i) ==
   LET w == inserts[i].wrapper
       k == inserts[i].key

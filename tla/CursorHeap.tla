@@ -18,14 +18,14 @@ CONSTANTS
 IsBefore(p, q) == p[1] < q[1] \/ (p[1] = q[1] /\ p[2] < q[2])
 IsAtMost(p, q) == ~IsBefore(q, p)
 
-\* The sequence with another element at index k.  EXCEPT is not used: TLC 2.15 may ignore it in a sequence that it has
-\* not evaluated yet.
+\* The sequence with another element at index k.  EXCEPT is not used: when TLC 2.15 converts a function to a sequence
+\* before it has evaluated the function, it drops the exceptions.
 Exchanged(seq, k, each) == SubSeq(seq, 1, k - 1) \o <<each>> \o SubSeq(seq, k + 1, Len(seq))
 Without(seq, k) == SubSeq(seq, 1, k - 1) \o SubSeq(seq, k + 1, Len(seq))
 InSet(seq) == {seq[i] : i \in DOMAIN seq}
 
-\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
-\* only once.
+\* Of(value), with only one evaluation of the value.  TLC evaluates an argument or a LET definition of an action again
+\* at each use.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 IndexOf(items, object) == CHOOSE k \in DOMAIN items : items[k].object = object
@@ -35,7 +35,7 @@ IndexOf(items, object) == CHOOSE k \in DOMAIN items : items[k].object = object
 
 Swapped(items, i, j) == Exchanged(Exchanged(items, i, items[j]), j, items[i])
 
-\* siftUp: the item moves up while its parent is at a larger position.
+\* siftUp: the item at index k moves up while its parent is at a larger position.
 RECURSIVE ItemSiftedUp(_, _)
 ItemSiftedUp(items, k) ==
   LET above == k \div 2

@@ -232,7 +232,7 @@ InLine(s, object) == {k \in DOMAIN s.linked : s.linked[k].object = object}
 WithLine(s, line) == [s EXCEPT !.linked = line]
 Inserted(line, k, node) == SubSeq(line, 1, k - 1) \o <<node>> \o From(line, k)
 
-\* The node after it was untracked, without position and counter.  With untracked_keeps_position it keeps both.
+\* The node after it was untracked, without position and counter.  With untracked_keeps_position, the node keeps both.
 Untracked(node) == IF untracked_keeps_position THEN [node EXCEPT !.removing = FALSE]
                     ELSE [node EXCEPT !.position = None, !.counter = 0, !.removing = FALSE]
 

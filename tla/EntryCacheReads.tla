@@ -63,7 +63,7 @@ StoredOf(topic, l) ==
 Fits(c, permits) ==
   c.free >= permits \/ (permits > max_reads_in_flight_bytes /\ c.free = max_reads_in_flight_bytes)
 
-\* Grants a request its permits, or all if it exceeds the maximum.
+\* Grants a request its permits, or all permits if the request exceeds the maximum.
 Taken(c, n, permits) ==
   LET taken == IF permits > max_reads_in_flight_bytes THEN max_reads_in_flight_bytes ELSE permits
   IN [c EXCEPT !.free = @ - taken, !.grants = @ \cup {[request |-> n, permits |-> taken, copies |-> {}]}]

@@ -109,8 +109,8 @@ Contents ==
 -----------------------------------------------------------------------------
 (* Sets and sequences. *)
 
-\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
-\* only once.
+\* Of(value), with only one evaluation of the value.  TLC evaluates an argument or a LET definition of an action again
+\* at each use.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Least(set) == CHOOSE n \in set : \A m \in set : n <= m

@@ -77,8 +77,8 @@ EC == INSTANCE EntryCacheReads WITH
   eviction_in_progress <- FALSE, tasks <- 0, failing <- 0, reads <- <<>>, requests <- <<>>, free <- 0,
   waiting <- <<>>, grants <- {}
 
-\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
-\* only once.
+\* Of(value), with only one evaluation of the value.  TLC evaluates an argument or a LET definition of an action again
+\* at each use.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Least(set) == CHOOSE n \in set : \A m \in set : n <= m
@@ -264,9 +264,10 @@ Answer(s, i, k, n, low) ==
       Ending(t) == IF ended THEN Dropped(t) ELSE t
   IN With(Moved([s EXCEPT !.c = WithCopiesNamed(@, n, i, k, low)], i, WithRead(passed, k, now)), Ending)
 
+IsPending(c, n) == \E q \in EC!InSet(c.requests) : q.number = n
+
 \* The state after the answers to those of the requests `numbers` that were pending in `before` and are no longer
 \* pending.
-IsPending(c, n) == \E q \in EC!InSet(c.requests) : q.number = n
 RECURSIVE AllAnswered(_, _, _)
 AllAnswered(s, before, numbers) ==
   IF numbers = {} THEN s
@@ -468,8 +469,9 @@ AfterReadMore(i) ==
 ReadMoreEntries ==
   \E i \in subscription : PermitsOf(subs[i], i) > 0 /\ subs[i].replay_read = None /\ Become(AfterReadMore(i))
 
-\* The expected read count of the entries of a read, when storage answers: the number of active cursors at the
-\* position of the reading cursor or before it; 0 for a replay read.
+\* The expected read count of the entries of a read, when storage answers.  A replay read has 0.  With counts, a normal
+\* read has the number of active cursors at the position of the reading cursor or before, or 0 if the reading cursor is
+\* not active.  Without counts, a normal read has 1 if the reads of its cursor are cached, else 0.
 Expected(r) ==
   LET n == r.waiting[1]
       i == n \div 1000

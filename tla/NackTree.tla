@@ -10,8 +10,8 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANT None
 
-\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
-\* only once.
+\* Of(value), with only one evaluation of the value.  TLC evaluates an argument or a LET definition of an action again
+\* at each use.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Height(t) == IF t = None THEN 0 ELSE t.height

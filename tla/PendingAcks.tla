@@ -170,8 +170,9 @@ WithPendingAck(s, r) ==
   IF r.cumulative THEN [s EXCEPT !.cumulative_ack = [txn |-> r.txn, ack |-> r.acks[1]]]
   ELSE [s EXCEPT !.individual_acks = WithPending(@, r.txn, Members(r.acks))]
 
-\* The transactions that the low watermark aborts: those at or below it with pending acks, unless their abort is
-\* buffered or in flight.  low_watermark_aborts "from_first": only the one that was first to ack.
+\* The transactions that the low watermark aborts: those at or below the low watermark that have pending acks, and whose
+\* abort is not buffered or in flight.  With low_watermark_aborts "from_first": only the transaction that was first to
+\* ack.
 StaleTxns(s) ==
   LET txns == [k \in DOMAIN s.individual_acks |-> s.individual_acks[k].txn]
       aborts == {r \in Members(BufferedOrInFlight(s)) : r.record.op = "abort"}
@@ -190,8 +191,8 @@ WithAborts(s, txns) ==
       Rest(found) == WithAborts(found.s, Tail(txns))
   IN IF txns = <<>> THEN s ELSE With(Accepted(s, request), Rest)
 
-\* A commit or abort applies its low watermark; as shipped (low_watermark_aborts "from_first"), only if it has ended
-\* individual acks.
+\* A commit or abort applies its low watermark.  As shipped (low_watermark_aborts "from_first"), it does so only if it
+\* has ended individual acks.
 WithLowWatermark(s, watermark, had_individual_acks) ==
   LET Raised(after) == WithAborts(after, StaleTxns(after))
   IN IF low_watermark_aborts = "from_first" /\ ~had_individual_acks THEN s

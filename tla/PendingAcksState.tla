@@ -31,8 +31,8 @@ CONSTANTS
   replay_rewinds, stopped_replay_fails, failed_reads_are_bounded, replay_drops, replay_keeps_cumulative_ack_set,
   replay_checks_cumulative_owner, log_deletion
 
-\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
-\* only once.
+\* Of(value), with only one evaluation of the value.  TLC evaluates an argument or a LET definition of an action again
+\* at each use.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Least(numbers) == CHOOSE n \in numbers : \A m \in numbers : n <= m
@@ -50,7 +50,7 @@ Joined(lists) == IF lists = <<>> THEN <<>> ELSE lists[1] \o Joined(Tail(lists))
 SizeOf(n) == batch_sizes[(n % Len(batch_sizes)) + 1]
 AllMessages(n) == 0..SizeOf(n) - 1
 
-\* The bits of a mask, which TLC limits to 31: its integers have 32 bits.
+\* The bits of a mask.  There are at most 31, because TLC's integers have 32 bits.
 BitsOf(mask) == {i \in 0..30 : (mask \div 2^i) % 2 = 1}
 
 \* An ack of a request, whose ack set is a number.  An empty ack set is the same as none: the whole entry is acked.
@@ -150,7 +150,8 @@ WithoutTxn(pending, txn) == LET IsOther(t) == t.txn # txn IN SelectSeq(pending, 
 \* The requests whose records are in flight or buffered, in order.
 BufferedOrInFlight(s) == Joined(s.in_flight) \o s.buffer
 
-\* The requests among them that are acks of this type; none if conflicts are detected after the append.
+\* The acks of this type among the requests in flight or buffered.  None count if conflicts are detected after the
+\* append.
 BufferedOrInFlightAcks(s, is_cumulative) ==
   LET IsAck(r) == r.record.op = "ack" /\ r.record.cumulative = is_cumulative
   IN IF conflict_check = "after_append" THEN <<>> ELSE SelectSeq(BufferedOrInFlight(s), IsAck)
@@ -214,8 +215,8 @@ AckConflicts(s, txn, ack) ==
   \/ OverlapsCumulative(s, txn, ack)
 
 \* Whether a cumulative ack conflicts with the cumulative ack of another transaction, or with individual acks of other
-\* transactions.  A cumulative ack also conflicts with an earlier one of its own transaction, unless it is for more
-\* messages.
+\* transactions.  A cumulative ack also conflicts with an earlier one of its own transaction, unless the new
+\* one acks more messages.
 CumulativeConflicts(s, txn, ack) ==
   LET other == PendingCumulativeAck(s)
       own == [txn |-> txn, ack |-> ack]

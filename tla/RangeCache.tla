@@ -56,8 +56,8 @@ VARIABLES
 vars == <<queue, stash, sizes, orphaned_copies, max_requeue_times, extend_ttl_of_recently_accessed>>
 settings == <<max_requeue_times, extend_ttl_of_recently_accessed>>
 
-\* All variables but the settings, as one record.  The operators below map such a record to the next one; Become makes a
-\* record the next state.
+\* All variables but the settings, as one record.  The operators below map such a record to the next one.  Become makes
+\* a record the next state.
 Contents == [queue |-> queue, stash |-> stash, sizes |-> sizes, orphaned_copies |-> orphaned_copies]
 
 Become(c) == /\ queue' = c.queue
@@ -171,8 +171,8 @@ NewEntry(c, p, b, n) ==
   [cache |-> c, position |-> p, bytes |-> b, expected_reads |-> InitialCount(n), copies |-> 0,
    timestamp_ns |-> 0, requeue_count |-> 0, accessed |-> FALSE, released |-> FALSE]
 
-\* RangeCache.put: appends an absent entry.  A put at a cached position is rejected; unless duplicate_put is "keep", the
-\* cached entry gets a new handler with the read count of the rejected one (updateIfCached).
+\* RangeCache.put: appends an absent entry.  A put at a cached position is rejected.  Unless duplicate_put is "keep",
+\* the cached entry then gets a new handler with the read count of the rejected entry (updateIfCached).
 AfterPut(c, p, b, n) ==
   LET present == Find(Contents, c, p)
       Chosen(e) == e = present
@@ -312,8 +312,8 @@ EvictionPass(by_time, limit, slots, gone, freed) ==
 Evicted(by_time, limit) == LET walk == EvictionPass(by_time, limit, queue, <<>>, 0)
                           IN AccountForRemoved([Contents EXCEPT !.queue = walk.queue], walk.gone)
 
-\* With `retention` "stash" (RangeCacheRemovalQueueStash, first draft of apache/pulsar#24623) a size pass moves an entry
-\* that has expected reads and is not expired to the stash, or keeps it there.
+\* `retention` "stash" is RangeCacheRemovalQueueStash, the first draft of apache/pulsar#24623.  MustBeStashed: whether a
+\* size pass moves the entry to the stash, or keeps it there.
 MustBeStashed(e) == HasExpectedReads(e) /\ ~IsExpired(e, -ttl_ns)
 
 \* The first draft's time pass evicts expired entries, with or without expected reads: all of the stash, and those

@@ -67,8 +67,8 @@ Contents ==
    dirty |-> dirty, read_position |-> read_position, now_ms |-> now_ms, confirmed |-> confirmed,
    confirmed_id |-> confirmed_id, reported_watermark |-> reported_watermark]
 
-\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
-\* only once.
+\* Of(value), with only one evaluation of the value.  TLC evaluates an argument or a LET definition of an action again
+\* at each use.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Least(numbers) == CHOOSE n \in numbers : \A m \in numbers : n <= m
@@ -139,7 +139,7 @@ RemainingIn(s, a, n) ==
 RECURSIVE NotIn(_, _)
 NotIn(deleted, n) == IF n \in deleted THEN NotIn(deleted, n + 1) ELSE n
 
-\* Advances the mark-delete position over deleted entries; drops the deletions at or before it.
+\* Advances the mark-delete position over deleted entries, and drops the deletions at or before this position.
 WithMarkDeleteAdvanced(a) ==
   LET first_unacked == NotIn(a.deleted, a.first_unacked)
   IN Acks(first_unacked, {n \in a.deleted : n >= first_unacked}, {p \in a.partial : p.entry >= first_unacked})
@@ -256,16 +256,17 @@ AfterUpdate(s, id, into) ==
      ELSE IF TheOne(OfId(id, s.txns)).status = into THEN Accepted(s, <<CompletionOf(r, "success")>>)
      ELSE AppendRecord(s, r)
 
-\* MLTransactionSequenceIdGenerator: the last assigned id as opening the log recovers it, from the last record of the
-\* last ledger, or from the properties if that ledger is empty.
+\* MLTransactionSequenceIdGenerator: the last assigned id that an opening recovers, from the last record of the last
+\* ledger, or from the properties if the last ledger is empty.
 RecoveredId(s) == IF Last(s.ledgers) > 0 THEN Last(Last(s.log)).last_id ELSE s.ledger_property_id
 
 RecordsOf(entries) == UNION {Members(entries[k]) : k \in DOMAIN entries}
 PendingRecords(s) == RecordsOf(s.in_flight) \cup Members(s.buffer)
 NewRecords(records) == {r \in records : r.op = "NEW"}
 
-\* getLowWaterMark: every transaction up to it has ended.  Without ongoing transactions it is the last id in the log; in
-\* master of 2026-07 (empty_low_watermark "zero") it is 0.
+\* getLowWaterMark: every transaction at or below the low watermark has ended.  Without ongoing transactions, the low
+\* watermark is the last id in the log, or the id before the first pending NEW record if that is lower.  In master of
+\* 2026-07 (empty_low_watermark "zero"), it is 0.
 LowWatermarkOf(s) ==
   IF s.txns # {} THEN Least({t.id : t \in s.txns}) - 1
   ELSE IF empty_low_watermark = "zero" THEN 0

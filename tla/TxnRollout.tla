@@ -122,7 +122,7 @@ AfterUpgrade(s, b) == IF s.cluster[b + 1].new THEN s ELSE Replaced(s, b, TRUE)
 AfterDowngrade(s, b) ==
   IF ~s.cluster[b + 1].new \/ (operators_follow_steps /\ ~MayDowngrade(s)) THEN s ELSE Replaced(s, b, FALSE)
 
-\* Sets the flags of these brokers; without flag_is_read_at_open their stores change with the flags.
+\* Sets the flags of these brokers.  Without flag_is_read_at_open, the stores of these brokers change with the flags.
 WithFlags(s, of_brokers, is_on) ==
   LET changed == {b \in of_brokers : s.cluster[b + 1].flag # is_on}
       ModeOf(log) ==

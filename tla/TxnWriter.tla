@@ -56,8 +56,8 @@ Contents ==
    pending_callbacks |-> pending_callbacks, closers |-> closers, fenced |-> fenced, ledger |-> ledger,
    next_entry |-> next_entry, log |-> log, callbacks |-> {}, closed |-> 0, is_done |-> FALSE, thrown |-> FALSE]
 
-\* Of(value).  TLC evaluates an argument or a LET definition of an action again at each use; here it evaluates the value
-\* only once.
+\* Of(value), with only one evaluation of the value.  TLC evaluates an argument or a LET definition of an action again
+\* at each use.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Members(list) == {list[k] : k \in DOMAIN list}
