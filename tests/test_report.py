@@ -338,7 +338,9 @@ def test_the_readme_shows_what_its_command_prints(brokerproof: Any) -> None:
     readme = (ROOT / "README.md").read_text()
     [command] = re.findall(r"^    brokerproof (fuzz batch_acks .*--stop-at-first)$", readme, re.MULTILINE)
     ran = brokerproof(*command.split(), "--seconds", "60")
-    shown = readme[readme.index("\n    ", readme.index("Shortened, its output is:")) : readme.index("\n\n1. ")]
+    shown = readme[
+        readme.index("\n    ", readme.index("Shortened, the output of `fuzz` is:")) : readme.index("\n\n1. ")
+    ]
     expected = [" ".join(line.split()) for line in shown.strip().splitlines()]
     printed = iter([" ".join(line.split()) for line in ran.out.splitlines()])
     assert ran.code == 1
