@@ -1,9 +1,9 @@
 """Workloads of `brokerproof compare`: each module has a `workload`, which measures policies.
 
-`Workload.measure` yields rows, records of the workload's own type whose first field is the policy. The command prints
+`Workload.measure` yields rows: records of a type of the workload, whose first field is the policy. The command prints
 the rows of any workload as a table, as JSON and as a plot. The package `caches` simulates the entry cache for all
-workloads but `transfer`. A module with a function `of` instead of a `workload` makes a workload of an argument: `file`
-makes one of the file in `file:PATH`.
+workloads except `transfer`. The module `file` has a function `of` in place of a `workload`: it makes the workload
+`file:PATH` of a file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 from model.machine import BadValue
 
-#: Parameters that must be above 0: divisors, and numbers without which a workload does nothing.
+#: Parameters that must be above 0: divisors, and parameters with which a workload does nothing if they are 0.
 _POSITIVE = {
     *("scale", "seconds", "rate", "topics", "partitions", "fan_out", "subscriptions", "consumers", "keys", "drain"),
     *("size", "least_size", "most_size", "queue", "leave_s", "every_s", "stall_every_ms"),
@@ -26,7 +26,7 @@ _POSITIVE = {
 
 
 class Cell(NamedTuple):
-    """One measurement to make: a workload under a policy, with a size, a seed and parameters."""
+    """One measurement: a workload under a policy, with a size, a seed and parameters."""
 
     workload: str
     policy: str
@@ -43,19 +43,19 @@ class Workload:
     about: str
     policies: tuple[str, ...]
     default: tuple[str, ...]  # the policies that run if none is named
-    size: str  # the row's field for the size, which is the plot's x axis
+    size: str  # the field of a row that has the size; the x axis of the plot
     sizes: Callable[[Any], tuple[int, ...]]  # parameters -> the default sizes
     measures: tuple[str, ...]  # the numeric fields that are shown and plotted
-    meanings: Mapping[str, str]  # of each policy, and of each field that is shown; printed below the table
+    meanings: Mapping[str, str]  # what each policy and each shown field means; printed below the table
     row: type[msgspec.Struct]
     parameters: Any  # a named tuple of numbers: the defaults
     check: Callable[[str], Any]  # raises BadValue for a policy that cannot run here
     measure: Callable[[Cell], Iterator[msgspec.Struct]]  # yields the rows of a cell
 
     def with_parameters(self, settings: Mapping[str, str]) -> Any:
-        """The default parameters, replaced by those of `settings`, whose values are texts.
+        """Returns the default parameters, with those of `settings` replaced. The values of `settings` are texts.
 
-        Raises BadValue for an unknown name, or a value that is no number in range.
+        Raises BadValue for an unknown name, or a value that is not a number in range.
         """
         changed: dict[str, int | float] = {}
         for name, text in settings.items():
@@ -75,7 +75,7 @@ class Workload:
 
 
 def workload_names() -> list[str]:
-    """The names of all workloads, sorted; one that takes an argument is NAME:PATH."""
+    """Returns the names of all workloads, sorted; a workload that takes an argument is NAME:PATH."""
     modules = [module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg]
     return sorted([f"{name}:PATH" if hasattr(_module(name), "of") else name for name in modules])
 
@@ -85,7 +85,7 @@ def _module(name: str) -> Any:
 
 
 def find_workload(name: str) -> Workload:
-    """The workload of that name. Raises BadValue if there is none, and as the `of` of a workload with an argument."""
+    """Returns the workload of that name. Raises BadValue if there is none, or if `of` rejects the argument."""
     base, colon, argument = name.partition(":")
     if (f"{base}:PATH" if colon else base) not in workload_names():
         raise BadValue(f"there is no workload {name}; there are {', '.join(workload_names())}")

@@ -1,4 +1,4 @@
-"""Catch-up: subscriptions drain the same backlog from staggered positions, while producers go on."""
+"""Catch-up: subscriptions drain the same backlog from different positions, while producers continue."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Parameters(NamedTuple):
     size: int = 1024
     fan_out: int = 5
     backlog_s: int = 20  # seconds of production that are in storage at the start
-    stagger_ms: int = 300  # of production between the first entries of a subscription and the next
+    stagger_ms: int = 300  # time of production between the first entries of two consecutive subscriptions
     drain: float = 3.0  # the speed of a consumer, as a multiple of its topic's rate
-    tailing: int = 1  # further subscriptions of each topic, which tail
+    tailing: int = 1  # number of further subscriptions of each topic; these tail
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The plan of a run; `rng` changes the time for a message by a twentieth at most."""
+    """Returns the plan of a run; `rng` changes a consumer's time for a message by at most 5 %."""
     end = p.seconds * 1_000_000
     rate = p.rate * p.scale / p.topics
     queue = scaled(1000, p.scale)
@@ -44,7 +44,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
 
 workload = study(
     "catch_up",
-    "subscriptions drain one backlog at staggered positions",
+    "subscriptions drain one backlog from different positions",
     Parameters(),
     plan,
     lambda p: seconds_of_inflow(p.rate * p.scale * p.size, (0.3, 1, 3, 10)),

@@ -1,7 +1,8 @@
 """Churn of clients: consumers of Shared subscriptions are scaled down and up again (apache/pulsar#14985).
 
-Every `every_s` a share of each subscription's consumers leaves at once; others take their place `away_s` later. Entries
-that the leaving consumers have not acknowledged are read again, and delivered to the consumers that stay.
+Every `every_s` seconds, a share of each subscription's consumers leaves at once. `away_s` seconds later, others take
+their place. Entries that the leaving consumers have not acknowledged are read again, and delivered to the consumers
+that stay.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ class Parameters(NamedTuple):
     subscriptions: int = 2  # of each topic
     consumers: int = 20  # of each subscription
     queue: int = 1000
-    busy: float = 0.9  # share of its time that a consumer works, when all consumers are connected
+    busy: float = 0.9  # share of the time in which a consumer processes messages, while all consumers are connected
     every_s: int = 8
     away_s: int = 4
-    share: float = 0.5  # of the consumers: those that leave
+    share: float = 0.5  # share of the consumers that leaves
     ttl_ms: int = 1000  # managedLedgerCacheEvictionTimeThresholdMillis
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The plan of a run; `rng` draws the consumers that leave."""
+    """Returns the plan of a run; `rng` draws the consumers that leave."""
     end = p.seconds * 1_000_000
     rate = p.rate * p.scale / p.topics
     think = round(1_000_000 * p.busy * p.consumers / rate)

@@ -1,8 +1,8 @@
 """A backlog drain as in the OpenMessaging Benchmark: consumers stay connected and pause, then drain the backlog.
 
-With `cut_ms`, connections are cut during the drain; consumers connect again and get unacknowledged messages again. The
+With `cut_ms`, connections are cut during the drain. Consumers connect again, and get unacknowledged messages again. The
 defaults are those of the benchmark's files with 1 GB of backlog: 10 topics of 3 partitions, 1 subscription, 100,000
-messages of 1 KiB a second, and producers that go on during the drain.
+messages of 1 KiB a second, and producers that continue during the drain.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ class Parameters(NamedTuple):
     size: int = 1024
     subscriptions: int = 1  # of each topic
     queue: int = 1000
-    backlog_s: int = 10  # for how long the consumers pause at the start
+    backlog_s: int = 10  # time for which the consumers pause at the start
     drain: float = 2.0  # the speed of a consumer, as a multiple of its topic's rate
     producers_pause: int = 0  # whether producers stop when the drain begins
     cut_ms: int = 0  # time between two cuts of all connections, from the start of the drain on; 0: none
-    back_ms: int = 100  # from a cut to the connection of a consumer
+    back_ms: int = 100  # time from a cut to the next connection of a consumer
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The plan of a run; `rng` changes the time for a message by a twentieth at most."""
+    """Returns the plan of a run; `rng` changes a consumer's time for a message by at most 5 %."""
     end, paused = p.seconds * 1_000_000, p.backlog_s * 1_000_000
     rate = p.rate * p.scale / p.topics
     subscriptions = []

@@ -1,6 +1,6 @@
 """A recorded stream: `file:PATH` of a CSV file, whose format `fuzz/workloads/README.md` describes.
 
-Times are made relative to the first line's, so a stream may begin at any time.
+The workload's times are relative to the first line, so a file may begin at any time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fuzz.workloads.caches.study import study
 from model.machine import BadValue
 
 HEADER = ["time", "topic", "event"]
-#: For each name of an event: whether a cursor follows, and how many numbers may follow after that.
+#: For each name of an event: whether a cursor follows the name, and how many numbers may follow then.
 EVENTS = {
     "add": (False, (1,)),
     "connect": (True, (0, 1)),
@@ -31,9 +31,9 @@ EVENTS = {
     "reread": (True, (1,)),
     "ack": (True, (1,)),
 }
-#: Default cache sizes: these shares of all added bytes.
+#: Default cache sizes, as shares of all added bytes.
 _SHARES = (0.01, 0.03, 0.1, 0.3)
-#: Digits of the largest time and of the largest other number that a file may have.
+#: The most digits of a time, and of any other number.
 _TIME_DIGITS, _DIGITS = 18, 15
 
 
@@ -43,7 +43,7 @@ class Parameters(NamedTuple):
     scale: float = 1.0  # of settings that count entries
     latency_us: int = 500  # from a cursor's read to the delivery
     waits: int = 0  # whether readers wait for misses
-    checksum: int = 0  # CRC-32 of the file, so that rows of another file with this path are not taken for its rows
+    checksum: int = 0  # CRC-32 of the file: distinguishes rows of different files with one path
 
 
 class Event(NamedTuple):
@@ -58,9 +58,9 @@ class Event(NamedTuple):
 
 @lru_cache(maxsize=1)
 def recorded_events(path: str, content: bytes) -> tuple[Event, ...]:
-    """The events of a file. Raises BadValue for a file that is wrong, or that adds or reads no entry.
+    """Returns the events of a file. Raises BadValue for an invalid file, or a file that adds or reads no entry.
 
-    Each cell of a grid asks for them again.
+    The result is cached, because each cell of a grid needs it.
     """
     found = tuple(_events(path, content))
     for name, done in (("add", "added"), ("read", "read")):
@@ -70,7 +70,7 @@ def recorded_events(path: str, content: bytes) -> tuple[Event, ...]:
 
 
 def _events(path: str, content: bytes) -> Iterator[Event]:
-    """Raises BadValue, with the line, for the first line that is wrong."""
+    """Yields the events of a file. Raises BadValue, with the line number, for the first invalid line."""
     try:
         rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
         if next(rows, None) != HEADER:
@@ -105,6 +105,7 @@ def _events(path: str, content: bytes) -> Iterator[Event]:
 
 
 def _event(where: str, row: list[str]) -> Event:
+    """Returns the event of a line. Raises BadValue, with `where`, for an invalid line."""
     words = row[2].split() if len(row) == len(HEADER) else []
     named, counts = EVENTS.get(words[0] if words else "", (False, ()))
     numbers = words[1 + named :]
@@ -120,7 +121,7 @@ def _event(where: str, row: list[str]) -> Event:
 
 
 def of(path: str) -> Workload:
-    """The workload of a file. Raises BadValue if the file cannot be read, and as `recorded_events`."""
+    """Returns the workload of a file. Raises BadValue if the file cannot be read or is invalid."""
     try:
         content = Path(path).read_bytes()
     except OSError as problem:
@@ -143,13 +144,13 @@ def of(path: str) -> Workload:
 
 
 def plan_of(recorded: Sequence[Event], p: Parameters) -> Plan:
-    """The plan of a recorded stream, which begins at time 0."""
+    """Returns the plan of a recorded stream. The plan begins at time 0."""
     began_us = recorded[0].at_us
     topics: dict[str, int] = {}
     cursors: dict[tuple[str, str], int] = {}
     subscriptions: list[Subscription] = []
     added: Counter[int] = Counter()
-    commands: list[Command] = []  # adds are commands, too, so that events at the same time keep the file's order
+    commands: list[Command] = []  # also the adds: events at the same time keep the order of the file
     for event in recorded:
         topic = topics.setdefault(event.topic, len(topics))
         if event.name == "add":

@@ -1,6 +1,7 @@
 """Key_Shared subscriptions with slow consumers, with the numbers of the test `testTailingReadsKeySharedSlowConsumer`.
 
-An entry whose consumer has no permits goes to the replay queue and is read again, alone, when permits return.
+An entry whose consumer has no permits is added to the replay queue. When the consumer has permits again, the entry is
+read again, alone.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ class Parameters(NamedTuple):
     """There is one topic. Common names are those of `fuzz/workloads/caches/study.py`."""
 
     scale: float = 1.0
-    produce_s: int = 10  # for how long producers send
+    produce_s: int = 10  # time for which producers send
     seconds: int = 12
     rate: int = 60
     size: int = 68
     keys: int = 100
-    random_keys: int = 0  # 1: keys are drawn; 0: taken in turn
+    random_keys: int = 0  # 1: keys are drawn at random; 0: keys take turns
     subscriptions: int = 5
     consumers: int = 2  # of each subscription
     queue: int = 10
@@ -31,7 +32,7 @@ class Parameters(NamedTuple):
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The plan of a run; `rng` draws random keys."""
+    """Returns the plan of a run; `rng` draws the keys if they are random."""
     consumer = Consumer(scaled(p.queue, p.scale), 0, p.pause_share, p.pause_ms * 1000)
     subscriptions = [Subscription(0, (consumer,) * p.consumers, "key_shared") for _ in range(p.subscriptions)]
     adds = steady(0, p.rate * p.scale, p.size, p.produce_s * 1_000_000, keys=p.keys)

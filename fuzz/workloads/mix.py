@@ -1,6 +1,6 @@
 """Tailing and catch-up subscriptions share a broker: most tail with a small lag, `catch_up_share` drain a backlog.
 
-No published share of catch-up reads was found. The default is 0.1; predictions also have 0.01 and 0.5.
+We found no published share of catch-up subscriptions. The default is 0.1; predictions also have 0.01 and 0.5.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Parameters(NamedTuple):
     fan_out: int = 4
     spread_ms: int = 600  # the largest lag of a tailing subscription
     catch_up_share: float = 0.1  # the probability that a subscription catches up
-    behind_s: int = 10  # seconds of production that are in storage; catching-up subscriptions start in the first fifth
+    behind_s: int = 10  # seconds of production in storage at the start; catch-up starts in the first fifth of them
     drain: float = 1.5  # the mean speed of a consumer that catches up, as a multiple of its topic's rate
     check_ms: int = 1_000  # when the broker first checks the backlogs of cursors; then once a minute
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The plan of a run; `rng` draws lags, and the subscriptions that catch up with their starts and speeds."""
+    """Returns the plan of a run; `rng` draws lags, and the subscriptions that catch up with their starts and speeds."""
     end = p.seconds * 1_000_000
     rate = p.rate * p.scale / p.topics
     queue = scaled(1000, p.scale)

@@ -1,4 +1,4 @@
-"""All consumers disconnect at once and connect again at random times, while producers go on."""
+"""All consumers disconnect at once and connect again at random times, while producers continue."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Parameters(NamedTuple):
     fan_out: int = 10
     leave_s: int = 4  # all consumers disconnect at every multiple of this time
     back_ms: int = 500  # the shortest time until a consumer is connected again
-    back_most_ms: int = 2_500  # the longest
-    seek_back_ms: int = 0  # a returning subscription seeks to the entry this long before the disconnection; 0: no seek
+    back_most_ms: int = 2_500  # the longest time until a consumer is connected again
+    seek_back_ms: int = 0  # a returning subscription seeks to this time before its disconnection; 0: no seek
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The plan of a run; `rng` draws when each subscription is connected again. Raises BadValue for wrong limits."""
+    """Returns the plan of a run; `rng` draws the times of connections. Raises BadValue for wrong limits."""
     if p.back_most_ms < p.back_ms:
         raise BadValue(f"--set back_most_ms={p.back_most_ms}: it must be at least back_ms, which is {p.back_ms}")
     end = p.seconds * 1_000_000
@@ -50,7 +50,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
 
 workload = study(
     "reconnect",
-    "all consumers leave, and come back at random while producers go on",
+    "all consumers leave, and come back at random times while producers continue",
     Parameters(),
     plan,
     lambda p: seconds_of_inflow(p.rate * p.scale * p.size, (0.3, 1, 3, 6)),

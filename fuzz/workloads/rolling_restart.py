@@ -1,8 +1,8 @@
-"""Rolling restart of two brokers under tailing readers: `BrokerEntryCacheRollingRestartTest`.
+"""Rolling restart of two brokers with tailing consumers: `BrokerEntryCacheRollingRestartTest`.
 
-At scale 1 the parameters are those of the test: 10 partitions, 50,000 messages a second, 10 subscriptions on each
-partition, entries of 8192 bytes, a cache of 250 MB a broker, a restart every 7.5 s. Pauses of consumers and the time
-until a client is connected again are assumptions. Ledgers do not roll over unless `ledger_entries` is set.
+At scale 1 the parameters are those of the test: 10 partitions, 50,000 messages a second, 10 subscriptions of each
+partition, entries of 8192 bytes, a cache of 250 MB for each broker, a restart every 7.5 s. The pauses of consumers, and
+the time until a client is connected again, are assumptions. Ledgers do not roll over unless `ledger_entries` is set.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class Parameters(NamedTuple):
     subscriptions: int = 10
     size: int = 8192
     queue: int = 200
-    outstanding: int = 500_000  # messages sent and not consumed at which the producers stop for a while
+    outstanding: int = 500_000  # number of messages sent and not consumed at which the producers pause
     restart_ms: int = 7_500  # time between two restarts
     restarts: int = 3
-    back_ms: int = 200  # the longest time until a consumer is connected after a restart; the shortest is half of it
+    back_ms: int = 200  # the longest time until a consumer is connected after a restart; the shortest time is half
     stall_every_ms: int = 3_000  # mean time between two pauses of a client
     stall_ms: int = 500  # the longest pause
-    ledger_entries: int = 0  # of a full ledger; the test has 100,000. 0: a topic has one ledger
+    ledger_entries: int = 0  # number of entries of a full ledger; 100,000 in the test. 0: a topic has one ledger
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The plan of a run; `rng` draws the owners of partitions, connection times and pauses."""
+    """Returns the plan of a run; `rng` draws the owners of partitions, connection times and pauses."""
     end, produce = p.seconds * 1_000_000, (p.seconds - 5) * 1_000_000
     rate = p.rate * p.scale / p.partitions
     consumer = Consumer(scaled(p.queue, p.scale))
@@ -43,7 +43,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
     commands: list[Command] = []
     for _ in range(p.subscriptions):
         at_us = 0
-        pauses: list[tuple[int, int]] = []  # of one client, which has a consumer on every partition
+        pauses: list[tuple[int, int]] = []  # the pauses of one client, which has a consumer of every partition
         while p.stall_ms and (at_us := at_us + round(rng.expovariate(1 / (p.stall_every_ms * 1000)))) < end:
             pauses.append((at_us, rng.randint(1, p.stall_ms * 1000)))
         connect_us = rng.randint(20_000, 40_000)
@@ -68,7 +68,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
 
 workload = study(
     "rolling_restart",
-    "two brokers restart in turn under tailing readers",
+    "two brokers with tailing consumers restart in turn",
     Parameters(),
     plan,
     lambda p: tuple([round(mb * 2**20 * p.scale) for mb in (62, 125, 250, 500)]),

@@ -1,4 +1,4 @@
-"""Tailing fan-out: every subscription reads an entry a constant lag after its add. Lags are from 0 to `spread_ms`."""
+"""Tailing fan-out: every subscription reads entries with its constant lag, which is from 0 to `spread_ms`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Parameters(NamedTuple):
     size: int = 1024
     fan_out: int = 10
     spread_ms: int = 500  # the largest lag
-    far: int = 0  # further subscriptions of each topic that are connected and read nothing
+    far: int = 0  # number of further subscriptions of each topic; these are connected and read nothing
     check_ms: int = 1_000  # when the broker first checks the backlogs of cursors; then once a minute
     waits: int = 0  # whether readers wait for misses
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The plan of a run; `rng` changes every lag by a fifth at most."""
+    """Returns the plan of a run; `rng` changes every lag by at most 20 %."""
     end = p.seconds * 1_000_000
     rate = p.rate * p.scale / p.topics
     consumer = Consumer(queue=scaled(1000, p.scale))

@@ -19,7 +19,7 @@ class Parameters(NamedTuple):
     topics: int = 60
     least_size: int = 128  # bytes
     most_size: int = 8192
-    fan_out: int = 6  # the largest
+    fan_out: int = 6  # the largest fan-out
     spread_ms: int = 2_000  # the largest lag
     far_share: float = 0.1  # the probability that a subscription is connected and reads nothing
     check_ms: int = 2_000  # when the broker first checks the backlogs of cursors; then once a minute
@@ -27,7 +27,7 @@ class Parameters(NamedTuple):
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """The plan of a run; `rng` draws sizes, fan-outs, lags and the subscriptions that read nothing."""
+    """Returns the plan of a run; `rng` draws sizes, fan-outs, lags and the subscriptions that read nothing."""
     end = p.seconds * 1_000_000
     weights = [1 / (rank + 1) for rank in range(p.topics)]
     consumer = Consumer(scaled(1000, p.scale))
@@ -48,7 +48,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
 
 
 def mean_size(p: Parameters) -> float:
-    """The expected size of an entry in bytes. The logarithm of a size is uniform between those of the limits."""
+    """Returns the expected size of an entry in bytes. The logarithm of a size is uniformly distributed."""
     if p.most_size == p.least_size:
         return p.most_size
     return (p.most_size - p.least_size) / math.log(p.most_size / p.least_size)

@@ -1,18 +1,19 @@
 """A transfer of one bundle under each variant of the protocol, measured on runs of the model.
 
-Each topic has a producer, which sends a message in every round, and a consumer. In a round every broker and every
-topic's objects, clients and ledger take each step that is possible at the round's beginning. So the length of a
-transfer in rounds does not depend on the number of topics. Topics in equal states take equal steps: they are a `Kind`,
-of which one topic is run, and the number of topics is kept.
+Each topic has a producer, which sends a message in every round, and a consumer. In a round, every broker and every
+topic's objects, clients and ledger take each step that is possible at the beginning of the round. So the number of
+rounds of a transfer does not depend on the number of topics. Topics in equal states take equal steps. Such topics are a
+`Kind`: only one topic of a kind is run, and the number of its topics is stored.
 
     client_lookups      lookups that brokers receive
-    publish_gap_steps   rounds from the last message confirmed by the source to the first by the destination; the worst
+    publish_gap_steps   rounds from the last message that the source confirms to the first message that the destination
+                        confirms; the maximum over the topics
     ignored_sends       sends that reach the source and are neither stored nor answered
     channel_appends     records of the channel
     client_commands     commands of the protocol to clients: close and prepare
     exposure            for a crash of source or destination after each round of the transfer, with a spare broker that
-                        takes over: clients at a fenced topic at that moment, lookups until every producer publishes
-                        again, its publish gap, and messages stored twice
+                        takes over: clients attached to a fenced topic at the crash, lookups until every producer
+                        publishes again, the publish gap of the recovery, and messages stored twice
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ POLICIES = ("V0", "V1a", "V1b", "V2", "V3", "V4")
 LOADS = 5_000
 SOURCE, DESTINATION, SPARE = 0, 1, 2
 Count = Annotated[int, msgspec.Meta(ge=0)]
-#: Messages that a producer may have pending, so the most sends of a producer that can be ignored.
+#: Messages that a producer may have pending. No more sends of a producer can be ignored.
 WINDOW = 8
-#: Rounds before the transfer begins, in which the pipeline fills; rounds after which a run counts as stuck.
-_WARM, _MOST = 12, 100
+#: Rounds before the transfer begins, in which messages come to be in flight; rounds after which a run counts as stuck.
+_WARM_UP, _MOST = 12, 100
 #: Actions of a topic's brokers, and of its clients, in the order in which a round takes them.
 _OF_BROKER = ("confirm", "close_ledger", "disconnect", "clean_up", "begin_load", "open_topic")
 _OF_CLIENT = ("process", "dispatch", "receive", "answer", "connect", "admit", "lookup", "send")
@@ -55,7 +56,7 @@ class Exposure(msgspec.Struct):
 
 
 class Row(msgspec.Struct):
-    """What a transfer costs under a policy. `worst_...` is the maximum over `exposure`."""
+    """The costs of a transfer under a policy. `worst_...` is the maximum over `exposure`."""
 
     policy: str
     topics: Count
@@ -73,11 +74,11 @@ class Row(msgspec.Struct):
 
 
 class Kind(NamedTuple):
-    """Topics in the same state with the same past."""
+    """Topics in equal states with equal pasts."""
 
     topic: Topic
     confirmed: int  # the round of the last confirmed message
-    gap: int  # the most rounds between the last message that one broker confirmed and the first of the next; 0: none
+    gap: int  # the longest publish gap so far, between two brokers that confirm in turn; 0: there was none
     writer: int  # the broker that confirmed last
 
 
@@ -87,13 +88,13 @@ class Run(NamedTuple):
     cfg: Config
     records: tuple[Any, ...]
     brokers: tuple[Any, ...]
-    kinds: tuple[tuple[Kind, int], ...]  # with the number of topics of each
+    kinds: tuple[tuple[Kind, int], ...]  # each kind with its number of topics
     round: int
     counts: Counter[str]  # of appends, commands, lookups and ignored sends
 
 
 def first_run(cfg: Config, topics: int) -> Run:
-    """A bundle in the initial state of the model."""
+    """Returns a run of a bundle in the initial state of the model."""
     s = bundle_transfer.start(cfg._replace(topics=1))
     return Run(cfg, s.records, s.brokers, ((Kind(s.topics[0], 0, 0, SOURCE), topics),), 0, Counter())
 
@@ -113,7 +114,7 @@ def stepped(run: Run, name: str, *arguments: int) -> tuple[Run, bool]:
 
 
 def sent_commands(before: Topic, after: Topic) -> int:
-    """The number of close and prepare commands that a step of the model sent to a topic's clients."""
+    """Returns the number of close and prepare commands that a step of the model sent to a topic's clients."""
     was, now = [
         sum([command.kind in ("close", "prepare") for client in t.clients for command in client.down])
         for t in (before, after)
@@ -122,7 +123,7 @@ def sent_commands(before: Topic, after: Topic) -> int:
 
 
 def next_round(run: Run) -> Run:
-    """The run after a round: the steps of the topics, then those of the brokers about the channel."""
+    """Returns the run after a round: the steps of the topics, then the steps of the brokers on the channel."""
     start = State(run.records, run.brokers, ())
     loads_left = dict.fromkeys(range(run.cfg.brokers), LOADS)
     kinds: Counter[Kind] = Counter()
@@ -145,10 +146,10 @@ def next_round(run: Run) -> Run:
 def topic_round(
     run: Run, start: State, kind: Kind, number: int, loads_left: dict[int, int], counts: Counter[str]
 ) -> Iterator[tuple[Kind, int]]:
-    """The kinds that `number` topics of a kind become in a round, each with its number of topics.
+    """Yields the kinds that `number` topics of a kind become in a round, each with its number of topics.
 
-    `start` is the state at the round's beginning. Topics beyond `loads_left` of a broker do not begin to load.
-    `loads_left` and `counts` are updated.
+    `start` is the state at the beginning of the round. At most `loads_left` topics of a broker begin to load. Updates
+    `loads_left` and `counts`.
     """
     s = start._replace(topics=(kind.topic,))
     unloaded = [b for b in range(run.cfg.brokers) if not is_live(kind.topic.objects[b])]
@@ -163,7 +164,7 @@ def topic_round(
 
 
 def is_live(o: TopicObject | None) -> bool:
-    """Whether a topic object is in use."""
+    """Returns whether a topic object is in use."""
     return o is not None and o.phase != "disconnected"
 
 
@@ -173,19 +174,20 @@ def step(cfg: Config, s: State, name: str, *arguments: int) -> tuple[State, Any]
 
 
 def moved(run: Run, s: State, kind: Kind, number: int, counts: Counter[str], without: str = "") -> Kind:
-    """A kind after a round. Each step that is enabled in `s`, the beginning, is taken once, if it still is enabled.
+    """Returns a kind after a round: each step that is enabled in `s` is taken once, if it is still enabled.
 
-    `counts` is updated for `number` topics. The action `without` is not taken.
+    `s` is the state at the beginning of the round. The action `without` is not taken. Updates `counts` for `number`
+    topics.
     """
     cfg, before = run.cfg, s
     calls: list[tuple[str, tuple[int, ...]]] = []
     for name in _OF_BROKER:
         for b in range(cfg.brokers):
             calls.append((name, (0, b, *((unconfirmed(kind.topic),) if name == "open_topic" else ()))))
-    asked = max(b for b, each in enumerate(run.brokers) if each.registered)
+    lookup_broker = max(b for b, each in enumerate(run.brokers) if each.registered)
     for name in _OF_CLIENT:
         for c in range(len(kind.topic.clients)):
-            calls.append((name, (0, c, *((asked,) if name == "lookup" else ()))))
+            calls.append((name, (0, c, *((lookup_broker,) if name == "lookup" else ()))))
     for name, arguments in calls:
         if name == without or isinstance(step(cfg, before, name, *arguments)[1], Refused):
             continue
@@ -197,7 +199,7 @@ def moved(run: Run, s: State, kind: Kind, number: int, counts: Counter[str], wit
         if name == "process" and outcome == "ignored" and arguments[1] < cfg.producers:
             counts["ignored"] += number
         if name == "receive" and arguments[1] < cfg.producers:
-            counts["ignored"] += number * int(outcome)  # sends on their way to a session that the broker has closed
+            counts["ignored"] += number * int(outcome)  # sends in flight to a session that the broker has closed
         if name == "confirm" and isinstance(outcome, int):
             gap = run.round - kind.confirmed if arguments[1] != kind.writer else 0
             kind = kind._replace(confirmed=run.round, gap=max(kind.gap, gap), writer=arguments[1])
@@ -206,17 +208,17 @@ def moved(run: Run, s: State, kind: Kind, number: int, counts: Counter[str], wit
 
 
 def unconfirmed(t: Topic) -> int:
-    """The number of a topic's unconfirmed entries. In these runs a recovery keeps them all."""
+    """Returns the number of a topic's unconfirmed entries. In these runs, a recovery keeps all of them."""
     return len(t.abandoned) + sum([len(o.adds) for o in t.objects if o is not None and o.writable])
 
 
 def is_over(run: Run, owners: tuple[int, ...]) -> bool:
-    """Whether the last confirmed message of each topic was confirmed by one of these brokers."""
+    """Returns whether one of these brokers confirmed the last confirmed message of each topic."""
     return all(kind.writer in owners for kind, _ in run.kinds)
 
 
 def until_over(run: Run, owners: tuple[int, ...]) -> Iterator[Run]:
-    """The run now and after each round, until `is_over`. Raises AssertionError if that takes more than _MOST rounds."""
+    """Yields the run, and the run after each round, until `is_over`. Raises AssertionError after _MOST rounds."""
     for _ in range(_MOST):
         yield run
         if is_over(run, owners):
@@ -226,7 +228,7 @@ def until_over(run: Run, owners: tuple[int, ...]) -> Iterator[Run]:
 
 
 def fenced_clients(run: Run) -> int:
-    """The number of clients that are attached at a broker where their topic is not open."""
+    """Returns the number of clients that are attached to a broker at which their topic is not open."""
     count = 0
     for kind, number in run.kinds:
         for broker, o in enumerate(kind.topic.objects):
@@ -236,7 +238,7 @@ def fenced_clients(run: Run) -> int:
 
 
 def exposures(rounds: list[Run]) -> Iterator[Exposure]:
-    """Crashes of source and destination after each of these rounds of a transfer."""
+    """Yields the exposure for a crash of source and of destination after each of these rounds of a transfer."""
     for each in rounds:
         for broker, name in ((SOURCE, "source"), (DESTINATION, "destination")):
             crashed, _ = stepped(each, "crash", broker)
@@ -257,10 +259,10 @@ def exposures(rounds: list[Run]) -> Iterator[Exposure]:
 
 
 def measured(policy: str, topics: int, deduplication: bool) -> Row:
-    """A transfer under a policy, and the same with a crash after each of its rounds."""
+    """Returns the row of a transfer under a policy, with the exposures to crashes after each of its rounds."""
     cfg = Config(producers=1, consumers=1, window=WINDOW, deduplication=deduplication, variant=policy)  # type: ignore[arg-type]
     run = first_run(cfg, topics)
-    for _ in range(_WARM):
+    for _ in range(_WARM_UP):
         run = next_round(run)
     run, _ = stepped(run, "transfer", DESTINATION)
     rounds = list(until_over(run, (DESTINATION,)))
@@ -284,13 +286,13 @@ def measured(policy: str, topics: int, deduplication: bool) -> Row:
 
 
 def measure(cell: Cell) -> Iterator[Row]:
-    """The rows of a cell: its policy and number of topics, without and with deduplication."""
+    """Yields the rows of a cell: without and with deduplication."""
     for deduplication in (False, True):
         yield measured(cell.policy, cell.size, deduplication)
 
 
 class Parameters(NamedTuple):
-    """There are none."""
+    """The workload has no parameters."""
 
 
 workload = Workload(
@@ -320,11 +322,11 @@ workload = Workload(
         "V4": "the channel has no Assigning record",
         "deduplication": "brokerDeduplicationEnabled",
         "client lookups": "lookups that brokers receive",
-        "publish gap": "steps from the last message that the source confirms to the first by the destination",
+        "publish gap": "rounds from the source's last confirmed message to the destination's first",
         "ignored sends": "messages that reach the source and are neither stored nor answered",
         "channel appends": "ownership records that are written",
         "client commands": "close and prepare commands that brokers send to clients",
-        "worst ...": "maximum over crashes of source or destination after each step: clients attached to a fenced "
+        "worst ...": "maximum over crashes of source or destination after each round: clients attached to a fenced "
         "topic, lookups and publish gap of the recovery, messages stored twice",
     },
     row=Row,

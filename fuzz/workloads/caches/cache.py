@@ -1,7 +1,7 @@
-"""A broker's cache as the simulation sees it, and which cursors are active.
+"""The cache of a broker in the simulation, and the cursors that are active.
 
 Times are microseconds. Topics, entries and cursors are numbers; the entries of a topic are numbered across its ledgers.
-A subclass says which entries are cached, how a range is read and what is evicted.
+A subclass determines which entries are cached, how a range is read, and which entries are evicted.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from impl.active_cursors import ActiveCursors
 from model.active_cursors.machine import Config
 from model.positions import Position
 
-#: The ledger in all positions, since entries are numbered across ledgers.
+#: The ledger id in all positions, because entries are numbered across ledgers.
 LEDGER = 1
 #: `managedLedgerCacheEvictionTimeThresholdMillis` and `managedLedgerCacheEvictionWatermark`.
 TTL_US, WATERMARK = 1_000_000, 0.9
-#: `managedLedgerCursorBackloggedThreshold`, and the period of the task that compares backlogs with it.
+#: `managedLedgerCursorBackloggedThreshold`, and the period of the task that compares backlogs with this threshold.
 BACKLOG_THRESHOLD, BACKLOG_CHECK_US = 1_000, 60_000_000
 
 
@@ -30,29 +30,29 @@ class Log:
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self.added_us: list[int] = []
-        self.keys: list[int] = []  # of each entry's messages
-        self.ledgers = [0]  # the first entry of each ledger that is not deleted
+        self.keys: list[int] = []  # the key of each entry's messages
+        self.ledgers = [0]  # the first entry of each undeleted ledger
 
     def roll_over(self) -> None:
-        """Closes the ledger: the next entry is the first of another. An empty ledger stays open."""
+        """Closes the ledger: the next entry is the first entry of a new ledger. An empty ledger stays open."""
         if len(self.sizes) > self.ledgers[-1]:
             self.ledgers.append(len(self.sizes))
 
     def end_of_ledger(self, entry: int) -> int:
-        """The first entry after the entry's ledger, or after the topic's last entry."""
+        """Returns the number of the entry after the last one of this entry's ledger."""
         following = bisect_right(self.ledgers, entry)
         return self.ledgers[following] if following < len(self.ledgers) else len(self.sizes)
 
 
 class Environment(NamedTuple):
-    """What a cache knows of its broker."""
+    """The broker and the workload, as far as a cache needs them."""
 
     logs: Sequence[Log]  # by topic
     max_bytes: int
-    scale: float = 1.0  # factor of the workload's rates, and so of settings that count entries
-    latency_us: int = 0  # of a storage read
+    scale: float = 1.0  # factor of the workload's rates, and of settings that count entries
+    latency_us: int = 0  # the latency of a storage read
     ttl_us: int = TTL_US
-    check_us: int = BACKLOG_CHECK_US  # from the broker's start to its first check of backlogs
+    check_us: int = BACKLOG_CHECK_US  # time from the broker's start to its first check of backlogs
 
 
 class Rules(NamedTuple):
@@ -68,7 +68,7 @@ class Reading(NamedTuple):
     """A started request."""
 
     request: int  # its number
-    issued: list[tuple[int, int]]  # the storage reads that it issued: number, and how many entries
+    issued: list[tuple[int, int]]  # the storage reads that it issued: each with its number, and its number of entries
 
 
 class Cache:
@@ -77,8 +77,8 @@ class Cache:
     def __init__(self, env: Environment, rules: Rules) -> None:
         self.env, self.rules = env, rules
         self.now_us = 0
-        self.looked_at = 0  # as `visits`
-        #: completed requests, each with a copy of each entry; without copies if the policy does not count reads
+        self.visited = 0  # see `visits`
+        #: completed requests, each with a copy of each of its entries; no copies if the policy does not count reads
         self.answered: list[tuple[int, tuple[int, ...]]] = []
         self.cursors: dict[int, ActiveCursors] = {}
         self.positions: dict[int, dict[int, int]] = {}  # topic -> connected cursor -> position
@@ -89,7 +89,7 @@ class Cache:
     # ---- cursors
 
     def active(self, topic: int) -> ActiveCursors:
-        """The active cursors of a topic, with the current time."""
+        """Returns the active cursors of a topic, with the clock at the current time."""
         found = self.cursors.get(topic)
         if found is None:
             now_ms, grace_ms = self.now_us // 1000, self.rules.grace_ttl * self.env.ttl_us // 1000
@@ -100,10 +100,10 @@ class Cache:
         return found
 
     def connect(self, topic: int, cursor: int, position: int, again: bool = False) -> None:
-        """A cursor gets its first consumer, and becomes active unless its backlog is too large.
+        """Connects a cursor: it gets its first consumer, and becomes active if its backlog is below the threshold.
 
-        Before PIP-430, a cursor that had consumers before (`again`) becomes active only in the task that runs once a
-        minute, whatever its backlog is.
+        `again`: the cursor had consumers before. Before PIP-430, only the task that runs once a minute makes such a
+        cursor active.
         """
         self.active(topic)
         self.positions[topic][cursor] = self._read_positions[topic, cursor] = position
@@ -111,7 +111,7 @@ class Cache:
             self._activate(topic, cursor)
 
     def _activate(self, topic: int, cursor: int) -> None:
-        """Makes a connected cursor active or inactive, by its backlog."""
+        """Makes a connected cursor active if its backlog is below the threshold, otherwise inactive."""
         active, position, threshold = self.active(topic), self.positions[topic][cursor], self.rules.backlog_threshold
         backlog = len(self.env.logs[topic].sizes) - self._read_positions[topic, cursor]
         if threshold is None or backlog < max(1, threshold * self.env.scale):
@@ -121,19 +121,19 @@ class Cache:
             self._progress(topic)
 
     def disconnect(self, topic: int, cursor: int) -> None:
-        """A cursor loses its last consumer."""
+        """Disconnects a cursor: it loses its last consumer."""
         self.positions[topic].pop(cursor, None)
         if self.active(topic).remove_cursor(cursor):
             self._progress(topic)
 
     def moved(self, topic: int, cursor: int, position: int) -> None:
-        """A cursor's read position changes."""
+        """Changes the read position of a cursor."""
         self._read_positions[topic, cursor] = position
         if not self.rules.by_mark_delete:
             self._move(topic, cursor, position)
 
     def acked(self, topic: int, cursor: int, first_unacked: int) -> None:
-        """A cursor's mark-delete position changes: `first_unacked` is the entry after it."""
+        """Changes the mark-delete position of a cursor. `first_unacked` is the entry after the mark-delete position."""
         if self.rules.by_mark_delete:
             self._move(topic, cursor, first_unacked)
 
@@ -153,7 +153,7 @@ class Cache:
             self.invalidate(topic, slowest)
 
     def tick(self) -> None:
-        """Called every 10 ms: evicts, and once a minute activates and deactivates cursors by their backlogs."""
+        """Evicts, and once a minute activates and deactivates cursors by their backlogs. Called every 10 ms."""
         if self._checked_us is None:
             self._checked_us = self.now_us + self.env.check_us - BACKLOG_CHECK_US
         if self.rules.backlog_threshold is not None and self.now_us - self._checked_us >= BACKLOG_CHECK_US:
@@ -166,46 +166,46 @@ class Cache:
     # ---- entries
 
     def add(self, topic: int, entry: int) -> None:
-        """The entry was just added to the topic."""
+        """Caches an entry that was added to the topic, if the policy does."""
         raise NotImplementedError
 
     def read(self, topic: int, cursor: int, first: int, last: int, replayed: bool) -> Reading:
         """Starts a read of the entries `first` to `last`.
 
-        A replayed entry is read alone, and if storage reads it, no further reads are expected.
+        A replayed entry is read alone. If it is read from storage, its expected read count is 0.
         """
         raise NotImplementedError
 
     def complete(self, storage_read: int) -> None:
-        """Storage answers the read of this number. Requests that become complete are added to `answered`."""
+        """Completes the storage read of this number. Requests that are now complete are added to `answered`."""
         raise NotImplementedError
 
     def release(self, copy: int) -> None:
         """A reader releases its copy of an entry."""
 
     def replay(self, copy: int) -> None:
-        """The entry of a copy is put into the replay queue."""
+        """Notes that the entry of a copy is added to the replay queue."""
 
     def evict(self) -> None:
-        """Periodic eviction."""
+        """Runs the periodic eviction."""
 
     def invalidate(self, topic: int, slowest: Position | None) -> None:
-        """Removes the entries below the slowest active cursor; all if there is none."""
+        """Removes the entries below the slowest active cursor; all entries if there is none."""
 
     def trim(self, topic: int, end: int) -> None:
-        """The ledgers with the entries before this one are deleted."""
+        """Removes the entries before `end`: their ledgers are deleted."""
         self.invalidate(topic, Position(LEDGER, end))
 
-    # ---- what is measured
+    # ---- measures
 
     def size(self) -> int:
-        """Bytes of all cached entries."""
+        """Returns the bytes of all cached entries."""
         raise NotImplementedError
 
     def visits(self) -> int:
-        """Entries and caches that evictions and invalidations looked at."""
-        return self.looked_at
+        """Returns the number of entries and caches that evictions and invalidations visited."""
+        return self.visited
 
     def contents(self) -> Iterator[tuple[int, int, int]] | None:
-        """Topic, entry and size of every cached entry; None if the cache cannot list them."""
+        """Returns topic, entry and size of every cached entry; None if the cache cannot list its entries."""
         return None

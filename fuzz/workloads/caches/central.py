@@ -1,7 +1,4 @@
-"""Policies with one removal queue for all topics: `impl/entry_cache`, and variants of the queue of `impl/range_cache`.
-
-`Settings.counts` says which cursors count towards the expected read count of an entry.
-"""
+"""Policies with one removal queue for all topics: `impl/entry_cache`, and variants of its queue."""
 
 from __future__ import annotations
 
@@ -22,12 +19,12 @@ from model.range_cache import Removed
 
 
 class Queue(Store):
-    """The range caches with their removal queue. `visits` is the number of slots that passes looked at."""
+    """The range caches with their removal queue. `visits` is the number of slots that passes visited."""
 
     def __init__(self, cfg: RangeConfig) -> None:
         super().__init__(cfg)
         self.visits = 0
-        self.spent: deque[Wrapper] = deque()  # of `Settings.spent` "first": entries whose last expected read is done
+        self.spent: deque[Wrapper] = deque()  # with `Settings.spent` "first": entries whose last expected read is done
         self.owner: Central
 
     def _requeue(self, wrapper: Wrapper) -> None:
@@ -35,20 +32,20 @@ class Queue(Store):
         self.visits += 1
 
     def is_needed(self, wrapper: Wrapper) -> bool:
-        """Whether a pass requeues the entry, if the entry has requeues left."""
+        """Returns whether a pass requeues the entry, if the entry has requeues left."""
         return wrapper.handler.has_expected_reads()
 
     def _counted(self, slots: int, removed: Removed) -> Removed:
-        """Counts the slots that a pass took off the queue, and the one at which it stopped. Returns `removed`."""
-        self.visits += slots - len(self._queue) + bool(self._queue)  # requeues are counted already
+        """Adds the slots that a pass removed, and the slot at which it stopped, to `visits`. Returns `removed`."""
+        self.visits += slots - len(self._queue) + bool(self._queue)  # `_requeue` has counted requeues
         return removed
 
     def time_pass(self, threshold_ns: int) -> Removed:
-        """As RangeCaches.time_pass."""
+        """See `RangeCaches.time_pass`."""
         return self._counted(len(self._queue), super().time_pass(threshold_ns))
 
     def size_pass(self, bytes_to_free: int) -> Removed | Refused:
-        """Removes spent entries, and for the bytes that are still to be freed acts as RangeCaches.size_pass."""
+        """Removes spent entries. If they are too few, continues with `RangeCaches.size_pass`."""
         entries = freed = 0
         while self.spent and freed < bytes_to_free:
             self.visits += 1
@@ -64,7 +61,7 @@ class Queue(Store):
         return self._counted(slots, Removed(entries + removed.entries, freed + removed.bytes))
 
     def live(self) -> Iterator[Wrapper]:
-        """All cached entries."""
+        """Yields all cached entries."""
         return (wrapper for store in self._caches for wrapper in store)
 
 
@@ -92,21 +89,22 @@ class Stash(Queue):
         """Removes expired entries, also those with expected reads. O(stash + removed)."""
         entries = freed = 0
         self.visits += len(self.stash)
-        gone = [w for w in self.stash if w.live and w.timestamp_ns < threshold_ns]
+        expired = [w for w in self.stash if w.live and w.timestamp_ns < threshold_ns]
         self.stash = [w for w in self.stash if w.live and w.timestamp_ns >= threshold_ns]
         slots = len(self._queue)
         while self._queue and (not self._queue[0].live or self._queue[0].timestamp_ns < threshold_ns):
             head = self._queue.popleft()
             if head.live:
-                gone.append(head)
-        for wrapper in gone:
+                expired.append(head)
+        for wrapper in expired:
             entries, freed = entries + 1, freed + self._remove(wrapper)
         return self._counted(slots, Removed(entries, freed))
 
     def size_pass(self, bytes_to_free: int) -> Removed | Refused:
-        """Removes entries without expected reads or past their TTL until enough bytes are free, the stash's first.
+        """Removes entries without expected reads, and expired entries, until enough bytes are free.
 
-        Entries of the queue that stay are moved to the stash. O(stash + visited).
+        Visits the stash first, then the queue. Visited entries of the queue that are not removed move to the stash.
+        O(stash + visited).
         """
         if bytes_to_free <= 0:
             return Refused("illegal_argument", "the bytes to free must be more than zero")
@@ -137,31 +135,31 @@ class Stash(Queue):
 
 
 class Readers(Queue):
-    """Requeues an entry while an active cursor is at it or before it, instead of counting reads."""
+    """Requeues an entry while an active cursor is at the entry or before it. Expected read counts are not used."""
 
     def should_requeue(self, wrapper: Wrapper) -> bool:
-        """Whether a pass requeues the entry: it is needed, and has requeues left. O(1)."""
+        """Returns whether a pass requeues the entry: it is needed, and has requeues left. O(1)."""
         return wrapper.requeue_count < self.max_requeue_times and self.is_needed(wrapper)
 
     def is_needed(self, wrapper: Wrapper) -> bool:
-        """Whether an active cursor will read the entry: the slowest is at it or before it. O(1)."""
+        """Returns whether an active cursor will read the entry: the slowest is at the entry or before it. O(1)."""
         slowest = self.owner.active(wrapper.cache).slowest_position()
         return slowest is not None and slowest <= wrapper.position
 
 
 class Known(Readers):
-    """Requeues an entry while an active cursor is at it or before it, or it has expected reads, such as replays."""
+    """Requeues an entry while an active cursor is at the entry or before it, or while the entry has expected reads."""
 
     def is_needed(self, wrapper: Wrapper) -> bool:
-        """Whether an active cursor is at the entry or before it, or the entry has expected reads. O(1)."""
+        """Returns whether an active cursor is at the entry or before it, or the entry has expected reads. O(1)."""
         return wrapper.handler.has_expected_reads() or super().is_needed(wrapper)
 
 
 class NextReader(Known):
-    """Evicts entries without a known reader first, then those whose next reader is the furthest away in time."""
+    """Evicts entries without a known reader first, then the entries whose next reader is furthest away in time."""
 
     def size_pass(self, bytes_to_free: int) -> Removed | Refused:
-        """Removes entries in the order of the class until `bytes_to_free` are free. O(n log n) for n slots."""
+        """Removes entries in this order until `bytes_to_free` are free. O(n log n) for n slots."""
         live = [w for w in self._queue if w.live]
         self.visits += len(self._queue)
         entries = freed = 0
@@ -174,7 +172,7 @@ class NextReader(Known):
         return Removed(entries, freed)
 
     def wait_us(self, wrapper: Wrapper) -> int:
-        """The time to the entry's next reader: 0 if only replays are expected, 2^62 if no read is."""
+        """Returns the time to the entry's next reader: 0 if only replays are expected, 2^62 if no read is expected."""
         wait = self.owner.wait_us(wrapper.cache, wrapper.position.entry)
         if wait is None:
             return 0 if wrapper.handler.has_expected_reads() else 1 << 62
@@ -185,14 +183,14 @@ class Settings(NamedTuple):
     """A policy with one removal queue."""
 
     rules: Rules = Rules()
-    #: the active cursors that count: none; all; those whose distance in entries is at most what fits the cache, or 1000
-    #: times scale
+    #: which active cursors count towards the expected read count of an entry. near: those whose distance in entries is
+    #: at most the number of entries that fit into the cache; near_1000: those whose distance is at most 1000 * scale
     counts: Literal["none", "all", "near", "near_1000"] = "all"
-    caches_storage_reads: bool = False  # of `counts` "none": whether an entry read from storage is cached
+    caches_storage_reads: bool = False  # with `counts` "none": whether an entry read from storage is cached
     least_of_read: int = 1  # an entry read from storage is cached if at least this number of cursors count
-    #: an entry whose last expected read is done stays, is removed at once, or is removed first by a size pass
+    #: whether a spent entry, whose last expected read is done, stays, is removed at once, or first by a size pass
     spent: Literal["stays", "removed", "first"] = "stays"
-    ttl_us: int | None = None  # None: the workload's
+    ttl_us: int | None = None  # None: the TTL of the workload
     max_requeue_times: int = 5
     extend_ttl_of_recently_accessed: bool = False
     queue: type[Queue] = Queue
@@ -221,15 +219,15 @@ class Central(Cache):
         self.entries._store = self.queue
         self.entries._stored = {(t, LEDGER): log.sizes for t, log in enumerate(env.logs)}  # type: ignore[misc]
         self._reader: dict[int, tuple[int, int, bool]] = {}  # storage read -> topic, cursor, whether it is a replay
-        # the next two are empty if spent entries stay
+        # `_topic` and `_held` are empty if spent entries stay
         self._topic: dict[int, int] = {}  # outstanding request -> topic
-        self._held: dict[int, tuple[int, Position]] = {}  # copy that is not released -> topic, position
+        self._held: dict[int, tuple[int, Position]] = {}  # unreleased copy -> topic, position
         self._behind: dict[int, tuple[int, list[int]]] = {}  # topic -> version of its cursors, their sorted positions
 
     # ---- expected reads
 
     def _near(self) -> int | None:
-        """The distance in entries beyond which a cursor does not count; None if there is none."""
+        """Returns the distance in entries beyond which a cursor does not count; None if every cursor counts."""
         if self.settings.counts == "near_1000":
             return max(1, round(1000 * self.env.scale))
         if self.settings.counts == "near":
@@ -239,7 +237,7 @@ class Central(Cache):
         return None
 
     def expected_at_add(self, topic: int, entry: int) -> int:
-        """The expected read count of an added entry: the number of cursors that count."""
+        """Returns the expected read count of an added entry: the number of cursors that count."""
         if self.settings.counts == "none":
             return 0
         near, active = self._near(), self.active(topic)
@@ -248,7 +246,7 @@ class Central(Cache):
         return sum([entry - position <= near for position in self.positions[topic].values()])
 
     def expected_of_read(self, topic: int, cursor: int) -> int:
-        """The expected read count of entries that storage read for a cursor, when the storage read completes."""
+        """Returns the expected read count of entries from a completed storage read for a cursor."""
         if self.settings.counts == "none":
             return int(self.settings.caches_storage_reads)
         near, own = self._near(), self.positions.get(topic, {}).get(cursor)
@@ -257,7 +255,7 @@ class Central(Cache):
         return 0 if own is None else sum([0 <= own - position <= near for position in self.positions[topic].values()])
 
     def wait_us(self, topic: int, entry: int) -> int | None:
-        """The time from the add of the entry where the next reader is to the add of `entry`; None without a reader."""
+        """Returns the time between the adds of the next reader's entry and of `entry`; None without a reader."""
         version = self.active(topic)._version
         known = self._behind.get(topic)
         if known is None or known[0] != version:
@@ -274,14 +272,14 @@ class Central(Cache):
         self.queue.now_ns = self.now_us * 1000
 
     def add(self, topic: int, entry: int) -> None:
-        """Caches the entry, while cursors are active or for the grace period, with the count of active cursors."""
+        """Caches the entry while cursors are active and during the grace period, with its expected read count."""
         if self.active(topic).should_cache_added_entries():
             self._now()
             size = self.env.logs[topic].sizes[entry]
             self.entries.insert(topic, Position(LEDGER, entry), size, self.expected_at_add(topic, entry))
 
     def read(self, topic: int, cursor: int, first: int, last: int, replayed: bool) -> Reading:
-        """Reads through `EntryCaches`: cached entries, joined reads, and a storage read for each gap."""
+        """Reads through `EntryCaches`, which issues a storage read for each gap, or joins an outstanding one."""
         self._now()
         answer = self.entries.read(topic, LEDGER, first, last, 0)
         assert isinstance(answer, Answer)
@@ -294,7 +292,7 @@ class Central(Cache):
         return Reading(answer.request, [(each.number, each.last - each.first + 1) for each in answer.issued])
 
     def complete(self, storage_read: int) -> None:
-        """As Cache.complete. The expected read count is determined now; with 0, the entries are not cached."""
+        """See `Cache.complete`. Determines the expected read count; with 0, the entries are not cached."""
         self._now()
         topic, cursor, replayed = self._reader.pop(storage_read)
         expected = 0 if replayed else self.expected_of_read(topic, cursor)
@@ -333,12 +331,12 @@ class Central(Cache):
         self.entries.replay(copy)
 
     def evict(self) -> None:
-        """A time pass, then a size pass if one is due."""
+        """Runs a time pass, and a size pass if the caches are too large."""
         self._now()
         self.entries.do_cache_eviction()
 
     def invalidate(self, topic: int, slowest: Position | None) -> None:
-        """As Cache.invalidate. The removed entries' slots stay in the queue."""
+        """See `Cache.invalidate`. The slots of removed entries stay in the queue."""
         before = self.entries._evicted_entries
         if slowest is None:
             self.entries.clear_cache(topic)
@@ -347,13 +345,13 @@ class Central(Cache):
         self.queue.visits += self.entries._evicted_entries - before
 
     def visits(self) -> int:
-        """Slots that passes looked at, and entries that invalidations removed."""
+        """Returns the number of slots that passes visited, and of entries that invalidations removed."""
         return self.queue.visits
 
     def size(self) -> int:
-        """As Cache.size."""
+        """See `Cache.size`."""
         return self.entries.total_bytes
 
     def contents(self) -> Iterator[tuple[int, int, int]]:
-        """As Cache.contents."""
+        """See `Cache.contents`."""
         return ((w.cache, w.position.entry, w.bytes) for w in self.queue.live())

@@ -1,23 +1,23 @@
-"""The best that any eviction could reach on a stream of adds and reads: offline, with the future known.
+"""The offline optimum: the most hits that an eviction could reach on a stream of adds and reads with a known future.
 
-An entry is used when it is added, and by each group of reads: a read, and the reads less than a storage read's latency
-after it. Keeping an entry from one use to the next saves a storage read of it. The optimum chooses as many of these
-intervals as possible such that the kept bytes never exceed the cache.
+A use of an entry is its add, or a group of reads: a read, and the reads that come before a storage read of it would be
+answered. A cache that keeps an entry from one use to the next saves a storage read. The optimum chooses as many of
+these intervals as possible, such that the kept bytes never exceed the size of the cache.
 
-    upper bound     an interval ends at the first read of a group, and the next begins when a storage read of that first
-                    read would answer. No policy has more hits: further storage reads of a group only cost it more
-    lower bound     an interval lasts from the last read of a group to the last read of the next: a cache can do that.
-                    If the first read is a miss, the others join its storage read
-    equal sizes     a sweep over the start times (`kept`) maximises the number of intervals: when an interval does not
-                    fit, it drops the overlapping one that ends last (Belady's rule with bypass; a maximum k-colourable
-                    subgraph of an interval graph)
+    upper bound     an interval ends at the first read of a group. The next interval begins when a storage read for that
+                    first read would be answered. No policy has more hits: more storage reads in a group only cost more
+    lower bound     an interval lasts from the last read of a group to the last read of the next group. A cache can keep
+                    these intervals: if the first read of a group is a miss, the others join its storage read
+    equal sizes     a sweep over the start times (`kept`) maximises the number of intervals. If an interval does not
+                    fit, the sweep drops the overlapping interval that ends last (Belady's rule with bypass; a maximum
+                    k-colourable subgraph of an interval graph)
     unequal sizes   NP-hard. The sweep's choice is feasible: a lower bound. The upper bound is the smaller of two
                     relaxations. (1) All intervals have the smallest size. (2) Only the sum of bytes times duration
-                    over the whole life of the cache is limited; the cheapest intervals come first
+                    over the whole life of the cache is limited, and the cheapest intervals are chosen first
 
-The result is exact if the bounds are equal. Without latency both have the same intervals, so equal sizes are exact.
-The reported bytes are those of the lower bound's choice. The reported storage reads are those of the lower bound's
-choice, or the entries that the reported bound reads, if these are fewer.
+The result is exact if the bounds are equal. Without latency both bounds have the same intervals, so with equal sizes
+the result is exact. The reported bytes are those of the lower bound's choice. The reported storage reads are those of
+the lower bound's choice, or the entries that the reported bound reads, if these are fewer.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import NamedTuple
 from fuzz.workloads.caches.cache import Cache, Environment, Reading, Rules
 from fuzz.workloads.caches.simple import runs
 
-#: A time in microseconds, then the number of the event. Intervals that end in an event free their bytes for those that
-#: start in it or later.
+#: A time in microseconds, and the number of the event. The bytes of an interval that ends in an event are free for
+#: intervals that start in this event or later.
 Moment = tuple[int, float]
 
 
@@ -49,31 +49,34 @@ class Use(NamedTuple):
     request: int
     topic: int
     entry: int
-    interval: int  # index of the interval that ends in this use; -1: none, so the use is a miss
+    interval: int  # index of the interval that ends in this use; -1: there is none, and the use is a miss
 
 
 def kept(intervals: Sequence[Interval], capacity: int) -> list[bool]:
-    """Whether the sweep keeps each interval, within a capacity in bytes. Optimal if sizes are equal. O(n log n)."""
+    """Returns for each interval whether the sweep keeps it. Optimal if sizes are equal. O(n log n).
+
+    `capacity` is in bytes.
+    """
     chosen = [False] * len(intervals)
     by_start = sorted(range(len(intervals)), key=lambda i: intervals[i].start)
-    ending: list[tuple[Moment, int]] = []  # those that are kept, the first to end first
-    last: list[tuple[float, float, int]] = []  # the same, the last to end first
+    first_to_end: list[tuple[Moment, int]] = []  # a heap of the kept intervals
+    last_to_end: list[tuple[float, float, int]] = []  # the same intervals in reverse order
     used = 0
     for i in by_start:
         each = intervals[i]
         if each.end <= each.start:
             chosen[i] = True
             continue
-        while ending and ending[0][0] <= each.start:
-            _, ended = heapq.heappop(ending)
+        while first_to_end and first_to_end[0][0] <= each.start:
+            _, ended = heapq.heappop(first_to_end)
             if chosen[ended]:
                 used -= intervals[ended].size
         chosen[i] = True
         used += each.size
-        heapq.heappush(ending, (each.end, i))
-        heapq.heappush(last, (-each.end[0], -each.end[1], i))
+        heapq.heappush(first_to_end, (each.end, i))
+        heapq.heappush(last_to_end, (-each.end[0], -each.end[1], i))
         while used > capacity:
-            dropped = heapq.heappop(last)[2]
+            dropped = heapq.heappop(last_to_end)[2]
             if chosen[dropped] and intervals[dropped].end > each.start:
                 chosen[dropped] = False
                 used -= intervals[dropped].size
@@ -81,9 +84,9 @@ def kept(intervals: Sequence[Interval], capacity: int) -> list[bool]:
 
 
 def most_by_area(intervals: Sequence[Interval], capacity: int) -> int:
-    """An upper bound on the number of intervals that fit: their sum of bytes times duration is at most the cache's.
+    """Returns an upper bound on the number of intervals that fit. O(n log n).
 
-    O(n log n).
+    The sum of bytes times duration of the chosen intervals is at most that of the cache.
     """
     if not intervals:
         return 0
@@ -98,7 +101,7 @@ def most_by_area(intervals: Sequence[Interval], capacity: int) -> int:
 
 
 def occupancy(intervals: Sequence[Interval], chosen: Sequence[bool]) -> tuple[int, int]:
-    """The most bytes that chosen intervals hold at once, and the sum of bytes times microseconds. O(n log n)."""
+    """Returns the most bytes that chosen intervals hold at once, and the sum of bytes times duration. O(n log n)."""
     changes: list[tuple[Moment, int]] = []
     area = 0
     for interval, is_kept in zip(intervals, chosen, strict=True):
@@ -113,7 +116,7 @@ def occupancy(intervals: Sequence[Interval], chosen: Sequence[bool]) -> tuple[in
 
 
 class Solved(NamedTuple):
-    """What the optimum reads from storage during the life of one cache."""
+    """The result of the optimum for the life of one cache."""
 
     storage_reads: int
     storage_entries: int
@@ -123,30 +126,32 @@ class Solved(NamedTuple):
 
 
 class Optimum(Cache):
-    """Records uses instead of caching. Valid only if readers do not wait for misses, so that the stream is given."""
+    """Records uses instead of caching. Valid only if readers do not wait for misses: then the stream is given."""
 
     def __init__(self, env: Environment, share: float = 1.0, ttl_us: int | None = None, lower: bool = False) -> None:
-        """Uses `share` of the bytes, and intervals of at most `ttl_us`. `lower`: `solve` returns the lower bound."""
+        """Uses a `share` of the bytes, and intervals of at most `ttl_us`. `lower`: `solve` returns the lower bound."""
         super().__init__(env, Rules())
         self._capacity = int(env.max_bytes * share)
         self._ttl_us = ttl_us
         self._lower = lower
         self._events = self._requests = 0
-        self._answered_at: dict[tuple[int, int], Moment] = {}  # entry -> when a storage read of its last use answers
-        self._last_read: dict[tuple[int, int], Moment] = {}  # entry -> last read of its last use, or the add
+        self._answered_at: dict[
+            tuple[int, int], Moment
+        ] = {}  # entry -> when a storage read for its last use is answered
+        self._last_read: dict[tuple[int, int], Moment] = {}  # entry -> the last read of its last use, or its add
         self._interval: dict[tuple[int, int], int] = {}  # entry -> the interval that ends in its last use
-        self._joined_until: dict[tuple[int, int], int] = {}
-        self._shortest: list[Interval] = []  # those of the upper bound
-        self._held: list[Interval] = []  # those of the lower bound
+        self._joined_until: dict[tuple[int, int], int] = {}  # entry -> end of the group of its last use
+        self._shortest: list[Interval] = []  # the intervals of the upper bound
+        self._held: list[Interval] = []  # the intervals of the lower bound
         self._uses: list[Use] = []
 
     def add(self, topic: int, entry: int) -> None:
-        """As Cache.add."""
+        """See `Cache.add`."""
         self._events += 1
         self._answered_at[topic, entry] = self._last_read[topic, entry] = (self.now_us, self._events)
 
     def read(self, topic: int, cursor: int, first: int, last: int, replayed: bool) -> Reading:  # noqa: ARG002
-        """Notes the uses of the entries. The request completes at once, and no storage read is issued."""
+        """Records the uses of the entries. The request completes at once, and no storage read is issued."""
         self._events += 1
         self._requests += 1
         now: Moment = (self.now_us, self._events)
@@ -163,12 +168,12 @@ class Optimum(Cache):
         return Reading(self._requests, [])
 
     def _use(self, key: tuple[int, int], now: Moment) -> None:
-        """Notes the first read of a group: an interval ends, if the previous use was no longer than the TTL ago."""
+        """Records the first read of a group: an interval ends, if the previous use is at most a TTL ago."""
         latency, size = self.env.latency_us, self.env.logs[key[0]].sizes[key[1]]
         start, number = self._answered_at.get(key), -1
         if start is not None and (self._ttl_us is None or now[0] - start[0] <= self._ttl_us):
             number = len(self._held)
-            # a read that comes when the storage read answers is after it
+            # a read at the time of the answer comes after the answer
             self._shortest.append(Interval(min(start, now), now, size))
             self._held.append(Interval(self._last_read[key], now, size))
         self._interval[key] = number
@@ -180,11 +185,11 @@ class Optimum(Cache):
         """Never called: no storage read is issued."""
 
     def size(self) -> int:
-        """0: the size is known only after `solve`."""
+        """Returns 0: the size is known only after `solve`."""
         return 0
 
     def solve(self) -> Solved:
-        """The upper bound on hits, or the lower one if asked for, of the stream so far. O(n log n)."""
+        """Returns the result for the stream so far: the upper bound on hits, or the lower bound. O(n log n)."""
         chosen = kept(self._held, self._capacity)
         least = sum(chosen)
         sizes = {i.size for i in self._held}
@@ -200,7 +205,7 @@ class Optimum(Cache):
 
 
 def _gaps(missed: Sequence[Use]) -> Iterator[tuple[int, int]]:
-    """The storage reads of missed entries: a read for each maximal range in each request."""
+    """Yields the storage reads of missed entries: one for each maximal range in each request."""
     by_request: dict[tuple[int, int], list[int]] = {}
     for use in missed:
         by_request.setdefault((use.request, use.topic), []).append(use.entry)

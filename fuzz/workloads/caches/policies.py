@@ -1,4 +1,4 @@
-"""The policies of the study: each is a name, what it stands for, and how its cache is made."""
+"""The policies of the study: each has a name, a description, and a function that creates a cache."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Policy(NamedTuple):
 
     about: str
     make: Callable[[Environment], Cache]
-    offline: bool = False  # whether it knows the future
-    needs_library: bool = False  # whether it needs the library of the yardsticks
+    offline: bool = False  # whether the policy knows the future
+    needs_library: bool = False  # whether the policy is one of `simple.LIBRARY`
 
 
-#: Cursors are active as before PIP-430: by their backlog; added entries are cached while there are active cursors.
+#: As before PIP-430: a cursor is active below a backlog, and added entries are cached while there are active cursors.
 _OLD = Rules(BACKLOG_THRESHOLD, grace_ttl=0, invalidates=True)
-#: The same, by mark-delete position.
+#: The same, but a cursor's position is its mark-delete position.
 _OLD_BY_MARK = _OLD._replace(by_mark_delete=True)
 
 
@@ -62,7 +62,7 @@ POLICIES: dict[str, Policy] = {
         "4.1 as it starts with the factory's settings: 0 requeues, no access extension (before apache/pulsar#26627)",
         Settings(max_requeue_times=0),
     ),
-    "5.0": _central("release 5.0: as 4.1, but requeued for expected reads only", _REFERENCE),
+    "5.0": _central("release 5.0: as 4.1, but entries are requeued for expected reads only", _REFERENCE),
     "max-1": _central("5.0 with 1 requeue", _REFERENCE._replace(max_requeue_times=1)),
     "max-2": _central("5.0 with 2 requeues", _REFERENCE._replace(max_requeue_times=2)),
     "max-20": _central("5.0 with 20 requeues", _REFERENCE._replace(max_requeue_times=20)),
@@ -86,22 +86,23 @@ POLICIES: dict[str, Policy] = {
         "5.0, and a size pass first removes entries whose last expected read is done",
         _REFERENCE._replace(spent="first"),
     ),
-    "others-near": _central("others and near together", _REFERENCE._replace(least_of_read=2, counts="near")),
+    "others-near": _central("the changes of others and near", _REFERENCE._replace(least_of_read=2, counts="near")),
     "separate": _central(
         "4.1, and requeues for recent access do not count towards the 5", _SHIPPED._replace(queue=SeparateCounters)
     ),
     "readers": _central(
-        "5.0 without counts: requeued while an active cursor is at the entry or before it", Settings(queue=Readers)
+        "5.0 without counts: an entry is requeued while an active cursor is at the entry or before it",
+        Settings(queue=Readers),
     ),
     "known": _central(
-        "5.0, and also requeued while an active cursor is at the entry or before it", Settings(queue=Known)
+        "5.0, and an entry is also requeued while an active cursor is at the entry or before it", Settings(queue=Known)
     ),
     "known-first": _central(
         "known, and a size pass first removes entries whose last expected read is done and that no cursor will read",
         Settings(queue=Known, spent="first"),
     ),
     "next-reader": _central(
-        "readers without a maximum; a size pass first removes entries that no cursor will read, then those read last",
+        "known without a maximum; a size pass first removes entries that no cursor will read, then those read last",
         Settings(queue=NextReader, max_requeue_times=1 << 30),
     ),
     "lru": Policy("evicts the least recently used entry; no TTL, no cursors", LRU),
@@ -113,7 +114,9 @@ POLICIES: dict[str, Policy] = {
         "offline, feasible: a lower bound on the optimum's hits", lambda env: Optimum(env, lower=True), offline=True
     ),
     "optimum-90": Policy(
-        "optimum in a cache of 90 % of the size: what the watermark costs", lambda env: Optimum(env, 0.9), offline=True
+        "optimum in a cache of 90 % of the size: shows the cost of the watermark",
+        lambda env: Optimum(env, 0.9),
+        offline=True,
     ),
     "optimum-ttl": Policy(
         "optimum that keeps an entry for at most 6 TTL without a read",
@@ -122,7 +125,7 @@ POLICIES: dict[str, Policy] = {
     ),
 }
 
-#: What runs by default: the policies that differ in every workload, and the yardsticks.
+#: The default policies: those that differ in every workload, and those for comparison.
 DEFAULT = (
     "4.0",
     "fifo",
@@ -145,12 +148,12 @@ DEFAULT = (
 
 
 def available(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the policies `names` that can run here."""
+    """Returns those of the policies `names` that can run here."""
     return tuple([name for name in names if has_library() or not POLICIES[name].needs_library])
 
 
 def find_policy(name: str) -> Policy:
-    """The policy of that name, one of `POLICIES`. Raises BadValue if it needs a library that is not installed."""
+    """Returns the policy of that name, one of `POLICIES`. Raises BadValue if its library is not installed."""
     policy = POLICIES[name]
     if policy.needs_library and not has_library():
         raise BadValue(f"policy {name} needs {LIBRARY}, which is not installed: pip install 'brokerproof[study]'")

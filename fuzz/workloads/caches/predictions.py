@@ -31,7 +31,7 @@ measured about 45 % fewer cached entries without the access extension."""
 
 
 class Prediction(msgspec.Struct, forbid_unknown_fields=True):
-    """The measure of a policy, alone or compared with another's, lies between two figures."""
+    """The measure of a policy, alone or compared with another policy, is predicted to lie between two figures."""
 
     workload: str
     claim: str
@@ -41,12 +41,12 @@ class Prediction(msgspec.Struct, forbid_unknown_fields=True):
     most: float
     right: str | None = None  # the other policy
     ratio: bool = False  # whether the two are divided; otherwise they are subtracted
-    size: int | None = None  # index of the default cache size; None: every one
+    size: int | None = None  # index of the default cache size; None: every default size
     set: dict[str, float] = {}  # parameters
-    right_has_defaults: bool = False  # whether `right` has the default parameters, or those of `set`
+    right_has_defaults: bool = False  # whether `right` has the default parameters; otherwise those of `set`
 
     def cells(self) -> Iterator[tuple[Cell, Cell | None]]:
-        """The cells of `left` and `right` at each size that the prediction is about, with seed 0."""
+        """Yields the cells of `left` and `right` at each predicted size, with seed 0."""
         workload = find_workload(self.workload)
         parameters, others = [
             workload.with_parameters({name: f"{value:.12g}" for name, value in settings.items()})
@@ -58,31 +58,31 @@ class Prediction(msgspec.Struct, forbid_unknown_fields=True):
                 yield cell, None if self.right is None else cell._replace(policy=self.right, parameters=others)
 
     def figure(self, left: float, right: float | None) -> float:
-        """The predicted quantity: `left`, `left` minus `right`, or, with `ratio`, `left` divided by max(`right`, 1)."""
+        """Returns the predicted quantity: `left`, `left` - `right`, or, with `ratio`, `left` / max(`right`, 1)."""
         if right is None:
             return left
         return left / max(right, 1) if self.ratio else left - right
 
     def holds(self, figure: float) -> bool:
-        """Whether a figure lies in the predicted range."""
+        """Returns whether a figure is in the predicted range."""
         return self.least <= round(figure, 6) <= self.most
 
 
 def predictions() -> list[Prediction]:
-    """All predictions, in the order of the file."""
+    """Returns all predictions, in the order of the file."""
     text = (files("fuzz") / "workloads" / "caches" / "predictions.toml").read_text()
     return msgspec.convert(tomllib.loads(text)["prediction"], list[Prediction])
 
 
 def command(cell: Cell) -> str:
-    """The command that measures a cell, without its size."""
+    """Returns the command that measures a cell, without its size."""
     default = find_workload(cell.workload).parameters._asdict()
     settings = [f"--set {k}={v:.12g}" for k, v in cell.parameters._asdict().items() if v != default[k]]
     return " ".join(["brokerproof compare", cell.workload, f"--policy {cell.policy}", *settings])
 
 
 def page(known: dict[str, Any]) -> Iterator[str]:
-    """The lines of the page. `known` has the measured rows by `key`."""
+    """Yields the lines of the page. `known` has the measured rows by `key`."""
     yield "# Predictions of the policy study"
     yield ""
     yield INTRODUCTION
@@ -101,7 +101,7 @@ def page(known: dict[str, Any]) -> Iterator[str]:
 
 
 def rows(each: Prediction, known: dict[str, Any]) -> Iterator[str]:
-    """The table lines of a prediction."""
+    """Yields the lines of a prediction in the table."""
     against = "" if each.right is None else f" {'/' if each.ratio else '-'} {each.right}"
     if each.right_has_defaults:
         against += " with default parameters"
@@ -123,12 +123,12 @@ def rows(each: Prediction, known: dict[str, Any]) -> Iterator[str]:
 
 
 def key(cell: Cell) -> str:
-    """A cell as a key of the measured rows."""
+    """Returns the key of a cell among the measured rows."""
     return to_json([*cell[:4], cell.parameters._asdict()]).decode()
 
 
 def run(folder: Path) -> dict[str, Any]:
-    """The rows of all predicted cells by `key`; rows that the folder has are not measured again."""
+    """Returns the rows of all predicted cells by `key`. Rows that the folder has are not measured again."""
     path = folder / f"predicted-{code_version()}.json"
     known: dict[str, Any] = from_json(path.read_bytes()) if path.exists() else {}
     wanted = {key(c): c for each in predictions() for pair in each.cells() for c in pair if c is not None}

@@ -20,7 +20,7 @@ _BEGIN, _END = "<!-- generated -->", "<!-- end -->"
 
 
 def table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """The lines of a table: hits for each cache size, and costs for the third size, as means over the seeds."""
+    """Yields the lines of a table: hits at each cache size, and costs at the third size, as means over the seeds."""
     sizes = sorted({row["cache_bytes"] for row in rows})
     shown = sizes[min(2, len(sizes) - 1)]
     seeds = sorted({row["seed"] for row in rows})
@@ -40,12 +40,12 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def policies() -> str:
-    """The policies of the study as a table, with the descriptions that `brokerproof compare` prints."""
+    """Returns the policies of the study as a table, with the descriptions that `brokerproof compare` prints."""
     return "\n".join([_POLICIES, "|---|---|", *(f"| `{name}` | {each.about} |" for name, each in POLICIES.items())])
 
 
 def mean(rows: list[dict[str, Any]], policy: str, size: int, field: str) -> Any:
-    """The mean of a field over the seeds; None if the policy cannot tell the field."""
+    """Returns the mean of a field over the seeds; None if the policy does not know the field."""
     found = [row[field] for row in rows if (row["policy"], row["cache_bytes"]) == (policy, size)]
     return None if None in found else statistics.fmean(found)
 

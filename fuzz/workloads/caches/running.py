@@ -1,4 +1,4 @@
-"""The state of a run: cursors, their consumers, outstanding reads; and the totals at the end."""
+"""The state of a run (cursors, their consumers, outstanding reads), and its totals at the end."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Client:
         self.number, self.plan = number, plan
         self.permits = self.epoch = 0
         self.since_flow = 0  # messages consumed since permits were last returned
-        self.free_us = 0  # the time at which it can take the next message
-        self.unacked: set[int] = set()  # entries
+        self.free_us = 0  # the time from which the consumer can take the next message
+        self.unacked: set[int] = set()  # unacknowledged entries
 
 
 class Cursor:
@@ -27,7 +27,6 @@ class Cursor:
 
     __slots__ = (
         "acked",
-        "asked",
         "clients",
         "connected",
         "epoch",
@@ -39,6 +38,7 @@ class Cursor:
         "reading",
         "replay",
         "replayed_keys",
+        "requested",
         "turn",
         "waiting",
     )
@@ -46,8 +46,8 @@ class Cursor:
     def __init__(self, number: int, plan: Subscription, log: Log) -> None:
         self.number, self.plan, self.log = number, plan, log
         self.clients = [Client(i, consumer) for i, consumer in enumerate(plan.consumers)]
-        self.position = self.first_unacked = 0  # the read position; the entry after the mark-delete position
-        self.asked = 0  # of a scripted subscription: the entry after the last one that it asked for
+        self.position = self.first_unacked = 0  # the read position, and the entry after the mark-delete position
+        self.requested = 0  # for a scripted subscription: the entry after the last entry that it requested
         self.acked: set[int] = set()  # acknowledged entries after first_unacked
         self.replay: list[int] = []  # the replay queue, ascending
         self.replayed_keys: dict[int, int] = {}  # key -> number of its entries in the replay queue
@@ -55,7 +55,7 @@ class Cursor:
         self.reading = False  # whether a read is outstanding
         self.waiting = False  # whether the next added entry starts a read
         self.epoch = 0
-        self.turn = 0  # of a Shared subscription: the consumer that got the last entry
+        self.turn = 0  # for a Shared subscription: the consumer that got the last entry
 
     # ---- the replay queue
 
@@ -79,9 +79,10 @@ class Cursor:
         self.replayed_keys.clear()
 
     def replayable(self, wanted: int) -> list[int]:
-        """The first entries of the replay queue, `wanted` at most; of Key_Shared those whose consumers have permits.
+        """Returns the first entries of the replay queue, at most `wanted`.
 
-        An entry is not among them if an earlier entry of its key is left out.
+        On a Key_Shared subscription, returns only entries whose consumers have permits, and no entry after a skipped
+        entry of the same key.
         """
         if self.plan.kind == "shared":
             return self.replay[:wanted]
@@ -103,7 +104,7 @@ class Cursor:
     # ---- dispatch
 
     def consumer_for(self, entry: int) -> Client | None:
-        """The consumer that gets the entry now; None for a scripted cursor, or if the entry is to be replayed."""
+        """Returns the consumer that gets the entry; None if the entry must be replayed, or for a scripted cursor."""
         clients = self.clients
         if self.plan.kind == "key_shared":
             key = self.log.keys[entry]
@@ -130,18 +131,18 @@ class Batch:
         self.cursor, self.cache, self.entries, self.replayed = cursor, cache, entries, replayed
         self.epoch = cursor.epoch
         self.awaited = 0  # requests to the cache that are not complete
-        self.copies: dict[int, tuple[int, ...]] = {}  # of the complete ones, by request
+        self.copies: dict[int, tuple[int, ...]] = {}  # the copies of completed requests, by request
 
 
 class Totals(NamedTuple):
-    """What a run cost."""
+    """The totals of a run."""
 
-    reads: int  # entries that dispatchers asked for
+    reads: int  # entries that dispatchers requested
     storage_reads: int
     storage_entries: int  # entries read from storage
     consumed: int  # messages
     bytes_peak: int  # the largest number of cached bytes of one broker
     bytes_mean: int  # the mean over time of the cached bytes of all brokers together
-    dead_mean: int | None  # the mean of the bytes of dead entries; None: not known
-    visits: int  # entries and caches that evictions and invalidations looked at
-    is_exact: bool  # False: a bound
+    dead_mean: int | None  # the mean of the bytes of dead entries, which no cursor will read; None: not known
+    visits: int  # entries and caches that evictions and invalidations visited
+    is_exact: bool  # false if the storage reads are a bound of the optimum

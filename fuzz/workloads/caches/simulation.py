@@ -3,20 +3,21 @@
 Time is an integer of microseconds; events at the same time happen in the order in which they were scheduled. A plan, a
 seed, a policy, a cache size and `waits` determine every number.
 
-    dispatcher   at most one read outstanding for a subscription: min(permits, batch) entries, or fewer if the topic
-                 has fewer; entries of the replay queue first, each by a single read
-    delivery     `latency_us` after the read, hit or miss: all policies then see the same stream, and the offline
-                 optimum is valid. With `waits` a hit takes `hit_us`, and a miss until its storage reads are answered
-    storage      answers a storage read `latency_us` after it began, to all requests that joined it
-    consumer     has a receiver queue, and returns permits when half of it is consumed; takes time for each message;
-                 sends acks after the ack group time; the mark-delete position follows
-    Key_Shared   a key belongs to one consumer; an entry whose consumer has no permits, or whose key is in the replay
-                 queue, goes to the replay queue
-    Shared       consumers with permits in turn; the unacknowledged messages of one that leaves go to the replay queue
-    restart      the broker's cache is lost, its topics move to another broker, cursors continue at their mark-delete
-                 position once their consumers are connected again
-    rollover     a ledger is full after `ledger_entries`, or closed when its topic moves; no read goes beyond a ledger;
-                 a closed ledger and its cached entries are deleted once all subscriptions have acknowledged it
+    dispatcher   has at most one outstanding read for each subscription, of min(permits, batch) entries or all that
+                 follow if there are fewer; reads entries of the replay queue first, each by a single read
+    delivery     is `latency_us` after the read, for hit and miss. So all policies see the same stream, and the offline
+                 optimum is valid. With `waits`, a hit takes `hit_us`, and a miss ends with its last storage read
+    storage      answers a storage read `latency_us` after its beginning, to all requests that joined it
+    consumer     has a receiver queue, and returns permits when half of the queue is consumed; needs time for each
+                 message; sends acks after the ack group time. Acks advance the mark-delete position
+    Key_Shared   a key belongs to one consumer. An entry is added to the replay queue if its consumer has no permits, or
+                 if an entry of its key is in the replay queue
+    Shared       consumers with permits take turns. The unacknowledged messages of a consumer that leaves are added to
+                 the replay queue
+    restart      the broker's cache is lost, and its topics move to another broker. Cursors continue after their
+                 mark-delete positions when their consumers are connected again
+    rollover     a ledger is closed when it has `ledger_entries` entries, or when its topic moves. No read goes beyond a
+                 ledger. A closed ledger and its cached entries are deleted when all subscriptions have acknowledged it
 
 Not modelled: redelivery after timeouts, negative acks, batches, several reads of a dispatcher in flight, rollover by
 time or size, retention, deleted topics.
@@ -37,7 +38,7 @@ from fuzz.workloads.caches.running import Batch, Client, Cursor, Totals
 
 #: Period of the caches' eviction task.
 TICK_US = 10_000
-#: About how often in a run the bytes of dead entries are sampled. Dead entries are those that no cursor will read.
+#: Approximate number of samples of the bytes of dead entries in a run. No cursor will read a dead entry.
 SAMPLES = 40
 
 
@@ -47,7 +48,7 @@ class Simulation:
     def __init__(
         self, plan: Plan, make: Callable[[Environment], Cache], max_bytes: int, seed: int, waits: bool
     ) -> None:
-        """`make` makes a broker's cache of `max_bytes`. `waits`: whether readers wait for misses."""
+        """`make` returns a new cache of a broker. `waits`: whether readers wait for misses."""
         self.plan, self.make, self.waits = plan, make, waits
         self.rng = Random(seed)  # noqa: S311
         self.now = 0
@@ -55,7 +56,7 @@ class Simulation:
         self.env = Environment(self.logs, max_bytes, plan.scale, plan.latency_us, plan.ttl_us, plan.check_us)
         self.broker = list(plan.brokers) or [0] * plan.topics  # by topic
         self.caches = [make(self.env) for _ in range(max(self.broker) + 1)]  # by broker
-        self.gone: list[Cache] = []  # the caches that were lost in restarts
+        self.lost: list[Cache] = []  # the caches that were lost in restarts
         self.down_until = [0] * plan.topics  # the time at which the topic has an owner again
         self.cursors = [Cursor(i, s, self.logs[s.topic]) for i, s in enumerate(plan.subscriptions)]
         self.of_topic: list[list[Cursor]] = [[] for _ in range(plan.topics)]
@@ -63,11 +64,11 @@ class Simulation:
         self._events = 0
         self._open: dict[tuple[int, int], Batch] = {}  # by cache and request
         self.reads = self.storage_reads = self.storage_entries = self.consumed = 0
-        self.sent = 0  # messages, once for each subscription
+        self.sent = 0  # sent messages, each counted once for each subscription
         self.peak = self._byte_ticks = self._ticks = 0
         self._dead: list[int] = []  # samples of the bytes of dead entries
         self._adds = iter(plan.adds)
-        self._late_us = 0  # for how long producers were stopped so far
+        self._late_us = 0  # time for which producers have paused so far
 
     # ---- events
 
@@ -77,7 +78,7 @@ class Simulation:
         heapq.heappush(self._heap, (time_us, self._events, act, arguments))
 
     def run(self) -> Totals:
-        """Runs the plan to its end. Returns what the run cost. A simulation runs once."""
+        """Runs the plan to its end. Returns the totals. A simulation can run once."""
         for topic, size in self.plan.backlog:
             self._append(topic, size, 0)
         for cursor in self.cursors:
@@ -98,7 +99,7 @@ class Simulation:
         return self._totals()
 
     def cache_of(self, topic: int) -> Cache:
-        """The cache of a topic's broker, at the current time."""
+        """Returns the cache of a topic's broker, set to the current time."""
         cache = self.caches[self.broker[topic]]
         cache.now_us = self.now
         return cache
@@ -130,7 +131,7 @@ class Simulation:
         self._dead.append(dead)
 
     def _first_needed(self, topic: int) -> int:
-        """The smallest read position of the connected cursors; without one, the end of the topic."""
+        """Returns the smallest read position of a connected cursor; the end of the topic if none is connected."""
         return min([c.position for c in self.of_topic[topic] if c.connected], default=len(self.logs[topic].sizes))
 
     # ---- producers
@@ -183,7 +184,7 @@ class Simulation:
     # ---- commands
 
     def connect(self, number: int) -> None:
-        """Connects all consumers of a subscription, now or when the topic has an owner, unless they are connected."""
+        """Connects all consumers of a subscription that is not connected, now or when the topic has an owner."""
         cursor = self.cursors[number]
         topic = cursor.plan.topic
         if self.now < self.down_until[topic]:
@@ -196,7 +197,7 @@ class Simulation:
             self._pump(cursor)
 
     def disconnect(self, number: int) -> None:
-        """All consumers of a subscription disconnect; unacknowledged messages are delivered again later."""
+        """Disconnects all consumers of a subscription. Unacknowledged messages are delivered again later."""
         cursor = self.cursors[number]
         if cursor.connected:
             self._drop(cursor)
@@ -206,7 +207,7 @@ class Simulation:
         cursor.connected = cursor.reading = cursor.waiting = False
         cursor.epoch += 1
         cursor.position = cursor.first_unacked
-        cursor.asked = 0
+        cursor.requested = 0
         cursor.clear_replay()
         for client in cursor.clients:
             self._drop_client(client)
@@ -217,7 +218,7 @@ class Simulation:
         client.unacked.clear()
 
     def leave(self, number: int, client: int) -> None:
-        """A consumer of a Shared subscription disconnects; its unacknowledged messages go to the replay queue."""
+        """Disconnects a consumer of a Shared subscription, and adds its unacknowledged messages to the replay queue."""
         cursor = self.cursors[number]
         for entry in sorted(cursor.clients[client].unacked):
             cursor.put_into_replay(entry)
@@ -225,13 +226,13 @@ class Simulation:
         self._pump(cursor)
 
     def join(self, number: int, client: int) -> None:
-        """The consumer, or another one in its place, connects."""
+        """Connects the consumer, or another one in its place."""
         cursor = self.cursors[number]
         cursor.clients[client].permits, cursor.clients[client].free_us = cursor.clients[client].plan.queue, self.now
         self._pump(cursor)
 
     def seek(self, number: int, entry: int) -> None:
-        """A subscription's cursor is reset to an entry, at most the end of the topic; all consumers connect again."""
+        """Resets a cursor to an entry, at most the end of the topic. All consumers disconnect and connect again."""
         cursor = self.cursors[number]
         self.disconnect(number)
         cursor.position = cursor.first_unacked = min(entry, len(self.logs[cursor.plan.topic].sizes))
@@ -239,9 +240,9 @@ class Simulation:
         self.connect(number)
 
     def restart(self, broker: int) -> None:
-        """A broker restarts with an empty cache. Its topics move, and their consumers disconnect and connect again."""
+        """Restarts a broker with an empty cache. Its topics move, and their consumers disconnect and connect again."""
         others = [b for b in range(len(self.caches)) if b != broker] or [broker]
-        self.gone.append(self.caches[broker])
+        self.lost.append(self.caches[broker])
         self.caches[broker] = self.make(self.env)
         self.caches[broker].now_us = self.now
         least, most = self.plan.reconnect_us
@@ -256,26 +257,26 @@ class Simulation:
                     self.at(self.now + self.rng.randint(least, most), self.connect, cursor.number)
 
     def stall(self, number: int, client: int, micros: int) -> None:
-        """A consumer takes no message for `micros` longer."""
+        """Makes a consumer take no message for `micros` microseconds more."""
         each = self.cursors[number].clients[client]
         each.free_us = max(each.free_us, self.now) + micros
 
     def read(self, number: int, entries: int) -> None:
-        """A scripted subscription reads its next entries, fewer at the end of the topic; none if not connected."""
+        """Makes a scripted subscription read its next entries, fewer at the end of the topic; none if not connected."""
         cursor = self.cursors[number]
-        first = max(cursor.position, cursor.asked)
-        cursor.asked = min(first + entries, len(self.logs[cursor.plan.topic].sizes))
-        if cursor.connected and cursor.asked > first:
-            self._read(cursor, list(range(first, cursor.asked)), False)
+        first = max(cursor.position, cursor.requested)
+        cursor.requested = min(first + entries, len(self.logs[cursor.plan.topic].sizes))
+        if cursor.connected and cursor.requested > first:
+            self._read(cursor, list(range(first, cursor.requested)), False)
 
     def reread(self, number: int, entry: int) -> None:
-        """A scripted subscription reads one entry again, if it is connected and the entry exists."""
+        """Makes a scripted subscription read one entry again, if it is connected and the entry exists."""
         cursor = self.cursors[number]
         if cursor.connected and entry < len(self.logs[cursor.plan.topic].sizes):
             self._read(cursor, [entry], True)
 
     def ack(self, number: int, entry: int) -> None:
-        """A scripted subscription acknowledges all entries before the given one."""
+        """Makes a scripted subscription acknowledge all entries before the given one."""
         cursor = self.cursors[number]
         cursor.first_unacked = max(cursor.first_unacked, entry)
         self.cache_of(cursor.plan.topic).acked(cursor.plan.topic, number, cursor.first_unacked)
@@ -283,7 +284,7 @@ class Simulation:
     # ---- dispatchers
 
     def _pump(self, cursor: Cursor) -> None:
-        """Starts the next read of a subscription, if it may read and there is something to read."""
+        """Starts the next read of a subscription, if it is connected, has permits, and has an entry to read."""
         if cursor.reading or not cursor.connected or cursor.plan.kind == "scripted":
             return
         permits = sum([client.permits for client in cursor.clients if client.permits > 0])
@@ -339,7 +340,7 @@ class Simulation:
         self._collect(cache, 0 if self.waits else None)
 
     def _collect(self, cache: Cache, delay_us: int | None) -> None:
-        """Assigns completed requests to their reads, and schedules the delivery of complete ones after the delay."""
+        """Assigns completed requests to their reads. Delivers a completed read after the delay, if there is a delay."""
         for request, copies in cache.answered:
             batch = self._open.pop((id(cache), request))
             batch.copies[request] = copies
@@ -424,7 +425,7 @@ class Simulation:
     # ---- the result
 
     def _totals(self) -> Totals:
-        caches = [*self.gone, *self.caches]
+        caches = [*self.lost, *self.caches]
         ticks = max(1, self._ticks)
         if all(isinstance(cache, Optimum) for cache in caches):
             solved = [cache.solve() for cache in caches if isinstance(cache, Optimum)]

@@ -1,16 +1,16 @@
-"""How a plan (`fuzz/workloads/caches/plan.py`) becomes a workload of `brokerproof compare`.
+"""Workloads of `brokerproof compare` that run a plan (`fuzz/workloads/caches/plan.py`) in the simulation.
 
-The parameters of such workloads have common names:
+The parameters of these workloads have common names:
 
     seconds    length of the run
     rate       entries that producers add in a second, to all topics together
-    topics     number of topics; `partitions` is the same
+    topics     number of topics; also named `partitions`
     size       bytes of an entry
-    fan_out    subscriptions of each topic; `subscriptions` is the same
-    queue      messages that the receiver queue of a consumer takes
-    scale      factor of rates, queues, batches, default cache sizes and settings that count entries, so that a
-               workload can be run with fewer entries
-    waits      1: a reader waits for its misses, so that the policy changes the stream of reads; 0: it does not
+    fan_out    number of subscriptions of each topic; also named `subscriptions`
+    queue      number of messages that the receiver queue of a consumer holds
+    scale      factor of rates, queues, batches, default cache sizes and settings that count entries. With a smaller
+               scale, a workload has fewer entries
+    waits      1: a reader waits for its misses, and the policy changes the stream of reads; 0: no reader waits
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Row(msgspec.Struct):
-    """What a policy costs on a workload with a cache of some size."""
+    """The costs of a policy on a workload with one cache size."""
 
     policy: str
     workload: str
@@ -51,13 +51,13 @@ class Row(msgspec.Struct):
 
 
 MEANINGS = {
-    "reads": "entries that dispatchers asked for, redeliveries included; each is a hit or comes from storage",
-    "hit ratio": "share of the reads that are hits: without a storage read of their own. A read that joins the storage "
-    "read of another cursor is a hit",
-    "bytes cached": "peak: the largest of a broker; mean: over time, of all brokers together",
+    "reads": "entries that dispatchers requested, redeliveries included; each is a hit or is read from storage",
+    "hit ratio": "share of the reads without a storage read of their own; a read that joins another cursor's storage "
+    "read is a hit",
+    "bytes cached": "peak: the maximum of one broker; mean: over time, of all brokers together",
     "dead bytes": "mean bytes of cached entries that no connected cursor will read",
-    "eviction visits": "slots, entries and caches that evictions and invalidations visited; of a library, evictions",
-    "bound": "of an optimum: exact, or an upper or lower bound on the hits of the best possible eviction",
+    "eviction visits": "slots, entries and caches that evictions and invalidations visited; of a library: evicted ones",
+    "bound": "for an optimum: exact, or an upper or lower bound on the hits of the best possible eviction",
 }
 
 
@@ -68,10 +68,10 @@ def study(
     plan: Callable[[Any, Random], Plan],
     sizes: Callable[[Any], tuple[int, ...]],
 ) -> Workload:
-    """The workload that runs a plan under the policies.
+    """Returns the workload that runs a plan under the policies.
 
-    `plan` makes the plan of given parameters, with a random generator for all that a seed decides. `sizes` returns the
-    default cache sizes in bytes for given parameters.
+    `plan` returns the plan for parameters and a random generator, which depends on the seed. `sizes` returns the
+    default cache sizes in bytes for parameters.
     """
 
     def measure(cell: Cell) -> Iterator[Row]:
@@ -101,16 +101,16 @@ def study(
 
 
 def measured(cell: Cell, plan: Callable[[Any, Random], Plan]) -> Row:
-    """Runs a cell. The plan and the simulation's random choices do not depend on the policy and the size.
+    """Runs a cell and returns its row. The plan and the random choices do not depend on the policy and the size.
 
-    Raises BadValue if the policy cannot run here, or not with `waits`.
+    Raises BadValue if the policy cannot run here, or is offline and `waits` is set.
     """
     policy, waits = find_policy(cell.policy), bool(getattr(cell.parameters, "waits", 0))
     if waits and policy.offline:
         raise BadValue(f"policy {cell.policy} needs a given stream of reads: not with --set waits=1")
     seed = zlib.crc32(f"{cell.workload.partition(':')[0]} {cell.seed}".encode())
-    made = plan(cell.parameters, Random(seed))  # noqa: S311
-    totals = Simulation(made, policy.make, cell.size, seed, waits).run()
+    planned = plan(cell.parameters, Random(seed))  # noqa: S311
+    totals = Simulation(planned, policy.make, cell.size, seed, waits).run()
     bound = "exact" if totals.is_exact else "lower" if cell.policy == "optimum-feasible" else "upper"
     return Row(
         policy=cell.policy,
@@ -131,5 +131,5 @@ def measured(cell: Cell, plan: Callable[[Any, Random], Plan]) -> Row:
 
 
 def seconds_of_inflow(bytes_per_second: float, seconds: tuple[float, ...]) -> tuple[int, ...]:
-    """Cache sizes in bytes: what the producers send in each of these numbers of seconds."""
+    """Returns cache sizes in bytes: as many as the producers send in each of these numbers of seconds."""
     return tuple([max(1, round(bytes_per_second * each)) for each in seconds])
