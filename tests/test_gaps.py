@@ -13,8 +13,8 @@ from fuzz.run.gaps import Agreement, GapSearch
 from fuzz.run.generate import generate, plan_trace
 from fuzz.target import resolve
 from fuzz.trace.agreement import replayer_of
-from fuzz.trace.file import ABSENT, ENGINE_KEY, Operation, Trace, write_traces
-from fuzz.trace.recording import recorded_traces
+from fuzz.trace.file import ABSENT, ENGINE_KEY, BadTrace, Operation, Trace, write_traces
+from fuzz.trace.recording import recorded_traces, recordings
 from model.machine import plain
 from tests.conftest import RECORDINGS
 from tests.test_cli import keeps_to_schema
@@ -114,7 +114,7 @@ def corrupted(trace: Trace, after: int, chance: random.Random) -> Trace | None:
 
 def verdict_of(trace: Trace) -> str:
     mismatches = replayer_of(trace).replay(trace).mismatches
-    return mismatches[0].fields[0] if mismatches else "agrees"
+    return mismatches[0].labels[0] if mismatches else "agrees"
 
 
 def detected(name: str, size: int, seeds: range) -> float:
@@ -163,6 +163,23 @@ def test_the_command_replays_a_recording_with_a_gap(brokerproof: Any) -> None:
     [row] = keeps_to_schema("replay", ran)["differences"]
     assert (ran.code, row["line"], row["fields"], row["expected"]) == (1, at + 2, ["result"], [99])
     assert "states after the gap fits" in row["message"]
+
+
+def test_an_action_whose_calls_cannot_be_listed_excludes_no_other_action() -> None:
+    """`cursor_updated` has too many possible arguments; `remove_cursor` explains the gap."""
+    added = Operation("add_cursor", {"cursor": 3, "position": [1, 0], "durable": True}, ABSENT, ABSENT, 2)
+    gap = Operation("gap", {}, ABSENT, ABSENT, 3, gap=1)
+    for size, verdict in ((0, "agrees"), (1, "agrees"), (3, "result")):
+        operations = [added, gap, Operation("size", {}, size, ABSENT, 4)]
+        assert verdict_of(Trace("t", "active_cursors", {"cursors": 2**133}, operations, {ENGINE_KEY: "0"})) == verdict
+
+
+def test_a_recording_whose_results_depend_on_earlier_operations_has_no_gaps() -> None:
+    recording = next(each for each in recordings() if each.fold is not None)
+    operations = [Operation("gap", {}, ABSENT, ABSENT, 2, gap=1), Operation("tombstone", {}, ABSENT, ABSENT, 3)]
+    trace = Trace("t", recording.component, {"brokers": []}, operations, path="t.jsonl", line=1)
+    with pytest.raises(BadTrace, match=r"t\.jsonl:1: .* can have no gaps and no threads"):
+        replayer_of(trace).replay(trace)
 
 
 def test_a_bad_gap_is_one_line(brokerproof: Any) -> None:

@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from fuzz.run.generate import generate, plan_trace
 from fuzz.run.linearize import Coarse, Result, Tally, Timed, Verdict, linearize
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import resolve
-from fuzz.trace.agreement import replayer_of
-from fuzz.trace.file import ABSENT, BadTrace, Span, Trace, read_traces, write_traces
+from fuzz.trace.agreement import Replayer, replayer_of
+from fuzz.trace.file import ABSENT, BadTrace, Operation, Span, Trace, read_traces, write_traces
+from fuzz.trace.recording import action_recording
 from fuzz.trace.threads import LostUpdate, Recorder, run_threads
+from model.canary import State, canary
 from model.machine import plain
 from tests.test_cli import keeps_to_schema
 
@@ -166,7 +169,7 @@ def test_no_outline_judges_a_part_alone(monkeypatch: pytest.MonkeyPatch) -> None
 
 def verdict_of(trace: Trace) -> str:
     mismatches = replayer_of(trace).replay(trace).mismatches
-    return mismatches[0].fields[0] if mismatches else "agrees"
+    return mismatches[0].labels[0] if mismatches else "agrees"
 
 
 def corrupted(trace: Trace, seed: int) -> Trace:
@@ -449,7 +452,7 @@ def test_replay_recognises_a_history(brokerproof: Any) -> None:
     [row] = keeps_to_schema("replay", ran)["differences"]
     assert (ran.code, row["op"], row["line"], row["fields"], row["actual"]) == (1, "size", at + 2, ["order"], 99)
     assert all(isinstance(each, int) for each in row["expected"])
-    assert "no order of the calls has this result" in row["message"]
+    assert "no order of this call and the calls that returned before it has the recorded results" in row["message"]
     assert row["before"][-1]["result"] == 99
     shown = brokerproof("replay", "wrong.jsonl").out
     assert f"line {at + 2}: size, order" in shown
@@ -493,6 +496,33 @@ def test_the_end_counts_in_a_history_of_independent_parts() -> None:
         assert verdict.result is (Result.LINEARIZABLE if result else Result.NOT_LINEARIZABLE)
 
 
+def test_data_of_a_subject_about_its_actions_is_not_applied_to_other_operations() -> None:
+    """A mapping may map an operation with the name of an action to other actions, or to several."""
+    subject = replace(
+        find_subject("canary"),
+        unchanged=lambda cfg, action, outcome: action == "query",
+        partition=lambda action, arguments: arguments["part"],
+    )
+    actions = {
+        "put": [("add", {"tokens": 1})],
+        "query": [("add", {"tokens": 1})],
+        "fill": [("add", {"tokens": 5}), ("add", {"tokens": 5})],
+        "drain": [("take", {"tokens": 8})],
+    }
+    recording = replace(action_recording("canary"), actions=lambda cfg, state, operation, config: actions[operation.op])
+    refusal = plain(canary.step(canary.configure({}), State(7, 0), "add", (5,))[1])
+    calls = (("put", "a", 1), ("query", "a", 2), ("put", "b", 3), ("fill", "a", refusal), ("drain", "a", 8))
+    operations = [
+        Operation(op, {"part": part}, result, ABSENT, i + 2, Span("t", 2 * i, 2 * i + 1))
+        for i, (op, part, result) in enumerate(calls)
+    ]
+    trace = Trace("t", "canary", {}, operations)
+    assert Replayer(recording, subject).replay(trace).mismatches == []
+    operations[-1] = operations[-1]._replace(result=7)
+    [mismatch] = Replayer(recording, subject).replay(trace).mismatches
+    assert (mismatch.labels, mismatch.expected, mismatch.actual) == (["order"], [8], 7)
+
+
 def test_operations_of_one_thread_may_overlap() -> None:
     """An asynchronous caller, and one that went on after a call without return."""
     overlapping = history(("a", 0, 10, ("read", 1)), ("a", 2, 5, ("write", 1)))
@@ -515,4 +545,4 @@ def test_a_short_history_that_needs_its_budget_is_undecided_not_a_hang(monkeypat
     trace.operations = [*operations, operations[0]._replace(result=77, span=Span("z", 200, 201))]
     monkeypatch.setattr("fuzz.trace.agreement.HANG_SECONDS", 0.001)
     [mismatch] = replayer_of(trace).replay(trace).mismatches
-    assert mismatch.fields in (["undecided"], ["order"])
+    assert mismatch.labels in (["undecided"], ["order"])

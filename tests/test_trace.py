@@ -28,7 +28,7 @@ def test_what_is_absent_stays_absent_in_another_process(tmp_path: Path) -> None:
     config = {"caches": 1}
     write_traces(tmp_path / "t.jsonl", [Trace(x, "range_cache", config, operations, {ENGINE_KEY: ""}) for x in "ab"])
     for replayed in replay_files([tmp_path / "t.jsonl"], None, jobs=2):
-        assert [each.fields for each in replayed.mismatches] == [["result"]]
+        assert [each.labels for each in replayed.mismatches] == [["result"]]
         assert replayed.trace is not None
         assert replayed.trace.operations[0].result is ABSENT
 
@@ -87,7 +87,7 @@ BAD = {
     ),
     "unknown operation": (
         OPEN + CLEAR.replace('"clear"', '"explode"'),
-        "t.jsonl:2: operation explode: range_cache has no operation explode",
+        "t.jsonl:2: operation explode: range_cache has no action explode",
     ),
     "unknown key": (
         OPEN + CLEAR.replace('"result"', '"resutl"'),
@@ -159,7 +159,7 @@ def test_a_trace_never_executes_code(tmp_path: Path, brokerproof: Any) -> None:
         path.write_text(opening + '{"op":"' + name + '","args":{}}\n')
         ran = brokerproof("replay", path)
         assert ran.code == 2
-        assert f"has no operation {name}" in ran.err
+        assert f"has no action {name}" in ran.err
 
 
 def test_an_unfinished_file_is_never_left_under_the_name(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_an_observation_of_another_type_is_named() -> None:
     operation = Operation("add", {"tokens": 1}, 1, observed, 2)
     trace = Trace("t", "canary", {"capacity": 8}, [operation], {ENGINE_KEY: "test"})
     [mismatch] = replayer_of(trace).replay(trace).mismatches
-    assert (mismatch.fields, mismatch.expected, mismatch.actual) == (
+    assert (mismatch.labels, mismatch.expected, mismatch.actual) == (
         ["observe.tokens"],
         {"tokens": True},
         {"tokens": 1},
@@ -202,4 +202,4 @@ def test_deviations_that_the_profile_has_are_not_tried(
     original = Replayer.first_mismatch
     monkeypatch.setattr(Replayer, "first_mismatch", lambda self, *a: tried.append(a) or original(self, *a))
     [mismatch] = replayer.replay(trace).mismatches
-    assert (mismatch.fields, mismatch.known_deviation, len(tried)) == (["result"], None, runs)
+    assert (mismatch.labels, mismatch.known_deviation, len(tried)) == (["result"], None, runs)

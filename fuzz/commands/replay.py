@@ -22,8 +22,8 @@ from fuzz.report.records import Explanation
 from fuzz.report.terminal import show_explanation
 from fuzz.report.text import text_of
 from fuzz.run.finding import Kind
-from fuzz.trace.agreement import Disagreement, Mismatch, cause_of, field_of
-from fuzz.trace.file import ABSENT, ENGINE_KEY, BadTrace, Trace, is_trace_file
+from fuzz.trace.agreement import Disagreement, Mismatch, cause_of, label_of
+from fuzz.trace.file import ABSENT, BadTrace, Trace, is_trace_file
 from fuzz.trace.parallel import ReplayedTrace, processes_for, replay_files
 from fuzz.trace.spark import SETTINGS, replay_on_spark
 from model.machine import BadValue
@@ -66,11 +66,11 @@ class DifferenceRow(Record):
     expected: Any
     actual: Any
     kind: Disagreement
-    fields: list[str]  # `Mismatch.fields`
+    fields: list[str]  # `Mismatch.labels`
     known_deviation: str | None
     message: str | None
     before: list[RecordedOperation]  # of a recording: the operations up to the one that differs
-    explanation: Explanation | None  # of a trace that the engines wrote
+    explanation: Explanation | None  # of a trace of actions
     reproduced: bool  # whether the trace is a finding, and fails as the finding says
 
 
@@ -179,7 +179,7 @@ def _table_row(file: str, each: ReplayedTrace) -> tuple[Any, ...]:
         return *first, None, None, None, None, None, None
     found = min(each.mismatches, key=lambda m: m.known_deviation is not None)
     expected, actual = (to_json(value).decode() for value in (found.expected, found.actual))
-    return *first, found.line, found.op, found.fields, expected, actual, found.known_deviation
+    return *first, found.line, found.op, found.labels, expected, actual, found.known_deviation
 
 
 def _rows(each: ReplayedTrace, profile: str | None) -> list[DifferenceRow]:
@@ -187,11 +187,11 @@ def _rows(each: ReplayedTrace, profile: str | None) -> list[DifferenceRow]:
 
 
 def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow:
-    is_own = ENGINE_KEY in trace.header and profile is None and mismatch.prefix is None
+    is_own = trace.has_actions and profile is None and mismatch.longest_order is None
     explanation = explain(trace) if is_own and mismatch.known_deviation is None else None
     up_to = [each for each in trace.operations if each.line <= mismatch.line]
-    if mismatch.prefix is not None:
-        up_to = [*mismatch.prefix, *[each for each in trace.operations if each.line == mismatch.line]]
+    if mismatch.longest_order is not None:
+        up_to = [*mismatch.longest_order, *[each for each in trace.operations if each.line == mismatch.line]]
     return DifferenceRow(
         trace=mismatch.trace,
         line=mismatch.line,
@@ -199,7 +199,7 @@ def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow
         expected=mismatch.expected,
         actual=mismatch.actual,
         kind=mismatch.kind,
-        fields=mismatch.fields,
+        fields=mismatch.labels,
         known_deviation=mismatch.known_deviation,
         message=mismatch.message or trace.header.get("message"),
         before=[]
@@ -220,7 +220,7 @@ def _is_cause(trace: Trace, mismatch: Mismatch) -> bool:
         return False
     if mismatch.cause is None:
         return mismatch.kind is Disagreement.HANG and cause.kind is Kind.HANG
-    return field_of(mismatch.cause) == field_of(cause)
+    return label_of(mismatch.cause) == label_of(cause)
 
 
 # ---- showing ------------------------------------------------------------------------------------------

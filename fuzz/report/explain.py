@@ -55,7 +55,7 @@ GUARANTEES_OF_PROFILES = {
 
 
 def explain(trace: Trace) -> Explanation:
-    """Replays a trace that the engines wrote, with every step checked, up to the first difference.
+    """Replays a trace of actions, with every step checked, up to the first difference.
 
     The replay checks only the property that the trace names. If nothing differs, a second replay checks all properties.
     """

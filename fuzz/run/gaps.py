@@ -41,8 +41,8 @@ class GapVerdict(NamedTuple):
     """The result of a search.
 
     If the recording agrees, `operation`, `field` and `possible` are empty. Otherwise `operation` is the furthest
-    operation at which a state was dropped, or the first item if no state was dropped. `field` is `observe` if a state
-    that was dropped there had the recorded result, else `result`.
+    operation at which a value differed from the recorded one, or the first item if no value differed. `field` is
+    `observe` if a state that was dropped there had the recorded result, else `result`.
     """
 
     result: Agreement

@@ -29,6 +29,10 @@ def _user_seconds() -> float:
 class Hang(BaseException):
     """A step did not return in time. The base class is not Exception, so that code under test does not catch it."""
 
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds  # the processor time that the watchdog allowed
+
 
 @contextlib.contextmanager
 def watchdog(seconds: float) -> Iterator[None]:
@@ -48,7 +52,7 @@ def watchdog(seconds: float) -> Iterator[None]:
 
     def stop(_signum: int, _frame: FrameType | None) -> None:
         if is_running:  # a signal during the clean-up below must not interrupt it
-            raise Hang
+            raise Hang(seconds)
 
     collecting = gc.isenabled()
     gc.disable()

@@ -5,16 +5,18 @@
                          equal the recorded result, and the model's observation must equal the recorded one
     trace with gaps      after a gap, the model runs alone, from every state that the recording allows
                          (`fuzz/run/gaps.py`)
-    concurrent history   the model runs alone, and must be able to execute the calls in some order
-                         (`fuzz/run/linearize.py`)
+    concurrent history   the model runs alone, and must be able to execute the calls in some order with the recorded
+                         results (`fuzz/run/linearize.py`)
 
-If an engine wrote the trace, the replay also checks the properties and calls the implementation's `check`. If the
-trace is a finding, the replay also checks `load`, as `fuzz/run/replay.py` does.
+If the operations of a trace are actions (`Trace.has_actions`), the replay of a sequential trace, or of the operations
+before the first gap, also checks the properties and calls the implementation's `check`. If the trace is a finding, this
+replay also checks `load`, as `fuzz/run/replay.py` does.
 
-A sequential trace of a recorded version may disagree with the rules of another profile in known ways: `Deviation`
-(`fuzz/trace/recording.py`). After a mismatch, the replay searches for the smallest set of deviations that explains the
-mismatch, and replays the trace with the recorded version's values of the fields that these deviations change. So
-mismatches after a known deviation are found, too. The replay ends at the first mismatch that no deviation explains.
+A recording of Pulsar can be replayed under a profile other than that of the recorded version. The known differences are
+`Deviation`s (`fuzz/trace/recording.py`): each names the config fields in which the recorded version differs from the
+reference. After a mismatch, the replay searches for the smallest set of deviations that explains the mismatch, and
+replays the trace with the fields of these deviations set as in the recorded version. So mismatches after a known
+deviation are found, too. The replay ends at the first mismatch that no deviation explains.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -40,11 +42,12 @@ from fuzz.run.pair import Depth, Pair, load_difference
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
-from fuzz.trace.file import ABSENT, ENGINE_KEY, BadTrace, Operation, Trace
+from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace
 from fuzz.trace.recording import Deviation, Recording, message_of, recording_of
 from model.machine import BadValue, Refused
 
-#: If the recorded values of an action's arguments have more combinations, only the recorded calls are tried in a gap.
+#: In a gap, the recorded values of an action's arguments are combined only if they have at most this many combinations.
+#: Otherwise, the action's recorded calls are tried as they are. Calls with values of the domains are tried in any case.
 _MOST_COMBINED = 200
 #: Limit of the processor time of a search for an order or for the calls in gaps. Usually, the search reaches its limit
 #: of steps earlier.
@@ -58,13 +61,16 @@ class Disagreement(StrEnum):
     OBSERVE = "observe"  # the recorded observation is not the model's
     ORDER = "order"  # a concurrent history has no order with the recorded results
     FINAL = "final"  # no order with the recorded results leads to the final observation
-    DIFFERENCE = "difference"  # model and second side differ, or another check fails: `Mismatch.cause`
+    DIFFERENCE = "difference"  # model and second side differ, or a property or check fails: see `Mismatch.cause`
     UNDECIDED = "undecided"  # the search has reached its limit
     HANG = "hang"  # the replay did not end in time
 
 
 class Mismatch(NamedTuple):
-    """An operation at which a replay does not agree with its trace. `op` is empty if the whole trace does not agree.
+    """Where a replay does not agree with its trace, or has no verdict.
+
+    `op` is empty if the mismatch concerns no single operation. A recording tests the model, so the recorded value is
+    the expected one. A concurrent history tests the recorded program, so the roles are swapped.
 
                                   `expected`                       `actual`
     recording                     the recorded value               the model's value
@@ -81,15 +87,15 @@ class Mismatch(NamedTuple):
     kind: Disagreement
     known_deviation: str | None = None
     message: str | None = None
-    prefix: tuple[Operation, ...] | None = None  # of a concurrent history: the longest order that was found
+    longest_order: tuple[Operation, ...] | None = None  # of a concurrent history: the longest order that was found
     observed: tuple[str, ...] = ()  # the fields of an observation that differ; empty if it is no object
     cause: Cause | None = None  # if the kind is DIFFERENCE
 
     @property
-    def fields(self) -> list[str]:
-        """The kind as texts, for tables: a cause as `field_of` has it, and an observation with its fields."""
+    def labels(self) -> list[str]:
+        """What differs, for tables: `label_of` the cause, or `observe.FIELD` for each field, or else the kind."""
         if self.cause is not None:
-            return [field_of(self.cause)]
+            return [label_of(self.cause)]
         return [f"{self.kind}.{name}" for name in self.observed] or [str(self.kind)]
 
 
@@ -103,9 +109,9 @@ class Replayed:
 
 
 class Replayer:
-    """Replays traces of one recording under one profile, by default the profile of the recorded version.
+    """Replays traces that have one mapping (`Recording`) under one profile, by default that of the recorded version.
 
-    With `model_only`, the model runs alone, also under the rules of the reference.
+    With `model_only`, the model runs alone even under `reference`, where the implementation would otherwise run, too.
     """
 
     def __init__(
@@ -119,20 +125,21 @@ class Replayer:
     def replay(self, trace: Trace) -> Replayed:
         """Replays a trace. The result has the mismatches, each with the known deviation that explains it, if any does.
 
-        Raises BadTrace for a bad config, an unknown operation or bad arguments. Cost: O(operations), and after a
-        mismatch the same for each set of deviations that is tried. Gaps and concurrent histories need a search, which
-        costs more.
+        A mismatch that only a set of several known deviations explains is in the result once for each of them. Raises
+        BadTrace for a bad config, an unknown operation or bad arguments. Cost: O(operations), and after a mismatch the
+        same for each set of deviations that is tried. Gaps and concurrent histories need a search, which costs more.
         """
         has_gaps, is_history = any(each.gap is not None for each in trace.operations), is_concurrent(trace)
-        limit = _time_limit(trace)
+        if self.recording.fold is not None and (has_gaps or is_history):
+            what = f"a recording of {trace.component} can have no gaps and no threads"
+            raise BadTrace(trace.path, trace.line, f"{what}: each result depends on all earlier operations")
         try:
             if not has_gaps and not is_history:
                 return self._replay(trace)
-            limit += _SEARCH_SECONDS
-            with watchdog(limit):
+            with watchdog(_time_limit(trace) + _SEARCH_SECONDS):
                 return self._check_order(trace) if is_history else self._replay_past_gaps(trace)
-        except Hang:
-            message = f"the replay did not end within {limit:g} s of processor time"
+        except Hang as problem:
+            message = f"the replay did not end within {problem.seconds:g} s of processor time"
             hang = Mismatch(trace.id, trace.line, "", None, None, Disagreement.HANG, None, message)
             return Replayed(trace, len(trace.operations), [hang])
 
@@ -153,7 +160,9 @@ class Replayer:
             replayed.mismatches += [mismatch._replace(known_deviation=each.name) for each in deviations]
             known += deviations
             mismatch = self.first_mismatch(trace, self._with_deviations(base, trace, known))
-        if self.recording.fold is not None:  # add the first mismatch of each deviation that `Recording.fold` names
+        if self.recording.fold is not None:
+            # `fold` names the deviation of some mismatches itself, and `first_mismatch` passes over these. Add the
+            # first one of each deviation: a dict keeps the last value of a key, so in reverse order
             with watchdog(_time_limit(trace)):
                 named = [m for m in self.mismatches(trace, base) if m.known_deviation is not None]
             replayed.mismatches += {m.known_deviation: m for m in reversed(named)}.values()
@@ -174,15 +183,15 @@ class Replayer:
         for operation in before.operations:
             for call in self.calls(trace, cfg, pair.state, operation):
                 pair.step(call, Depth.OUTCOME)
-        step, problems = self._steps(trace, cfg), list[BadTrace]()
+        step, bad_arguments = self._steps(trace, cfg), list[BadTrace]()
 
         def possible_steps(operation: Operation, state: Any) -> Iterable[tuple[Any, Any]]:
             """Returns the step of an operation from a state; none if the operation's arguments do not fit the state."""
             try:
                 after, result, _ = step(operation, state)
                 return [(after, result)]
-            except BadTrace as problem:  # for example, the operation's time is before the state's
-                problems[:] = [problem]
+            except BadTrace as problem:  # for example, the operation's recorded time is before the state's `now_ns`
+                bad_arguments[:] = [problem]
                 return ()
 
         search = GapSearch(
@@ -193,8 +202,9 @@ class Replayer:
             gap_of=lambda operation: operation.gap,
         )
         verdict = search.run(pair.state)
-        if verdict.result is Agreement.DISAGREES and problems and not verdict.possible:
-            raise problems[0]
+        if verdict.result is Agreement.DISAGREES and bad_arguments and not verdict.possible:
+            # every state was dropped at bad arguments, and none at a value that differs: so the trace is bad
+            raise bad_arguments[0]
         if verdict.result is not Agreement.AGREES:
             replayed.mismatches.append(_past_gap(trace, verdict))
         return replayed
@@ -202,16 +212,20 @@ class Replayer:
     def _moves(self, trace: Trace, cfg: Any, before_gaps: Any) -> Callable[[Any], Iterator[Any]]:
         """Returns a function from a state to the states after each call that may have been made in a gap.
 
-        These calls are those of `_recorded_calls`, and all calls with arguments from the subject's domains. If an
-        argument of a recorded call depends on the state, it has the value for the state `before_gaps`.
+        These calls are those of `_recorded_calls`, and all calls with arguments from the subject's domains. The
+        arguments of some recorded calls are computed from the state; here they are computed once, in `before_gaps`, the
+        state before the first gap.
         """
         machine, recorded = self.subject.machine, self._recorded_calls(trace, cfg, before_gaps)
         every = possible_calls(self.subject, cfg).every
 
         def calls(state: Any) -> Iterator[Call]:
             yield from recorded
-            with suppress(OverflowError):  # a recorded setting may have no bound: then the domains cannot be listed
-                yield from (call for call in every(cfg, state) if call not in recorded)
+            for name in machine.actions:
+                # a domain with too many values cannot be listed. For example, the config of a recording of active
+                # cursors has 2**133 cursors, because a cursor's number encodes its name
+                with suppress(OverflowError, MemoryError):
+                    yield from (call for call in every(cfg, state, (name,)) if call not in recorded)
 
         def moves(state: Any) -> Iterator[Any]:
             for call in calls(state):
@@ -258,23 +272,30 @@ class Replayer:
         return self.recording.as_recorded(seen, recorded)
 
     def _check_order(self, trace: Trace) -> Replayed:
-        """Replays a concurrent history. A mismatch says that it is not linearizable, or that this is undecided."""
+        """Replays a concurrent history. A mismatch says that it is not linearizable, or that this is undecided.
+
+        Independent parts and reads are those of the subject, so they are used only if the operations are actions.
+        """
         cfg, replayed = self._config(trace, self.profile), Replayed(trace)
         replayed.operations, start = len(trace.operations), self._pair(trace, cfg).state
         step = self._steps(trace, cfg)
-        refused = set[int]()  # ids of operations whose recorded result was a refusal of the model: they change nothing
+        #: ids of operations that change no state in which they have the recorded result. `successors` adds those that
+        #: the model refused with the recorded result: this result is a refusal, and a refused action changes nothing
+        reads = {
+            id(each)
+            for each in trace.operations
+            if trace.has_actions and each.result is not ABSENT and self.subject.unchanged(cfg, each.op, each.result)
+        }
 
         def successors(operation: Operation, state: Any) -> Iterator[Any]:
             after, result, is_refused = step(operation, state)
             if operation.result is ABSENT or same(result, operation.result):
-                if is_refused and operation.result is not ABSENT:
-                    refused.add(id(operation))
+                if is_refused and operation.result is not ABSENT and trace.has_actions:
+                    reads.add(id(operation))
                 yield after
 
-        reads = {  # id of an operation -> whether it changes nothing if it has the recorded result
-            id(each): each.result is not ABSENT and self.subject.unchanged(cfg, each.op, each.result)
-            for each in trace.operations
-        }
+        def part_of(operation: Operation) -> Hashable:
+            return self.subject.partition(operation.op, operation.args) if trace.has_actions else None
 
         final = trace.header.get("final", ABSENT)
         verdict = linearize(
@@ -282,43 +303,45 @@ class Replayer:
             start,
             successors,
             accepts=lambda state: final is ABSENT or same(self._observed(trace, cfg, state, final), final),
-            part_of=lambda operation: self.subject.partition(operation.op, operation.args),
-            is_read=lambda operation: reads[id(operation)] or id(operation) in refused,
+            part_of=part_of,
+            is_read=lambda operation: id(operation) in reads,
             outlines=self._outlines(trace, cfg, start),
             reduction=self._reduction(trace, cfg),
             tally=self._tally(trace),
         )
-        prefix = tuple([each.operation for each in verdict.order])
+        order = tuple([each.operation for each in verdict.order])
         if verdict.result is Result.UNDECIDED:
             message = f"not decided within {verdict.steps:,} steps of the model"
             replayed.mismatches = [
-                Mismatch(trace.id, trace.line, "", None, None, Disagreement.UNDECIDED, None, message, prefix)
+                Mismatch(trace.id, trace.line, "", None, None, Disagreement.UNDECIDED, None, message, order)
             ]
         elif verdict.operation is not None:
-            last = verdict.operation.operation
-            possible = _distinct(step(last, state)[1] for state in verdict.states)
+            blocked, kind = verdict.operation.operation, Disagreement.ORDER
+            possible = _distinct(step(blocked, state)[1] for state in verdict.states)
             message = (
-                f"not linearizable: no order of the calls has this result; the longest prefix is {len(prefix):,} calls"
+                "not linearizable: no order of this call and the calls that returned before it has the recorded "
+                f"results; the longest order found has {len(order):,} calls"
             )
             replayed.mismatches = [
-                Mismatch(trace.id, last.line, last.op, possible, last.result, Disagreement.ORDER, None, message, prefix)
+                Mismatch(trace.id, blocked.line, blocked.op, possible, blocked.result, kind, None, message, order)
             ]
         elif verdict.result is Result.NOT_LINEARIZABLE:
-            message = "not linearizable: no order of the calls leads to the final observation"
+            message = "not linearizable: no order with the recorded results leads to the final observation"
             possible = _distinct(self._observed(trace, cfg, state, final) for state in verdict.states)
             replayed.mismatches = [
-                Mismatch(trace.id, trace.line, "", possible, final, Disagreement.FINAL, None, message, prefix)
+                Mismatch(trace.id, trace.line, "", possible, final, Disagreement.FINAL, None, message, order)
             ]
         return replayed
 
     def _outlines(self, trace: Trace, cfg: Any, start: Any) -> list[Coarse]:
-        """Returns the subject's outlines for the keys of a trace, the key with the most operations first.
+        """Returns a coarse model for each key of the trace's calls (`Outline.key_of`), such as a position.
 
-        Returns an empty list if the subject has no outlines, or if a result was not recorded. Returns an empty list if
-        no engine wrote the trace, because an outline takes plain outcomes of the model.
+        The first is for the key of the most calls. Returns an empty list if the subject has no outlines, or if a result
+        was not recorded. Returns an empty list if the operations are not actions, because an outline takes actions with
+        their plain outcomes.
         """
         outline = self.subject.outline
-        if outline is None or ENGINE_KEY not in trace.header or any(each.result is ABSENT for each in trace.operations):
+        if outline is None or not trace.has_actions or any(each.result is ABSENT for each in trace.operations):
             return []
         calls = {id(each): self.calls(trace, cfg, None, each)[0] for each in trace.operations}
         keys: list[Any] = [None]
@@ -336,16 +359,16 @@ class Replayer:
         return [coarse(key) for key in keys]
 
     def _tally(self, trace: Trace) -> Tally | None:
-        """Returns the subject's tally; None if the subject has none, or if no engine wrote the trace."""
+        """Returns the subject's tally; None if the subject has none, or if the operations are not actions."""
         name = self.subject.tally
-        if name is None or ENGINE_KEY not in trace.header:
+        if name is None or not trace.has_actions:
             return None
         return Tally(lambda state: getattr(state, name), lambda state, number: state._replace(**{name: number}))
 
     def _reduction(self, trace: Trace, cfg: Any) -> Reduction | None:
-        """Returns the subject's reduction; None if the subject has none, or if no engine wrote the trace."""
+        """Returns the subject's reduction; None if the subject has none, or if the operations are not actions."""
         reduction = self.subject.reduction
-        if reduction is None or ENGINE_KEY not in trace.header:
+        if reduction is None or not trace.has_actions:
             return None
         return lambda operations: reduction(cfg, [(each.op, each.args) for each in operations])
 
@@ -356,9 +379,9 @@ class Replayer:
         refused.
         """
         machine, as_recorded, config = self.subject.machine, self.recording.result, trace.config
-        # the calls of an engine's trace do not depend on the state, and are made once
-        of_engine = trace.operations if ENGINE_KEY in trace.header else ()
-        fixed = {id(each): self.calls(trace, cfg, None, each) for each in of_engine if each.gap is None}
+        # if operations are actions, their calls do not depend on the state, and are made once
+        actions = trace.operations if trace.has_actions else ()
+        fixed = {id(each): self.calls(trace, cfg, None, each) for each in actions if each.gap is None}
 
         def step(operation: Operation, state: Any) -> tuple[Any, Any, bool]:
             *first, last = fixed.get(id(operation)) or self.calls(trace, cfg, state, operation)
@@ -393,13 +416,14 @@ class Replayer:
     def _config(self, trace: Trace, profile: str | None) -> Any:
         """Returns the config of a trace under a profile; None stands for the profile of the recorded version.
 
-        If an engine wrote the trace and a profile is given, only the settings that a trace may draw are taken from the
-        trace. Raises BadTrace.
+        If the operations are actions and a profile is given, only the settings that generation draws for each trace
+        (`Subject.settings`) are taken from the trace. Rules and other settings are those of the profile. Raises
+        BadTrace.
         """
         machine = self.subject.machine
         try:
             settings = dict(self.recording.settings(trace.config))
-            if profile is not None and ENGINE_KEY in trace.header:
+            if profile is not None and trace.has_actions:
                 settings = {name: settings[name] for name in self.subject.settings if name in settings}
             base = find_profile(self.subject, profile or self.recording.profile)
             return machine.configure(settings, base)
@@ -407,7 +431,7 @@ class Replayer:
             raise BadTrace(trace.path, trace.line, f"config of {trace.id}: {message_of(problem)}") from None
 
     def first_mismatch(self, trace: Trace, cfg: Any) -> Mismatch | None:
-        """Returns the first mismatch of a trace without a known deviation, or None. Raises Hang and BadTrace."""
+        """Returns the first mismatch of a trace that has no `known_deviation`, or None. Raises Hang and BadTrace."""
         with watchdog(_time_limit(trace)):
             return next((each for each in self.mismatches(trace, cfg) if each.known_deviation is None), None)
 
@@ -415,8 +439,8 @@ class Replayer:
         """Yields the mismatches of a sequential trace without gaps. Later ones may be consequences of the first.
 
         Ends at a difference between model and second side, or at a violated property. The replay of a finding checks
-        only the property that the finding violates. If this replay shows no mismatch, a second one checks all
-        properties. Raises BadTrace.
+        only the property that the finding violates, so none if it violates none. If this replay shows no mismatch, a
+        second one checks all properties. Raises BadTrace.
         """
         agrees, skipped = True, skipped_of(self.subject, trace)
         for each in self._mismatches(trace, cfg, skipped):
@@ -428,7 +452,7 @@ class Replayer:
     def _mismatches(self, trace: Trace, cfg: Any, skipped: Skipped) -> Iterator[Mismatch]:
         """Yields the mismatches of a replay that does not check the skipped properties."""
         recording, config, fold, folded = self.recording, trace.config, self.recording.fold, None
-        pair, depth = self._pair(trace, cfg, skipped), Depth.ALL if ENGINE_KEY in trace.header else Depth.VIEW
+        pair, depth = self._pair(trace, cfg, skipped), Depth.ALL if trace.has_actions else Depth.VIEW
         for operation in trace.operations:
             calls = self.calls(trace, cfg, pair.state if fold is None else folded, operation)
             for call in calls:
@@ -438,14 +462,14 @@ class Replayer:
                     kind = Disagreement.DIFFERENCE
                     yield Mismatch(trace.id, operation.line, operation.op, expected, actual, kind, cause=cause)
                     return
-            known = None
+            deviation = None
             if fold is not None:
-                folded, result, known = fold(cfg, folded, operation, pair.outcome, config)
+                folded, result, deviation = fold(cfg, folded, operation, pair.outcome, config)
             elif operation.result is not ABSENT:
                 result = recording.result(cfg, operation.op, pair.outcome, config)
             if operation.result is not ABSENT and not same(result, operation.result):
                 found = Mismatch(trace.id, operation.line, operation.op, operation.result, result, Disagreement.RESULT)
-                yield found._replace(known_deviation=known)
+                yield found._replace(known_deviation=deviation)
                 continue
             if operation.observe is not ABSENT:
                 seen = self._observed(trace, cfg, pair.state, operation.observe)
@@ -469,7 +493,7 @@ class Replayer:
         other, started = trace.header.get("against"), trace.config.get("start_ns")
         target = Target(self.subject, cfg, machine.configure(other) if other else None, self.model_only)
         start = machine.start(cfg)
-        if ENGINE_KEY not in trace.header and isinstance(started, int) and hasattr(start, "now_ns"):
+        if not trace.has_actions and isinstance(started, int) and hasattr(start, "now_ns"):
             return Pair(target, skipped, start=start._replace(now_ns=started))
         return Pair(target, skipped)
 
@@ -482,14 +506,14 @@ class Replayer:
         try:
             for name, arguments in self.recording.actions(cfg, state, operation, trace.config):
                 if name not in actions:
-                    raise BadValue(f"{self.subject.name} has no operation {name}; it has {', '.join(actions)}")
+                    raise BadValue(f"{self.subject.name} has no action {name}; it has {', '.join(actions)}")
                 calls.append(Call(name, actions[name].arguments(arguments, cfg)))
         except (BadValue, KeyError, TypeError, IndexError, ValueError) as problem:
             raise BadTrace(trace.path, operation.line, f"operation {operation.op}: {message_of(problem)}") from None
         return calls
 
     def _observation_mismatch(self, trace: Trace, operation: Operation, seen: Any) -> Mismatch:
-        """Returns the mismatch of a recorded observation and the model's: the fields that differ, with their values."""
+        """Returns the mismatch of a recorded observation and the model's, with the values of the fields that differ."""
         recorded = operation.observe
         if not isinstance(recorded, dict) or not isinstance(seen, dict):
             return Mismatch(trace.id, operation.line, operation.op, recorded, seen, Disagreement.OBSERVE)
@@ -507,7 +531,8 @@ def _time_limit(trace: Trace) -> float:
 def skipped_of(subject: Subject, trace: Trace) -> Skipped:
     """Returns the properties that a replay does not check: for a finding, all except the one that it violates.
 
-    Another property may fail at an earlier step. The replay of a trace that is no finding checks all properties.
+    So these are all properties if the finding violates none. Another property may fail at an earlier step, and would
+    end the replay there. The replay of a trace that is no finding checks all properties.
     """
     cause = cause_of(trace)
     return NONE_SKIPPED if cause is None else all_but(subject, cause.broken_property)
@@ -519,29 +544,29 @@ def cause_of(trace: Trace) -> Cause | None:
     In the findings of earlier versions of the code, the cause is a text. Such a trace counts as no finding.
     """
     found = trace.header.get("cause")
-    if ENGINE_KEY not in trace.header or found is None or isinstance(found, str):
+    if not trace.has_actions or found is None or isinstance(found, str):
         return None
     try:
         return Cause(Kind(found["kind"]), str(found["what"]))
     except (KeyError, TypeError, ValueError):
-        kinds = ", ".join(Kind)
-        raise BadTrace(trace.path, trace.line, f"cause must have what and kind, one of {kinds}; got {found}") from None
+        wanted = f"cause must have the keys what and kind; kind is one of {', '.join(Kind)}"
+        raise BadTrace(trace.path, trace.line, f"{wanted}; got {found}") from None
 
 
-def field_of(cause: Cause) -> str:
-    """Returns the entry of `Mismatch.fields` for a cause: for OUTCOME, CRASH and HANG the kind alone."""
+def label_of(cause: Cause) -> str:
+    """Returns a cause as text: `KIND:WHAT`. For OUTCOME, CRASH and HANG only `KIND`: `Mismatch.op` names the action."""
     return str(cause.kind) if cause.kind in (Kind.OUTCOME, Kind.CRASH, Kind.HANG) else str(cause)
 
 
 def _past_gap(trace: Trace, verdict: GapVerdict) -> Mismatch:
     """Returns the mismatch of a recording with gaps, at the furthest operation that the search reached."""
-    last, message = verdict.operation, f"none of {verdict.states:,} states after the gap fits"
+    furthest, message = verdict.operation, f"none of {verdict.states:,} states after the gap fits"
     kind = Disagreement(verdict.field)
     if verdict.result is Agreement.UNDECIDED:
         kind, message = Disagreement.UNDECIDED, f"not decided within {verdict.steps:,} steps of the model"
-    recorded = last.result if verdict.field == "result" else last.observe
+    recorded = furthest.result if verdict.field == "result" else furthest.observe
     recorded = None if recorded is ABSENT else recorded
-    return Mismatch(trace.id, last.line, last.op, recorded, _distinct(verdict.possible), kind, None, message)
+    return Mismatch(trace.id, furthest.line, furthest.op, recorded, _distinct(verdict.possible), kind, None, message)
 
 
 def is_concurrent(trace: Trace) -> bool:

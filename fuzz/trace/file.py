@@ -6,7 +6,9 @@
     {"gap": 2}                                                    at most two operations were not recorded here
 
 `result` and `observe` are optional; if one is absent, it is not compared. The opening line may have further keys, an
-operation may not. If the opening line has the key `operations`, its value is the number of operation and gap lines.
+operation may not. If the opening line has the key `operations`, its value is the number of operation and gap lines. If
+it has the key `brokerproof`, operations are actions of the model, and results are their plain outcomes; otherwise a
+mapping of the component says what they mean (`fuzz/trace/recording.py`).
 `returned` is null if the operation did not return. Overlapping operations are concurrent, also in one thread. An
 operation that did not return overlaps all operations that were invoked later.
 
@@ -38,7 +40,8 @@ _PACKED = {
     b"\x04\x22\x4d\x18": "lz4",
 }
 
-#: The key of the opening line that marks a trace that an engine wrote. The key's value is the version of the code.
+#: The key of the opening line that says that the operations are actions of the model. Engines write the version of the
+#: code as its value.
 ENGINE_KEY = "brokerproof"
 
 
@@ -118,6 +121,11 @@ class Trace:
     header: dict[str, Any] = field(default_factory=dict)  # the other keys of the opening line
     path: str = ""  # the file from which the trace was read
     line: int = 0  # the number of the opening line in this file, from 1
+
+    @property
+    def has_actions(self) -> bool:
+        """Whether the operations are actions of the model: an engine wrote the trace, or a user added `ENGINE_KEY`."""
+        return ENGINE_KEY in self.header
 
     def lines(self) -> Iterator[bytes]:
         """Yields the trace as lines of a file, each with its newline."""

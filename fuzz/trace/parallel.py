@@ -19,7 +19,7 @@ from fuzz.platform.progress import Update
 from fuzz.seeding import subject_or_mutant
 from fuzz.subject import find_profile, find_subject
 from fuzz.trace.agreement import Mismatch, Replayer
-from fuzz.trace.file import ENGINE_KEY, BadTrace, Fetched, Trace
+from fuzz.trace.file import BadTrace, Fetched, Trace
 from fuzz.trace.recording import recorded_traces, recording_of, recordings
 from model.machine import BadValue
 
@@ -28,7 +28,7 @@ _WORTH_SHARING = 100_000
 
 
 #: The replayers that a process has made. The key is component, subject and profile of the mapping, the mutant, and
-#: whether an engine wrote the traces.
+#: whether the operations are actions.
 Replayers = dict[tuple[str, str, str, str | None, bool], Replayer]
 
 
@@ -125,13 +125,12 @@ def replay_file(
 def _replayer(made: Replayers, trace: Trace, profile: str | None) -> Replayer:
     """Returns the replayer for a trace. Takes it from `made`, or makes it and adds it there.
 
-    A trace that an engine wrote may name a mutant, which is then replayed. Raises BadTrace if the component, the mutant
-    or the profile is unknown.
+    A trace of actions may name a mutant, which then runs in place of the component. Raises BadTrace if the component,
+    the mutant or the profile is unknown.
     """
-    is_of_engine = ENGINE_KEY in trace.header
-    mutant = trace.header.get("mutant") if is_of_engine else None
+    mutant = trace.header.get("mutant") if trace.has_actions else None
     recording = recording_of(trace)
-    key = recording.component, recording.subject, recording.profile, mutant, is_of_engine
+    key = recording.component, recording.subject, recording.profile, mutant, trace.has_actions
     if key not in made:
         try:
             subject = subject_or_mutant(recording.subject, mutant)

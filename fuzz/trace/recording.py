@@ -2,8 +2,8 @@
 
 A module in `fuzz/recordings/` has mappings. A mapping (`Recording`) maps a recorded component to a subject and a
 profile, each recorded operation to actions, and outcomes and observations to their recorded form. The mapping also
-lists the known deviations of the recorded version from the reference. For traces that an engine wrote,
-`engine_recording` makes the mapping: their operations are actions.
+lists the known deviations of the recorded version from the reference. For a trace whose operations are actions
+(`Trace.has_actions`), `action_recording` makes the mapping.
 
 A recorded decision table is a CSV file, named after its component. Each row is an operation; `Recording.results` names
 the columns that are the operation's result.
@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 from fuzz.defects.table import defects_of
 from fuzz.trace.file import (
     ABSENT,
-    ENGINE_KEY,
     BadTrace,
     Fetched,
     Operation,
@@ -114,9 +113,9 @@ def recordings() -> list[Recording]:
 
 
 def recording_of(trace: Trace) -> Recording:
-    """Returns the mapping of a trace. Raises BadTrace if no engine wrote it and no mapping applies to its component."""
-    if ENGINE_KEY in trace.header:
-        return engine_recording(trace.component)
+    """Returns the mapping of a trace. Raises BadTrace if its operations are not actions and no mapping applies."""
+    if trace.has_actions:
+        return action_recording(trace.component)
     for each in recordings():
         if each.component == trace.component and each.applies(trace.config):
             return each
@@ -184,8 +183,8 @@ def message_of(problem: Exception) -> str:
     return str(problem)
 
 
-def engine_recording(subject: str) -> Recording:
-    """Returns the mapping of traces that an engine wrote: operations are actions, results are outcomes."""
+def action_recording(subject: str) -> Recording:
+    """Returns the mapping of traces whose operations are actions of a subject, and whose results are plain outcomes."""
     return Recording(
         component=subject,
         subject=subject,
