@@ -25,11 +25,11 @@ WORST = 12
 _HEAD = """# Known defects
 
 These are defects of Apache Pulsar and of proposals, the most severe first. The heading of a defect is the modelled
-component and an id. The text says the symptom, the mechanism and the consequence. Then follow
+component and an id. The text describes the symptom, the mechanism and the consequence. The list below the text has
 
 - **versions**: the affected versions; "master 2026-07" is Pulsar's master branch in July 2026. In parentheses, how we
   know of the defect: `recorded` (traces of the real class show it), `observed` (a real client or broker did it),
-  `read` (in the source) or `inferred` (from other rules). Then a profile that has the defect;
+  `read` (in the source) or `inferred` (from other rules). The profile has the defect;
 - **upstream**: the issue or pull request, if we know one;
 - **violates**: the property that fails, and the rules of the profile that cause it.
 
@@ -60,12 +60,12 @@ def page_of(defects: Sequence[Defect]) -> str:
                 f"- violates `{row.property}`, because of {rules}\n",
             ]
     lines.append("## Suspected defects\n")
-    lines.append("Each item has a suspicion from a report or the source, the decision, and commands that show it.\n")
+    lines.append("Each item has a suspicion (from a report or the source), our decision, and commands that show why.\n")
     for case in [case for name in subject_names() for case in suspected(name)]:
         shown_by = "\n".join(f"      {command}" for command in case.commands())
         lines.append(f"- {case.component}: {linked(case.suspicion)} **{linked(case.decision)}**\n\n{shown_by}\n")
     lines.append("## Upstream reports\n")
-    lines.append("These reports to Pulsar are shown by a defect above, by a seeded bug (*), or by a test.\n")
+    lines.append("A defect above, a seeded bug (*) or a test shows each of these reports to Pulsar.\n")
     for name in subject_names():
         shown = shown_reports(name)
         each = ", ".join(f"{linked(report)} {', '.join(ids)}" for report, ids in shown.items())
@@ -78,7 +78,7 @@ def page_of(defects: Sequence[Defect]) -> str:
 
 
 def shown_reports(component: str) -> dict[str, list[str]]:
-    """Returns what shows each upstream report: ids of defects, ids of seeded bugs (with a *), names of tests."""
+    """Returns for each upstream report what shows it: ids of defects, ids of seeded bugs (with a *), names of tests."""
     sources = [(row.link, row.id) for row in defects_of(component)]
     sources += [(bug.origin, f"{bug.id}*") for bug in mutants_of(component)]
     sources += [(each.suspicion, test) for each in suspected(component) for test in each.tests]
@@ -92,12 +92,12 @@ def shown_reports(component: str) -> dict[str, list[str]]:
 
 
 def table_in(path: Path) -> str:
-    """Returns the text between the marks of a document. Raises BadValue if it has none."""
+    """Returns the text between the marks of a document. Raises BadValue if the document has no marks."""
     return _around(path)[1]
 
 
 def write_into(path: Path, table: str) -> None:
-    """Puts the table between the marks of a document. Raises BadValue if it has none, or cannot be written."""
+    """Writes the table between the marks of a document. Raises BadValue without marks, or if writing fails."""
     before, _, after = _around(path)
     try:
         path.write_text(f"{before}\n{table}\n{after}", encoding="utf-8")
@@ -106,7 +106,7 @@ def write_into(path: Path, table: str) -> None:
 
 
 def _around(path: Path) -> tuple[str, str, str]:
-    """Returns the text of a document up to the first mark, between the marks, and from the second one on."""
+    """Returns the text of a document up to the first mark, between the marks, and from the second mark on."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as problem:

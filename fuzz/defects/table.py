@@ -82,15 +82,15 @@ class Defect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Suspected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A suspected defect of Pulsar, the decision, and what shows it: at least one of the lists is not empty."""
+    """A suspected defect of Pulsar, the decision, and what shows the decision: at least one list is not empty."""
 
     component: str
     suspicion: str
     decision: str
-    defects: tuple[str, ...] = ()  # rows of the component's table, whose traces show it
+    defects: tuple[str, ...] = ()  # rows of the component's table, whose traces show the suspected behaviour
     mutants: tuple[str, ...] = ()  # seeded bugs of the component
     tests: tuple[str, ...] = ()  # functions of `tests/test_<component>.py`
-    scopes: tuple[str, ...] = ()  # explored in whole without a violated property
+    scopes: tuple[str, ...] = ()  # scopes of which no state violates a property
 
     def commands(self) -> list[str]:
         """Returns the commands that show the decision."""
@@ -103,7 +103,7 @@ class Suspected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def defects_of(component: str) -> list[Defect]:
-    """Returns the rows of a component's file, in its order; none without a file. Raises BadValue for an invalid row."""
+    """Returns the rows of a component's file, in order; none without a file. Raises BadValue for an invalid row."""
     rows, path = _tables_of(component), f"fuzz/defects/{component}.toml"
     others = (_NOT_EXPRESSIBLE, _SUSPECTED)
     return [_defect_of(component, n, row, f"{path}: {n}") for n, row in rows.items() if n not in others]

@@ -71,7 +71,8 @@ def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
 
     For each restart there is one reconnection, not after the session that first sends the message with the smaller id.
     The reconnection is before the first receipt: its session sends all earlier messages again. A message that was
-    pending at the reconnection, but was not sent before it, keeps its id. At least one id is reused.
+    pending at the reconnection, but was not sent before it, has an id from before the restart. At least one id is
+    reused.
     """
     ids: dict[int, int] = {}
     begun: dict[int, int] = {}  # message -> the first session that sends it
@@ -114,11 +115,8 @@ def failed_messages_have_ids_of_refused_ones(seen: Observed) -> bool:
 
 def pending_messages_were_refused_and_others_failed(seen: Observed) -> bool:
     """Sequence ids restart, and each pending message was refused; a message with its id failed in its place."""
-    ids, refused, done = (
-        _newest_ids(seen),
-        seen.report.get("refused", ()),
-        {int(payload) for payload, _, _ in seen.results},
-    )
+    ids, refused = _newest_ids(seen), seen.report.get("refused", ())
+    done = {int(payload) for payload, _, _ in seen.results}
     pending = [message for message in range(seen.begun) if message not in done]
     failed = _ids_of_wrongly_failed(seen)
     is_refused = all(message in refused and _id_of(ids, message) in failed for message in pending)

@@ -109,8 +109,8 @@ SMOKE = Scope(
     bounds={"retained": 5, "largest_absolute_count": 5},
     reasons=REASONS
     | {
-        "actions": "all that change cursors, counts, the slowest position and the grace period",
-        "cursors": "four: the smallest number at which the list applies updates incrementally, with ties of any size",
+        "actions": "changes of cursors, the two queries that flush the list, and the grace period",
+        "cursors": "four: the smallest number at which the list applies updates incrementally; ties can have any size",
         "cursor": "every cursor of the scope",
         "position": "two neighbours, one in another ledger, and none; excludes moves past three different positions",
         "durable": "durable cursors only; others are in the larger scopes",
@@ -132,7 +132,7 @@ CI = Scope(
     reasons=dict(SMOKE.reasons)
     | {
         "actions": "all actions of the model",
-        "position": "one in each of two ledgers, and none; excludes moves between two positions",
+        "position": "one in each of two ledgers, and none; excludes moves to a position between two others",
         "cursor_updated.cursor": "one name: names are symmetric, and update_cursor has all names",
         "get_cursor.cursor": "one name: names are symmetric, and the call changes nothing",
         "remove_while_iterating.cursor": "one name: names are symmetric, and the call changes nothing",

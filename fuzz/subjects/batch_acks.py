@@ -177,7 +177,7 @@ def at(entry: int, ack_set: AckSet | None = None) -> Ack:
     return Ack(Position(1, entry), ack_set)
 
 
-#: Ack sets of a batch of two messages: all, the first one, the second one.
+#: Ack sets of a batch of two messages: they acknowledge all messages, the first message, or the second message.
 SETS_OF_TWO = (None, (2,), (1,))
 
 SMOKE = Scope(
@@ -204,7 +204,7 @@ SMOKE = Scope(
     reasons={
         "actions": "acks, writes, resets, reads and crashes; excludes new entries and clean closes",
         "batch_sizes": "two messages and one: an entry that can have an ack set, and one that cannot",
-        "entries": "two: the one after the mark-delete position, and one after a gap",
+        "entries": "two: the first unacknowledged one, and one after it",
         "max_ranges": "one: two entries have at most one range",
         "max_batch_records": "one: at most one entry has an ack set",
         "acks": "each entry, each message of the first one, and a list with a position after the last entry",
@@ -231,7 +231,7 @@ CI = SMOKE.changed(
         "entries": "none at the start, at most three: two ranges after the mark-delete position",
         "max_ranges": "one: three entries can have two ranges",
         "max_batch_records": "none: ack sets in records are in the other scopes",
-        "max_ranges_in_metadata": "none: with a range the cursor ledger is used, without one the metadata store",
+        "max_ranges_in_metadata": "zero: with a range the cursor ledger is used, without a range the metadata store",
         "acks": "one of two messages; the other one with the next entry; the third entry; one in the second ledger",
         "position": "the first two entries, and the first one of the second ledger",
         "stored_in_metadata": "both, for each failed write",

@@ -47,7 +47,10 @@ def brokers_that_apply(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def brokers_that_answer(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns every broker; if there is a stale owner, more often the new owner until it can write, then the stale."""
+    """Returns every broker. While there is a stale owner, one broker is more frequent.
+
+    This is the new owner until it can write, then the stale owner.
+    """
     stale, dst = stale_owner(s), s.records[-1].dst
     return (*range(cfg.brokers), *(() if stale is None else (stale if has_writer(s, dst) else dst,) * 6))
 
@@ -154,7 +157,7 @@ CRASH = Scope(
     reasons=dict(SMOKE.reasons)
     | {
         "actions": "the protocol, and crashes of any broker at any step, any number of them",
-        "messages": "one: can be lost or duplicated; order is in the scope smoke",
+        "messages": "one: a message can be lost or duplicated; order is in the scope smoke",
         "records": "four: a broker can lag by a whole transfer",
     },
 )
@@ -219,7 +222,7 @@ TOPICS = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the state for the twin's variables. Its `members` are `brokers`, its `bundle` is `topics`."""
+    """Returns the state for the twin's variables. The twin's `members` are `brokers`, its `bundle` is `topics`."""
     fields = {"records": "records", "brokers": "members", "topics": "bundle"}
     found: State = as_model(State, {field: variables[name] for field, name in fields.items()})
     return found

@@ -105,7 +105,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def factors(at: str, busy: Mapping[str, bool]) -> dict[str, float]:
-    """Returns the weight factors in a situation: the evicting thread's program counter, and the busy kinds of threads.
+    """Returns the weight factors while the evicting thread is at `at`. `busy` says which kinds of threads are busy.
 
     Steps of the evicting thread at other program counters are rare. A step that continues an operation is never chosen
     if no thread of its kind is busy.

@@ -156,7 +156,7 @@ SHARED = Scope(
     bounds={},
     reasons=dict(BATCHES.reasons)
     | {
-        "actions": "those of the scope batches, without cumulative acks, which a Shared subscription has not",
+        "actions": "those of the scope batches, except cumulative acks, which a Shared subscription does not have",
         "shared": "Shared: single entries are redelivered",
         "index_acks": "enabled: messages of a batch are acknowledged one by one",
     },

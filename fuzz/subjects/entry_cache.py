@@ -200,7 +200,7 @@ def _part(number: int, part: Any, held: Mapping[tuple[int, int], int]) -> Part:
 
 #: Reasons for the choices that several scopes share.
 REASONS = {
-    "stored": "entries of two bytes, so that a size pass can free more than its goal; excludes different sizes",
+    "stored": "entries of two bytes: a size pass can free more than its goal; excludes different sizes",
     "storage_reads": "queued: an immediate answer equals a queued answer that comes next",
     "eviction_task": "queued: an immediate task equals a queued task that runs next",
     "ttl_ns": "one: the smallest TTL with an age below, at and above it",
@@ -359,7 +359,7 @@ CI = Scope(
         "first": "the first entry: a read has one entry or both",
         "entries": "no entry or one entry",
         "oddity": "a short answer; unexpected entries are left to fuzzing",
-        "age": "an entry is expired or not",
+        "age": "the TTL: excludes expired entries, which are in the scope nightly",
         "highest_count": "one expected read or one replay",
         "stores": "the topic's cache and one removed cache",
     },

@@ -30,19 +30,15 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def watermarks(cfg: Config, s: State) -> tuple[float, ...]:
-    """Returns typical watermarks. If the queued task can free bytes whose shares differ, returns the watermark for it.
-
-    `bytes_with_different_shares` finds this number of bytes.
-    """
+    """Returns typical watermarks, or the watermark with which the queued task frees `bytes_with_different_shares`."""
     wanted = bytes_with_different_shares(s) if s.tasks else 0
     return ((s.tasks[0] - wanted + 0.5) / s.max_bytes,) if wanted else (0.9, 0.5, 0.0, 0.99, 1.0)
 
 
 def bytes_with_different_shares(s: State) -> int:
-    """Returns a number of bytes that the queued task can free and whose shares differ in the two arithmetics; else 0.
+    """Returns `most_bytes_with_different_shares` for the two caches from which the queued task evicts.
 
-    `most_bytes_with_different_shares` finds the number, for the two caches from which the task evicts. The task can
-    free this number if a watermark leads to it.
+    Returns 0 if the task does not evict from two caches, or if no watermark makes the task free this number of bytes.
     """
     sizes = sorted(size(entries_of(held)) for held in s.caches)
     selected = shares(list(enumerate(sizes)), sum(sizes), "integers")
@@ -75,7 +71,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns the kinds of the caches, the total size relative to the maximum, the queued task, and the order."""
+    """Returns the kinds of the caches, the total size, the queued task, and whether an entry precedes an older one."""
     fills = sorted("-" if isinstance(held, str) else str(min(len(held), 3)) for held in s.caches)
     total = total_bytes(s)
     return (

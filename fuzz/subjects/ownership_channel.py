@@ -196,7 +196,7 @@ STORED = scope(
     {},
     {"versions": 4, "tasks": 1, "absent": 1},
     storage="the metadata store; the topic is in the other scopes",
-    absent="one: a broker has no session, and the other goes on",
+    absent="one: a broker has no session, and the other continues",
 )
 RECOVERY = scope(
     (

@@ -135,7 +135,10 @@ def survivors(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns the phase of the replay; of a handle that is not ready, whether entries are in flight; how busy it is."""
+    """Returns "replay" or "replayed" while the handle initializes; "appending" or "not open" if it is not ready.
+
+    Otherwise returns "busy" (many requests), "long log" or "".
+    """
     if s.status == "initializing":
         return "replay" if s.replayed < len(s.log) else "replayed"
     if s.status != "ready":
@@ -179,7 +182,7 @@ def records(s: State) -> int:
     return log_records(s) + open_requests(s)
 
 
-#: Ack sets of an entry of two messages: the first message is acked, the second is.
+#: Ack sets of an entry of two messages: FIRST acknowledges the first message, SECOND the second.
 FIRST, SECOND = 0b10, 0b01
 
 SMOKE = Scope(

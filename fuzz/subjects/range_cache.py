@@ -212,7 +212,7 @@ CI = Scope(
         "expected_reads": "no read count handler, and one expected read",
         "hold": "with and without a copy",
         "open_copies": "one: excludes copies that share a read count",
-        "highest_count": "two: a replay of an entry with one expected read",
+        "highest_count": "two: two replays at a read count of 0, or one at 1",
     },
 )
 

@@ -125,7 +125,7 @@ CI = SMOKE.changed(
     settings={"max_ranges": 0},
     domains={"txn": (0, 1)},
     reasons={
-        "actions": "append, delete, persist, crash and replay; flushes of partial batches are in smoke",
+        "actions": "append, delete, persist, crash and replay; flushes of partial batches are in the scope smoke",
         "max_ranges": "zero: no record keeps a deleted range that follows an undeleted entry",
         "txn": "both are updated, in any order: each can end first, and can be updated after its end",
     },
@@ -201,7 +201,7 @@ TIMES = FAILURES.changed(
     },
     bounds={"entries": 2, "ids": 2, "in_flight": 1, "late": 2},
     reasons={
-        "actions": "deadlines and participants; excludes ends and deletions",
+        "actions": "deadlines and participants; excludes ended transactions and deletions",
         "max_active": "two: a third transaction is rejected",
         "timeout_ms": "zero and one: the later transaction can expire first",
         "to": "a COMMITTING transaction does not expire",

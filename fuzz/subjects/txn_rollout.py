@@ -98,7 +98,7 @@ CI = SMOKE.changed(
     bounds={"entries": 2, "ledgers": 3},
     reasons={
         "entry": "either entry, and a missing one",
-        "entries": "two: a batch and a plain entry, and a trimmable ledger after one that is not",
+        "entries": "two: a batch and a plain entry, and a trimmable ledger after one that cannot be trimmed",
         "ledgers": "three: one for each entry, and the next",
     },
 )
@@ -166,7 +166,7 @@ def old_broker_has_flag(_cfg: Config, s: State) -> State | None:
 
 
 def closed_store_batches(_cfg: Config, s: State) -> State | None:
-    """A closed store batches."""
+    """A closed store has batching on."""
     return with_first(s, batching=True) if s.stores[0].owner is None else None
 
 
