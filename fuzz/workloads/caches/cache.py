@@ -166,7 +166,7 @@ class Cache:
     # ---- entries
 
     def add(self, topic: int, entry: int) -> None:
-        """Caches an entry that was added to the topic, if the policy does."""
+        """Caches an entry that was added to the topic, if the policy caches added entries."""
         raise NotImplementedError
 
     def read(self, topic: int, cursor: int, first: int, last: int, replayed: bool) -> Reading:
@@ -181,7 +181,7 @@ class Cache:
         raise NotImplementedError
 
     def release(self, copy: int) -> None:
-        """A reader releases its copy of an entry."""
+        """Releases a reader's copy of an entry."""
 
     def replay(self, copy: int) -> None:
         """Notes that the entry of a copy is added to the replay queue."""

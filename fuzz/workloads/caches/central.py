@@ -159,7 +159,7 @@ class NextReader(Known):
     """Evicts entries without a known reader first, then the entries whose next reader is furthest away in time."""
 
     def size_pass(self, bytes_to_free: int) -> Removed | Refused:
-        """Removes entries in this order until `bytes_to_free` are free. O(n log n) for n slots."""
+        """Removes entries in the order of the class until `bytes_to_free` are free. O(n log n) for n slots."""
         live = [w for w in self._queue if w.live]
         self.visits += len(self._queue)
         entries = freed = 0

@@ -135,9 +135,8 @@ class Optimum(Cache):
         self._ttl_us = ttl_us
         self._lower = lower
         self._events = self._requests = 0
-        self._answered_at: dict[
-            tuple[int, int], Moment
-        ] = {}  # entry -> when a storage read for its last use is answered
+        #: entry -> the time at which a storage read for its last use is answered
+        self._answered_at: dict[tuple[int, int], Moment] = {}
         self._last_read: dict[tuple[int, int], Moment] = {}  # entry -> the last read of its last use, or its add
         self._interval: dict[tuple[int, int], int] = {}  # entry -> the interval that ends in its last use
         self._joined_until: dict[tuple[int, int], int] = {}  # entry -> end of the group of its last use

@@ -140,7 +140,7 @@ class Totals(NamedTuple):
     reads: int  # entries that dispatchers requested
     storage_reads: int
     storage_entries: int  # entries read from storage
-    consumed: int  # messages
+    consumed: int  # consumed messages
     bytes_peak: int  # the largest number of cached bytes of one broker
     bytes_mean: int  # the mean over time of the cached bytes of all brokers together
     dead_mean: int | None  # the mean of the bytes of dead entries, which no cursor will read; None: not known

@@ -54,10 +54,10 @@ class Simulation:
         self.now = 0
         self.logs = [Log() for _ in range(plan.topics)]
         self.env = Environment(self.logs, max_bytes, plan.scale, plan.latency_us, plan.ttl_us, plan.check_us)
-        self.broker = list(plan.brokers) or [0] * plan.topics  # by topic
-        self.caches = [make(self.env) for _ in range(max(self.broker) + 1)]  # by broker
+        self.broker = list(plan.brokers) or [0] * plan.topics  # the broker of each topic
+        self.caches = [make(self.env) for _ in range(max(self.broker) + 1)]  # the cache of each broker
         self.lost: list[Cache] = []  # the caches that were lost in restarts
-        self.down_until = [0] * plan.topics  # the time at which the topic has an owner again
+        self.down_until = [0] * plan.topics  # for each topic, the time at which it has an owner again
         self.cursors = [Cursor(i, s, self.logs[s.topic]) for i, s in enumerate(plan.subscriptions)]
         self.of_topic: list[list[Cursor]] = [[] for _ in range(plan.topics)]
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
