@@ -1,4 +1,4 @@
-"""The study of eviction policies: the optimum, the yardsticks, the variants and the simulation around them."""
+"""The study of eviction policies: the optimum, the policies for comparison, the variants and the simulation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fuzz.workloads.caches.policies import POLICIES, available
 from fuzz.workloads.caches.predictions import page, predictions
 from fuzz.workloads.caches.predictions import run as judged
 from fuzz.workloads.caches.results import policies as policy_table
-from fuzz.workloads.caches.simple import LRU, Legacy, Simple, Yardstick, has_library
+from fuzz.workloads.caches.simple import LRU, Legacy, LibraryCache, Simple, has_library
 from fuzz.workloads.caches.simulation import Simulation
 from fuzz.workloads.file import EVENTS
 from impl.range_cache import RangeCaches
@@ -103,7 +103,9 @@ def test_published_sanity_vector_of_lru_and_the_optimum() -> None:
 @needs_library
 def test_published_sanity_vector_of_the_library() -> None:
     """S3-FIFO and SIEVE demote new objects at once, before their first re-read."""
-    figures = {name: sanity(lambda env, name=name: Yardstick(env, name)) for name in ("LRU", "FIFO", "S3FIFO", "Sieve")}
+    figures = {
+        name: sanity(lambda env, name=name: LibraryCache(env, name)) for name in ("LRU", "FIFO", "S3FIFO", "Sieve")
+    }
     assert figures == {"LRU": 0.3333, "FIFO": 0.3333, "S3FIFO": 0.0127, "Sieve": 0.012}
 
 
@@ -340,7 +342,7 @@ def totals(workload: str, make: Any, **settings: float) -> Any:
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_both_read_paths_cost_the_same(workload: str) -> None:
-    """`EntryCaches` and the read path of the yardsticks, around the same queue: gaps, joined reads and what is cached."""
+    """`EntryCaches` and the read path `Simple`, around the same queue: gaps, joined reads and what is cached."""
     settings = Settings(
         Rules(None, 0),
         counts="none",

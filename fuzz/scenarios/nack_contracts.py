@@ -47,7 +47,7 @@ def _bound(seen: Observed) -> int | None:
 
 @contract
 def redelivery_command_has_due_entries(seen: Observed) -> str:
-    """A redelivery command has entries whose delay is over, in order, each once. Each nack is requested once."""
+    """A redelivery command has entries whose delay is over, in order, each once. A nack is requested at most once."""
     delay, calls = nacks.delay(seen.settings.get("delay", 0)), _calls(seen)
     dues = [(call.at + delay, call.entry) for call in calls if call.entry is not None]
     for number, command in enumerate(commands := _commands(seen)):

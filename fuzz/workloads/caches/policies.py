@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fuzz.workloads.caches.cache import BACKLOG_THRESHOLD, Cache, Environment, Rules
 from fuzz.workloads.caches.central import Central, Known, NextReader, Readers, SeparateCounters, Settings, Stash
 from fuzz.workloads.caches.optimum import Optimum
-from fuzz.workloads.caches.simple import LIBRARY, LRU, Legacy, Yardstick, has_library
+from fuzz.workloads.caches.simple import LIBRARY, LRU, Legacy, LibraryCache, has_library
 from model.machine import BadValue
 
 
@@ -106,9 +106,9 @@ POLICIES: dict[str, Policy] = {
         Settings(queue=NextReader, max_requeue_times=1 << 30),
     ),
     "lru": Policy("evicts the least recently used entry; no TTL, no cursors", LRU),
-    "s3fifo": Policy(f"S3-FIFO of {LIBRARY}", lambda env: Yardstick(env, "S3FIFO"), needs_library=True),
-    "sieve": Policy(f"SIEVE of {LIBRARY}", lambda env: Yardstick(env, "Sieve"), needs_library=True),
-    "library-lru": Policy(f"LRU of {LIBRARY}: equals lru", lambda env: Yardstick(env, "LRU"), needs_library=True),
+    "s3fifo": Policy(f"S3-FIFO of {LIBRARY}", lambda env: LibraryCache(env, "S3FIFO"), needs_library=True),
+    "sieve": Policy(f"SIEVE of {LIBRARY}", lambda env: LibraryCache(env, "Sieve"), needs_library=True),
+    "library-lru": Policy(f"LRU of {LIBRARY}: equals lru", lambda env: LibraryCache(env, "LRU"), needs_library=True),
     "optimum": Policy("offline optimum, exact or an upper bound on hits (column `bound`)", Optimum, offline=True),
     "optimum-feasible": Policy(
         "offline, feasible: a lower bound on the optimum's hits", lambda env: Optimum(env, lower=True), offline=True

@@ -20,7 +20,7 @@ from model.legacy_manager import Config
 from model.machine import Failed
 from model.positions import Position
 
-#: The library of `Yardstick`. Its licence is the GPL, so it is an optional extra.
+#: The library of `LibraryCache`. Its licence is the GPL, so it is an optional extra.
 LIBRARY = "libcachesim"
 
 
@@ -248,7 +248,7 @@ class LRU(Simple):
         return ((topic, entry, size) for (topic, entry), size in self._entries.items())
 
 
-class Yardstick(Simple):
+class LibraryCache(Simple):
     """A policy of the library; `name` is its class in the library. No TTL, no cursors."""
 
     def __init__(self, env: Environment, name: str) -> None:
