@@ -144,7 +144,8 @@ class Subject:
     #: a number or a function of the config
     largest: Mapping[str, int | Callable[[Any], int]] = field(default_factory=dict)
     steps: int = 256  # the length of a trace
-    #: a run of at least this number of steps fails if it did not reach a coverage goal, or if an action never succeeded
+    #: a run of at least this number of steps fails if it did not reach a coverage goal, or if an action was never taken
+    #: or only refused
     min_steps_for_coverage: int = 400_000
     tla: str | None = None  # the twin's TLA+ module
     from_tla: Callable[[Any, Mapping[str, Any]], Any] | None = None  # config and the twin's variables -> a state

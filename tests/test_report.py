@@ -16,7 +16,7 @@ import fuzz.campaign.summary
 from fuzz.campaign.driver import Inline, run_campaign
 from fuzz.campaign.folder import Plan, State, open_campaign, read_plan
 from fuzz.campaign.store import MemoryStore
-from fuzz.campaign.summary import campaign_failures, compared
+from fuzz.campaign.summary import compared, missed_by_campaign
 from fuzz.campaign.worker import BLOCK, Found, Spec, Task, run_task, trace_of
 from fuzz.commands import replay as replay_command
 from fuzz.commands.campaign import shown_findings, specs_of
@@ -91,7 +91,9 @@ def test_two_campaigns_are_compared_by_signature_and_coverage(seeded: Ran) -> No
     assert (same.new, same.gone, same.known, same.coverage_gained) == ([], [], signatures, [])
     html = render(*seeded, [], broken)
     assert "Since the campaign in older" in html
-    with pytest.raises(BadValue, match="older ran none of this campaign's components under the same profile"):
+    with pytest.raises(
+        BadValue, match="older ran none of this campaign's components with the same --profile and --against"
+    ):
         compared((plan, state), (Plan((Spec("ack_set"),), 0), State()), "older")
 
 
@@ -105,11 +107,17 @@ def test_equal_signatures_of_two_components_are_two_findings() -> None:
 
 def test_coverage_gained_is_named() -> None:
     older, newer = State(coverage={"canary": Total()}), State(coverage={"canary": Total()})
-    for row in (Row("goal", "full", 0, 3), Row("pair", "put take", 2, -1), Row("abstract", "[1]", 0, 5)):
+    for row in (
+        Row("goal", "full", 0, 3),
+        Row("pair", "put take", 2, -1),
+        Row("pair", " put", 1, -1),
+        Row("abstract", "[1]", 0, 5),
+    ):
         newer.coverage["canary"].add(row)
     plan = Plan((Spec("canary"),), 0)
     found = compared((plan, newer), (plan, older), "older").coverage_gained
-    assert found == ["canary: goal full", "canary: pair put take", "canary: 1 abstract states"]
+    pairs = ["canary: first action put", "canary: pair put take"]
+    assert found == ["canary: goal full", *pairs, "canary: 1 abstract states"]
     assert compared((plan, older), (plan, newer), "older").coverage_gained == []
 
 
@@ -180,14 +188,14 @@ def test_a_goal_that_was_not_reached_is_red(seeded: Ran) -> None:
 
 def test_a_campaign_without_findings_says_so_in_verdict_words() -> None:
     plan, state, findings = run(Spec("range_cache"), 2 * BLOCK)
-    words = re.sub(r"<[^>]+>", "", render(plan, state, findings, campaign_failures(plan, state)))
+    words = re.sub(r"<[^>]+>", "", render(plan, state, findings, missed_by_campaign(plan, state)))
     assert f"No finding in {planned_steps('range_cache', range(2 * BLOCK)):,} steps of 128 traces" in words
     assert "verified" not in words.lower()
 
 
 def test_a_run_that_was_long_enough_and_missed_a_goal_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, state, findings = run(Spec("range_cache"), BLOCK)
-    assert campaign_failures(plan, state) == [], "too short to say"
+    assert missed_by_campaign(plan, state) == [], "too short to say"
     real = fuzz.campaign.summary.target_of
 
     def demanding(spec: Spec) -> Any:
@@ -199,8 +207,8 @@ def test_a_run_that_was_long_enough_and_missed_a_goal_has_failed(monkeypatch: py
     goal = sorted(total.of("goal"))[0]
     total.seen.pop(("goal", goal))
     missed = f"range_cache: {goal} not reached in {planned_steps('range_cache', range(BLOCK)):,} steps"
-    assert missed in campaign_failures(plan, state)
-    assert f"{goal} not reached" in render(plan, state, findings, campaign_failures(plan, state))
+    assert missed in missed_by_campaign(plan, state)
+    assert f"{goal} not reached" in render(plan, state, findings, missed_by_campaign(plan, state))
 
 
 def test_no_two_components_are_drawn_alike() -> None:

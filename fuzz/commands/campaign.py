@@ -15,7 +15,7 @@ from fuzz.campaign.driver import Live, Progress, SparkWorkers, run_campaign
 from fuzz.campaign.folder import Plan, State, check_folder, open_campaign, trace_name
 from fuzz.campaign.kinds import is_scenario, kind_of
 from fuzz.campaign.store import HadoopStore, LocalStore, Store, check_writable, is_local, local_path
-from fuzz.campaign.summary import Compared, campaign_failures
+from fuzz.campaign.summary import Compared, missed_by_campaign
 from fuzz.campaign.worker import Spec
 from fuzz.commands import Count, Result, Seconds
 from fuzz.commands.fuzz import show_verdict
@@ -103,7 +103,7 @@ def run(options: Options, console: Console) -> CampaignResult:
                 progress=progress,
             )
         findings = shown_findings(store, state)
-        failed = campaign_failures(plan, state)
+        failed = missed_by_campaign(plan, state)
         return CampaignResult(
             out=out,
             subjects=[s.subject for s in specs],
@@ -132,7 +132,7 @@ def shown_findings(store: Store, state: State) -> list[Shown]:
 
 def write_report(store: Store, plan: Plan, state: State, findings: list[Shown], against: Compared | None = None) -> str:
     """Writes the HTML report into the campaign's folder. Returns its path or URI."""
-    store.write("report.html", render(plan, state, findings, campaign_failures(plan, state), against).encode())
+    store.write("report.html", render(plan, state, findings, missed_by_campaign(plan, state), against).encode())
     return store.path("report.html")
 
 

@@ -16,7 +16,7 @@ from fuzz.client.hunt import Found, hunt, replayed
 from fuzz.client.known import CLIENT_PROFILE, known_of, profiles
 from fuzz.client.schedule import Scenario, find_scenario, read_schedule, scenario_names, write_schedule
 from fuzz.commands import Count, PerSecond, Record, Result, Seconds
-from fuzz.platform.processes import termination_interrupts
+from fuzz.platform.processes import termination_as_interrupt
 from fuzz.platform.progress import showing
 from fuzz.platform.version import code_version
 from fuzz.report.finding import shown_defect
@@ -85,7 +85,7 @@ class ClientResult(Result):
         return any(finding.defect is None for finding in self.findings)
 
 
-@termination_interrupts()
+@termination_as_interrupt()
 def run(options: Options, console: Console) -> ClientResult:
     """Runs one scenario, or all. Raises BadValue for unknown names, or if the client is not installed."""
     if not is_installed():

@@ -14,7 +14,7 @@ from fuzz.campaign import corpus
 from fuzz.campaign.folder import trace_name
 from fuzz.campaign.local import Request, Run, run_request, target_of_request
 from fuzz.campaign.store import LocalStore, check_writable
-from fuzz.campaign.summary import coverage_of, failures
+from fuzz.campaign.summary import coverage_of, missed_coverage
 from fuzz.commands import Count, PerSecond, Record, Result, Seconds
 from fuzz.platform.progress import showing
 from fuzz.platform.version import code_version
@@ -36,7 +36,7 @@ class ActionCount(Record):
 
 
 class Coverage(Record):
-    """Coverage of a run. `goals` were reached; `never` has goals not reached and actions that never succeeded."""
+    """Coverage of a run. `goals` were reached; `never` has goals not reached, and actions not taken or only refused."""
 
     actions: dict[str, ActionCount]
     pairs: Count
@@ -97,7 +97,7 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
         seeds = _while_time(corpus.first_seeds(done.coverage), request, started)
         corpus.add(out / "corpus", corpus.collect(spec, seeds))
     is_search = request.property is not None or request.stop_at_first
-    missed = [] if is_search else failures(spec, request.seed, done.coverage, done.steps)
+    missed = [] if is_search else missed_coverage(spec, request.seed, done.coverage, done.steps)
     covered = coverage_of(spec, request.seed, done.coverage)
     actions = {name: ActionCount(**counts) for name, counts in covered.pop("actions").items()}
     return FuzzResult(

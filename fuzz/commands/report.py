@@ -18,7 +18,7 @@ from fuzz.platform.spark import session
 class ReportResult(Result, omit_defaults=True):
     """The path or URI of the report, and the comparison with an older campaign.
 
-    `new`, `gone` and `known` are the signatures of findings of only this, only the older, and both campaigns.
+    `new` has the signatures of findings that are only in this campaign, `gone` only in the older one, `known` in both.
     """
 
     html: str

@@ -18,7 +18,7 @@ from fuzz.campaign.summary import coverage_of
 from fuzz.campaign.worker import Found, Spec, merged, target_of
 from fuzz.commands import PerSecond, Record
 from fuzz.commands.fuzz import ActionCount, Coverage, FuzzResult, show_verdict
-from fuzz.platform.processes import termination_interrupts
+from fuzz.platform.processes import termination_as_interrupt
 from fuzz.platform.progress import Update, showing
 from fuzz.platform.version import code_version
 from fuzz.report.finding import shown
@@ -73,7 +73,7 @@ class SutResult(FuzzResult):
     operations_per_second: PerSecond
 
 
-@termination_interrupts()
+@termination_as_interrupt()
 def run(options: Options, console: Console) -> SutResult:
     """Tests a program. Raises BadValue for unknown names, or a program that cannot be started."""
     started, spec = time.monotonic(), options.spec

@@ -1,4 +1,4 @@
-"""Child processes of a command: a pool, and signals. An interrupt ends the command, which ends its children itself."""
+"""Child processes of a command: a pool, and signals. Only the command handles an interrupt, and ends its children."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from model.machine import BadValue
 
 
 def usable_cores() -> int:
-    """Returns the number of cores that this process may use; 1 if this process cannot fork."""
+    """Returns the number of cores that this process may use; 1 if it can have no forked children.
+
+    It can have none on a system without `fork`, or if it is a daemonic process of `multiprocessing`.
+    """
     if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -27,20 +30,21 @@ def usable_cores() -> int:
 class Workers(ProcessPoolExecutor):
     """Child processes that execute functions. They do not receive interrupts.
 
-    After an exception in the `with` body, the processes are ended at once. If a process dies, the body ends with
-    BadValue. If a process of the kind `spawn` dies before its first result, this is noticed at the next result of
-    another process.
+    After an exception in the `with` body, the processes are ended at once. If a process dies, the next `submit` or
+    `result` raises BrokenProcessPool, which the `with` statement turns into BadValue. With `spawn`, processes are
+    started on demand. The executor's thread watches only the processes that existed when it last began to wait. So it
+    may notice the death of a new process only when another process returns a result.
     """
 
     def __init__(self, jobs: int, how: Literal["fork", "spawn"], **options: Any) -> None:
         super().__init__(jobs, multiprocessing.get_context(how), **options)
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
-        """Executes a function in one of the processes, which the executor starts when it needs them."""
+        """Executes a function in one of the processes. New processes start here, so they inherit the blocked SIGINT."""
         with without_interrupts():
             return super().submit(function, *arguments, **named)
 
-    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, traceback: Any) -> None:
         if kind is not None:
             for child in list((self._processes or {}).values()):
                 child.terminate()
@@ -53,8 +57,9 @@ class Workers(ProcessPoolExecutor):
 def without_interrupts() -> Iterator[None]:
     """Blocks SIGINT in the processes and threads that the `with` body starts, so that only this process handles it.
 
-    Processes and threads inherit the signal mask, also the processes that a pool's thread starts later. The resource
-    tracker of `multiprocessing` is started first, because its start unblocks SIGINT in this process.
+    New processes and threads inherit the signal mask. So do processes that an executor's own thread starts later, if
+    that thread was started in the body. The resource tracker of `multiprocessing` is started first, because its start
+    unblocks SIGINT in this process.
     """
     resource_tracker.ensure_running()
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -65,11 +70,12 @@ def without_interrupts() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def termination_interrupts() -> Iterator[None]:
+def termination_as_interrupt() -> Iterator[None]:
     """Handles SIGTERM and SIGHUP like SIGINT in the `with` body: raises KeyboardInterrupt.
 
-    The command then ends its children. A child in its own session does not receive the signals of this process. Has no
-    effect outside the main thread, because Python delivers signals there only.
+    This is needed for children in their own session: signals to the command's process group, such as Ctrl-C, do not
+    reach them. So the command must end them itself, also when it is terminated. Has no effect outside the main thread,
+    because Python delivers signals there only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

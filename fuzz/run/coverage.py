@@ -125,9 +125,9 @@ class Total:
         }
 
     def unreached(self, subject: Subject, configs: list[Any]) -> list[str]:
-        """Returns the coverage goals that were not reached, and the actions that were never taken without a refusal.
+        """Returns the coverage goals that were not reached, and the actions that were never taken or only refused.
 
-        Goals count if they apply under one of `configs`, actions if none of their arguments has an empty domain.
+        Goals that apply under none of `configs` are left out, and so are actions with an argument that has no values.
         """
         seen = self.of("goal")
         wanted = [p for p in subject.properties if p.kind == "sometimes" and any(p.given(c) for c in configs)]
