@@ -19,7 +19,7 @@ from fuzz.campaign.worker import Found, Spec
 from fuzz.client import wire
 from fuzz.client.contracts import PRODUCER, permits_are_conserved
 from fuzz.client.harness import RUST_DRIVER, BrokerFailed, Harness
-from fuzz.client.hunt import Sought, explanation, hunt
+from fuzz.client.hunt import Sought, explaining_deviation, hunt
 from fuzz.client.known import CLIENT_PROFILE, REFERENCE, Known, known_deviations
 from fuzz.client.run import SUBSCRIPTION, TOPIC, Observed, observe
 from fuzz.client.schedule import (
@@ -236,11 +236,11 @@ def test_another_bug_in_the_schedule_of_a_known_deviation_is_reported(harness: H
     scenario, schedule = find_scenario(name), Schedule(settings, steps)
     known = execute(harness, scenario, schedule)
     assert contract in names(scenario, known)
-    assert explanation(known_deviations(), name, contract, known)
+    assert explaining_deviation(known_deviations(), name, contract, known)
     with Harness(driver=seeded(CLIENTS, "fuzz.client.driver", *change)) as other:
         observed = execute(other, scenario, schedule)
     assert contract in names(scenario, observed)
-    assert explanation(known_deviations(), name, contract, observed) is None
+    assert explaining_deviation(known_deviations(), name, contract, observed) is None
 
 
 def test_a_client_that_does_not_start_is_a_defect_of_the_harness() -> None:
@@ -437,7 +437,7 @@ def delivered(permits: int, *deliveries: tuple[Any, ...]) -> Observed:
 def test_permits_are_explained_only_by_deliveries_of_their_session(permits: int, deliveries: Any, defect: str) -> None:
     observed = delivered(permits, *deliveries)
     assert permits_are_conserved.check(observed)
-    found = explanation(known_deviations(), "consumer", permits_are_conserved.name, observed)
+    found = explaining_deviation(known_deviations(), "consumer", permits_are_conserved.name, observed)
     assert (found.defect.id if found else "") == defect
 
 
@@ -474,7 +474,7 @@ def test_a_checksum_error_is_taken_for_the_oldest_message_with_its_id(sessions: 
     observed.begun, observed.results, observed.report["refused"] = 2, [["0", "ChecksumError", ""]], [1]
     assert {"every_send_completes", "send_fails_only_if_refused"} <= set(names(find_scenario("producer"), observed))
     for contract in ("every_send_completes", "send_fails_only_if_refused"):
-        assert (explanation(known_deviations(), "producer", contract, observed) is not None) == explained
+        assert (explaining_deviation(known_deviations(), "producer", contract, observed) is not None) == explained
 
 
 @pytest.mark.parametrize("name", scenario_names())
@@ -601,9 +601,9 @@ def test_a_scenario_finds_its_known_deviations_by_itself(harness: Harness, name:
     """And nothing else; each is shrunk to few steps."""
     rows = [row for row in known_deviations() if row.scenario == name]
     found = hunt(harness, find_scenario(name), rows, iter(range(150)), None).findings
-    unknown = [f"{each.violation.message}: {each.shrunk}" for each in found if each.known is None]
+    unknown = [f"{each.violation.message}: {each.shrunk}" for each in found if each.deviation is None]
     assert unknown == []
-    assert {str(each.known) for each in found} == {str(row) for row in rows}
+    assert {str(each.deviation) for each in found} == {str(row) for row in rows}
     assert all(len(each.shrunk.steps) <= 4 for each in found)
 
 

@@ -88,7 +88,7 @@ def _run_block(spec: Spec, scenario: Scenario, seeds: range) -> Hunted:
 def _found_of(spec: Spec, found: hunt.Found) -> Found:
     """Returns a finding as a table row."""
     contract = found.violation.contract.name
-    defect = found.known.defect.id if found.known else None
+    defect = found.deviation.defect.id if found.deviation else None
     steps = " ".join([name for name, *_ in found.shrunk.steps])
     shown, replays = found.replays
     return Found(

@@ -1,9 +1,12 @@
 """Runs the schedules of a scenario, and shrinks and replays findings.
 
-A finding is a pair: a contract that a schedule violates, and the known deviation that explains the violation, or none.
-The first schedule of each pair is shrunk: steps are removed in chunks, then arguments and settings are simplified, as
-long as a run shows the same pair. Two runs of a schedule on a real client can differ, so a finding has the number of
-its replays, and the number of those that showed it.
+A finding is a schedule that violates a contract. If several schedules violate one contract, and one known defect (or
+none) explains the violations, only the first schedule is a finding. A run *shows* a finding if the run violates the
+finding's contract, and the same defect (or none) explains this violation.
+
+A finding is shrunk: steps are removed in chunks, then arguments and settings are simplified. A smaller schedule is kept
+if its run shows the finding. Two runs of a schedule on a real client can differ. So every finding is replayed, and has
+the number of its replays and the number of replays that showed the finding.
 """
 
 from __future__ import annotations
@@ -17,17 +20,21 @@ from fuzz.client.known import Known
 from fuzz.client.run import PATIENCE, Observed
 from fuzz.client.schedule import Scenario, Schedule, Violation, execute, generate, violations
 
-#: The largest and the smallest number of replays of a finding. Between the two, time decides.
-REPLAYS, _FEWEST = 20, 3
-#: Seconds to wait for an effect while shrinking. A run of a candidate may wait for several effects that do not come.
+#: The minimum and the maximum number of replays of a finding. After the minimum, replaying also ends when the time for
+#: the replays is over.
+_MIN_REPLAYS, _MAX_REPLAYS = 3, 20
+#: The maximum number of runs of a given schedule until a run violates a contract.
+_MAX_RUNS = 3
+#: Seconds to wait for an effect while shrinking. This is less than `PATIENCE`, because a run of a smaller schedule may
+#: wait for several effects that do not come.
 _SHRINK_PATIENCE = 1.2
 
 
 class Effort(NamedTuple):
     """For how long a finding is shrunk and replayed, and which findings are shrunk."""
 
-    shrink_seconds: float = 40.0
-    replay_seconds: float = 15.0  # findings that are not shrunk are replayed `_FEWEST` times
+    shrink_seconds: float = 40.0  # of the first attempt; `shrink` makes a second, longer attempt if the first one fails
+    replay_seconds: float = 15.0  # findings that are not shrunk are replayed `_MIN_REPLAYS` times
     shrinks_known: bool = True  # whether findings that a known deviation explains are shrunk, too
 
 
@@ -38,48 +45,49 @@ class Found(NamedTuple):
     """A finding: a schedule that violates a contract."""
 
     scenario: str
-    violation: Violation
+    violation: Violation  # of the last replay that showed the finding; of the first run if no replay showed it
     seed: int  # 0 if the schedule is from a file
-    schedule: Schedule  # as generated
+    schedule: Schedule  # before shrinking
     shrunk: Schedule
     replays: tuple[int, int]  # the number of replays that showed the finding, and the number of replays
-    known: Known | None  # the known deviation that explains the violation
+    deviation: Known | None  # the known deviation that explains the violation
 
 
 class Hunted(NamedTuple):
-    """The result of running schedules."""
+    """The result of `hunt` or of `check_schedule`."""
 
-    schedules: int  # number of schedules that ran, or of the runs of one schedule
-    messages: int  # number of callbacks and of received messages
-    seconds: float
+    runs: int  # `hunt` does not count the runs that shrink or replay, `check_schedule` counts all runs
+    messages: int  # number of callbacks and of received messages; `check_schedule` counts those of one run
+    seconds: float  # the time of the counted runs
     findings: list[Found]
 
 
 class Sought(NamedTuple):
-    """What shrinking and replays look for: a violation of a contract with the same explanation."""
+    """A finding, for the runs that shrink or replay it: the contract, and the explanation of the violation."""
 
     scenario: Scenario
     contract: str
-    known: tuple[Known, ...]  # all known deviations
-    deviation: Known | None  # the known deviation that must explain the violation; None: there must be none
+    known: tuple[Known, ...]  # the known deviations of the profile
+    #: a known deviation with the defect that must explain the violation; None: no known deviation may explain it
+    deviation: Known | None
 
     def violation(self, harness: Harness, schedule: Schedule, patience: float = PATIENCE) -> Violation | None:
-        """Runs a schedule. Returns the violation, or None if the run does not show it."""
+        """Runs a schedule. Returns the violation of the contract, or None if the run does not show the finding."""
         observed = execute(harness, self.scenario, schedule, patience)
         found = [each for each in violations(self.scenario, observed) if each.contract.name == self.contract]
         if not found:
             return None
-        deviation = explanation(self.known, self.scenario.name, self.contract, observed)
-        return found[0] if _defect_of(deviation) == _defect_of(self.deviation) else None
+        deviation = explaining_deviation(self.known, self.scenario.name, self.contract, observed)
+        return found[0] if _defect_id(deviation) == _defect_id(self.deviation) else None
 
 
-def _defect_of(deviation: Known | None) -> str:
+def _defect_id(deviation: Known | None) -> str:
     """Returns the id of a known deviation's defect; an empty string for None."""
     return deviation.defect.id if deviation else ""
 
 
-def explanation(known: Iterable[Known], scenario: str, contract: str, observed: Observed) -> Known | None:
-    """Returns the first known deviation that explains how a run violates a contract; None if none does."""
+def explaining_deviation(known: Iterable[Known], scenario: str, contract: str, observed: Observed) -> Known | None:
+    """Returns the first known deviation that explains why a run violates a contract; None if none does."""
     return next((deviation for deviation in known if deviation.explains(scenario, contract, observed)), None)
 
 
@@ -92,24 +100,26 @@ def hunt(
     progress: Callable[[int, int], None] = lambda schedules, findings: None,
     effort: Effort = _EFFORT,
 ) -> Hunted:
-    """Runs the schedules of seeds until `until` (of `time.monotonic()`), then shrinks and replays the findings.
+    """Runs the schedules of the seeds, then shrinks and replays the findings.
 
-    `progress` is called after each schedule, with the numbers of schedules and findings. Raises as `execute`.
+    After the time `until` (of `time.monotonic()`), no further seed is run; the first seed is always run. If `until` is
+    None, all seeds are run. `effort` says which findings are shrunk. `progress` is called after each schedule, with the
+    numbers of schedules and findings. Raises as `execute`.
     """
     known, started = tuple(known), time.monotonic()
-    #: contract and defect -> the first finding
+    #: contract and id of the defect -> seed, schedule and violation of the finding, and the explaining deviation
     firsts: dict[tuple[str, str], tuple[int, Schedule, Violation, Known | None]] = {}
-    schedules = messages = 0
+    runs = messages = 0
     for seed in seeds:
         schedule = generate(scenario, seed)
         observed = execute(harness, scenario, schedule)
-        schedules += 1
+        runs += 1
         messages += len(observed.results) + len(observed.received)
         for violation in violations(scenario, observed):
             name = violation.contract.name
-            deviation = explanation(known, scenario.name, name, observed)
-            firsts.setdefault((name, _defect_of(deviation)), (seed, schedule, violation, deviation))
-        progress(schedules, len(firsts))
+            deviation = explaining_deviation(known, scenario.name, name, observed)
+            firsts.setdefault((name, _defect_id(deviation)), (seed, schedule, violation, deviation))
+        progress(runs, len(firsts))
         if until is not None and time.monotonic() >= until:
             break
     seconds = time.monotonic() - started
@@ -118,44 +128,44 @@ def hunt(
         sought = Sought(scenario, violation.contract.name, known, deviation)
         is_shrunk = deviation is None or effort.shrinks_known
         shrunk = shrink(harness, sought, schedule, effort.shrink_seconds) if is_shrunk else schedule
-        shown, total, last = replays(harness, sought, shrunk, REPLAYS, effort.replay_seconds if is_shrunk else 0.0)
+        shown, total, last = replay(harness, sought, shrunk, effort.replay_seconds if is_shrunk else 0.0)
         findings.append(Found(scenario.name, last or violation, seed, schedule, shrunk, (shown, total), deviation))
-    return Hunted(schedules, messages, seconds, findings)
+    return Hunted(runs, messages, seconds, findings)
 
 
-def replayed(
+def check_schedule(
     harness: Harness, scenario: Scenario, known: Iterable[Known], schedule: Schedule, seconds: float | None
 ) -> Hunted:
-    """Runs one schedule until a run violates a contract, at most `_FEWEST` times. Replays each violation of that run.
+    """Runs a schedule until a run violates a contract, at most `_MAX_RUNS` times.
 
-    The replays of a violation take `seconds`; None: the seconds of the default effort. Raises as `execute`.
+    Each violation of the last run is a finding. `seconds` is the time for the replays of each finding; None stands for
+    the time in the default effort. Raises as `execute`.
     """
     started, known = time.monotonic(), tuple(known)
     observed, runs = execute(harness, scenario, schedule), 1
-    while not violations(scenario, observed) and runs < _FEWEST:
+    while not violations(scenario, observed) and runs < _MAX_RUNS:
         observed, runs = execute(harness, scenario, schedule), runs + 1
     findings = []
     limit = _EFFORT.replay_seconds if seconds is None else seconds
     for each in violations(scenario, observed):
-        deviation = explanation(known, scenario.name, each.contract.name, observed)
+        deviation = explaining_deviation(known, scenario.name, each.contract.name, observed)
         sought = Sought(scenario, each.contract.name, known, deviation)
-        shown, total, last = replays(harness, sought, schedule, REPLAYS, limit)
+        shown, total, last = replay(harness, sought, schedule, limit)
         findings.append(Found(scenario.name, last or each, 0, schedule, schedule, (shown, total), deviation))
         runs += total
     messages = len(observed.results) + len(observed.received)
     return Hunted(runs, messages, time.monotonic() - started, findings)
 
 
-def replays(
-    harness: Harness, sought: Sought, schedule: Schedule, count: int, seconds: float
-) -> tuple[int, int, Violation | None]:
-    """Replays a schedule for `seconds`, at least `_FEWEST` times and at most `count` times.
+def replay(harness: Harness, sought: Sought, schedule: Schedule, seconds: float) -> tuple[int, int, Violation | None]:
+    """Replays a schedule for `seconds`, at least `_MIN_REPLAYS` and at most `_MAX_REPLAYS` times.
 
-    Returns the number of replays that show the violation, the number of replays, and the last violation.
+    Returns the number of replays that showed the finding, the number of replays, and the violation of the last replay
+    that showed the finding (None if no replay did).
     """
     shown, done, last = 0, 0, None
     until = time.monotonic() + seconds
-    while done < count and (done < _FEWEST or time.monotonic() < until):
+    while done < _MAX_REPLAYS and (done < _MIN_REPLAYS or time.monotonic() < until):
         again = sought.violation(harness, schedule)
         done += 1
         if again is not None:
@@ -167,10 +177,11 @@ def replays(
 
 
 def shrink(harness: Harness, sought: Sought, schedule: Schedule, seconds: float) -> Schedule:
-    """Returns a smaller schedule that shows the same violation. If time suffices, none of its steps can be removed.
+    """Returns a smaller or simpler schedule that shows the finding; the given schedule if shrinking finds none.
 
-    At first, runs wait `_SHRINK_PATIENCE` for an effect. An effect that is only late can then look like a violation. So
-    if the result does not show the violation with `PATIENCE`, shrinking starts again with `PATIENCE`.
+    The first attempt takes `seconds`, and its runs wait `_SHRINK_PATIENCE` for an effect. An effect that is only late
+    can then look like a violation. So the result is run with `PATIENCE`. If this run does not show the finding, the
+    second attempt begins with the given schedule. Its runs wait `PATIENCE`, and it takes proportionally longer.
     """
     found = _shrunk(harness, sought, schedule, _SHRINK_PATIENCE, seconds)
     if sought.violation(harness, found) is None:
@@ -179,37 +190,49 @@ def shrink(harness: Harness, sought: Sought, schedule: Schedule, seconds: float)
 
 
 def _shrunk(harness: Harness, sought: Sought, schedule: Schedule, patience: float, seconds: float) -> Schedule:
-    """Returns the smallest schedule that shrinking finds within the seconds. Runs wait `patience` for an effect."""
+    """Returns the smallest schedule that shrinking finds within the seconds. Runs wait `patience` for an effect.
+
+    A round removes steps, then simplifies arguments and settings. Shrinking ends with the first round that removes no
+    step, even if this round has simplified the schedule.
+    """
     until = time.monotonic() + seconds
     tried: list[Schedule] = [schedule]
 
     def shows(candidate: Schedule) -> bool:
-        """Returns whether a run of a new candidate shows the violation; False if the time is over."""
+        """Runs a candidate. Returns whether the run shows the finding.
+
+        Returns False, without a run, for a candidate that was tried before, and if the time is over.
+        """
         if candidate in tried or time.monotonic() > until:
             return False
         tried.append(candidate)
         return sought.violation(harness, candidate, patience) is not None
 
-    best, is_shorter = schedule, True
-    while is_shorter:
+    best, size = schedule, len(schedule.steps) + 1
+    while len(best.steps) < size:
         size = len(best.steps)
         for candidates in (_shorter, _simpler):
             best = _descend(best, lambda now, c=candidates: c(sought.scenario, now), shows)  # type: ignore[misc]
-        is_shorter = len(best.steps) < size
     return best
 
 
 def _descend(
-    best: Schedule, candidates: Callable[[Schedule], Iterator[Schedule]], shows: Callable[[Schedule], bool]
+    schedule: Schedule, candidates: Callable[[Schedule], Iterator[Schedule]], shows: Callable[[Schedule], bool]
 ) -> Schedule:
-    """Replaces the schedule by its first candidate that shows the violation, as long as there is one. Returns it."""
-    while (found := next((each for each in candidates(best) if shows(each)), None)) is not None:
-        best = found
-    return best
+    """Replaces a schedule by the first of its candidates that shows the finding, until no candidate does.
+
+    Returns the last schedule.
+    """
+    while (found := next((each for each in candidates(schedule) if shows(each)), None)) is not None:
+        schedule = found
+    return schedule
 
 
 def _shorter(_: Scenario, schedule: Schedule) -> Iterator[Schedule]:
-    """Yields the schedule without a chunk of its steps, the largest chunks first."""
+    """Yields the schedule without a chunk of its steps, the largest chunks (half of the steps) first.
+
+    Yields nothing for a schedule of one step.
+    """
     size = len(schedule.steps) // 2
     while size:
         for start in range(0, len(schedule.steps) - size + 1, size):

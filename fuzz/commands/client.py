@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from fuzz.campaign.store import check_writable
 from fuzz.client.harness import Harness, is_installed
-from fuzz.client.hunt import Found, hunt, replayed
+from fuzz.client.hunt import Found, check_schedule, hunt
 from fuzz.client.known import CLIENT_PROFILE, known_of, profiles
 from fuzz.client.schedule import Scenario, find_scenario, read_schedule, scenario_names, write_schedule
 from fuzz.commands import Count, PerSecond, Record, Result, Seconds
@@ -122,10 +122,10 @@ def run(options: Options, console: Console) -> ClientResult:
                 update(schedules, options.traces, f"{scenario.name}: {schedules:,} schedules  {findings} findings")
 
             if schedule is not None:
-                done = replayed(harness, scenario, known, schedule, options.seconds)
+                done = check_schedule(harness, scenario, known, schedule, options.seconds)
             else:
                 done = hunt(harness, scenario, known, seeds, until, progress)
-            result.traces += done.schedules
+            result.traces += done.runs
             result.messages += done.messages
             result.seconds += done.seconds
             result.findings += [_finding(each, options.out or OUT) for each in done.findings]
@@ -135,7 +135,7 @@ def run(options: Options, console: Console) -> ClientResult:
 
 
 def _finding(found: Found, folder: Path) -> ClientFinding:
-    row, contract = found.known, found.violation.contract
+    row, contract = found.deviation, found.violation.contract
     kinds = [name for name, *_ in found.shrunk.steps]
     path = folder / f"{found.scenario}-{contract.name}-{found.seed}.json"
     write_schedule(path, found.scenario, found.shrunk)
