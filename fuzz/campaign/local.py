@@ -260,7 +260,7 @@ def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple
                 failed += 1
                 break
             lockstep.skipped |= {finding.broken_property}
-            finding = lockstep.checked(seed)
+            finding = lockstep.replay_seed(seed)
         done += 1
         seed += 1
         yield done, causes
@@ -282,10 +282,10 @@ def shrunk(request: Request, cause: Cause, seed: int, end: float | None, turns: 
     target = target_of_request(request)
     lockstep = _lockstep(request)
     lockstep.skipped = all_but(target.subject, cause.broken_property)
-    finding = lockstep.checked(seed) or lockstep.run(seed)
+    finding = lockstep.replay_seed(seed) or lockstep.run(seed)
     if finding is None and cause.kind is Kind.CRASH:  # a property may have raised, and all are skipped above
         lockstep.skipped = NONE_SKIPPED
-        finding = lockstep.checked(seed)
+        finding = lockstep.replay_seed(seed)
     if finding is None or finding.cause != cause:
         finding = lockstep.finding_of(seed, Difference(cause, "the seed does not show this when it is run again"))
     return found_of(target, request.spec, finding, _shrinking_deadline(end, turns), shortest)

@@ -1,14 +1,16 @@
 """Lockstep: seeded traces on the model and on a second side (`fuzz/run/pair.py`), as fast as possible.
 
-The fast loop compares outcomes at every step. At every 16th step and at the last (the *checked* steps), it compares the
-second side's state with the model's and checks the properties, because a wrong state usually stays wrong. At the end of
-a trace, it runs the implementation's own check, loads a copy of the implementation with the implementation's state, and
-compares the copy's state with the model's.
+The fast loop compares outcomes at every step. At the *checked* steps, it also compares the second side's state with the
+model's, and checks the properties. By default, every 16th step and the last step are checked, because a wrong state
+usually stays wrong. Of two profiles, the observations are compared in place of the states.
 
-One trace in `THOROUGH_EVERY` is checked thoroughly. Its initial state is compared and checked, too. At its last step,
-the observations and the classes of all parts of the states are compared, too. The copy is loaded up to 32 steps before
-the last step; after the trace, the copy executes the calls that followed. In a trace of at most 16 steps, the copy is
-loaded at the end.
+After the trace, the fast loop calls the implementation's own check. It loads a copy of the implementation with the
+implementation's state, and compares the copy's state with the model's.
+
+One trace in `THOROUGH_EVERY` is checked thoroughly. The properties are checked in its initial state, too. The
+implementation's view of the initial state is compared, too. In the initial state and at the last step, the comparison
+with an implementation includes the observations and the classes of all parts. If the trace has more than 16 steps, the
+copy is loaded 16 to 31 steps before the last step. After the trace, the copy executes the calls that followed.
 
 The fast loop only detects that something is wrong. A replay with every step checked finds out what is wrong.
 """
@@ -46,7 +48,7 @@ from fuzz.target import Target
 from invariants.properties import Event
 from model.machine import Refused
 
-#: The interval, in steps, at which states are compared and properties are checked.
+#: The default interval, in steps, at which states are compared and properties are checked.
 CHECK_EVERY = 16
 #: One trace in this many is checked thoroughly.
 THOROUGH_EVERY = 4
@@ -62,15 +64,15 @@ def phase_of(seed: int, every: int) -> int:
 
 
 def is_checked_thoroughly(seed: int) -> bool:
-    """Returns whether a seed's trace is checked thoroughly. A hash decides, independently of its kind and phase."""
+    """Returns whether a seed's trace is checked thoroughly. This does not depend on the trace's kind and phase."""
     return (seed * 0x9E3779B1 >> 16) % THOROUGH_EVERY == 0
 
 
-class _SecondSide:
-    """A second side in the fast loop, and the copy that is loaded near the end of a thoroughly checked trace.
+class _Comparison:
+    """Compares the second side with the model in the fast loop, and the copy of an implementation after the trace.
 
-    The copy executes its calls after the trace. If the copy shares state with the second side, a later comparison
-    fails.
+    `differs_at_end` compares the second side again after the calls of the copy, because a copy that shares state with
+    the second side may have changed this state.
     """
 
     def __init__(self, side: Side, plan: TracePlan, *, is_thorough: bool) -> None:
@@ -79,13 +81,14 @@ class _SecondSide:
         self.last = plan.steps - 1
         self.copy: Copy | None = None
         self.is_thorough = is_thorough
-        #: the copy is loaded at the first checked step from this one on
+        #: the copy is loaded after the first checked step from this one on; after the trace, if there is no such step
         self.copy_from = self.last - 2 * CHECK_EVERY + 1 if is_thorough and self.last >= CHECK_EVERY else plan.steps
 
     def has_diverged(self, step: int, outcome: Any, theirs: Any, state: Any) -> bool:
-        """Returns whether, at a checked step, the outcomes differ in value or class, or the states after it differ.
+        """Returns whether model and second side differ at a checked step: in their outcomes or in the states after it.
 
-        `theirs` is the second side's outcome. Loads the copy at the first checked step from `copy_from` on.
+        `theirs` is the second side's outcome. An implementation's outcome must also have parts of the same classes,
+        which the fast loop does not compare. Loads the copy at the first checked step from `copy_from` on.
         """
         exactly = self.is_thorough and step == self.last
         if not self.side.agrees(outcome, theirs) or self.side.difference(state, exactly) is not None:
@@ -96,9 +99,9 @@ class _SecondSide:
         return False
 
     def differs_at_end(self, state: Any) -> bool:
-        """Returns whether the second side's own check fails, the copy differs, or its calls changed the second side.
+        """Returns whether the second side's own check fails, the copy differs, or the copy changed the second side.
 
-        If there is no copy yet, one is loaded and compared at once. Only implementations are copied.
+        If no copy was loaded during the trace, loads one and compares it. Only implementations are copied.
         """
         if self.side.broken_structure() is not None:
             return True
@@ -117,7 +120,7 @@ def _is_wrong_at_start(checks: Checks, cfg: Any, state: Any, values: Values, sid
 
 
 #: A step of the model: the action, its arguments and its outcome.
-Taken = tuple[str, Arguments, Any]
+ModelStep = tuple[str, Arguments, Any]
 
 
 class Lockstep:
@@ -128,24 +131,28 @@ class Lockstep:
         self.subject = target.subject
         self.steps = steps
         self.coverage = Coverage(target.subject)
-        #: properties that are not checked. A caller adds each violated property, because a violation hides later ones
+        #: properties that are not checked. The fast loop ends a trace at its first violation. So callers that look for
+        #: violations of other properties add each violated property
         self.skipped: Skipped = NONE_SKIPPED
         #: the interval of the checked steps
         self.check_every = CHECK_EVERY
-        #: if set, called with each step whose outcomes are equal
-        self.record: Callable[[Taken], object] | None = None
-        #: whether a trace may end in a state in which no action can be taken; otherwise such a state is a crash
+        #: if set, called with each step, except for a step at which model and second side return different outcomes
+        self.record: Callable[[ModelStep], object] | None = None
+        #: whether a trace may end early, in a state in which no action can be taken; if not, this is a CRASH finding
         self.may_end_early = False
-        #: the config of the latest trace, and the model's state at its end
-        self.last: tuple[Any, Any] = None, None
+        #: the config of the latest trace
+        self.latest_config: Any = None
+        #: the model's state at the end of the latest trace; if a step was wrong, the state before this step
+        self.latest_state: Any = None
+        #: indices of the properties that apply (`Checks.selected`) -> what `_open_goals` returns
         self._goals_by_selection: dict[tuple[int, ...], list[list[Check]]] = {}
 
     def check_only(self, property_name: str) -> None:
-        """Restricts the checks to one property, and to every step. States are then compared at every step, too."""
+        """Checks one property only, at every step. If there is a second side, compares states at every step, too."""
         self.skipped, self.check_every = all_but(self.subject, property_name), 1
 
     def run(self, seed: int) -> Finding | None:
-        """Runs the trace of a seed. Returns None, or if anything is wrong, what a replay with everything checked finds.
+        """Runs the trace of a seed. If anything is wrong, returns the finding of `replay_seed`, otherwise None.
 
         If the replay shows nothing, the finding is UNSTABLE, or a CRASH if the fast loop raised an exception.
         """
@@ -158,27 +165,28 @@ class Lockstep:
                     return None
         except Hang:
             cause, found = Cause(Kind.UNSTABLE, "hang"), f"took more than {time_limit(plan.steps):g} s"
-        except Exception as problem:  # perhaps of code that a replay does not run: the generation of calls, a goal
+        except Exception as problem:  # a replay does not raise it again if a goal or the generation of calls raised it
             function = traceback.extract_tb(problem.__traceback__)[-1].name
             cause, found = crash_cause(function, problem), f"raised {type(problem).__name__}: {problem}"
-        finding = self.checked(seed)
+        finding = self.replay_seed(seed)
         if finding is not None:
             return finding
         message = f"the fast loop {found}, which a replay with every step checked does not show"
         return self.finding_of(seed, Difference(cause, message))
 
     def _run(self, plan: TracePlan, rng: Rng) -> bool:  # noqa: PLR0912, PLR0915 (the fast loop calls as little as it can)
-        """Runs a planned trace. Returns whether anything is wrong. Raises Hang, and what the code under test raises."""
+        """Runs a planned trace. Returns whether anything is wrong. Raises Hang, and what the called code raises."""
         subject, coverage, seed, cfg = self.subject, self.coverage, plan.seed, plan.config
         side = second_side(self.target.with_config(cfg))
         is_thorough = is_checked_thoroughly(seed)
-        second = None if side is None else _SecondSide(side, plan, is_thorough=is_thorough)
-        methods = None if second is None else second.methods
+        comparison = None if side is None else _Comparison(side, plan, is_thorough=is_thorough)
+        methods = None if comparison is None else comparison.methods
         checks, open_goals = checks_for(subject, cfg, self.skipped), self._open_goals(cfg)
         folds, values = checks.folds, checks.first_values(cfg)
         choose, abstract = chooser(subject, plan, rng), subject.abstract
         pairs, refused, seen, size = coverage.pairs, coverage.refused, coverage.abstract, len(coverage.actions)
-        row, last, every = size * size, plan.steps - 1, self.check_every
+        # the first index in `pairs` of the pairs with the previous action
+        first_pair, last, every = size * size, plan.steps - 1, self.check_every
         phase = phase_of(seed, every)
         state, record, theirs, step = subject.machine.start(cfg), self.record, None, -1
         try:
@@ -194,8 +202,8 @@ class Lockstep:
                         return True
                 if record is not None:
                     record((chosen.name, arguments, outcome))
-                pairs[row + action] += 1
-                row = action * size
+                pairs[first_pair + action] += 1
+                first_pair = action * size
                 if outcome.__class__ is Refused:
                     refused[action] += 1
                     if refusal_changed_state(state, outcome, after):
@@ -210,14 +218,14 @@ class Lockstep:
                 if step % every == phase or step == last:
                     event = event_of(subject, chosen.name, arguments, outcome)
                     broken = broken_properties(checks, cfg, state, event, action, after, values_before, values)
-                    diverged = second is not None and second.has_diverged(step, outcome, theirs, after)
+                    diverged = comparison is not None and comparison.has_diverged(step, outcome, theirs, after)
                     if diverged or any(True for _ in broken):
                         return True
                     key = abstract(cfg, after)
                     if key not in seen:
                         seen[key] = seed
                 state = after
-            return second is not None and second.differs_at_end(state)
+            return comparison is not None and comparison.differs_at_end(state)
         except NoCall:
             if not self.may_end_early:
                 raise
@@ -225,7 +233,7 @@ class Lockstep:
             return False
         finally:
             coverage.steps += step + 1
-            self.last = cfg, state
+            self.latest_config, self.latest_state = cfg, state
 
     def _open_goals(self, cfg: Any) -> list[list[Check]]:
         """Returns for each action the coverage goals that apply under a config and were not reached yet."""
@@ -258,18 +266,21 @@ class Lockstep:
                         if goal in each:
                             each.remove(goal)
 
-    def checked(self, seed: int) -> Finding | None:
-        """Replays a seed's calls with everything checked at every step. Returns the first finding, or None."""
+    def replay_seed(self, seed: int) -> Finding | None:
+        """Replays a seed's calls with every step checked, but not the skipped properties. Returns the first finding."""
         plan, calls = self._trace(seed)
         return replay(self.target.with_config(plan.config), calls, seed=seed, skipped=self.skipped)
 
     def finding_of(self, seed: int, difference: Difference) -> Finding:
-        """Returns a finding with all calls of a seed, for a difference that no replay shows."""
+        """Returns a finding with the calls of `_trace`, for a difference that no replay shows."""
         plan, calls = self._trace(seed)
         return Finding(plan.config, tuple(calls), difference, seed)
 
     def _trace(self, seed: int) -> tuple[TracePlan, list[Call]]:
-        """Returns the plan of a seed's trace and its calls, up to one at which the model raises or hangs."""
+        """Returns the plan of a seed's trace, and the trace's calls.
+
+        If the model raises an exception or hangs at a call, this call is the last one.
+        """
         plan, _ = plan_trace(self.subject, self.target.config, seed, self.steps)
         calls: list[Call] = []
         with contextlib.suppress(Exception, Hang), watchdog(time_limit(plan.steps)):

@@ -19,7 +19,7 @@ from fuzz.run.call import Call
 from fuzz.run.checks import all_but
 from fuzz.run.coverage import Row
 from fuzz.run.finding import Cause, Difference, Finding, Kind, Misbehaved
-from fuzz.run.lockstep import Lockstep, Taken
+from fuzz.run.lockstep import Lockstep, ModelStep
 from fuzz.run.pair import Depth, Pair
 from fuzz.run.replay import replay
 from fuzz.sut.program import HELLO, Program, RecordedSide, Reply, agrees, reply_text, wire
@@ -39,7 +39,7 @@ class SentTrace(NamedTuple):
 
     seed: int
     config: Any
-    taken: list[Taken]  # the steps of the model
+    taken: list[ModelStep]  # the steps of the model
     encoded: list[bytes]  # the calls as they were sent
     expected: Reply  # the model's outcomes and observation
     text: bytes  # `reply_text` of the expected reply
@@ -120,12 +120,12 @@ class Hunter:
 
     def _send_next(self, seed: int) -> SentTrace:
         """Runs a seed on the model and sends its trace. Raises RuntimeError when the model itself fails."""
-        taken: list[Taken] = []
+        taken: list[ModelStep] = []
         self._model.record = taken.append
         broken = self._model.run(seed)
         if broken is not None:
             raise RuntimeError(f"the model of {self.subject.name} fails at seed {seed}: {broken.difference.message}")
-        cfg, state = self._model.last
+        cfg, state = self._model.latest_config, self._model.latest_state
         observed = self.program.seen(self.subject.machine.observe(cfg, state))
         expected = Reply([outcome if outcome.__class__ is int else wire(outcome) for _, _, outcome in taken], observed)
         trace = SentTrace(seed, cfg, taken, self.program.encoded_calls(taken), expected, reply_text(expected))
