@@ -100,7 +100,7 @@ CommitCompletesAfterRecordIsDurable ==
     AfterEnd(Contents, "commit", txn, watermark).replies = {}
 
 \* After a failed append, the handle is neither ready nor initializing: it must be opened again.
-FailedAppendClosesStore ==
+HandleIsNotOpenAfterFailedAppend ==
   LET Holds(after) == after.s.status \notin {"ready", "initializing"} IN InFailures(Holds)
 
 -----------------------------------------------------------------------------

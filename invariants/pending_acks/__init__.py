@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from invariants.pending_acks import calls, guarantees
+from invariants.pending_acks import calls, goals, guarantees
 
-__all__ = ["calls", "guarantees"]
+__all__ = ["calls", "goals", "guarantees"]

@@ -1,7 +1,7 @@
-"""Guarantees of a pending-ack handle, restated from the proposals for each message.
+"""Guarantees of a pending-ack handle (PIP-153, PIP-160), stated message by message instead of ack by ack.
 
-The properties compute the pending and committed acks from the records of the log, and compare these acks with the
-handle's memory.
+The first two properties compute acks from the records of the log: they compare the pending acks with the handle's
+memory, and the committed acks with the subscription's cursor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from invariants.pending_acks.messages import (
     results,
     unacknowledged,
 )
-from invariants.properties import Event, always, eventually, sometimes
+from invariants.properties import Event, always, eventually
 from model.machine import Failed, Refused
 from model.pending_acks.log_index import Key
 from model.pending_acks.machine import pending_acks
@@ -89,19 +89,19 @@ def message_is_pending_in_at_most_one_transaction(cfg: Config, s: State) -> bool
 def pending_acks_are_ordered_by_entry(cfg: Config, s: State) -> bool:
     """The individual acks of a transaction are in order of entries, with at most one ack per entry.
 
-    A transaction without individual acks is not in the list.
+    `State.individual_acks` has no transaction without acks.
     """
     acks = [[ack.entry for ack in each.acks] for each in s.individual_acks]
     return all(entries and entries == sorted(set(entries)) for entries in acks)
 
 
 @always(pending_acks)
-def closed_store_has_no_memory(cfg: Config, s: State) -> bool:
+def handle_that_is_not_open_has_no_memory(cfg: Config, s: State) -> bool:
     """A handle that is neither initializing nor ready has no pending acks, no index keys, no low watermark, and no
     buffered or queued requests.
 
     Only a ready handle has buffered requests. Only an initializing handle has queued requests, replayed entries, failed
-    reads and, if replays rewind, a read position.
+    reads and, if replays rewind, a read position other than 0.
     """
     has_requests = (bool(s.buffer) and s.status != "ready") or (bool(s.accept_queue) and s.status != "initializing")
     has_acks = bool(s.individual_acks) or s.cumulative_ack is not None
@@ -128,7 +128,10 @@ def every_request_completes_exactly_once(cfg: Config, before: State, event: Even
 
 @always(pending_acks)
 def requests_are_logged_in_order(cfg: Config, s: State) -> bool:
-    """Requests stay in the order of their arrival: first in flight, then buffered, then queued (#13481)."""
+    """Requests stay in the order of their arrival (#13481).
+
+    Those in flight arrived before the buffered requests, and these before the queued requests.
+    """
     return all(one < other for one, other in pairwise(open_numbers(s)))
 
 
@@ -137,11 +140,12 @@ def ack_is_rejected_iff_it_conflicts(cfg: Config, before: State, event: Event, a
     """A ready handle rejects an ack if and only if the ack conflicts with acknowledged messages or with pending acks.
 
     An individual ack conflicts with a pending individual ack of one of its messages, and with another transaction's
-    cumulative ack of one of its messages. An ack set also conflicts with an acknowledged message of the ack set; a
-    whole entry conflicts only if all its messages are acknowledged. A cumulative ack conflicts with any cumulative ack
-    of another transaction, with individual acks of other transactions up to its position, with a cumulative ack of its
-    own transaction at or after its position, and with a mark-delete position at or after its entry. Acks whose records
-    are not durable yet count as pending. A handle that detects conflicts after the append rejects nothing here.
+    cumulative ack of one of its messages. An ack with an ack set also conflicts if one of the messages that it acks is
+    acknowledged; an ack of a whole entry only if all messages of the entry are. A cumulative ack conflicts with any
+    cumulative ack of another transaction, with individual acks of other transactions up to its position, with a
+    cumulative ack of its own transaction at or after its position, and with a mark-delete position at or after its
+    entry. Acks whose records are not durable yet count as pending. A handle that detects conflicts after the append
+    rejects nothing here.
     """
     if before.status != "ready" or isinstance(event.outcome, Refused):
         return True
@@ -177,12 +181,15 @@ def cumulative_conflicts(
     cumulative: list[tuple[int, PositionAck]],
     individual: list[tuple[int, PositionAck]],
 ) -> bool:
-    """Returns whether a cumulative ack conflicts with pending cumulative and individual acks."""
+    """Returns whether a cumulative ack conflicts with the mark-delete position, or with a pending cumulative or
+    individual ack.
+    """
     txn, entry = event.arguments["txn"], event.arguments["entry"]
     ack = PositionAck(entry, event.arguments["ack_set"])
     if entry < s.cursor.first_unacked or any(owner != txn for owner, _ in cumulative):
         return True
-    for _, own in cumulative[-1:]:  # the latest one is of this transaction: it must not reach as far as the new ack
+    # all of them are of this transaction; the new ack must cover a message that the latest one does not
+    for _, own in cumulative[-1:]:
         if all(not covered(cfg, ack, n) & ~covered(cfg, own, n) for n in (own.entry, entry)):
             return True
     return any(owner != txn and acked_by(cfg, other) & covered(cfg, ack, other.entry) for owner, other in individual)
@@ -197,8 +204,11 @@ def rejected_ack_is_not_logged(cfg: Config, before: State, event: Event, after: 
 
 
 @always(pending_acks, on=("written",))
-def acked_message_is_pending_in_one_transaction_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When an individual ack completes, its messages are not pending individually in another transaction."""
+def message_of_completed_ack_is_not_pending_elsewhere(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """When an individual ack completes, its messages are not pending individually in another transaction.
+
+    `message_is_pending_in_at_most_one_transaction` checks every state, and cumulative acks too.
+    """
     for applied in applied_records(cfg, before, event, after):
         record = applied.request.record
         acks = record.acks if record.op == "ack" and not record.cumulative else ()
@@ -218,7 +228,11 @@ def completed_commit_has_acknowledged_all_acks(cfg: Config, before: State, event
 
 @always(pending_acks, on=("written",))
 def commit_covers_both_ack_types(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit of a transaction with individual and cumulative acks acknowledges both."""
+    """A commit of a transaction with a cumulative ack acknowledges all acks of the transaction, the individual ones
+    too.
+
+    Only commits whose record has ack type Cumulative are checked.
+    """
     return commits_are_complete(cfg, before, event, after, with_cumulative=True)
 
 
@@ -227,8 +241,8 @@ def commits_are_complete(
 ) -> bool:
     """Returns whether the messages of each completed commit are acknowledged and no longer pending.
 
-    A transaction that acks after its commit may have pending acks. `with_cumulative` selects the commits of
-    transactions that had a cumulative ack.
+    If the log entry has an ack of the transaction after the commit, the transaction may have pending acks.
+    `with_cumulative`: only commits with ack type Cumulative, of transactions that have a cumulative ack pending.
     """
     ended: set[int] = set()
     for applied in applied_records(cfg, before, event, after):
@@ -266,7 +280,7 @@ def commit_completes_after_record_is_durable(cfg: Config, before: State, event: 
 
 
 @always(pending_acks)
-def failed_append_closes_store(cfg: Config, before: State, event: Event, after: State) -> bool:
+def handle_is_not_open_after_failed_append(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a failed append, the handle is neither ready nor initializing: it must be opened again."""
     return event.name != "write_fails" or is_error(event) or after.status not in ("ready", "initializing")
 
@@ -306,22 +320,26 @@ def aborted_acks_are_redelivered(cfg: Config, before: State, event: Event, after
 
     `aborted_cumulative_ack_is_not_redelivered` checks transactions with a cumulative ack.
     """
-    ended = wrongly_redelivered(cfg, before, event, after)
+    ended = acks_of_abort_with_wrong_redelivery(cfg, before, event, after)
     return ended is None or ended.cumulative is not None
 
 
 @always(pending_acks, on=APPENDS)
 def aborted_cumulative_ack_is_not_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort of a transaction with a cumulative ack redelivers only messages that the transaction acked individually.
+    """Also if the transaction has a cumulative ack, an abort redelivers exactly the messages that the transaction acked
+    individually and that are neither acknowledged nor pending in another transaction.
 
     Consumers themselves request the cumulatively acked messages, which then arrive in order (#14371).
     """
-    ended = wrongly_redelivered(cfg, before, event, after)
+    ended = acks_of_abort_with_wrong_redelivery(cfg, before, event, after)
     return ended is None or ended.cumulative is None
 
 
-def wrongly_redelivered(cfg: Config, before: State, event: Event, after: State) -> Pending | None:
-    """Returns the acks ended by an abort that redelivers the wrong messages; None if all redeliveries are right."""
+def acks_of_abort_with_wrong_redelivery(cfg: Config, before: State, event: Event, after: State) -> Pending | None:
+    """Returns the acks ended by the first abort that redelivers the wrong messages; None if all redeliveries are right.
+
+    Redeliveries that no abort accounts for are those of the last abort.
+    """
     if all(request.record.op != "abort" for request in appended_requests(before, event)):
         return None
     found, ended = list(event.outcome.redelivered), None
@@ -377,14 +395,17 @@ def transactions_below_low_watermark_are_aborted(cfg: Config, before: State, eve
 
 
 def log_with_in_flight(s: State) -> tuple[LogEntry, ...]:
-    """Returns the log with all entries in flight: an entry may be deleted in the step in which it becomes durable."""
+    """Returns the log followed by all entries in flight.
+
+    Properties need both, because an entry can become durable and be deleted in one step.
+    """
     return s.log + tuple([tuple([request.record for request in requests]) for requests in s.in_flight])
 
 
 @always(pending_acks)
 def deleted_records_are_durably_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack record is deleted only if it was aborted, or if its entries are at or before the persisted mark-delete
-    position.
+    """An ack record is deleted only if it was aborted, or if its entries are at or before the subscription's persisted
+    mark-delete position.
     """
     is_append = event.name in APPENDS and not is_error(event)
     old = log_with_in_flight(before)[: len(before.log) + 1] if is_append else before.log
@@ -413,8 +434,8 @@ def log_is_trimmed_by_whole_entries_from_front(cfg: Config, before: State, event
         return True
     whole = log_with_in_flight(before)
     new = len(before.in_flight) if event.name == "crash" else event.name in (*APPENDS, "write_fails")
-    ends = range(max(len(before.log), len(after.log)), len(before.log) + new + 1)
-    return any(whole[end - len(after.log) : end] == after.log for end in ends)
+    lengths = range(max(len(before.log), len(after.log)), len(before.log) + new + 1)  # of the log before it is trimmed
+    return any(whole[length - len(after.log) : length] == after.log for length in lengths)
 
 
 @always(pending_acks)
@@ -430,9 +451,8 @@ def log_index_is_ascending_in_both_columns(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def log_index_is_sparse(cfg: Config, s: State) -> bool:
-    """After key n and up to the next key, the log has at least `min(min_lag * n ** exponent, max_lag)` records.
-
-    Source: PIP-153.
+    """After the n-th key of the index (n = 1, 2, ...) and up to the next key, the log has at least
+    `min(min_lag * n ** lag_exponent, max_lag)` records (PIP-153).
     """
     keys = s.log_index.keys
     for count, (one, other) in enumerate(pairwise(keys), 1):
@@ -456,8 +476,8 @@ def trims_by_index(cfg: Config) -> bool:
 
 
 @always(pending_acks, given=trims_by_index)
-def lag_counts_records_after_last_key(cfg: Config, s: State) -> bool:
-    """The current lag is the number of records after the last key that were applied or replayed."""
+def current_lag_counts_records_after_last_key(cfg: Config, s: State) -> bool:
+    """`current_lag` is the number of records after the last key that were applied or replayed."""
     if s.status not in ("ready", "initializing"):
         return True
     keys = s.log_index.keys
@@ -467,23 +487,25 @@ def lag_counts_records_after_last_key(cfg: Config, s: State) -> bool:
 
 
 @always(pending_acks, given=trims_by_index)
-def lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
-    """The next key is added after `min(min_lag * keys ** exponent, max_lag)` records, the first after `min_lag`."""
+def max_index_lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
+    """`max_index_lag`, the number of records after which the next key is added, is
+    `min(min_lag * keys ** lag_exponent, max_lag)`; `min_lag` before the first key.
+    """
     keys = len(s.log_index.keys)
     if keys == 0:
         return s.log_index.max_index_lag == cfg.min_lag
-    lag = cfg.min_lag * keys**cfg.lag_exponent
-    return bool(s.log_index.max_index_lag == (lag if cfg.max_lag is None else min(lag, cfg.max_lag)))
+    records = cfg.min_lag * keys**cfg.lag_exponent
+    return bool(s.log_index.max_index_lag == (records if cfg.max_lag is None else min(records, cfg.max_lag)))
 
 
 @always(pending_acks, on=(*APPENDS, "read_entry"), given=trims_by_index)
-def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, after: State) -> bool:
+def key_is_added_when_max_index_lag_is_reached(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An appended or replayed log entry with acks adds a key if and only if the number of records since the last key,
-    including those of this entry, reaches the lag.
+    including those of this entry, reaches `max_index_lag`.
 
-    The key has the last position of the topic that any record up to this entry acks, and the log position of the entry.
-    The key replaces a key with the same position of the topic. Keys up to the persisted mark-delete position are
-    removed, and the log is trimmed up to the last removed key.
+    The key's `ack_position` is the highest entry of the topic that a record acks, up to and including this log entry;
+    its `log_position` is that of the log entry. The key replaces a key with the same `ack_position`. Keys up to the
+    subscription's persisted mark-delete position are removed, and the log is trimmed up to the last removed key.
     """
     if is_error(event) or after.status not in ("ready", "initializing"):
         return True
@@ -492,12 +514,12 @@ def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, a
     position = len(before.log) if is_append else before.read_position
     old, new = before.log_index, after.log_index
     last = max([ack.entry for record in entry for ack in record.acks], default=-1)
-    newest, lag = max(old.max_ack_position, last), old.current_lag + len(entry)
-    is_reached = last >= 0 and lag >= old.max_index_lag
-    if new.max_ack_position != newest or new.current_lag != (0 if is_reached else lag):
+    highest, current = max(old.max_ack_position, last), old.current_lag + len(entry)
+    is_reached = last >= 0 and current >= old.max_index_lag
+    if new.max_ack_position != highest or new.current_lag != (0 if is_reached else current):
         return False
-    keys = [key for key in old.keys if not is_reached or key.ack_position != newest]
-    keys += [Key(newest, position)] if is_reached else []
+    keys = [key for key in old.keys if not is_reached or key.ack_position != highest]
+    keys += [Key(highest, position)] if is_reached else []
     first = after.durable_cursor.first_unacked
     trimmed = max([key.log_position + 1 for key in keys if key.ack_position < first], default=0)
     kept = [(key.ack_position, key.log_position - trimmed) for key in keys if key.ack_position >= first]
@@ -506,7 +528,9 @@ def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, a
 
 @always(pending_acks, on=("written", "read_entry"))
 def deletable_prefix_is_trimmed_on_append_and_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an entry is appended or replayed, all keys of the index are after the persisted mark-delete position."""
+    """After a log entry is appended or replayed, every key's `ack_position` is after the subscription's persisted
+    mark-delete position.
+    """
     is_open = not is_error(event) and after.status in ("ready", "initializing")
     return not is_open or all(key.ack_position >= after.durable_cursor.first_unacked for key in after.log_index.keys)
 
@@ -541,8 +565,13 @@ def replay_step_reads_an_entry(cfg: Config, before: State, event: Event, after: 
 
 
 @always(pending_acks, on=("read_entry",))
-def replayed_end_applies_to_its_transaction_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replayed commit or abort does not change the pending acks of other transactions."""
+def replayed_commit_or_abort_applies_to_its_transaction_only(
+    cfg: Config, before: State, event: Event, after: State
+) -> bool:
+    """A replayed commit or abort does not change the pending acks of other transactions.
+
+    Transactions that have a record in the same log entry are not checked.
+    """
     if is_error(event):
         return True
     txns = {record.txn for record in before.log[before.read_position]}
@@ -553,7 +582,7 @@ def replayed_end_applies_to_its_transaction_only(cfg: Config, before: State, eve
 @always(pending_acks, on=("read_entry",))
 def replay_drops_only_acknowledged_positions(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A replay drops a position of an individual ack if and only if the persisted cursor has acknowledged all messages
-    that the ack is for.
+    that the ack acks at this position.
 
     Only log entries of one record are checked, and only if no other ack of its positions is pending.
     """
@@ -597,118 +626,3 @@ def replay_with_failing_reads_ends(cfg: Config, s: State) -> bool:
 def requests_complete_eventually(cfg: Config, s: State) -> bool:
     """Every request completes if buffers are flushed, appends succeed and replays continue."""
     return not open_numbers(s)
-
-
-# ---- coverage goals -----------------------------------------------------------------------------------
-
-
-@sometimes(pending_acks, on=("crash",))
-def crash_loses_committed_acks_of_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The cursor loses acks in a crash, and their commit is in the log."""
-    committed = [each.messages(cfg, after.cursor.first_unacked) for each in logged(before).committed]
-    return any(unacknowledged(cfg, after.cursor, m) != unacknowledged(cfg, before.cursor, m) for m in committed)
-
-
-@sometimes(pending_acks, on=("crash",))
-def in_flight_entry_survives_crash(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A crash leaves a durable log entry whose requests did not complete."""
-    return len(after.log) > len(before.log)
-
-
-@sometimes(pending_acks, on=("read_entry",))
-def replay_drops_acked_positions_of_a_list(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replayed ack is of several entries, and the persisted cursor has deleted some but not all of them."""
-    if is_error(event):
-        return False
-    lists = [each.acks for each in before.log[before.read_position] if each.op == "ack" and len(each.acks) > 1]
-    durable = before.durable_cursor
-    known = [[acknowledged(cfg, durable, ack.entry) == all_messages(cfg, ack.entry) for ack in acks] for acks in lists]
-    return any(any(each) and not all(each) for each in known)
-
-
-@sometimes(pending_acks, on=APPENDS)
-def several_keys_are_removed_at_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append removes more than one key of the index."""
-    return len(before.log_index.keys) > len(after.log_index.keys) + 1 and after.status == "ready"
-
-
-@sometimes(pending_acks)
-def idle_store_keeps_deletable_prefix(cfg: Config, s: State) -> bool:
-    """The persisted mark-delete position has passed a key that is still in the index of a ready handle."""
-    return s.status == "ready" and any(key.ack_position < s.durable_cursor.first_unacked for key in s.log_index.keys)
-
-
-@sometimes(pending_acks, on=APPENDS)
-def aborted_transaction_shares_an_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort redelivers messages of an entry, and another transaction has batch indexes of the entry pending."""
-    if is_error(event) or not event.outcome.redelivered:
-        return False
-    entries = {ack.entry for each in after.individual_acks for ack in each.acks}
-    return any(n in entries for n, _ in event.outcome.redelivered)
-
-
-@sometimes(pending_acks, on=APPENDS)
-def log_entry_has_ack_and_its_abort(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A log entry has an ack and, after it, the abort of its transaction, which redelivers its messages."""
-    aborts = [each for each in applied_records(cfg, before, event, after) if each.request.record.op == "abort"]
-    return any(
-        messages_to_redeliver(cfg, before, each) for each in aborts if each.request.record.txn not in in_memory(before)
-    )
-
-
-@sometimes(pending_acks, on=APPENDS)
-def low_watermark_aborts_transaction(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The commit or abort of one transaction starts an abort of another one."""
-    return not is_error(event) and any(request.number == 0 for request in open_requests(after))
-
-
-@sometimes(pending_acks, on=("end_replay",))
-def queued_requests_are_submitted_after_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Several requests that arrived before the handle was ready are appended."""
-    return len(before.accept_queue) > 1 and len(open_requests(after)) > 1
-
-
-@sometimes(pending_acks, on=("ack_individual",))
-def individual_ack_conflicts_with_cumulative_ack(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An individual ack is rejected because of a cumulative ack of another transaction."""
-    return isinstance(event.outcome, Failed) and "has a cumulative ack of entry" in event.outcome.why
-
-
-@sometimes(pending_acks, on=("ack_cumulative",))
-def cumulative_ack_conflicts_with_individual_ack(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cumulative ack is rejected because of an individual ack of another transaction."""
-    return isinstance(event.outcome, Failed) and "has a pending ack at or before" in event.outcome.why
-
-
-@sometimes(pending_acks, on=("cursor_refuses",))
-def cursor_rejects_commit(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The cursor rejects the acks of a commit."""
-    return "failed" in results(event).values() and bool(appended_requests(before, event))
-
-
-def committed_txns(before: State, event: Event) -> list[int]:
-    """Returns the transactions with a commit in the log entry whose append ends in this step."""
-    return [request.record.txn for request in appended_requests(before, event) if request.record.op == "commit"]
-
-
-@sometimes(pending_acks, on=APPENDS)
-def cumulative_ack_inside_batch_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit applies a cumulative ack whose ack set leaves messages of the entry unacknowledged."""
-    cumulative = before.cumulative_ack
-    if cumulative is None or cumulative.ack.ack_set is None or cumulative.txn not in committed_txns(before, event):
-        return False
-    return after.cumulative_ack is None and after.status == "ready" and after.cursor != before.cursor
-
-
-@sometimes(pending_acks, on=APPENDS)
-def entry_acked_by_batch_indexes_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit applies several acks that together are for all batch indexes of an entry."""
-    commits = committed_txns(before, event)
-    has_entry = any(ack.ack_set == 0 for each in before.individual_acks if each.txn in commits for ack in each.acks)
-    return has_entry and after.status == "ready" and after.cursor is not before.cursor
-
-
-@sometimes(pending_acks, on=("written", "write_fails"))
-def entry_is_appended_after_failed_one(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append succeeds while the handle is in error. The requests fail although the records are durable."""
-    return event.name == "written" and before.status == "error" and not is_error(event)
