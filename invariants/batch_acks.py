@@ -205,7 +205,7 @@ def mask_of(ack: Ack) -> int:
 
 
 def moves_mark_delete_back(cfg: Config, s: State, ack: Ack) -> bool:
-    """Returns whether a cumulative ack is before the mark-delete position."""
+    """Returns whether a cumulative ack would move the mark-delete position back."""
     has_effect = s.batch_acks or (cfg.zero_words_mean_whole and mask_of(ack) == 0)
     replaces = s.batch_acks and cfg.cumulative_sets == "replace_if_further"
     is_whole = not ack.ack_set or (mask_of(ack) == 0 and has_effect and not replaces)
@@ -215,10 +215,11 @@ def moves_mark_delete_back(cfg: Config, s: State, ack: Ack) -> bool:
 @always(batch_acks, on=(*ACK_CALLS, "reset"))
 def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An ack or reset fails if and only if a position has no entry, an ack set has a bit beyond the batch, a cumulative
-    ack is before the mark-delete position, or a reset's ack set leaves no message of its entry.
+    ack would move the mark-delete position back, or the ack set of a reset leaves no message of the entry.
 
-    A reset to the position of the next entry succeeds, too. The error of a list names the first ack that can never
-    succeed; without such an ack, the first ack whose position is after the last entry.
+    If batch sizes are unknown, no bit is beyond the batch. A reset to the position of the next entry succeeds, too. The
+    error of a list names the first ack that can never succeed; without such an ack, the first ack whose position is
+    after the last entry.
     """
     if event.name == "ack_individual":
         errors = [ack_error(cfg, before, ack) for ack in event.arguments["acks"]]
@@ -255,10 +256,10 @@ def added_entry_is_unacknowledged(cfg: Config, before: State, event: Event, afte
 def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
     """At most one read and one write are in flight: a second read fails, and a second write is queued.
 
-    The end of a read or write that is not in flight fails. A flush of a dirty cursor starts a write if no read or write
-    is in flight. Otherwise the flush is queued; if the last queued operation is already a flush, nothing changes. A
-    recovered cursor is not dirty, has no operation in flight or queued, and its read position is after the mark-delete
-    position. An added entry goes to the last ledger; a rollover adds an empty ledger.
+    The end of a read or write that is not in flight fails. A flush of a dirty cursor starts a write. While a read or
+    write is in flight, this flush is queued, unless the last queued operation is a flush. A flush of a clean cursor
+    changes nothing. A recovered cursor is not dirty, has no operation in flight or queued, and its read position is
+    after the mark-delete position. An added entry goes to the last ledger; a rollover adds an empty ledger.
     """
     reading, writing = before.reading, before.writing is not None
     match event.name:
@@ -292,8 +293,8 @@ def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: 
 
 
 @always(batch_acks, on=ACK_CALLS, given=lambda cfg: cfg.partial_acks_are_dirty)
-def ack_makes_cursor_dirty_only_if_it_changes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A successful ack makes the cursor dirty only if the ack changes acknowledgements."""
+def ack_without_effect_leaves_cursor_clean(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A successful ack makes a clean cursor dirty only if the ack changes acknowledgements."""
     return is_error(event) or not after.dirty or before.dirty or after.acks != before.acks
 
 
@@ -419,7 +420,7 @@ def clean_close_keeps_everything_that_fits(cfg: Config, before: State, event: Ev
 def only_completed_write_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The durable record is that of the last successful write. Other writes do not change the durable record.
 
-    A write in flight that survives a crash is successful.
+    A write in flight that survives a crash is successful. The record that a clean close writes is not checked.
     """
     if event.name == "reopen" or after.durable is before.durable:
         return True

@@ -82,7 +82,7 @@ def tracker_starts_with_any_delay(cfg: Config, s: State) -> bool:
 
 @always(negative_acks, on=("nack",))
 def valid_nack_is_accepted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A tracker that is not closed accepts every nack with nonnegative ids and a nonnegative delay."""
+    """A tracker that is constructed and not closed accepts every nack with nonnegative ids and a nonnegative delay."""
     if (
         before.status in ("closed", "failed")
         or min(event.arguments["entry"]) < 0
@@ -339,9 +339,10 @@ def ack_leaves_tracker_unchanged(cfg: Config, before: State, event: Event, after
 
 @always(negative_acks)
 def only_advance_time_moves_clock(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only `advance_time` moves the monotonic clock, only `step_wall_clock` the wall clock, each by its argument.
+    """Only `advance_time` moves the monotonic clock, by its argument.
 
-    The wall clock moves only if due times follow it.
+    Only `step_wall_clock` changes the offset between the wall clock and the monotonic clock, by its argument, and only
+    if due times follow the wall clock.
     """
     by = event.arguments.get("by", 0)
     advance = by if event.name == "advance_time" else 0
@@ -433,7 +434,10 @@ def received_chunks_are_stored(cfg: Config, before: State, event: Event, after: 
 
 @always(negative_acks)
 def close_is_final(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A closed tracker stays closed: it has no pending nack and no armed timer, and redelivers nothing."""
+    """A closed tracker stays closed, and redelivers nothing.
+
+    It has no pending nack, no retained id and no armed timer.
+    """
     if event.name == "close" and before.status != "failed":
         return after.status == "closed" and is_empty(after)
     return before.status != "closed" or (after.status == "closed" and is_empty(after) and not commands(event))
@@ -446,7 +450,10 @@ def is_empty(s: State) -> bool:
 
 @always(negative_acks, on=("run_timer_task", "fail_redelivery"))
 def timer_task_after_close_is_a_no_op(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A timer task that runs while the tracker is not open returns normally and changes nothing."""
+    """A timer task that runs before the first nack or after close returns normally and changes nothing.
+
+    Before the first nack, only runs in the status new are checked: `nackedMessages` is null.
+    """
     if before.status in ("open", "failed"):
         return True
     return event.outcome is None and after == before
@@ -457,13 +464,13 @@ def timer_task_after_close_is_a_no_op(cfg: Config, before: State, event: Event, 
 
 @sometimes(negative_acks, on=("nack",), given=lambda cfg: bool(cfg.backoff.delays))
 def nack_brings_timer_forward(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A nack that is due before all pending nacks re-arms the timer."""
+    """A nack gives an armed timer an earlier deadline, which is after now."""
     return before.timer is not None and after.timer is not None and before.now < after.timer < before.timer
 
 
 @sometimes(negative_acks, on=("nack",))
-def entry_is_nacked_twice_in_one_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An accepted nack changes no bucket, because the entry is already in the bucket of its due time."""
+def nack_of_pending_entry_changes_no_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An accepted nack changes no bucket, because an earlier nack of the entry is pending."""
     return not is_error(event) and after.buckets == before.buckets
 
 
@@ -517,10 +524,10 @@ def twenty_buckets_are_pending(cfg: Config, s: State) -> bool:
 
 
 @sometimes(negative_acks, on=("advance_time",))
-def command_mixes_retained_and_plain_ids(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A redelivery command has ids of three kinds, one of them plain."""
+def command_has_ids_of_three_kinds(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A redelivery command has ids of at least three kinds, one of them `MessageIdImpl`."""
     kinds = [{each.kind for each in command.ids} for command in commands(event)]
-    return any("plain" in each and len(each) >= 3 for each in kinds)
+    return any("message_id" in each and len(each) >= 3 for each in kinds)
 
 
 @sometimes(negative_acks, on=("advance_time",))

@@ -382,7 +382,7 @@ def test_the_outline_of_the_tracker_refutes_wrong_times_delays_and_rejections() 
     outline, cfg = target.subject.outline, target.config
     assert outline is not None
     machine = target.subject.machine
-    start, plain_id = machine.start(cfg), {"kind": "plain", "partition": 0}
+    start, plain_id = machine.start(cfg), {"kind": "message_id", "partition": 0}
     closed = outline.of(cfg, machine.step(cfg, start, "close", ())[0], None)
     delay = {"delay": cfg.redelivery_delay_ms, "backoff_used": False, "timer_changed": False}
 

@@ -68,7 +68,7 @@ WallClockStepMovesNoDueTime == \A n \in ClockSteps : nacks # {} => AfterClockSte
 -----------------------------------------------------------------------------
 (* Close. *)
 
-\* A closed tracker stays closed: it has no pending nack and no armed timer, and redelivers nothing.
+\* A closed tracker stays closed, and redelivers nothing.  It has no pending nack, no retained id and no armed timer.
 CloseIsFinal ==
   LET closed == AfterClose(Tracker)
       IsSilent(after, late) == IsEmpty(after.s) /\ after.commands = <<>>

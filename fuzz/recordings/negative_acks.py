@@ -19,6 +19,9 @@ from model.values import UNITS_PER_MS
 
 Names = Mapping[str, Any]
 
+#: The kind of a `MessageIdImpl` in the recordings; the model's is "message_id".
+PLAIN = "plain"
+
 # ---- operations -----------------------------------------------------------------------------------------
 
 
@@ -57,7 +60,8 @@ def action_of(cfg: Config, s: State, op: str, args: dict[str, Any]) -> tuple[str
         lag = args.get(f"timer_lag_{unit}", args.get(f"tick_lag_{unit}"))
         return op, {"by": args[f"to_{unit}"] - s.now, "timer_lag": lag}
     if op == "nack":
-        nacked = {"kind": args.get("kind", "plain"), "partition": max(args["partition"], -1)}
+        kind = args.get("kind", PLAIN)
+        nacked = {"kind": "message_id" if kind == PLAIN else kind, "partition": max(args["partition"], -1)}
         nacked |= {name: args[name] for name in ("traced", "first_chunk", "batch_index") if name in args}
         entry = [args["ledger"], args["entry"]]
         return op, {"entry": entry, "redelivery_count": args.get("redelivery_count"), "message_id": nacked}
@@ -70,16 +74,21 @@ def action_of(cfg: Config, s: State, op: str, args: dict[str, Any]) -> tuple[str
 # ---- results --------------------------------------------------------------------------------------------
 
 
+def recorded_kind(id: MessageId) -> str:
+    """Returns the kind of an id in the Java recordings."""
+    return PLAIN if id.kind == "message_id" else id.kind
+
+
 def message(id: MessageId) -> Names:
     """Returns a redelivered id in the form of the Java recordings."""
-    fields = {**id.position._asdict(), "partition": id.partition, "kind": id.kind}
+    fields = {**id.position._asdict(), "partition": id.partition, "kind": recorded_kind(id)}
     rest = {"first_chunk": id.first_chunk, "batch_index": id.batch_index}
     return {**fields, **{name: plain(value) for name, value in rest.items() if value is not None}}
 
 
 def in_text_order(id: MessageId) -> tuple[Any, ...]:
     """Returns the sort key of an id. Recorded commands have their ids in the order of the ids' texts."""
-    return id.position, str(id.partition), id.kind
+    return id.position, str(id.partition), recorded_kind(id)
 
 
 def redelivered(cfg: Config, redeliveries: Sequence[Redelivery], form: Callable[[MessageId], Any]) -> list[Any]:

@@ -45,8 +45,8 @@ ENTRIES = (
 #: ids of all kinds; the tracker retains some kinds
 MESSAGE_IDS = (
     NackedId(),
-    NackedId("plain", 0),
-    NackedId("plain", 1, traced=True),
+    NackedId("message_id", 0),
+    NackedId("message_id", 1, traced=True),
     NackedId("batch", 0, batch_index=3),
     NackedId("batch", -1, traced=True, batch_index=0),
     NackedId("topic", 2, traced=True),
@@ -199,7 +199,7 @@ IDS = Scope(
         "redelivery_count": (0,),
         "message_id": (
             NackedId(),
-            NackedId("plain", 0, traced=True),
+            NackedId("message_id", 0, traced=True),
             NackedId("chunk", 0, first_chunk=Position(1, 0)),
         ),
         "last_chunk": (Position(1, 1),),

@@ -5,7 +5,9 @@ Models the id handling of the Java client's `NegativeAcksTracker` and
 `retained_after_nack` for every nack and `ids_to_redeliver` for every redelivery command.
 
     plain id      ledger and entry; the tracker drops partition and batch index
-    retained id   the id of a traced message or of a chunked message; it is redelivered once, in place of the plain id
+    retained id   an id that the tracker keeps for an entry: by default, if the id is traced or of a chunked message.
+                  The next redelivery of the entry has this id and drops it; without a retained id, a redelivery has
+                  the plain id
     chunks        when the last chunk of a chunked message is redelivered, all chunks of the message are redelivered,
                   and the message is removed from the map
 """
@@ -19,7 +21,7 @@ from model.positions import Position
 from model.values import AtLeast, record
 
 #: The class of a message id: `MessageIdImpl`, `BatchMessageIdImpl`, `TopicMessageIdImpl`, `ChunkMessageIdImpl`.
-Kind = Literal["plain", "batch", "topic", "chunk"]
+Kind = Literal["message_id", "batch", "topic", "chunk"]
 
 #: `DUMMY_PARTITION_INDEX`: the partition of an id that the tracker builds from ledger and entry.
 DUMMY_PARTITION = -2
@@ -28,7 +30,7 @@ DUMMY_PARTITION = -2
 class NackedId(NamedTuple):
     """A nacked message id without ledger id and entry id. A chunked message is nacked by the id of its last chunk."""
 
-    kind: Kind = "plain"
+    kind: Kind = "message_id"
     partition: Annotated[int, AtLeast(-1)] = -1
     traced: bool = False  # whether the id has a span (`TraceableMessageId`)
     first_chunk: Position | None = None  # of a chunked message
@@ -41,7 +43,7 @@ class MessageId(NamedTuple):
 
     position: Position
     partition: int = DUMMY_PARTITION
-    kind: Kind = "plain"
+    kind: Kind = "message_id"
     first_chunk: Position | None = None  # of a chunked message
     batch_index: int | None = None  # of a retained id only
 
@@ -82,8 +84,9 @@ def ids_to_redeliver(retained: tuple[MessageId, ...], entries: list[Position], u
     """Returns the ids of one redelivery command for the entries of the due buckets.
 
     An entry that is in several due buckets occurs several times in `entries`. `unique` is `Config.unique_in_command`.
-    `entry`: the command has one id for each entry. `message_id`: it has each id once, and may have the retained id and
-    the plain id of an entry. `nothing`: it has one id for each due bucket of an entry.
+    `entry`: the command has one id for each entry. `message_id`: each id once; if an entry with a retained id is in two
+    due buckets, the command has its retained id and its plain id. `nothing`: one id for each due bucket that has the
+    entry; the first one is the retained id.
     """
     if not retained and unique != "nothing":
         return [MessageId(entry) for entry in dict.fromkeys(entries)]
@@ -95,7 +98,10 @@ def ids_to_redeliver(retained: tuple[MessageId, ...], entries: list[Position], u
 
 
 def is_found(rule: str, message: ChunkedMessage, ids: list[MessageId]) -> bool:
-    """Returns whether the chunks of a message are found by one of the redelivered ids. `rule` is `chunks_found_by`."""
+    """Returns whether the lookup of the redelivered ids in `unAckedChunkedMessageIdSequenceMap` finds this message.
+
+    `rule` is `Config.chunks_found_by`.
+    """
     if rule == "message_id":
         return message.id in ids
     return any(each.position == message.id.position for each in ids)
