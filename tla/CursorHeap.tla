@@ -2,7 +2,7 @@
 (***************************************************************************)
 (* The heap of ManagedCursorContainerImpl, and the sorted set of           *)
 (* ActiveManagedCursorContainerNavigableSetImpl.  Twin of                  *)
-(* model/active_cursors/heap.py.                                           *)
+(* model/active_cursors/heap.py and model/active_cursors/sorted_set.py.    *)
 (*                                                                         *)
 (* An item [position, object, cursor] is a tracked cursor; `object` is the *)
 (* number of the cursor object.  In the heap, the item at index k is not   *)

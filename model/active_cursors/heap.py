@@ -1,14 +1,12 @@
-"""The heap of `ManagedCursorContainerImpl` and the sorted set of `ActiveManagedCursorContainerNavigableSetImpl`.
+"""The heap of `ManagedCursorContainerImpl`, which a broker uses when `cacheEvictionByExpectedReadCount` is off.
 
-A broker uses the heap when `cacheEvictionByExpectedReadCount` is off; the sorted set exists for tests and benchmarks.
-Both hold items: `State.items` of `model/active_cursors/machine.py`. Each tracked cursor has one item. With
+The heap has items: `State.items` of `model/active_cursors/machine.py`. Each tracked cursor has one item. With
 `add_keeps_old_item`, a replaced cursor object keeps its item.
 
     heap     an array: the items at the indexes 2i + 1 and 2i + 2 are the children of the item at i, and have no smaller
              position. So the first item has the smallest position
     removal  the last item moves to the index of the removed item, and sifts up or down; with
              `removal_only_sifts_down` it sifts only down
-    set      items sorted by position, then by object
 """
 
 from __future__ import annotations
@@ -32,9 +30,6 @@ Items = tuple[Item, ...]
 def index_of(items: Items, object: int) -> int:
     """Returns the index of the item of a cursor object."""
     return next(i for i, item in enumerate(items) if item.object == object)
-
-
-# ---- the heap -----------------------------------------------------------------------------------------
 
 
 def sifted_up(items: Items, index: int) -> Items:
@@ -91,21 +86,3 @@ def removed(items: Items, index: int, only_sifts_down: bool) -> Items:
     if only_sifts_down or index == 0 or rest[(index - 1) // 2].position <= last.position:
         return sifted_down(rest, index)
     return sifted_up(rest, index)
-
-
-# ---- the sorted set -----------------------------------------------------------------------------------
-
-
-def with_item(items: Items, item: Item) -> Items:
-    """Returns the set with another item."""
-    return tuple(sorted((*items, item)))
-
-
-def without_item(items: Items, object: int) -> Items:
-    """Returns the set without the item of a cursor object."""
-    return tuple(item for item in items if item.object != object)
-
-
-def number_at_or_before(items: Items, position: Position) -> int:
-    """Returns how many items of the set are at the position or before."""
-    return sum([1 for item in items if item.position <= position])

@@ -23,7 +23,8 @@ same answers, except that the heap rejects an update without a position.
     linked_list   `ActiveManagedCursorContainerImpl`: model/active_cursors/linked_list.py
     heap          `ManagedCursorContainerImpl`, used without `cacheEvictionByExpectedReadCount`:
                   model/active_cursors/heap.py
-    sorted_set    `ActiveManagedCursorContainerNavigableSetImpl`, for tests and benchmarks: model/active_cursors/heap.py
+    sorted_set    `ActiveManagedCursorContainerNavigableSetImpl`, for tests and benchmarks:
+                  model/active_cursors/sorted_set.py
 
 Not modelled: `ManagedCursorImpl` and when it becomes active, the lock, iterators concurrent with changes. Pulsar's heap
 accepts an update without a position if it has a single tracked cursor; the model does not.
@@ -33,7 +34,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NamedTuple
 
-from model.active_cursors import heap, linked_list
+from model.active_cursors import heap, linked_list, sorted_set
 from model.active_cursors.heap import Item, Items
 from model.active_cursors.linked_list import CursorList
 from model.machine import Failed, Machine, Setting, Step, refused
@@ -60,8 +61,8 @@ class Config(NamedTuple):
             "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", (("4.1", "twice the TTL"),)
         ),
     ] = 2000
-    #: the list: nodes of removed cursors are dropped after this many removals (`MIN_REMOVALS_BEFORE_CLEANUP`), or, if
-    #: more cursors are left, after as many removals as there are cursors
+    #: the list: nodes of removed cursors are dropped when the removals since the last cleanup or flush reach the larger
+    #: of this number (`MIN_REMOVALS_BEFORE_CLEANUP`) and the number of cursors left, and when no cursor is left
     removals_before_cleanup: Annotated[int, AtLeast(1)] = 64
 
     #: which calls are accepted: any, or only those that a broker makes; a broker never adds a name that is present, and
@@ -104,7 +105,8 @@ class Config(NamedTuple):
     untracked_keeps_position: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.updateCursor(null), before #26629"})
     ] = False
-    #: the list: whether a pending removal of a cursor stays pending when the cursor is added again
+    #: the list: whether `add` of a present name leaves the pending removal of its node in place (from `add` or
+    #: `updateCursor` without a position); if the next flush rebuilds the list, it then untracks the cursor
     add_keeps_pending_removal: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.add"})
     ] = False
@@ -117,7 +119,8 @@ class Config(NamedTuple):
             {"until_flushed": "ActiveManagedCursorContainerImpl.add before #26511", "while_present": "since #26511"},
         ),
     ] = "never"
-    #: the list: whether `removeCursor` drops nodes of removed cursors (see `removals_before_cleanup`), not only a flush
+    #: the list: whether `removeCursor` also drops nodes of removed cursors (see `removals_before_cleanup`); otherwise
+    #: only a flush does
     drops_removed_nodes: Annotated[
         bool, Rule(Origin.RECORDED, {False: "ActiveManagedCursorContainerImpl before #26511 (compactRemovedNodes)"})
     ] = True
@@ -125,7 +128,8 @@ class Config(NamedTuple):
     removal_only_sifts_down: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ManagedCursorContainerImpl.removeCursor"})
     ] = False
-    #: the heap and the set: whether adding a present name keeps the item of the old cursor, and counts it as durable
+    #: the heap and the set: whether adding a present name keeps the item of the old cursor and, if that cursor is
+    #: durable, goes on counting it in `durables`
     add_keeps_old_item: Annotated[
         bool,
         Rule(
@@ -273,9 +277,9 @@ def add_cursor(cfg: Config, s: State, cursor: Name, position: Position | None, d
 def structure_after_add(cfg: Config, s: State, old: Cursor | None, new: Cursor) -> State:
     """Returns the state after an addition, with the data structure of a shipped container updated."""
     if s.nodes is not None:
-        present = None if old is None else old.object
-        nodes, given = linked_list.added(cfg, s.nodes, present, new.cursor, new.object, new.position)
-        return s._replace(nodes=nodes, cursors=with_cursor(s, new._replace(object=given)))
+        old_object = None if old is None else old.object
+        nodes, object_of_name = linked_list.added(cfg, s.nodes, old_object, new.cursor, new.object, new.position)
+        return s._replace(nodes=nodes, cursors=with_cursor(s, new._replace(object=object_of_name)))
     if old is not None and old.position is not None and not cfg.add_keeps_old_item:
         s = s._replace(items=without_item(cfg, s.items, old.object))
     if new.position is None:
@@ -285,13 +289,13 @@ def structure_after_add(cfg: Config, s: State, old: Cursor | None, new: Cursor) 
 
 def with_item(cfg: Config, items: Items, item: Item) -> Items:
     """Returns the items of the heap or the set with another one."""
-    return (heap.pushed if cfg.container == "heap" else heap.with_item)(items, item)
+    return (heap.pushed if cfg.container == "heap" else sorted_set.with_item)(items, item)
 
 
 def without_item(cfg: Config, items: Items, object: int) -> Items:
     """Returns the items of the heap or the set without that of a tracked cursor."""
     if cfg.container == "sorted_set":
-        return heap.without_item(items, object)
+        return sorted_set.without_item(items, object)
     return heap.removed(items, heap.index_of(items, object), cfg.removal_only_sifts_down)
 
 
@@ -407,7 +411,7 @@ def number_at_same_position_or_before(cfg: Config, s: State, cursor: Name) -> St
 
 
 def shipped_rank(cfg: Config, s: State, cursor: int) -> int | None:
-    """Returns the number of `rank_of` as the flushed container computes it; None if it dereferences a null counter."""
+    """Returns what the flushed container computes for `rank_of`; None if the container dereferences a null counter."""
     if s.nodes is None and not s.items:
         return rank_of(s, cursor)
     c = find(s, cursor)
@@ -415,7 +419,7 @@ def shipped_rank(cfg: Config, s: State, cursor: int) -> int | None:
         return 0
     if s.nodes is not None:
         return linked_list.number_at_same_position_or_before(s.nodes, c.object)
-    return 0 if c.position is None else heap.number_at_or_before(s.items, c.position)
+    return 0 if c.position is None else sorted_set.number_at_or_before(s.items, c.position)
 
 
 @active_cursors.action
@@ -481,7 +485,9 @@ def position_and_name(item: Item) -> tuple[Position, int]:
 
 @active_cursors.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns the names, the answers to all queries, the slowest cursors and the number of changes."""
+    """Returns the names, the answers to all queries except `get_cursor`, whether a cursor is durable, the slowest
+    cursors and the number of changes.
+    """
     seen = flush(cfg, s)
     slowest = slowest_position(cfg, seen)[1]
     ranks = [[c.cursor, shipped_rank(cfg, seen, c.cursor)] for c in s.cursors] if cfg.counts_cursors else None
@@ -558,7 +564,7 @@ recorded_set = active_cursors.profile(
 
 later = active_cursors.profile(
     "pulsar-2026-09",
-    "ActiveManagedCursorContainerImpl with apache/pulsar#26511 and #26629, with any calls",
+    "ActiveManagedCursorContainerImpl with apache/pulsar#26511 and #26629; any calls, also those that no broker makes",
     Config(
         container="linked_list",
         update_returns_slowest=False,
@@ -569,12 +575,12 @@ later = active_cursors.profile(
 )
 
 repaired_list = active_cursors.profile(
-    "repaired-list", "the linked list with every rule repaired", Config(container="linked_list")
+    "repaired-list", "the linked list with its defects corrected", Config(container="linked_list")
 )
 
 repaired_heap = active_cursors.profile(
     "repaired-heap",
-    "the heap with every rule repaired: the slowest position, no counts",
+    "the heap with its defects corrected; it answers the slowest position, but does not count",
     Config(container="heap", counts_cursors=False),
 )
 
