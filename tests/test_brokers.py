@@ -256,7 +256,7 @@ BUGS = {
         "number = self.replay.pop(0) if self.replay else self._read()",
         "number = read if (read := self._read()) is not None else self.replay.pop(0) if self.replay else None",
     ),
-    "redelivers-one-entry-of-an-exclusive-consumer": ("if ids and self.kind == SHARED", "if ids"),
+    "redelivers-one-entry-of-an-exclusive-consumer": ("if ids and self.sub_type == SHARED", "if ids"),
     "redelivers-what-another-consumer-holds": ("wanted if number in named", "wanted if number not in named"),
     "stops-after-one-delivery": (
         "            self._deliver(consumer, number, log[number])",

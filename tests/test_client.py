@@ -170,7 +170,7 @@ BUGS = {
         ("producer", {}, (("send", 1), ("ignore",), ("send", 1), ("release", "in_order"), ("send", 1))),
     ),
     "stores-a-duplicate": (
-        ("fuzz.client.topic", "send.highest <= self.last_sequence", "send.highest < self.last_sequence"),
+        ("fuzz.client.topic", "send.highest <= self.highest_sequence", "send.highest < self.highest_sequence"),
         ("producer", {"deduplication": True}, (("hold",), ("send", 1), ("drop",))),
     ),
     "forgets-what-a-lost-consumer-held": (

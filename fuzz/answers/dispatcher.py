@@ -30,12 +30,12 @@ _SHARED = 1
 class Dispatcher:
     """A dispatcher. It reads one entry at a time, always from storage."""
 
-    def __init__(self, kind: int, entries: int, first: int) -> None:
+    def __init__(self, sub_type: int, entries: int, first: int) -> None:
         """Creates the dispatcher of a subscription, whose cursor reads from entry `first` on.
 
-        `kind` is the type of the subscription as on the wire (1 is Shared), `entries` the topic's number of entries.
+        `sub_type` is Pulsar's `SubType` (1 is Shared), `entries` the topic's number of entries.
         """
-        self.is_shared = kind == _SHARED
+        self.is_shared = sub_type == _SHARED
         types = ("shared",) if self.is_shared else ("failover",)
         self.config = reference.config._replace(subscriptions=1, types=types, max_bytes=0, read_batch=1)
         self.state: Any = managed_ledger.start(self.config)

@@ -124,10 +124,10 @@ class Judge:
 
     # ---- cursors and dispatchers
 
-    def _subscription(self, key: str, name: str, kind: int, first: int) -> str:
+    def _subscription(self, key: str, name: str, sub_type: int, first: int) -> str:
         topic = self.topics[name]
         cursor = Cursor(topic.ledgers, topic.sizes[: topic.stored], first)
-        topic.subscriptions[key] = cursor, Dispatcher(kind, topic.stored, first)
+        topic.subscriptions[key] = cursor, Dispatcher(sub_type, topic.stored, first)
         return ""
 
     def _attach(self, key: str, consumer: int) -> str:

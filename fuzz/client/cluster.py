@@ -187,7 +187,7 @@ class Cluster:
         """Loads the topics at a broker, each with a new ledger."""
         self.loaded_at = self.open_at = broker
         for topic in self.topics.values():
-            topic.roll_ledger()
+            topic.load()
 
     # ---- producers
 
@@ -211,7 +211,7 @@ class Cluster:
         topic.producers[key] = producer
         self.of_producer[key] = topic, producer
         self.journal.append(("session", topic.name, name, producer.session, connection.broker))
-        last = topic.last_sequence.get(name, -1) if topic.deduplication else -1
+        last = topic.highest_sequence.get(name, -1) if topic.deduplication else -1
         reply = command_of(Type.PRODUCER_SUCCESS, request_id=body.request_id, producer_name=name, producer_ready=True)
         reply.PRODUCER_SUCCESS.last_sequence_id = last
         order = self._order(connection, "PRODUCER")
@@ -321,7 +321,7 @@ class Cluster:
         for topic in self.topics.values():
             for key in [key for key in topic.producers if key[0] == connection.number]:
                 self.forget_producer(topic, key)
-            topic.forget(connection.number)
+            topic.forget_consumers(connection.number)
 
 
 def close_command(session: Producer | Consumer, url: str = "") -> Any:

@@ -29,10 +29,10 @@ class Consumers(Cluster):
         first = 0 if body.initial_position == 1 else len(topic.log)  # 1 is Earliest
         if body.HasField("start_message_id"):  # a reader; it starts inside of the entry if this is a message of a batch
             begin = body.start_message_id
-            first = topic.number_of(begin, after=not begin.HasField("batch_index") or begin.batch_index < 0)
+            first = topic.first_from(begin, after=not begin.HasField("batch_index") or begin.batch_index < 0)
         is_durable = body.durable or not body.HasField("durable")
         subscription = topic.subscription(body.subscription, body.type, first, is_durable=is_durable)
-        if subscription.kind == EXCLUSIVE and subscription.consumers:
+        if subscription.sub_type == EXCLUSIVE and subscription.consumers:
             self._fail(connection, body, ServerError.CONSUMER_BUSY)
             return
         self.sessions += 1
@@ -118,7 +118,7 @@ class Consumers(Cluster):
             self._fail(connection, body, ServerError.METADATA_ERROR)
             return
         topic, subscription, _consumer = found
-        subscription.seek(topic.number_of(body.message_id))
+        subscription.seek(topic.first_from(body.message_id))
         reply = command_of(Type.SUCCESS, request_id=body.request_id)
         if answer in (Answer.SUCCESS_FIRST, Answer.STAY):
             connection.send(reply)

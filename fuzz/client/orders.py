@@ -109,7 +109,7 @@ class Ordered(Consumers):
         """Gives the next `count` deliveries of each subscription a wrong checksum."""
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
-                each.corrupt = count
+                each.deliveries_to_corrupt = count
 
     def hold_messages(self) -> None:
         """Holds MESSAGE commands back from now on."""
@@ -288,7 +288,9 @@ class Ordered(Consumers):
             return all(consumer.permits >= int(value) for consumer in consumers)
         if what == "delivered":  # the whole log was delivered to every subscription at least once
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
-            return all(s.cursor.state.read_position >= len(t.log) and not s.corrupt for t, s in subscriptions)
+            return all(
+                s.cursor.state.read_position >= len(t.log) and not s.deliveries_to_corrupt for t, s in subscriptions
+            )
         if what == "pings":  # `value` PING are answered, or their connections lost
             return self.counts["PONG"] + self.counts["LOST"] >= int(value)
         assert what == "commands", what
