@@ -349,7 +349,7 @@ def test_changed_row_does_not_agree(brokerproof: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("no_such.csv", "a,b\n1,2\n", "no_such.csv:1: no subject for the component no_such"),
+        ("no_such.csv", "a,b\n1,2\n", "no_such.csv:1: no mapping for the component no_such"),
         (
             "service_unit_state_conflict.csv",
             "a,b\n1,2\n",

@@ -81,7 +81,7 @@ def test_a_deviation_breaks_the_property_that_it_names(recording: Recording) -> 
     always = {p.name for p in subject.properties if p.kind == "always"}
     for deviation in recording.deviations:
         assert (deviation.breaks in always) is (deviation.name not in BY_DESIGN)
-        flags = deviation.settings
+        flags = deviation.fields
         reference, recorded = (find_profile(subject, p) for p in ("reference", recording.profile))
         assert all(getattr(reference, f) != getattr(recorded, f) for f in flags)
         if deviation.smallest:

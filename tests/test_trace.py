@@ -83,7 +83,7 @@ BAD = {
     "not a number": (OPEN + '{"op":"clear","args":{"x":NaN}}\n', "t.jsonl:2: not JSON"),
     "unknown component": (
         OPEN.replace("range_cache", "nope"),
-        f"no subject for the component nope; recordings are known of {', '.join(RECORDED)}\n",
+        f"no mapping for the component nope; there are mappings for {', '.join(RECORDED)}\n",
     ),
     "unknown operation": (
         OPEN + CLEAR.replace('"clear"', '"explode"'),

@@ -210,7 +210,7 @@ def read_state(store: Store, plan: Plan) -> State:
                     seconds=row["seconds"],
                     raw_findings=row["raw_findings"],
                     findings=(),  # added below, from their own table
-                    coverage=(),  # likewise
+                    coverage=(),  # added below, from their own table
                 )
             )
         state.runs += rows

@@ -49,7 +49,7 @@ class GapVerdict(NamedTuple):
     operation: Any = None
     field: str = ""
     possible: tuple[Any, ...] = ()  # some values that the model allows for the field
-    states: int = 0  # number of states after gaps in which the operations were tried
+    states: int = 0  # number of states after a gap from which the later operations were tried
     steps: int = 0  # steps of the model
 
 

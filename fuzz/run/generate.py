@@ -68,7 +68,7 @@ _LARGEST_SIZE = 0.25
 
 
 class NoCall(BadValue):
-    """Raised if no action can be taken in a state."""
+    """Raised if no call can be drawn: no action has arguments in the state, or all weights are 0."""
 
 
 class TracePlan(NamedTuple):

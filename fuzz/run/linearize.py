@@ -45,9 +45,9 @@ BUDGET_STEPS = 1_000_000
 _MOST_STATES = 8
 #: The maximum number of points that each of the passes keeps.
 _MOST_POINTS = (64, 1024, inf)
-#: The same of the passes with a reduction.
+#: The maximum number of points that each of the passes with a reduction keeps.
 _MOST_REDUCED = (256, inf)
-#: The number of nodes, besides four for each point, beyond which nodes are forgotten.
+#: The search forgets all nodes if it has more than this many, plus four for each point.
 _MOST_NODES = 10_000
 
 
@@ -89,20 +89,20 @@ Successors = Callable[[Any, Any], Iterable[Any]]
 
 
 class Coarse(NamedTuple):
-    """An outline."""
+    """A coarse model (an outline), and the operations that concern it."""
 
     start: Any
     successors: Successors
-    concerns: Callable[[Any], bool] = lambda operation: True  # whether it depends on an operation, or changes by it
+    concerns: Callable[[Any], bool] = lambda operation: True  # whether an operation depends on its state or changes it
 
 
-#: The operations that may follow -> a function from a state to its representative. From states with the same
-#: representative, these operations have the same outcomes, and lead to states with the same representative.
+#: The operations that may follow -> a function from a state to its representative. In states with the same
+#: representative, each of these operations has the same outcome, and the next states have the same representative.
 Reduction = Callable[[Iterable[Any]], Callable[[Any], Any]]
 
 
 class Tally(NamedTuple):
-    """A number in the state. No outcome depends on it, and neither does what an operation adds to it."""
+    """A number in the state. No outcome depends on this number, nor does the amount that an operation adds to it."""
 
     of: Callable[[Any], int]
     replaced: Callable[[Any, int], Any]  # (state, number) -> the state with this number
@@ -129,8 +129,8 @@ def linearize(
     parts does not end in an accepted state, the history is decided as a whole. Outlines are searched only if all
     operations are of one part, because an outline may depend on every operation. If only an outline refutes the
     history, the states of the verdict are those in which the search in the model tried the operation, or none. If a
-    reduction refutes the history, the states are representatives. Cost: at most `budget` steps of the model, and as
-    many of the outlines together.
+    reduction refutes the history, the states are representatives. Cost: at most `budget` steps of the model, and at
+    most as many steps of all outlines together.
     """
     parts: dict[Hashable, list[Timed]] = {}
     for each in history:

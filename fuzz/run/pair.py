@@ -184,10 +184,10 @@ def second_side(target: Target, state: Any = None, second: Second | None = None)
 class Pair:
     """The model and the second side of a target, from the initial state or from `start` on.
 
-    `state` and `outcome` are the model's after the last step, `values` the history variables there, `other_outcome` is
-    the second side's outcome. Properties in `skipped` are not checked. An exception of the second side's constructor or
-    `load` is the difference of every step. `fold_history=False` leaves the history variables at their initial values,
-    for callers that check no property with history.
+    `state` and `outcome` are those of the model after the last step, `values` has the values of the history variables
+    after this step, and `other_outcome` is the second side's outcome. Properties in `skipped` are not checked. An
+    exception of the second side's constructor or `load` is the difference of every step. `fold_history=False` leaves
+    the history variables at their initial values, for callers that check no property with history.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 @functools.lru_cache(maxsize=64)
 def dictionary(component: str, changed: tuple[str, str] | None = None) -> tuple[int, ...]:
-    """Returns the wide values of a component, sorted. `changed` is that of its `Subject`."""
+    """Returns the wide values of a component, sorted. `changed` is `Subject.changed`."""
     texts = [source_of(m) for layer in ("model", "impl") for m in modules_of(layer, component)]
     if changed is not None and changed[0].startswith(("model.", "impl.")):
         texts.append(changed[1])

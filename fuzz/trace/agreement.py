@@ -409,9 +409,9 @@ class Replayer:
         return []
 
     def _with_deviations(self, base: Any, trace: Trace, deviations: list[Deviation]) -> Any:
-        """Returns `base` with the values of the recorded version for the fields that the deviations change."""
+        """Returns `base` with the values of the recorded version for the fields of the deviations."""
         recorded = self._config(trace, None)
-        return base._replace(**{name: getattr(recorded, name) for d in deviations for name in d.settings})
+        return base._replace(**{name: getattr(recorded, name) for d in deviations for name in d.fields})
 
     def _config(self, trace: Trace, profile: str | None) -> Any:
         """Returns the config of a trace under a profile; None stands for the profile of the recorded version.

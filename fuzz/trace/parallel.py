@@ -7,14 +7,12 @@ results are in the order of files and lines, and do not depend on the number of 
 from __future__ import annotations
 
 import gc
-import multiprocessing
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fuzz.platform.processes import Workers
+from fuzz.platform.processes import Workers, usable_cores
 from fuzz.platform.progress import Update
 from fuzz.seeding import subject_or_mutant
 from fuzz.subject import find_profile, find_subject
@@ -45,14 +43,13 @@ class ReplayedTrace(NamedTuple):
 
 
 def processes_for(paths: Sequence[Path]) -> int:
-    """Returns the number of processes that replay files: one for each core if the files are large, otherwise one.
+    """Returns the number of processes that replay files: `usable_cores` if the files are large, otherwise one.
 
-    Also returns one if this process cannot be forked. A process with a second thread is not forked. A progress bar has
-    a thread, so call this function before a progress bar is shown.
+    Also returns one if this process has a second thread, because such a process is not forked. A progress bar has a
+    thread, so call this function before a progress bar is shown.
     """
-    may_fork = threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
     size = sum(path.stat().st_size for path in paths if path.is_file())
-    return os.cpu_count() or 1 if may_fork and size >= _WORTH_SHARING else 1
+    return usable_cores() if threading.active_count() == 1 and size >= _WORTH_SHARING else 1
 
 
 def replay_files(

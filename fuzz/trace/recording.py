@@ -42,7 +42,7 @@ class Deviation(NamedTuple):
     """A known deviation of a recorded version from the reference."""
 
     name: str
-    settings: tuple[str, ...]  # the config fields that the deviation changes
+    fields: tuple[str, ...]  # the config fields in which the recorded version differs from the reference
     breaks: str  # the property that the deviation violates; empty if only the design differs
     smallest: str = ""  # the trace that shows the deviation after the fewest operations; empty if no trace shows it
 
@@ -121,7 +121,7 @@ def recording_of(trace: Trace) -> Recording:
             return each
     known = ", ".join(sorted({r.component for r in recordings()}))
     raise BadTrace(
-        trace.path, trace.line, f"no subject for the component {trace.component}; recordings are known of {known}"
+        trace.path, trace.line, f"no mapping for the component {trace.component}; there are mappings for {known}"
     )
 
 

@@ -76,9 +76,9 @@ def replay_on_spark(
 ) -> Replays:
     """Replays every trace of the files and folders `uris` under `profile`, by default that of the recorded version.
 
-    `report` makes the rows, with the columns of `schema`. If the folder `out` is given, the rows are written to it as
-    Parquet. Raises BadValue, and writes nothing, if `out` exists, if a file does not exist or is too large, or if a
-    trace cannot be read or replayed. The message is about the first such trace.
+    `report` returns a trace's row, with the columns of `schema`, and its report. If the folder `out` is given, the rows
+    are written to it as Parquet. Raises BadValue, and writes nothing, if `out` exists, if a file does not exist or is
+    too large, or if a trace cannot be read or replayed. The message is about the first such trace.
     """
     from pyspark import StorageLevel
     from pyspark.sql.pandas.types import from_arrow_schema
