@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from impl.ack_set import array, number
 from model.ack_set import AckSet
-from model.batch_acks.machine import Ack, Delivered, Written
+from model.batch_acks.machine import Ack, Delivered, WriteResult
 from model.batch_acks.state import Acks, Config, Partial, Queued, Reset, State, Write
 from model.machine import Refused
 from model.positions import Position
@@ -404,20 +404,20 @@ class BatchAcks:
         self._start_write((None,))
         return True
 
-    def written(self) -> Written | Refused:
+    def written(self) -> WriteResult | Refused:
         """Completes the write. O(1), and queued operations start."""
         if self._writing is None:
             return Refused("illegal_state", "no write is in flight")
         return self._stored(self._writing, self._writing[0])
 
-    def _stored(self, write: tuple[Snapshot, tuple[Reset, ...], Reset | None], durable: Snapshot) -> Written:
+    def _stored(self, write: tuple[Snapshot, tuple[Reset, ...], Reset | None], durable: Snapshot) -> WriteResult:
         _, resets, to_apply = write
         self._durable, self._writing = durable, None
         if to_apply is not None:
             self._take(after_reset(to_apply))
             self._dirty = False
         self._start_queued()
-        return Written(True, tuple([each.ticket for each in resets]))
+        return WriteResult(True, tuple([each.ticket for each in resets]))
 
     def _take(self, snapshot: Snapshot) -> None:
         """Replaces memory by a record; reading restarts at the mark-delete position. O(n + k)."""
@@ -425,7 +425,7 @@ class BatchAcks:
         self._ack_sets.load(snapshot.ack_sets)
         self._first_unacked = self._read_position = snapshot.first_unacked
 
-    def write_fails(self, stored_in_metadata: bool) -> Written | Refused:
+    def write_fails(self, stored_in_metadata: bool) -> WriteResult | Refused:
         """Fails the write, or stores it in the metadata store. O(1), and queued operations start."""
         if self._writing is None:
             return Refused("illegal_state", "no write is in flight")
@@ -435,7 +435,7 @@ class BatchAcks:
         self._writing = None
         self._dirty = self._dirty or to_apply is None
         self._start_queued()
-        return Written(False, tuple([each.ticket for each in resets]))
+        return WriteResult(False, tuple([each.ticket for each in resets]))
 
     def is_fully_persistable(self) -> bool:
         fits = len(self._ack_sets.order) <= self.cfg.max_batch_records

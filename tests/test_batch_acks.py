@@ -11,7 +11,7 @@ from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.batch_acks import BatchAcks
 from model.batch_acks import machine as m
-from model.batch_acks.machine import Ack, Delivered, Written
+from model.batch_acks.machine import Ack, Delivered, WriteResult
 from model.batch_acks.state import Acks, Config, Partial, State
 from model.machine import BadValue, Failed, Refused
 from model.positions import Position
@@ -331,10 +331,10 @@ def test_fully_persistable_counts_ack_sets() -> None:
 
 def test_a_failed_write_is_retried() -> None:
     s, completed = after(TEN, one(0), ("flush",), ("write_fails", False))
-    assert (completed, s.durable, s.dirty) == (Written(False, ()), Acks(), True)
+    assert (completed, s.durable, s.dirty) == (WriteResult(False, ()), Acks(), True)
     assert after(TEN, *WRITE, start_at=s)[0].durable == Acks(1)
     s, completed = after(TEN, one(0), ("flush",), ("write_fails", True))
-    assert (completed, s.durable, s.dirty) == (Written(True, ()), Acks(1), False)
+    assert (completed, s.durable, s.dirty) == (WriteResult(True, ()), Acks(1), False)
 
 
 # ---- resets
@@ -345,7 +345,7 @@ def test_a_reset_into_a_batch_forgets_acknowledgements() -> None:
     s, ticket = after(TEN, *acked, ("reset", at(0), to(2)))
     assert (ticket, s.acks.first_unacked) == (1, 1)
     s, completed = after(TEN, ("written",), start_at=s)
-    assert completed == Written(True, (1,))
+    assert completed == WriteResult(True, (1,))
     assert s.acks == s.durable == Acks(0, 0, (Partial(0, EVERYTHING - 7),))
     s, delivered = after(TEN, ("begin_read",), ("end_read",), start_at=s)
     assert delivered == Delivered(at(0), (EVERYTHING - 7,))
@@ -363,12 +363,12 @@ def test_a_queued_reset_followed_by_an_ack(cfg: Config, first_unacked: int) -> N
     """Both complete; shipped, only the last operation takes effect."""
     steps = [("ack_cumulative", at(1), None), ("begin_read",), ("reset", at(0), None), ("flush",), ("end_read",)]
     s, completed = after(cfg, *steps, ("written",))
-    assert (completed, s.acks.first_unacked) == (Written(True, (1,)), first_unacked)
+    assert (completed, s.acks.first_unacked) == (WriteResult(True, (1,)), first_unacked)
 
 
 def test_a_reset_whose_write_fails_changes_nothing() -> None:
     s, completed = after(TEN, one(0), ("reset", at(0), None), ("write_fails", False))
-    assert (completed, s.acks, s.dirty) == (Written(False, (1,)), Acks(1), True)
+    assert (completed, s.acks, s.dirty) == (WriteResult(False, (1,)), Acks(1), True)
 
 
 # ---- equivalences

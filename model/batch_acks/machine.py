@@ -1,38 +1,50 @@
 """A cursor's acknowledgements of entries and of messages inside batches (PIP-54).
 
 Models `ManagedCursorImpl`. One step is one call, the start or the end of one write or read of the cursor, one added
-entry, or one ledger rollover.
+entry, one ledger rollover, or one crash.
 
-    individual ack   `asyncDelete`: acknowledges a list of entries, each whole or by ack set. The ack sets of an entry
-                     are intersected; an entry without remaining messages is deleted. A list that fails has no effect
+    memory           the acknowledgements and the read position of the open cursor. An ack changes memory at once; a
+                     later write makes it durable
+    individual ack   acknowledges one entry, whole or by ack set. The ack sets of an entry are intersected; an entry
+                     without remaining messages is deleted. `asyncDelete` takes a list of individual acks; a list
+                     that fails has no effect
     cumulative ack   `asyncMarkDelete`: acknowledges all entries before an entry, and the entry, whole or by ack set
     mark-delete      the mark-delete position advances over individually deleted entries, across ledgers
     deleted entry    a batch-index ack of a deleted entry is a no-op; deleting an entry removes its ack set
     record           a write persists the mark-delete position, and up to the configured limits the lowest ranges of
                      individually deleted entries and the lowest ack sets
-    crash            a recovery reads the last record: acks may be lost, but no ack is invented
-    close            writes memory first: all acks are kept that fit in a record
-    reset            seek: `asyncResetCursor` to an entry or to a message of a batch; memory changes when the record is
-                     stored
-    queue            while a read or write is in flight, resets and writes are queued; then one record is written for
+    crash            memory is lost, and a recovery reads the durable record: acks may be lost, but no ack is invented
+    close            a write of memory, without a crash: the reopened cursor has all acks that fit in a record
+    reset            seek: `asyncResetCursor` to an entry, to some messages of an entry, or after the last entry. Memory
+                     changes when the record of the reset is durable
+    queue            while a read or write is in flight, resets and writes are queued. Afterwards one write starts for
                      all of them
 
 Differences from the shipped broker (each a rule of `Config`; see `fuzz/defects/batch_acks.toml`):
-  * a cumulative ack is validated before its ack set is stored, and the ack set is intersected with that of the entry;
+  * a cumulative ack is validated before its ack set changes memory;
+  * the ack set of a cumulative ack is intersected with the ack set of the entry;
   * a list with a position after the last entry changes nothing;
-  * an ack set whose words are all 0 acknowledges its entry, and a bit beyond the batch is an error;
-  * a batch-index ack always makes the cursor dirty, and a recovery from the metadata store reads the ack sets;
+  * an ack set whose words are all 0 acknowledges its entry, also in a cumulative ack, and also if batch-index acks are
+    disabled;
+  * a bit beyond the batch is an error;
+  * a changed ack set makes the cursor dirty, even if the cursor has no individually deleted entries;
+  * a recovery from the metadata store reads the ack sets;
   * the record of a reset has the acknowledgements after the reset, and no queued reset is lost;
-  * a record has at most the configured number of ranges, and `isCursorDataFullyPersistable` also compares ack sets.
+  * a record has at most the configured number of ranges;
+  * `isCursorDataFullyPersistable` also compares the number of ack sets with its limit.
 
 Not modelled:
   * when writes start (here at any time), several writes in flight, the bytes of records, the properties of the cursor;
+  * the callbacks of acks. In Pulsar, an ack with a write completes when the write completes. Here an ack completes at
+    once, and a write is another step;
   * pending acks of transactions (`model/pending_acks`), and the client, which groups the acks of a batch;
   * `resetCursorInProgress`: Pulsar rejects resets and cumulative acks while a reset is pending;
-  * acks of a missing entry before the last entry, such as a position after the end of a closed ledger: every profile
-    rejects them;
-  * ack sets without effect: Pulsar stores an ack set that acknowledges nothing, and keeps the ack sets of entries that
-    the mark-delete position has passed until the next write;
+  * acks of a missing entry before the last entry, such as a position after the last entry of a closed ledger: every
+    profile rejects them;
+  * resets to a position without an entry, except the next one: Pulsar moves the reset to the next valid position, and
+    every profile rejects the reset;
+  * ack sets without effect. Pulsar keeps an ack set that acknowledges nothing. If the mark-delete position passes an
+    entry, Pulsar keeps the ack set of the entry until the next write;
   * the mark-delete position (next ledger, -1), to which Pulsar moves the cursor at a rollover if it has caught up
     (`maybeUpdateCursorBeforeTrimmingConsumedLedger`) and, on the master branch, when `asyncMarkDelete` reaches the last
     entry of a closed ledger. Here the mark-delete position stays at the last entry.
@@ -52,8 +64,8 @@ from model.batch_acks.state import (
     Write,
     acks_after_reset,
     capped,
+    closes_into_metadata_store,
     entry_number,
-    fits_metadata,
     future_entry_number,
     is_deleted,
     mark_delete_position,
@@ -99,7 +111,7 @@ batch_acks = Machine(
 
 
 class Ack(NamedTuple):
-    """One position of an individual ack. Without an ack set, the ack is for the whole entry."""
+    """An individual ack. If the ack set is None or has no words, the ack is for the whole entry."""
 
     position: Position
     ack_set: AckSet | None
@@ -112,8 +124,8 @@ class Delivered(NamedTuple):
     ack_set: AckSet | None  # a set bit is an unacknowledged message; None: all messages are unacknowledged
 
 
-class Written(NamedTuple):
-    """The result of a write: whether the record is stored, and the tickets of the resets that completed or failed."""
+class WriteResult(NamedTuple):
+    """The end of a write: whether the record is durable, and the tickets of the resets that completed or failed."""
 
     stored: bool
     resets: tuple[int, ...]
@@ -124,14 +136,17 @@ class Written(NamedTuple):
 
 @batch_acks.action
 def add_entry(cfg: Config, s: State) -> Step[State, Position]:
-    """`OpAddEntry`: adds an entry to the last ledger."""
+    """`OpAddEntry`: adds an entry to the last ledger, and returns its position."""
     count = s.ledgers[-1]
     return s._replace(ledgers=(*s.ledgers[:-1], count + 1)), Position(len(s.ledgers), count)
 
 
 @batch_acks.action
 def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
-    """`ManagedLedgerImpl.ledgerClosed`: adds an empty ledger, and returns its id. The old ledger may also be empty."""
+    """`ManagedLedgerImpl.ledgerClosed`: adds an empty ledger, and returns its id.
+
+    The old ledger may be empty. Pulsar deletes an empty old ledger; here the old ledger stays.
+    """
     return s._replace(ledgers=(*s.ledgers, 0)), len(s.ledgers) + 1
 
 
@@ -168,8 +183,9 @@ def ack_set_error(cfg: Config, entry: int, ack_set: AckSet) -> str:
 def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, int]:
     """`asyncDelete`: acknowledges a list of entries, each whole or by ack set.
 
-    If a position has no entry or an ack set is invalid, nothing is acknowledged. Returns the number of newly
-    acknowledged messages.
+    Fails if a position has no entry, or if an ack set has a bit beyond the batch. A list that fails acknowledges
+    nothing. Exception: if `lists_are_atomic` is false, and the list has no other error than positions after the last
+    entry, the acks before the first of these positions take effect. Returns the number of newly acknowledged messages.
     """
     entries: list[tuple[int, AckSet | None]] = []
     after_last = ""  # the error of the first position after the last entry
@@ -203,10 +219,10 @@ def with_individual_ack(cfg: Config, batch_acks: bool, acks: Acks, entry: int, a
 
 
 def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -> State:
-    """Returns the state with other acknowledgements; the mark-delete and read positions advance.
+    """Returns the state with new acknowledgements; the mark-delete and read positions advance.
 
-    A change makes the cursor dirty. Without `partial_acks_are_dirty`, individual acks make the cursor dirty if and only
-    if it has individually deleted entries before the mark-delete position advances.
+    A change makes the cursor dirty. If `partial_acks_are_dirty` is false, individual acks make the cursor dirty if and
+    only if the cursor has individually deleted entries before the mark-delete position advances.
     """
     is_changed = after is not s.acks and after != s.acks
     if individual and not cfg.partial_acks_are_dirty:
@@ -221,9 +237,10 @@ def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -
 def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
     """`asyncMarkDelete`: acknowledges all entries before an entry, and the entry, whole or by ack set.
 
-    The mark-delete position advances to the entry; with an ack set, to the previous entry. An ack is rejected if its
-    position is after the last entry, or if it would move the mark-delete position back. Returns the number of newly
-    acknowledged messages.
+    The mark-delete position advances to the entry or, if messages of the entry remain, to the previous entry; then over
+    individually deleted entries. An ack fails if its position has no entry, if its ack set has a bit beyond the batch,
+    or if the mark-delete position would move back. If `cumulative_ack_is_validated_first` is false, a failed ack can
+    leave its ack set in memory. Returns the number of newly acknowledged messages.
     """
     entry = entry_number(s.ledgers, position)
     wrong = ack_error(cfg, s, entry, position, ack_set)
@@ -234,7 +251,7 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
     if s.batch_acks and ack_set and cfg.cumulative_sets == "replace_if_further":
         target = future_entry_number(s.ledgers, position) if entry is None else entry
         s = s._replace(acks=with_ack_set_replaced_if_further(cfg, s, target, requested))
-        requested = None  # the ack set is stored already, and never deletes the entry
+        requested = None  # memory already has the ack set, which never deletes the entry
     wrong = mark_delete_error(before, entry, requested)
     if entry is None or wrong:
         if cfg.cumulative_ack_is_validated_first or s.acks == before.acks:
@@ -262,11 +279,11 @@ def mark_delete_error(s: State, entry: int | None, requested: int | None) -> str
 
 
 def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, given: int | None) -> Acks:
-    """Shipped rule (`ackBatchPosition`): the given ack set replaces the stored one if its first set bit is later.
+    """`ackBatchPosition`, the rule "replace_if_further": returns the acknowledgements with the entry's new ack set.
 
-    Returns the acknowledgements with the ack set that results. Ack sets of entries before the previous entry are
-    dropped. Before apache/pulsar#23833, a rejected `asyncMarkDelete` without an ack set also dropped ack sets; no
-    profile has that behaviour.
+    The given ack set replaces the ack set in memory if there is none, or if the first set bit of the given one is
+    later. Ack sets of entries before the previous entry are dropped. Before apache/pulsar#23833, a rejected
+    `asyncMarkDelete` without an ack set also dropped ack sets; no profile has that behaviour.
     """
     if entry is None or given is None:
         return s.acks
@@ -293,7 +310,7 @@ def begin_read(cfg: Config, s: State) -> Step[State, None]:
 def end_read(cfg: Config, s: State) -> Step[State, Delivered | None]:
     """`asyncReadEntries` completes: delivers the next entry that is not deleted, with its ack set.
 
-    Returns None if there is no such entry. Then queued operations start.
+    Returns None if there is no such entry. In either case, queued operations start if no write is in flight.
     """
     if not s.reading:
         return refused(s, "illegal_state", "no read is in flight")
@@ -315,10 +332,10 @@ def is_busy(s: State) -> bool:
 
 
 def with_write_started(cfg: Config, s: State, operations: tuple[Queued, ...]) -> State:
-    """Returns the state with one write in flight for all given operations.
+    """Returns the state with one write in flight for all given operations, and without queued operations.
 
-    The record is that of the last reset or, without a reset, of memory. With `queue_applies` "last", the record is that
-    of the last operation.
+    The record is that of the last reset; if there is no reset, the record is of memory. With `queue_applies` "last",
+    the record is that of the last operation. When a write of memory starts, the cursor becomes clean.
     """
     resets = tuple([each for each in operations if each is not None])
     to_apply = resets[-1] if resets else None
@@ -356,19 +373,22 @@ def flush(cfg: Config, s: State) -> Step[State, bool]:
 
 
 @batch_acks.action
-def written(cfg: Config, s: State) -> Step[State, Written]:
-    """`persistPositionToLedger` completes: the record is durable. The write of a reset now also changes memory."""
+def written(cfg: Config, s: State) -> Step[State, WriteResult]:
+    """`persistPositionToLedger` completes: the record is durable. If the record is of a reset, memory changes, too."""
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
-    return stored(cfg, s, s.writing, s.writing.record)
+    return successful_write(cfg, s, s.writing, s.writing.record)
 
 
-def stored(cfg: Config, s: State, write: Write, durable: Acks) -> tuple[State, Written]:
-    """Returns the step of a successful write: the record is durable, and the callbacks of its resets complete."""
+def successful_write(cfg: Config, s: State, write: Write, durable: Acks) -> tuple[State, WriteResult]:
+    """Returns the step of a successful write: the callbacks of its resets complete, and queued operations start.
+
+    `durable` is what a recovery reads of the record.
+    """
     s = s._replace(durable=durable, writing=None)
     if write.to_apply is not None:
         s = s._replace(acks=acks_after_reset(write.to_apply), read_position=write.to_apply.entry, dirty=False)
-    return with_queue_started(cfg, s), Written(True, tickets(write))
+    return with_queue_started(cfg, s), WriteResult(True, tickets(write))
 
 
 def tickets(write: Write) -> tuple[int, ...]:
@@ -377,18 +397,19 @@ def tickets(write: Write) -> tuple[int, ...]:
 
 
 @batch_acks.fault
-def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, Written]:
+def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, WriteResult]:
     """`persistPositionToLedger` fails. `stored_in_metadata`: `persistPositionToMetaStore` stores the record.
 
-    If the record is not stored, the resets fail; after a write of memory, the cursor is dirty again.
+    If the record is not stored, the resets of the write fail. If, in addition, the record is of memory, the cursor is
+    dirty again.
     """
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     write = s.writing
     if stored_in_metadata:
-        return stored(cfg, s, write, read_from_metadata(cfg, write.record))
+        return successful_write(cfg, s, write, read_from_metadata(cfg, write.record))
     s = s._replace(writing=None, dirty=s.dirty or write.to_apply is None)
-    return with_queue_started(cfg, s), Written(False, tickets(write))
+    return with_queue_started(cfg, s), WriteResult(False, tickets(write))
 
 
 @batch_acks.action
@@ -400,9 +421,11 @@ def is_fully_persistable(cfg: Config, s: State) -> Step[State, bool]:
 
 @batch_acks.action
 def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
-    """`asyncResetCursor`: reading restarts at an entry or after the last one; an ack set selects messages of the entry.
+    """`asyncResetCursor`: reading restarts at an entry or after the last one.
 
-    Returns a ticket. The reset completes when the write with this ticket ends; until then, memory does not change.
+    After a reset with an ack set, the messages of the entry with a set bit are unacknowledged, and the other messages
+    are acknowledged. If batch-index acks are disabled, the ack set has no effect. Returns a ticket. The reset completes
+    or fails when the write with this ticket ends; until then, memory does not change.
     """
     entry = entry_number(s.ledgers, position)
     if entry is None and position == position_of(s.ledgers, entry_count(s)) and not ack_set:
@@ -428,7 +451,7 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
 
 
 def recovered(s: State, durable: Acks, batch_acks: bool) -> State:
-    """Returns a cursor that was recovered from a record; its read position follows the mark-delete position."""
+    """Returns the state after a recovery from a record. The read position is right after the mark-delete position."""
     acks = with_mark_delete_advanced(durable if batch_acks else durable._replace(partial=()))
     return State(s.ledgers, acks, acks.first_unacked, durable, False, None, (), False, batch_acks, s.next_ticket)
 
@@ -446,12 +469,12 @@ def crash(cfg: Config, s: State, write_survives: bool) -> Step[State, None]:
 def reopen(cfg: Config, s: State, batch_acks: bool) -> Step[State, None]:
     """`asyncClose`, then a recovery with or without batch-index acks: memory is written and recovered.
 
-    With at most `max_ranges_in_metadata` ranges the record goes to the metadata store, otherwise to the cursor ledger.
+    `closes_into_metadata_store` decides whether the record goes to the metadata store or to the cursor ledger.
     """
     if is_busy(s):
         return refused(s, "illegal_state", "a read or a write is in flight")
     record = capped(cfg, s.ledgers, s.acks)
-    if fits_metadata(cfg, range_starts(s.ledgers, s.acks.deleted)):
+    if closes_into_metadata_store(cfg, range_starts(s.ledgers, s.acks.deleted)):
         record = read_from_metadata(cfg, record)
     return recovered(s, record, batch_acks), None
 
@@ -481,7 +504,10 @@ def canonical(cfg: Config, s: State) -> State:
 
 @batch_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns the positions in memory and in storage, the individually deleted entries, and the ack sets."""
+    """Returns the mark-delete positions in memory and in storage, the read position, and the acknowledgements.
+
+    The acknowledgements in memory: individually deleted entries, ack sets, and the number of unacknowledged messages.
+    """
     entries = range(s.acks.first_unacked, entry_count(s))
     return {
         "mark_delete_position": mark_delete_position(s.ledgers, s.acks.first_unacked).as_plain(),
@@ -519,7 +545,7 @@ shipped = batch_acks.profile(
 
 later = batch_acks.profile(
     "pulsar-2026-09",
-    "pulsar-2026-07 with apache/pulsar#26474: ack sets survive in the metadata store, ranges are persisted as bitmaps",
+    "pulsar-2026-07 with apache/pulsar#26474: recovery reads ack sets in the metadata store, the range limit is exact",
     shipped.config._replace(metadata_sets_are_recovered=True, range_cap_is_exact=True),
 )
 

@@ -336,7 +336,7 @@ def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
     return Acks(acks.first_unacked, deleted, acks.partial[: cfg.max_batch_records])
 
 
-def fits_metadata(cfg: Config, starts: int) -> bool:
+def closes_into_metadata_store(cfg: Config, starts: int) -> bool:
     """Returns whether a closed cursor is stored in the metadata store; otherwise it is stored in the cursor ledger.
 
     The result is the negation of `shouldPersistUnackRangesToLedger` with an open cursor ledger. `starts` is the mask of

@@ -587,7 +587,7 @@ shipped = txn_log.profile(
 
 later = txn_log.profile(
     "pulsar-2026-09",
-    "pulsar-2026-07 with apache/pulsar#26474: ack sets survive in the metadata store, ranges are persisted as bitmaps",
+    "pulsar-2026-07 with apache/pulsar#26474: recovery reads ack sets in the metadata store, the range limit is exact",
     shipped.config._replace(metadata_ack_sets_are_recovered=True, range_cap_is_exact=True),
 )
 

@@ -17,7 +17,7 @@ from model.batch_acks.machine import with_individual_ack
 from model.batch_acks.state import (
     Acks,
     capped,
-    fits_metadata,
+    closes_into_metadata_store,
     is_deleted,
     range_starts,
     read_from_metadata,
@@ -422,5 +422,5 @@ def closed_cursor(cfg: Config, s: State) -> Acks:
         return s.durable
     kept = cursor_snapshot(cfg, s)
     cursor = cursor_config(cfg)
-    is_small = fits_metadata(cursor, range_starts((s.first_entry, *s.ledgers), s.acks.deleted))
+    is_small = closes_into_metadata_store(cursor, range_starts((s.first_entry, *s.ledgers), s.acks.deleted))
     return read_from_metadata(cursor, kept) if is_small else kept
