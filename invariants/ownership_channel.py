@@ -1,4 +1,9 @@
-"""Properties of the ownership channel (PIP-192): versions, views, roles, removal, requests, recovery, liveness."""
+"""Properties of the ownership channel (PIP-192): order of records, roles, removal, requests, recovery, liveness.
+
+The accepted record of a bundle is the last accepted one (`State.settled`). The view of a broker has, for each bundle,
+the last record that this broker accepted. A record in a view is stale if the broker lost its session after it read the
+record. A broker runs the handler of a record (`Broker.tasks`) until the step `finish`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from model.ownership_channel.state import Broker, State, Task
 IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 #: States in which a bundle has an owner or is in flight.
 ACTIVE = (*IN_FLIGHT, "Owned")
-#: Actions in which a view accepts records.
+#: Actions in which a broker reads records. (A write to the metadata store also changes the writer's view.)
 READS = ("read", "jump", "notify")
 #: Actions that write records.
 WRITES = ("lookup", "unload", "split", "finish", "override", "override_stuck", "remove_old")
@@ -22,7 +27,7 @@ WRITES = ("lookup", "unload", "split", "finish", "override", "override_stuck", "
 # ---- accessors ------------------------------------------------------------------------------------------
 
 
-def state(data: Data | None) -> str:
+def bundle_state(data: Data | None) -> str:
     """Returns the state of a bundle with this record."""
     return "Init" if data is None else data.state
 
@@ -34,8 +39,8 @@ def owner(data: Data | None) -> int | None:
     return {"Owned": data.dst_broker, "Splitting": data.source_broker}.get(data.state)
 
 
-def names(data: Data | None, broker: int) -> bool:
-    """Whether a record names the broker as destination of an active bundle, or as source of one in flight."""
+def involves(data: Data | None, broker: int) -> bool:
+    """Whether a record names the broker as destination of an active bundle, or as source of a bundle in flight."""
     if data is None or data.state not in ACTIVE:
         return False
     return data.dst_broker == broker or (data.state in IN_FLIGHT and data.source_broker == broker)
@@ -44,7 +49,7 @@ def names(data: Data | None, broker: int) -> bool:
 def acceptances(before: State, after: State) -> Iterator[tuple[int, Data | None, Data | None]]:
     """Yields each bundle whose last accepted record a step changes, with the old and the new record.
 
-    Most steps change one record. The first step of a split changes the records of both halves.
+    A step changes at most one record, with one exception: the first step of a split changes the records of both halves.
     """
     if after.settled is not before.settled:
         for bundle, (old, new) in enumerate(zip(before.settled, after.settled, strict=True)):
@@ -53,7 +58,7 @@ def acceptances(before: State, after: State) -> Iterator[tuple[int, Data | None,
 
 
 def broker_of(s: State, event: Event) -> Broker:
-    """Returns the broker that is the argument `broker` of a step, in this state."""
+    """Returns the state of a broker: the one that the argument `broker` of a step names."""
     at: Broker = s.brokers[event.arguments["broker"]]
     return at
 
@@ -70,25 +75,28 @@ def view_changes(before: State, event: Event, after: State) -> Iterator[tuple[in
 
 @always(ownership_channel, on=WRITES)
 def accepted_versions_are_consecutive(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The accepted records of a bundle have the versions 1, 2, 3 and so on, without gaps."""
+    """The accepted records of a bundle have the versions 1, 2, 3 and so on, without gaps.
+
+    A tombstone has no version. After a tombstone, versions restart at 1.
+    """
     return all(
         new is not None and new.version_id == (1 if old is None else old.version_id + 1)
         for _, old, new in acceptances(before, after)
-        if new is not None or cfg.removal != "tombstone"  # a tombstone (None) has no version
+        if new is not None or cfg.removal != "tombstone"
     )
 
 
 @always(ownership_channel)
 def caught_up_view_has_accepted_records(cfg: Config, s: State) -> bool:
-    """The view of a broker that has read the whole topic has the accepted record of every bundle."""
+    """The view of a running broker that has read the whole topic has the accepted record of every bundle."""
     return cfg.storage != "system_topic" or all(
         at.view == s.settled for at in s.brokers if at.is_up and at.read == len(s.log)
     )
 
 
 @always(ownership_channel)
-def owners_in_two_views_have_two_versions(cfg: Config, s: State) -> bool:
-    """If two running brokers each own a bundle in their own view, the versions differ: one record is outdated."""
+def views_of_two_owners_differ_in_version(cfg: Config, s: State) -> bool:
+    """Two running brokers that each own a bundle in their own view have Owned records of different versions."""
     for bundle in range(cfg.bundles):
         records = [(number, at.view[bundle]) for number, at in enumerate(s.brokers) if at.is_up]
         versions = [
@@ -101,7 +109,7 @@ def owners_in_two_views_have_two_versions(cfg: Config, s: State) -> bool:
 
 @always(ownership_channel, on=("notify",))
 def notified_view_has_stored_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a broker reads a stored record, its view has this record, and the record is not stale."""
+    """After a broker reads a stored record, the broker's view has this record, and the record is not stale."""
     if isinstance(event.outcome, Refused):
         return True
     bundle, at = event.arguments["bundle"], broker_of(after, event)
@@ -115,7 +123,7 @@ def conflict_resolution_does_not_fail(cfg: Config, before: State, event: Event, 
 
 
 @always(ownership_channel, on=("should_keep_left",), given=lambda cfg: cfg.versions == "checked")
-def stale_record_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
+def outdated_record_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A record whose version is not greater than the existing record's version is rejected, even if it is forced.
 
     An existing record with the largest version, `Long.MAX_VALUE`, is exempt: its next version is `Long.MIN_VALUE`.
@@ -127,10 +135,11 @@ def stale_record_is_rejected(cfg: Config, before: State, event: Event, after: St
 
 
 @always(ownership_channel, on=("is_valid_transition",))
-def bundle_is_assigned_only_without_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An Owned bundle is released before it is assigned, and Free is followed only by Assigning or Init.
+def owned_bundle_is_released_before_assignment(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The transition from Owned to Assigning is invalid: an Owned bundle is released before it is assigned.
 
-    No state follows itself.
+    With `transfer_order` "assigning_first", this transition may be valid. No state follows itself, and only Assigning
+    and Init may follow Free.
     """
     old, new = event.arguments["old"], event.arguments["new"]
     if not event.outcome.is_valid:
@@ -143,8 +152,11 @@ def bundle_is_assigned_only_without_owner(cfg: Config, before: State, event: Eve
 
 
 @always(ownership_channel, on=WRITES)
-def owned_bundle_is_given_up_by_its_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An Owned record is followed by Releasing or Splitting with its owner as source, or by a forced record."""
+def owner_is_source_of_next_record(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The record after an Owned record is Releasing or Splitting, and names the owner as source.
+
+    A forced record and a tombstone may also follow. With `transfer_order` "assigning_first", any state may follow.
+    """
     for _, old, new in acceptances(before, after):
         if old is not None and new is not None and old.state == "Owned" and not new.force:
             in_order = new.state in ("Releasing", "Splitting") or cfg.transfer_order == "assigning_first"
@@ -155,7 +167,11 @@ def owned_bundle_is_given_up_by_its_owner(cfg: Config, before: State, event: Eve
 
 @always(ownership_channel, on=WRITES)
 def only_destination_writes_owned(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An Owned record is written by the destination of an Assigning record, by the broker that splits, or by force."""
+    """An Owned record is forced, or a handler of its destination writes it after an Assigning record.
+
+    The Assigning record has the same destination. The records of the halves of a split bundle are exempt: they need no
+    Assigning record. With `transfer_order` "assigning_first", nothing is required.
+    """
     for bundle, old, new in acceptances(before, after):
         if new is not None and new.state == "Owned" and not new.force and cfg.transfer_order == "releasing_first":
             is_half = after.is_split[(bundle - 1) // 2] if bundle else False
@@ -167,7 +183,10 @@ def only_destination_writes_owned(cfg: Config, before: State, event: Event, afte
 
 @always(ownership_channel, on=WRITES)
 def only_source_ends_release(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A Releasing record is replaced only by a record of its source's handler, or by a forced record."""
+    """A Releasing record is followed by a record that a handler of the source writes, or by a forced record.
+
+    A tombstone may also follow.
+    """
     for _, old, new in acceptances(before, after):
         is_ended = old is not None and old.state == "Releasing" and new is not None and not new.force
         if is_ended and (event.name != "finish" or event.arguments["broker"] != old.source_broker):  # type: ignore[union-attr]
@@ -180,7 +199,7 @@ def halves_are_owned_by_the_splitting_broker(cfg: Config, before: State, event: 
     """When a bundle is split, both halves are Owned by the broker that splits it."""
     for bundle, (old, new) in enumerate(zip(before.is_split, after.is_split, strict=True)):
         halves = after.settled[2 * bundle + 1 : 2 * bundle + 3]
-        if new and not old and not all(state(half) == "Owned" for half in halves):
+        if new and not old and not all(bundle_state(half) == "Owned" for half in halves):
             return False
         if new and not old and {half.dst_broker for half in halves if half} != {event.arguments["broker"]}:
             return False
@@ -214,11 +233,11 @@ def handler_begins_only_at_broker_that_has_to_act(cfg: Config, before: State, ev
 
 @always(ownership_channel, on=("finish", "remove_old"))
 def removal_removes_the_record_that_was_seen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal removes only the record that the removing broker has seen: in its task, or as leader in its view."""
+    """A broker removes only a record that it has read: its handler's record or, as leader, the record in its view."""
     if isinstance(event.outcome, Refused):
         return True
     for bundle, old, new in acceptances(before, after):
-        if state(new) == "Init":
+        if bundle_state(new) == "Init":
             if event.name == "finish":
                 seen = broker_of(before, event).tasks[event.arguments["task"]].data
             else:
@@ -233,14 +252,14 @@ def monitor_removes_no_active_record(cfg: Config, before: State, event: Event, a
     """The monitor removes no record that is active in the leader's view."""
     if isinstance(event.outcome, Refused):
         return True
-    return state(before.brokers[before.leader or 0].view[event.arguments["bundle"]]) not in ACTIVE
+    return bundle_state(before.brokers[before.leader or 0].view[event.arguments["bundle"]]) not in ACTIVE
 
 
 @always(ownership_channel, on=WRITES)
 def deleted_bundle_is_not_assigned_again(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A bundle that was split does not become active again after its record is Deleted or removed."""
     return not any(
-        state(new) in ACTIVE and before.is_split[bundle] and state(old) in ("Deleted", "Init")
+        bundle_state(new) in ACTIVE and before.is_split[bundle] and bundle_state(old) in ("Deleted", "Init")
         for bundle, old, new in acceptances(before, after)
     )
 
@@ -249,21 +268,22 @@ def deleted_bundle_is_not_assigned_again(cfg: Config, before: State, event: Even
 
 
 @always(ownership_channel, on=READS)
-def record_that_settles_ownership_ends_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A parked lookup ends at a new record in the view that is not in flight, or that a disabled channel ignores.
+def record_that_is_not_in_flight_ends_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A new record in a broker's view ends a parked lookup if and only if the bundle is then not in flight.
 
-    No other record ends the lookup. A disabled channel ignores a record that is not forced. A record that is not
-    ignored ends a pending unload if the bundle is transferred, freed or deleted, or if its record is removed.
+    A disabled channel ignores a record that is not forced. An ignored record ends a parked lookup in any case, and ends
+    no pending unload. Any other record ends a pending unload if the bundle is transferred, freed or deleted, or if the
+    bundle's record is removed.
     """
     if isinstance(event.outcome, Refused):
         return True
     old, new = broker_of(before, event), broker_of(after, event)
     for bundle, data in view_changes(before, event, after):
         is_ignored = new.is_disabled and not (data is not None and data.force)
-        in_flight = state(data) in IN_FLIGHT
+        in_flight = bundle_state(data) in IN_FLIGHT
         if new.lookups[bundle] != (old.lookups[bundle] and in_flight and not is_ignored):
             return False
-        is_first_assignment = state(data) == "Owned" and data is not None and data.source_broker is None
+        is_first_assignment = bundle_state(data) == "Owned" and data is not None and data.source_broker is None
         ends_unload = not in_flight and not is_first_assignment and not is_ignored
         if new.unloads[bundle] != (old.unloads[bundle] and not ends_unload):
             return False
@@ -271,8 +291,11 @@ def record_that_settles_ownership_ends_requests(cfg: Config, before: State, even
 
 
 @always(ownership_channel, on=("lookup",))
-def lookup_at_source_of_transfer_is_answered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """During a transfer, every broker but the destination answers a lookup at once, with the destination."""
+def lookup_of_bundle_in_flight_is_answered(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """While a bundle is in flight to a destination, every other broker answers a lookup at once, with the destination.
+
+    A lookup that fails is exempt.
+    """
     if isinstance(event.outcome, Refused | Failed):
         return True
     data = broker_of(before, event).view[event.arguments["bundle"]]
@@ -294,7 +317,7 @@ def broker_answers_itself_only_as_owner(cfg: Config, before: State, event: Event
 def registered_owner_is_answered(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup of an owned bundle is answered with the owner if the owner is registered, and parked otherwise.
 
-    With `unregistered_broker_parks` false, an unregistered broker answers with any owner.
+    If `unregistered_broker_parks` is false, an unregistered broker answers with the owner in either case.
     """
     at = broker_of(before, event)
     expected = owner(at.view[event.arguments["bundle"]])
@@ -324,7 +347,10 @@ def disabled_channel_assigns_nothing(cfg: Config, before: State, event: Event, a
 
 
 def resumed(before: State, event: Event, after: State, states: tuple[str, ...]) -> bool:
-    """Whether a restarted broker has a task for each record in one of these states on which it has to act."""
+    """Whether a restarted broker has a handler for each record in these states on which the broker has to act.
+
+    The destination has to act on an Assigning record, the source on any other record.
+    """
     broker = event.arguments["broker"]
     at = after.brokers[broker]
     return isinstance(event.outcome, Refused) or all(
@@ -353,12 +379,15 @@ def broker_stops_without_bundles(cfg: Config, before: State, event: Event, after
     """When a broker stops, its view names it neither as owner, nor as source or destination of a bundle in flight."""
     if isinstance(event.outcome, Refused):
         return True
-    return not any(names(data, event.arguments["broker"]) for data in broker_of(before, event).view)
+    return not any(involves(data, event.arguments["broker"]) for data in broker_of(before, event).view)
 
 
 @always(ownership_channel, on=("override",))
 def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean-up of a broker overrides an Owned record only if the record names this broker as destination."""
+    """A clean-up overrides an Owned record only if the record names the clean-up's target as destination.
+
+    The record is that in the view of the broker that runs the clean-up.
+    """
     data = broker_of(before, event).view[event.arguments["bundle"]]
     if isinstance(event.outcome, Refused) or data is None or data.state != "Owned":
         return True
@@ -381,7 +410,7 @@ def override_names_registered_broker(cfg: Config, before: State, event: Event, a
 
 @always(ownership_channel)
 def registered_broker_is_not_cleaned_up(cfg: Config, s: State) -> bool:
-    """No broker has a clean-up of another broker that is registered."""
+    """No broker has a scheduled or running clean-up of another broker that is registered."""
     return not any(
         job.target != number and s.brokers[job.target].is_registered
         for number, at in enumerate(s.brokers)
@@ -432,7 +461,7 @@ def conflicting_record_is_rejected(cfg: Config, before: State, event: Event, aft
 
 @sometimes(ownership_channel, on=("jump", "notify"))
 def view_skips_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A view changes to a record whose version is ahead of the next version."""
+    """The new record of a bundle in a view has a version that is larger than that of the old record by 2 or more."""
     return not isinstance(event.outcome, Refused) and any(
         old is not None and new is not None and new.version_id > old.version_id + 1
         for old, new in zip(broker_of(before, event).view, broker_of(after, event).view, strict=True)
@@ -448,7 +477,7 @@ def bundle_of_running_broker_is_overridden(cfg: Config, before: State, event: Ev
 
 @sometimes(ownership_channel, on=("stop",))
 def broker_that_owned_bundles_stops(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker stops whose view has a record that names it as source: it has given away a bundle."""
+    """A broker that has given away a bundle stops: a record in its view names the broker as source."""
     return not isinstance(event.outcome, Refused) and any(
         data is not None and data.source_broker == event.arguments["broker"] for data in broker_of(before, event).view
     )
@@ -456,13 +485,16 @@ def broker_that_owned_bundles_stops(cfg: Config, before: State, event: Event, af
 
 @sometimes(ownership_channel)
 def split_bundle_is_deleted(cfg: Config, s: State) -> bool:
-    """The record of a split bundle is Deleted."""
-    return cfg.bundles < 3 or any(state(data) == "Deleted" for data in s.settled)
+    """The record of a split bundle is Deleted.
+
+    With fewer than three bundles, no bundle can be split, and the goal counts as reached.
+    """
+    return cfg.bundles < 3 or any(bundle_state(data) == "Deleted" for data in s.settled)
 
 
 # ---- liveness -------------------------------------------------------------------------------------------
 
-#: The actions that go on when no more faults and requests occur.
+#: The actions that still occur after the last fault and the last request.
 RECOVERY = (
     "read",
     "notify",
@@ -483,21 +515,24 @@ RECOVERY = (
 def every_bundle_has_a_running_owner_or_none(cfg: Config, s: State) -> bool:
     """Every bundle is eventually Owned by a running registered broker, or has no owner and is not in flight.
 
-    Some broker runs, the actions in `RECOVERY` are fair, and no broker is restarted.
+    If no broker runs, nothing is required. The actions in `RECOVERY` are fair, and no broker restarts.
     """
     return not any(at.is_up for at in s.brokers) or not any(
-        state(data) in IN_FLIGHT or (data is not None and data.state == "Owned" and not owner_runs(s, data))
+        bundle_state(data) in IN_FLIGHT or (data is not None and data.state == "Owned" and not owner_runs(s, data))
         for data in s.settled
     )
 
 
 def owner_runs(s: State, data: Data) -> bool:
-    """Whether the destination of a record is up and registered."""
+    """Whether the owner of a bundle with this Owned record is up and registered."""
     return data.dst_broker is not None and s.brokers[data.dst_broker].is_up and s.brokers[data.dst_broker].is_registered
 
 
 @eventually(ownership_channel, fair=("read", "notify", "reconnect", "time_out_lookup", "time_out_unload"))
 def views_agree_and_requests_end(cfg: Config, s: State) -> bool:
-    """Running brokers eventually have equal views and no pending request, if reads and time-outs are fair."""
+    """Running brokers eventually have equal views, no parked lookup and no pending unload.
+
+    Reads, reconnections and time-outs are fair.
+    """
     running = [at for at in s.brokers if at.is_up]
     return not any(any(at.lookups) or any(at.unloads) or at.view != running[0].view for at in running)

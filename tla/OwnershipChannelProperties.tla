@@ -6,7 +6,8 @@
 (****************************************************************************)
 EXTENDS OwnershipChannel
 
-\* The accepted records of a bundle have the versions 1, 2, 3 and so on, without gaps.
+\* The accepted records of a bundle have the versions 1, 2, 3 and so on, without gaps.  After a tombstone, versions
+\* restart at 1.
 AcceptedVersionsAreConsecutive ==
   [][\A k \in Bundles :
        \/ settled'[k] = settled[k]
@@ -17,9 +18,9 @@ AcceptedVersionsAreConsecutive ==
 CaughtUpViewHasAcceptedRecords ==
   OnTopic => \A b \in Brokers : cluster[b].up /\ cluster[b].read = Len(log) => cluster[b].view = settled
 
-\* An Owned record is followed by Releasing or Splitting with its owner as source, or by a forced record.  With
-\* AssigningFirst, Assigning may follow, too.
-OwnedBundleIsGivenUpByItsOwner ==
+\* The record after an Owned record is Releasing or Splitting, and names the owner as source.  A forced record and a
+\* tombstone may also follow.  With AssigningFirst, any state may follow.
+OwnerIsSourceOfNextRecord ==
   [][\A k \in Bundles :
        LET old == settled[k]
            new == settled'[k]
@@ -46,7 +47,7 @@ EveryBundleHasARunningOwnerOrNone ==
     /\ StateOf(settled[k]) \notin InFlight
     /\ StateOf(settled[k]) = "Owned" => cluster[settled[k].dst].up /\ cluster[settled[k].dst].registered
 
-\* Running brokers eventually have equal views and no pending request.
+\* Running brokers eventually have equal views, no parked lookup and no pending unload.
 \* Fair: Read, Notify, Reconnect, TimeOutLookup, TimeOutUnload.  Every record is read, and a request that no record
 \* completes times out.
 ViewsAgreeAndRequestsEnd ==
