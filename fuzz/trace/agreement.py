@@ -88,7 +88,7 @@ class Mismatch(NamedTuple):
     known_deviation: str | None = None
     message: str | None = None
     longest_order: tuple[Operation, ...] | None = None  # of a concurrent history: the longest order that was found
-    observed: tuple[str, ...] = ()  # the fields of an observation that differ; empty if it is no object
+    observed_fields: tuple[str, ...] = ()  # if an observation that is an object differs: its fields that differ
     cause: Cause | None = None  # if the kind is DIFFERENCE
 
     @property
@@ -96,7 +96,7 @@ class Mismatch(NamedTuple):
         """What differs, for tables: `label_of` the cause, or `observe.FIELD` for each field, or else the kind."""
         if self.cause is not None:
             return [label_of(self.cause)]
-        return [f"{self.kind}.{name}" for name in self.observed] or [str(self.kind)]
+        return [f"{self.kind}.{name}" for name in self.observed_fields] or [str(self.kind)]
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Replayed:
     """The result of replaying one trace."""
 
     trace: Trace
-    operations: int = 0
+    operations: int = 0  # number of operations, without gaps
     mismatches: list[Mismatch] = field(default_factory=list)
 
 
@@ -141,7 +141,7 @@ class Replayer:
         except Hang as problem:
             message = f"the replay did not end within {problem.seconds:g} s of processor time"
             hang = Mismatch(trace.id, trace.line, "", None, None, Disagreement.HANG, None, message)
-            return Replayed(trace, len(trace.operations), [hang])
+            return Replayed(trace, sum(each.gap is None for each in trace.operations), [hang])
 
     def _replay(self, trace: Trace) -> Replayed:
         """Replays a sequential trace without gaps.
@@ -520,7 +520,7 @@ class Replayer:
         fields = sorted(k for k in {*recorded, *seen} if not same(recorded.get(k, ABSENT), seen.get(k, ABSENT)))
         expected, actual = {k: recorded.get(k) for k in fields}, {k: seen.get(k) for k in fields}
         kind, differ = Disagreement.OBSERVE, tuple(fields)
-        return Mismatch(trace.id, operation.line, operation.op, expected, actual, kind, observed=differ)
+        return Mismatch(trace.id, operation.line, operation.op, expected, actual, kind, observed_fields=differ)
 
 
 def _time_limit(trace: Trace) -> float:
@@ -593,6 +593,6 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def replayer_of(trace: Trace, profile: str | None = None, *, subject: Subject | None = None) -> Replayer:
-    """Returns the replayer for a trace. `subject` replaces the recording's. Raises BadTrace and BadValue."""
+    """Returns the replayer for a trace. `subject` replaces the mapping's subject. Raises BadTrace and BadValue."""
     recording = recording_of(trace)
     return Replayer(recording, subject or find_subject(recording.subject), profile)
