@@ -25,7 +25,7 @@ from fuzz.run.lockstep import Lockstep
 from fuzz.subject import subject_names
 from fuzz.sut.hunt import Hunted, Hunter, shrunk
 from fuzz.sut.link import Limits, Link
-from fuzz.sut.program import Hello, Program, agrees, introduction, wire
+from fuzz.sut.program import Hello, Program, agrees, introduction, outcome_data
 from fuzz.target import Target, resolve
 from fuzz.trace.agreement import cause_of
 from model.machine import BadValue, Failed, Refused
@@ -227,7 +227,7 @@ def test_a_program_with_other_abilities_is_ended(brokerproof: Any, tmp_path: Pat
     ],
 )
 def test_outcomes_are_compared_as_json_has_them(outcome: Any, theirs: Any, is_same: bool) -> None:
-    assert agrees(wire(outcome), theirs) == is_same
+    assert agrees(outcome_data(outcome), theirs) == is_same
 
 
 # ---- hostile programs ---------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def is_running(pid: int) -> bool:
 
 def test_a_slow_program_is_not_replayed_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reply is in time, but the calls of a trace one by one would take minutes."""
-    monkeypatch.setattr("fuzz.sut.program._PATIENCE", 0.0)
+    monkeypatch.setattr("fuzz.sut.program._TRACE_FACTOR", 0.0)
     hunted = driven("canary", sys.executable, "-c", PARTIAL.replace("float(tokens) if", "-1 if"))[1]
     [finding] = hunted.findings
     assert finding.cause.kind is Kind.UNSTABLE

@@ -22,7 +22,7 @@ from fuzz.run.finding import Cause, Difference, Finding, Kind, Misbehaved
 from fuzz.run.lockstep import Lockstep, ModelStep
 from fuzz.run.pair import Depth, Pair
 from fuzz.run.replay import replay
-from fuzz.sut.program import HELLO, Program, RecordedSide, Reply, agrees, reply_text, wire
+from fuzz.sut.program import HELLO, Program, Reply, ReplySide, agrees, outcome_data, text_after_id
 from fuzz.target import Target
 from model.machine import BadValue
 
@@ -42,7 +42,7 @@ class SentTrace(NamedTuple):
     taken: list[ModelStep]  # the steps of the model
     encoded: list[bytes]  # the calls as they were sent
     expected: Reply  # the model's outcomes and observation
-    text: bytes  # `reply_text` of the expected reply
+    text: bytes  # `text_after_id` of the expected reply
 
     @property
     def calls(self) -> list[Call]:
@@ -126,9 +126,10 @@ class Hunter:
         if broken is not None:
             raise RuntimeError(f"the model of {self.subject.name} fails at seed {seed}: {broken.difference.message}")
         cfg, state = self._model.latest_config, self._model.latest_state
-        observed = self.program.seen(self.subject.machine.observe(cfg, state))
-        expected = Reply([outcome if outcome.__class__ is int else wire(outcome) for _, _, outcome in taken], observed)
-        trace = SentTrace(seed, cfg, taken, self.program.encoded_calls(taken), expected, reply_text(expected))
+        observed = self.program.compared_fields(self.subject.machine.observe(cfg, state))
+        outcomes = [outcome if outcome.__class__ is int else outcome_data(outcome) for _, _, outcome in taken]
+        expected = Reply(outcomes, observed)
+        trace = SentTrace(seed, cfg, taken, self.program.encoded_calls(taken), expected, text_after_id(expected))
         self._request(trace)
         return trace
 
@@ -161,7 +162,7 @@ class Hunter:
     def _walk(self, trace: SentTrace, reply: Reply) -> Difference:
         """Compares an unexpected reply with a second run of the model, step by step. Returns the first difference."""
         pair = Pair(replace(self.target, config=trace.config, program=None, model_only=True), self.skipped)
-        side = RecordedSide(self.program, self.subject, trace.config, reply)
+        side = ReplySide(self.program, self.subject, trace.config, reply)
         pair.side = side
         for call in trace.calls:
             difference = pair.step(call, Depth.OUTCOME)
@@ -183,7 +184,8 @@ class Hunter:
         is_slow = finding is not None and finding.cause.kind is Kind.UNSTABLE
         if finding is not None and not is_slow:
             return finding
-        why = f"single steps took more than {self.program.patience:g} s" if is_slow else "single steps do not show it"
+        limit = f"{self.program.trace_seconds:g} s"
+        why = f"single steps took more than {limit}" if is_slow else "single steps do not show it"
         message = f"the whole trace in one request: {seen.message}; {why}"
         different = Difference(Cause(Kind.UNSTABLE, str(seen.cause)), message, seen.expected, seen.actual)
         return Finding(trace.config, tuple(trace.calls), different, trace.seed)
@@ -222,7 +224,7 @@ def shorter_limit(program: Program, cause: Cause) -> Iterator[None]:
 
 
 def _fails_at_hello(cause: Cause) -> bool:
-    """Returns whether the program failed before the first call."""
+    """Returns whether `Program.start` failed."""
     return cause.what.startswith(HELLO)
 
 

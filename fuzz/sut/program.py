@@ -1,10 +1,12 @@
-"""A foreign program in the place of the implementation. The protocol has requests and replies, each a line of JSON:
+"""The protocol of a foreign program, and the program as the second side of a comparison.
+
+The program receives the introduction and then requests, and answers each of them. A message is one line of JSON:
 
 introduction   {"brokerproof": 1, "component": ..., "settings": ..., "actions": ...}; the first line
-hello          {"brokerproof": 1, "name": ..., "actions": [...], "settings": [...], "observes": [...]}; the reply to
+hello          {"brokerproof": 1, "name": ..., "actions": [...], "settings": [...], "observes": [...]}; the answer to
                the introduction. The lists name what the program supports. A list that is left out means all
 request        {"id": n, "config": {...}, "calls": [[action, argument, ...], ...]}. With a config, the program is reset
-               to its first state before the calls. The calls are executed in order
+               to its initial state before the calls. The calls are executed in order
 reply          {"id": n, "outcomes": [...], "observed": ...}: the outcome of each call, and the program's observation
                after the last call; or {"id": n, "error": ...}
 """
@@ -29,18 +31,19 @@ from model.values import describe
 
 #: The version of the protocol.
 VERSION = 1
-#: The beginning of `Cause.what` for a failure before the first call.
+#: The beginning of `Cause.what` for a failure of `Program.start`.
 HELLO = "hello "
 #: The largest number of encoded calls that are kept. Most arguments come from fixed domains, so calls repeat.
 _MOST_KEPT = 100_000
-#: The deepest nesting of lists and objects in a reply. Functions that compare and print replies are recursive.
-_MOST_NESTED = 100
-#: The calls of a trace, each in a request, may take this many times as long as one reply.
-_PATIENCE = 3
+#: A reply with this depth of nested lists and objects is rejected, because functions that compare and print replies
+#: are recursive.
+_REJECTED_DEPTH = 100
+#: The time limit of a trace in single steps (each request has one call), as a multiple of the time limit of a reply.
+_TRACE_FACTOR = 3
 
 
 class Hello(NamedTuple):
-    """The name of a program, and what the program supports. None stands for all."""
+    """The name of a program, and the names of what the program supports. None stands for all names."""
 
     name: str
     actions: tuple[str, ...] | None = None
@@ -48,10 +51,10 @@ class Hello(NamedTuple):
     observes: tuple[str, ...] | None = None  # fields of the observation
 
     def restricted(self, subject: Subject) -> Subject:
-        """Returns the subject with the program's actions and settings alone.
+        """Returns the subject, restricted to the program's actions. Only the program's settings get drawn values.
 
-        Raises BadValue for an action, setting or field that the subject does not have, or if no action is left. Weights
-        that leave no action with a weight above 0 are left out.
+        Weights are left out if every action that is left would have the weight 0. Raises BadValue for an action,
+        setting or field that the subject does not have, or if no action is left.
         """
         machine: Machine[Any, Any] = copy.copy(subject.machine)
         cfg = machine.configure({})
@@ -72,7 +75,7 @@ class Hello(NamedTuple):
             raise BadValue(f"the program has no action; {subject.name} has {', '.join(subject.machine.actions)}")
 
         def leaves_an_action(*factors: Mapping[str, float]) -> bool:
-            """Returns whether the product of these weights is above 0 for an action."""
+            """Returns whether an action that is left has a weight above 0; its weight is the product of the factors."""
             return any(all(factor.get(name, 1.0) for factor in factors) for name in names)
 
         usual = subject.weights if leaves_an_action(subject.weights) else {}
@@ -93,13 +96,13 @@ class Reply(NamedTuple):
     observed: Any
 
 
-def reply_text(reply: Reply) -> bytes:
-    """Returns the text of a reply after its id, as the adapter `fuzz/sut/serve.py` writes it."""
+def text_after_id(reply: Reply) -> bytes:
+    """Returns the part of a reply's line that follows the id, as the adapter `fuzz/sut/serve.py` writes this part."""
     return b'"outcomes":%b,"observed":%b}' % (to_json(reply.outcomes), to_json(reply.observed))
 
 
-def wire(outcome: Any) -> Any:
-    """Returns an outcome of the model in the protocol's form. A refusal or failure has its kind, not its reason."""
+def outcome_data(outcome: Any) -> Any:
+    """Returns an outcome of model or implementation as the protocol has it: a refusal or failure without its reason."""
     kind = outcome.__class__
     if kind is int or kind is bool or outcome is None:
         return outcome
@@ -111,10 +114,10 @@ def wire(outcome: Any) -> Any:
 
 
 def agrees(expected: Any, theirs: Any) -> bool:
-    """Returns whether a value of a reply equals the expected one.
+    """Returns whether a value of a reply equals the expected value.
 
-    1.0 equals 1, because JSON has one type of numbers; true does not equal 1. A refusal or failure of the program may
-    have further keys.
+    1.0 equals 1, because JSON has one type of numbers; true does not equal 1. If the expected value is an object whose
+    only key is `refused` or `failed`, the reply's object may have further keys.
     """
     if same(expected, theirs):
         return True
@@ -129,29 +132,32 @@ def agrees(expected: Any, theirs: Any) -> bool:
 
 
 class Program:
-    """A program in the place of the implementation. The program is started when it is needed, and after it failed."""
+    """A foreign program. If it does not run, a request with a config starts it, also after a failure."""
 
     def __init__(self, command: Sequence[str], subject: Subject, limits: Limits | None = None) -> None:
         """Does not start the program yet. Raises BadValue if the command is empty."""
         if not command:
             raise BadValue("name the program after --, for example: brokerproof sut SUBJECT -- python my_adapter.py")
         self.command = tuple(command)
-        self.subject = subject
+        self.subject = subject  # with all actions and settings, for the introduction
         self.limits = limits or Limits()
         self.start_seconds = self.limits.seconds  # the time limit of the hello
-        self.patience = _PATIENCE * self.limits.seconds  # the time limit of a trace in single steps
+        self.trace_seconds = _TRACE_FACTOR * self.limits.seconds  # the time limit of a trace in single steps
         self.hello: Hello | None = None
         self._link: Link | None = None
         self._last = 0  # the id of the last request
-        self._awaited = 0  # the number of requests without a reply
+        self._awaited = 0  # the number of requests whose replies have not been received
         self._kept: dict[tuple[str, Arguments], bytes] = {}  # encoded calls
 
     def side(self, subject: Subject, cfg: Any) -> ProgramSide:
-        """Resets the program to the first state under a config. Returns it as a second side. Raises as `reset`."""
+        """Returns the program as a second side, reset to its initial state under a config. Raises as `reset`.
+
+        `subject` is the subject that is compared, which `Hello.restricted` returns.
+        """
         return ProgramSide(self, subject, cfg)
 
     def start(self) -> Hello:
-        """Starts the program if it does not run. Returns its hello.
+        """Starts the program if it does not run. Returns the program's hello.
 
         Raises BadValue if the program cannot be started, and Misbehaved if its hello is missing or wrong.
         """
@@ -179,8 +185,8 @@ class Program:
     def send(self, calls: Iterable[bytes], cfg: Any = None) -> None:
         """Sends a request with encoded calls, without waiting for the reply. A config resets the program.
 
-        If the program does not run, a request with a config starts it, as `start` does. A request without a config then
-        raises Misbehaved.
+        If the program was not started, or was ended by `close` or after a failure, a request with a config starts the
+        program, as `start` does. In this case, a request without a config raises Misbehaved.
         """
         if cfg is not None and self._link is None:
             self.start()
@@ -192,16 +198,19 @@ class Program:
         self._link.send(b'{"id":%d,%b"calls":[%b]}\n' % (self._last, config, b",".join(calls)))
 
     def receive(self, count: int) -> Reply:
-        """Returns the reply to the oldest request without a reply. The request has `count` calls.
+        """Returns the reply to the oldest request that has none yet. The request has `count` calls.
 
-        If the reply violates the protocol or a limit, ends the program and raises Misbehaved.
+        If the reply violates the protocol or a limit, or has an error, ends the program and raises Misbehaved.
         """
         reply = self.receive_unless(b"", count)
         assert reply is not None
         return reply
 
     def receive_unless(self, expected: bytes, count: int) -> Reply | None:
-        """As `receive`, but returns None if the text of the reply after its id is `expected`."""
+        """As `receive`, but returns None if `expected` follows the id in the line of the reply.
+
+        If `expected` is empty, never returns None.
+        """
         number, line = self._last - self._awaited + 1, self._receive()
         if expected and line == b'{"id":%d,%b' % (number, expected):
             return None
@@ -212,9 +221,10 @@ class Program:
             raise
 
     def _receive(self) -> bytes:
-        """Returns the next line of the program. Ends the program if there is no line within the limits.
+        """Returns the next line of the program.
 
-        Raises Misbehaved in this case, and if the program does not run.
+        If there is no line within the limits, ends the program and raises Misbehaved. Also raises Misbehaved if the
+        program does not run.
         """
         try:
             if self._link is None:
@@ -227,7 +237,7 @@ class Program:
         return line
 
     def reset(self, cfg: Any) -> None:
-        """Puts the program into its first state under a config. Raises as `send` and `receive`."""
+        """Puts the program into its initial state under a config. Raises as `send` and `receive`."""
         with suppress(Misbehaved):  # drops replies to earlier requests; a program that fails here is started again
             while self._link is not None and self._awaited:
                 self._receive()
@@ -249,16 +259,19 @@ class Program:
         kept, encoded = self._kept.get, self.encoded
         return [kept((action, arguments)) or encoded(action, arguments) for action, arguments, _ in taken]
 
-    def seen(self, observation: Any) -> Any:
-        """Returns the fields of the model's observation that the program also observes; None if there are none."""
+    def compared_fields(self, observation: Any) -> Any:
+        """Returns the fields of the model's observation that the program also observes; None if there are none.
+
+        A program without the list `observes` observes all fields.
+        """
         observes = self.hello.observes if self.hello is not None else None
         if observes is None or not isinstance(observation, dict):
             return observation if observes is None else None
         return {k: v for k, v in observation.items() if k in observes} or None
 
     def difference(self, expected: Any, reply: Reply) -> Difference | None:
-        """Returns how a reply differs from the model's observation in the fields of `seen`; None if it does not."""
-        expected = self.seen(expected)
+        """Returns how the observation in a reply differs from the model's (`expected`); None if they agree."""
+        expected = self.compared_fields(expected)
         if expected is None or agrees(expected, reply.observed):
             return None
         return observation_difference(expected, reply.observed, "model and program")
@@ -266,7 +279,7 @@ class Program:
     # ---- replies --------------------------------------------------------------------------------------
 
     def _parsed_hello(self, line: bytes) -> Hello:
-        """Returns the hello of a line. Raises Misbehaved if the line is no hello."""
+        """Parses a line as a hello. Raises Misbehaved if the line is no hello."""
         data = _object(line)
         if not agrees(VERSION, data.get("brokerproof")):
             message = f"the reply lacks brokerproof: {VERSION}, the version of the protocol: {_short(line)}"
@@ -281,7 +294,10 @@ class Program:
         return Hello(printable(name.encode(errors="replace"), 200), **lists)
 
     def _parsed_reply(self, line: bytes, number: int, count: int) -> Reply:
-        """Returns the reply of a line to the request with id `number` and `count` calls. Raises Misbehaved."""
+        """Parses a line as the reply to the request `number`, which has `count` calls.
+
+        Raises Misbehaved if the line is no such reply, or if the reply has an error.
+        """
         data = _object(line)
         if not same(data.get("id"), number):
             message = f"the reply must have id {number}, got {_short(to_json(data.get('id')))}"
@@ -296,30 +312,35 @@ class Program:
 
 
 class ProgramSide:
-    """A program that executes a trace in single steps, one call in each request."""
+    """A program as the second side of a `Pair`. Each request has one call: the trace is executed in single steps."""
 
     def __init__(self, program: Program, subject: Subject, cfg: Any) -> None:
         self.program = program
         self.observe: Callable[[Any], Any] = lambda state: subject.machine.observe(cfg, state)
         program.reset(cfg)
         self._reply = Reply([], None)
-        self._until = time.monotonic() + program.patience
+        self._until = time.monotonic() + program.trace_seconds
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
-        """Raises NotImplementedError: only the fast loop of lockstep needs methods, and it does not run programs."""
+        """Raises NotImplementedError: only the fast loop of lockstep needs methods, and this loop runs no programs."""
         raise NotImplementedError
 
     def agrees(self, outcome: Any, theirs: Any) -> bool:
         """Returns whether the program's outcome equals the model's."""
-        return agrees(wire(outcome), theirs)
+        return agrees(outcome_data(outcome), theirs)
 
     def act(self, name: str, arguments: Arguments) -> Any:
-        """Sends one call. Returns the outcome in the reply. Raises Misbehaved with a cause that names the action."""
+        """Sends one call. Returns the outcome in the reply.
+
+        Raises Misbehaved as `Program.send` and `Program.receive`, and if the time of the trace is over. The cause names
+        the action.
+        """
         try:
             if time.monotonic() > self._until:
-                limit = f"more than {self.program.patience:g} s; --reply-seconds allows more"
-                raise misbehaved(Kind.UNSTABLE, "slow", f"the calls before it took {limit}")
+                limit = f"{self.program.trace_seconds:g} s"
+                message = f"the calls before it took more than {limit}; --reply-seconds allows more"
+                raise misbehaved(Kind.UNSTABLE, "slow", message)
             self.program.send([self.program.encoded(name, arguments)])
             self._reply = self.program.receive(1)
         except Misbehaved as problem:
@@ -328,7 +349,7 @@ class ProgramSide:
         return self._reply.outcomes[0]
 
     def difference(self, state: Any, exactly: bool = False) -> Difference | None:  # noqa: ARG002
-        """Returns how the program's last observation differs from the model's of `state`; None if it does not."""
+        """Returns how the observation in the newest reply differs from that of `state`; None if they agree."""
         return self.program.difference(self.observe(state), self._reply)
 
     def broken_structure(self) -> Difference | None:
@@ -336,8 +357,8 @@ class ProgramSide:
         return None
 
 
-class RecordedSide(ProgramSide):
-    """A program's reply to a whole trace, read step by step. `difference` is valid after the last step only."""
+class ReplySide(ProgramSide):
+    """A program's reply to a whole trace, as a second side. `difference` is valid after the last step only."""
 
     def __init__(self, program: Program, subject: Subject, cfg: Any, reply: Reply) -> None:
         self.program = program
@@ -351,7 +372,7 @@ class RecordedSide(ProgramSide):
 
 
 def introduction(subject: Subject) -> dict[str, Any]:
-    """Returns the first line that a program receives: the protocol's version, and the component's schema."""
+    """Returns the introduction as an object: the protocol's version, and the component's settings and actions."""
     machine = subject.machine
     return {
         "brokerproof": VERSION,
@@ -365,7 +386,7 @@ def introduction(subject: Subject) -> dict[str, Any]:
 
 
 def _object(line: bytes) -> dict[str, Any]:
-    """Returns the JSON object of a line. Raises Misbehaved if the line is no object, or if it is nested too deeply."""
+    """Returns the JSON object of a line. Raises Misbehaved if there is none, or if it is nested too deeply."""
     try:
         data = from_json(line)
     except NotJSON as problem:
@@ -373,13 +394,14 @@ def _object(line: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise misbehaved(Kind.PROTOCOL, "no object", f"a reply must be a JSON object: {_short(line)}")
     level: list[Any] = [data]
-    for _ in range(_MOST_NESTED):
+    for _ in range(_REJECTED_DEPTH):
         if not level:
             return data
         parts = [each.values() if isinstance(each, dict) else each for each in level]
         level = [part for each in parts for part in each if isinstance(part, dict | list)]
-    raise misbehaved(Kind.PROTOCOL, "too deep", f"more than {_MOST_NESTED} nested lists and objects: {_short(line)}")
+    raise misbehaved(Kind.PROTOCOL, "too deep", f"more than {_REJECTED_DEPTH} nested lists and objects: {_short(line)}")
 
 
 def _short(line: bytes) -> str:
+    """Returns the beginning of a line, for a message."""
     return printable(line, 80)

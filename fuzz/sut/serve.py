@@ -12,7 +12,7 @@ import sys
 
 from fuzz.platform.json import from_json, to_json
 from fuzz.seeding import subject_or_mutant
-from fuzz.sut.program import VERSION, wire
+from fuzz.sut.program import VERSION, outcome_data
 
 
 def main(name: str, mutant: str | None = None) -> None:
@@ -38,7 +38,7 @@ def main(name: str, mutant: str | None = None) -> None:
             for action, *arguments in request["calls"]:
                 method, fitters = methods[action]
                 fitted = [fit(value, action, cfg) for fit, value in zip(fitters, arguments, strict=True)]
-                outcomes.append(wire(method(*fitted)))
+                outcomes.append(outcome_data(method(*fitted)))
             reply = {"id": request["id"], "outcomes": outcomes, "observed": machine.observe(cfg, implementation.view())}
         sys.stdout.buffer.write(to_json(reply) + b"\n")
         sys.stdout.buffer.flush()
