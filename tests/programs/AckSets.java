@@ -28,7 +28,7 @@ public final class AckSets {
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             Map<?, ?> request = (Map<?, ?>) new Json(line).value();
             var reply = new LinkedHashMap<String, Object>();
-            if (request.containsKey("brokerproof")) { // the hello; settings: the config fields that we obey
+            if (request.containsKey("brokerproof")) { // the reply is the hello; settings: the config fields that we obey
                 reply.put("brokerproof", 1L);
                 reply.put("name", "ack sets in Java");
                 reply.put("settings", List.of("batch_size"));
