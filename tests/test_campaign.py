@@ -20,7 +20,7 @@ from fuzz.campaign.local import Request, Run, run_request, shrunk, target_of_req
 from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore, Store
 from fuzz.campaign.worker import (
     BLOCK,
-    Found,
+    FindingRow,
     Spec,
     Task,
     TaskResult,
@@ -64,7 +64,7 @@ def remembered(task: Task) -> TaskResult:
     return run_task(task)
 
 
-def essence(state: State) -> tuple[list[Found], dict[str, list[Row]], int, int]:
+def essence(state: State) -> tuple[list[FindingRow], dict[str, list[Row]], int, int]:
     """Returns what must not depend on how the work was cut."""
     coverage = {name: total.rows() for name, total in state.coverage.items()}
     return state.merged_findings(), coverage, state.traces, state.steps

@@ -15,7 +15,7 @@ from fuzz.answers.judge import differences
 from fuzz.campaign.driver import Inline, run_campaign
 from fuzz.campaign.folder import Plan, open_campaign, read_plan, read_state
 from fuzz.campaign.store import MemoryStore
-from fuzz.campaign.worker import Found, Spec
+from fuzz.campaign.worker import FindingRow, Spec
 from fuzz.client import wire
 from fuzz.client.contracts import PRODUCER, permits_are_conserved
 from fuzz.client.harness import RUST_DRIVER, BrokerFailed, Harness
@@ -521,7 +521,9 @@ class Cut(Inline):
         self.slots = slots
 
 
-def campaign(seed: int, traces: int, slots: int = 1, profile: str = CLIENT_PROFILE) -> tuple[MemoryStore, list[Found]]:
+def campaign(
+    seed: int, traces: int, slots: int = 1, profile: str = CLIENT_PROFILE
+) -> tuple[MemoryStore, list[FindingRow]]:
     store, plan = MemoryStore(), Plan((Spec("client.producer", profile),), seed)
     opened = open_campaign(store, plan)
     return store, run_campaign(store, plan, opened, Cut(slots), traces=traces, partitions=slots).merged_findings()

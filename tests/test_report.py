@@ -17,7 +17,7 @@ from fuzz.campaign.driver import Inline, run_campaign
 from fuzz.campaign.folder import Plan, State, open_campaign, read_plan
 from fuzz.campaign.store import MemoryStore
 from fuzz.campaign.summary import compared, missed_by_campaign
-from fuzz.campaign.worker import BLOCK, Found, Spec, Task, run_task, trace_of
+from fuzz.campaign.worker import BLOCK, FindingRow, Spec, Task, run_task, trace_of
 from fuzz.commands import replay as replay_command
 from fuzz.commands.campaign import shown_findings, specs_of
 from fuzz.commands.replay import ReplayResult
@@ -98,7 +98,7 @@ def test_two_campaigns_are_compared_by_signature_and_coverage(seeded: Ran) -> No
 def test_equal_signatures_of_two_components_are_two_findings() -> None:
     names = ("ack_set", "canary")
     plan = Plan(tuple(Spec(name) for name in names), 0)
-    first, second = (State(findings=[Found(n, "reference", "same", "c", 0, 1, 1, "", 2, 2, "")]) for n in names)
+    first, second = (State(findings=[FindingRow(n, "reference", "same", "c", 0, 1, 1, "", 2, 2, "")]) for n in names)
     changed = compared((plan, second), (plan, first), "older")
     assert (changed.new, changed.gone, changed.known) == (["same"], ["same"], [])
 

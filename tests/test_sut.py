@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.campaign.worker import Found, Spec
+from fuzz.campaign.worker import FindingRow, Spec
 from fuzz.platform.java import java_home
 from fuzz.report.finding import parse_trace
 from fuzz.run.checks import all_but
@@ -242,7 +242,7 @@ HOSTILE = [
 ]
 
 
-def judged(behaviour: str, moment: str) -> tuple[Hunted, Found]:
+def judged(behaviour: str, moment: str) -> tuple[Hunted, FindingRow]:
     """What is found, with a short limit for what is late anyway."""
     seconds = 1.0 if EVERY[behaviour][1] == Kind.HANG else PATIENT[-1]
     command = (sys.executable, "-IS", str(PROGRAMS / "hostile.py"), behaviour, moment)

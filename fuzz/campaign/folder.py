@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from fuzz.campaign import store as tables
 from fuzz.campaign.store import Store, commits, read_table, table_of
-from fuzz.campaign.worker import BLOCK, Found, Spec, Task, TaskResult, merged
+from fuzz.campaign.worker import BLOCK, FindingRow, Spec, Task, TaskResult, merged
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.platform.version import code_version
 from fuzz.run.coverage import Row, Total
@@ -97,7 +97,7 @@ class State:
     seconds: float = 0.0  # the elapsed time of the rounds
     next_seed: dict[str, int] = field(default_factory=dict)  # the first seed that did not run, by subject
     speed: dict[str, float] = field(default_factory=dict)  # seeds per second of one slot, by subject
-    findings: list[Found] = field(default_factory=list)
+    findings: list[FindingRow] = field(default_factory=list)
     coverage: dict[str, Total] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)  # the rows of the `runs` tables
 
@@ -127,7 +127,7 @@ class State:
         seconds = sum(row["seconds"] for row in self.runs)
         return sum(row["shrinking_seconds"] for row in self.runs) / seconds if seconds else 0.0
 
-    def merged_findings(self) -> list[Found]:
+    def merged_findings(self) -> list[FindingRow]:
         """Reduces `findings` to one for each subject, profile and signature. Returns the findings that are left."""
         self.findings = merged(self.findings)
         return self.findings
@@ -217,7 +217,7 @@ def read_state(store: Store, plan: Plan) -> State:
         state.add(results, rows[0]["round_seconds"] if rows else 0.0)
         for row in findings:
             row.pop("round")
-            state.findings.append(Found(**row))
+            state.findings.append(FindingRow(**row))
         for row in coverage:
             total = state.coverage.setdefault(row["subject"], Total())
             total.add(Row(row["kind"], row["key"], row["times"], row["first_seed"]))
@@ -258,7 +258,7 @@ def commit(store: Store, number: int, results: Sequence[TaskResult], round_secon
     return runs
 
 
-def write_traces(store: Store, findings: Iterable[Found]) -> None:
+def write_traces(store: Store, findings: Iterable[FindingRow]) -> None:
     """Writes the trace or schedule of each finding to its file in `traces/`. A complete file is not written again."""
     sizes = store.sizes("traces")
     for each in findings:
@@ -267,7 +267,7 @@ def write_traces(store: Store, findings: Iterable[Found]) -> None:
             store.write(f"traces/{name}", data)
 
 
-def trace_name(found: Found) -> str:
+def trace_name(found: FindingRow) -> str:
     """Returns the file name of a finding's trace or schedule: its id, which ends in a digest of the content."""
     opening = from_json(found.trace.split("\n", 1)[0])
     return str(opening["trace"]).replace("/", "-") + ".jsonl"

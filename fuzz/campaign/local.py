@@ -16,7 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fuzz.campaign.worker import BLOCK, ENOUGH, Found, Spec, found_of, merged, target_of
+from fuzz.campaign.worker import BLOCK, ENOUGH, FindingRow, Spec, finding_row, merged, target_of
 from fuzz.platform.processes import Workers
 from fuzz.run.checks import NONE_SKIPPED, Skipped, all_but
 from fuzz.run.coverage import Row, Total
@@ -58,7 +58,7 @@ class Run:
     fuzzing_seconds: float = 0.0  # of the first phase
     coverage: Total = field(default_factory=Total)
     causes: dict[Cause, int] = field(default_factory=dict)  # each with the smallest seed that showed it so far
-    findings: list[Found] = field(default_factory=list)
+    findings: list[FindingRow] = field(default_factory=list)
 
     def add_causes(self, causes: dict[Cause, int]) -> None:
         """Adds causes, each with its smallest seed."""
@@ -273,7 +273,7 @@ def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple
 # ---- shrinking ----------------------------------------------------------------------------------------
 
 
-def shrunk(request: Request, cause: Cause, seed: int, end: float | None, turns: int) -> Found:
+def shrunk(request: Request, cause: Cause, seed: int, end: float | None, turns: int) -> FindingRow:
     """Runs a cause's seed again, replays the finding twice, and shrinks it. Returns the finding as a row.
 
     Shrinking takes at most the time until `end` (of `time.monotonic()`) divided by `turns`. A finding that does not
@@ -288,4 +288,4 @@ def shrunk(request: Request, cause: Cause, seed: int, end: float | None, turns: 
         finding = lockstep.replay_seed(seed)
     if finding is None or finding.cause != cause:
         finding = lockstep.finding_of(seed, Difference(cause, "the seed does not show this when it is run again"))
-    return found_of(target, request.spec, finding, _shrinking_deadline(end, turns), shortest)
+    return finding_row(target, request.spec, finding, _shrinking_deadline(end, turns), shortest)

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from itertools import pairwise
 
-from fuzz.campaign.worker import Found, Spec, Task, TaskResult
+from fuzz.campaign.worker import FindingRow, Spec, Task, TaskResult
 from fuzz.client import hunt
 from fuzz.client.harness import BrokerFailed, Harness, is_installed
 from fuzz.client.hunt import Effort, Hunted
@@ -50,10 +50,10 @@ def run_task(task: Task) -> TaskResult:
     schedule, up to a minute for each finding that no known deviation explains.
     """
     scenario, started = scenario_of(task.spec), time.perf_counter()
-    found, pairs, steps = list[Found](), Counter[str](), 0
+    found, pairs, steps = list[FindingRow](), Counter[str](), 0
     for first in range(task.first_seed, task.first_seed + task.traces, BLOCK):
         seeds = range(first, min(first + BLOCK, task.first_seed + task.traces))
-        found += [_found_of(task.spec, each) for each in _run_block(task.spec, scenario, seeds).findings]
+        found += [_finding_row(task.spec, each) for each in _run_block(task.spec, scenario, seeds).findings]
         for schedule in [generate(scenario, seed) for seed in seeds]:
             names = ["", *[name for name, *_ in schedule.steps]]
             pairs.update([pair_key(before, name) for before, name in pairwise(names)])
@@ -85,13 +85,13 @@ def _run_block(spec: Spec, scenario: Scenario, seeds: range) -> Hunted:
     raise AssertionError("the second failure is raised")
 
 
-def _found_of(spec: Spec, found: hunt.Found) -> Found:
+def _finding_row(spec: Spec, found: hunt.Found) -> FindingRow:
     """Returns a finding as a table row."""
     contract = found.violation.contract.name
     defect = found.deviation.defect.id if found.deviation else None
     steps = " ".join([name for name, *_ in found.shrunk.steps])
     shown, replays = found.replays
-    return Found(
+    return FindingRow(
         subject=spec.subject,
         profile=spec.profile,
         signature=f"{contract}: {defect}" if defect else f"{contract} after {steps}",

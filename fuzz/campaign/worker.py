@@ -1,12 +1,16 @@
-"""Tasks of a component: consecutive seeds, which run on one machine or on a worker of a cluster.
+"""Tasks of a campaign: consecutive seeds of one subject. A task runs in one process, on this machine or on a worker.
 
-Seeds are grouped in blocks of a fixed size. The findings of a block, their shrunk traces and its coverage depend only
-on the code, the spec and the seeds of the block. A task consists of whole blocks. So the findings do not depend on the
-number of workers or of Spark's partitions.
+`run_task` runs the tasks of components, in which a seed stands for a trace. `fuzz/campaign/schedules.py` runs those of
+real clients, in which a seed stands for a schedule. The types and their form as text serve both.
+
+Seeds are grouped in blocks of a fixed size. The findings of a block, their shrunk traces and the block's coverage
+depend only on the code, the spec and the seeds of the block, unless a step takes about as long as a hang. A task has
+whole blocks; only the last block of a spec may have fewer seeds. So the findings do not depend on the number of workers
+or of Spark's partitions.
 
 Within a block, the first finding of each cause is replayed twice, and shrunk if both replays show it. A property that
-was violated is skipped for the rest of the block, so that a common defect does not hide a rare one. After ENOUGH
-findings the rest of a block is skipped.
+was violated is not checked in the rest of the block, so that a common defect does not hide a rare one. After ENOUGH
+findings, the remaining seeds of a block are skipped.
 """
 
 from __future__ import annotations
@@ -38,28 +42,25 @@ ENOUGH = 8
 class Spec(NamedTuple):
     """The parameters of a task besides its seeds. `fuzz` has options of the same names."""
 
-    subject: str
+    subject: str  # the name of a component, or `client.SCENARIO`
     profile: str = "reference"
     #: the model is compared with itself under this profile. None: the model is compared with the implementation, or
     #: runs alone if `profile` has other rules than the reference
     against: str | None = None
     mutant: str | None = None
-    steps: int | None = None  # the number of steps of a trace; None: the subject's default
+    steps: int | None = None  # the number of steps of every trace; None: the subject and the kind of trace decide
 
 
 class Task(NamedTuple):
-    """Consecutive seeds of one spec.
-
-    `first_seed` begins a block. Only the last block of a spec may be incomplete.
-    """
+    """Consecutive seeds of one spec: whole blocks. Only the last block of a spec may have fewer seeds."""
 
     spec: Spec
     first_seed: int
     traces: int
 
 
-class Found(NamedTuple):
-    """A finding as a table row, with its shrunk trace or schedule.
+class FindingRow(NamedTuple):
+    """A finding as a table row, with its trace or schedule, which is shrunk if every replay showed the finding.
 
     `length` and `shrunk_length` are numbers of calls, or of steps of a schedule.
     """
@@ -90,25 +91,25 @@ class TaskResult(NamedTuple):
     skipped_traces: int  # number of traces that were not run, because their block had ENOUGH findings
     steps: int
     seconds: float
-    raw_findings: int  # number of findings before deduplication; for schedules, number of `findings`
-    findings: tuple[Found, ...]
+    raw_findings: int  # number of traces with a finding; for schedules, number of `findings`
+    findings: tuple[FindingRow, ...]
     coverage: tuple[Row, ...]
-    shrinking_seconds: float = 0.0  # the part of `seconds` that was spent on replaying and shrinking findings
+    shrinking_seconds: float = 0.0  # the part of `seconds` that `finding_row` took
 
 
 def target_of(spec: Spec) -> Target:
-    """Returns the target that a spec names. Raises BadValue for an unknown name."""
+    """Returns the target that a spec names. Raises BadValue as `resolve`."""
     return resolve(spec.subject, spec.profile, spec.against, spec.mutant)
 
 
 def run_task(task: Task) -> TaskResult:
-    """Runs the seeds of a task, block by block. Raises BadValue for an unknown name in the spec.
+    """Runs the traces of a task's seeds, block by block. Raises BadValue as `target_of`.
 
     Cost: a few microseconds for each step, seconds for each shrunk finding.
     """
     started = time.perf_counter()
     target = target_of(task.spec)
-    found = list[Found]()
+    rows = list[FindingRow]()
     traces = raw = 0
     shrinking = 0.0
     lockstep = Lockstep(target, steps=task.spec.steps)
@@ -118,7 +119,7 @@ def run_task(task: Task) -> TaskResult:
         traces += done
         raw += len(findings)
         shrinking_started = time.perf_counter()
-        found += [found_of(target, task.spec, f) for f in _first_of_each_cause(findings)]
+        rows += [finding_row(target, task.spec, f) for f in _first_of_each_cause(findings)]
         shrinking += time.perf_counter() - shrinking_started
     seconds = time.perf_counter() - started
     return TaskResult(
@@ -128,8 +129,8 @@ def run_task(task: Task) -> TaskResult:
         steps=lockstep.coverage.steps,
         seconds=seconds,
         raw_findings=raw,
-        findings=tuple(found),
-        coverage=tuple(total_of(lockstep.coverage).rows()),
+        findings=tuple(rows),
+        coverage=tuple(total_of(lockstep.coverage).rows()),  # rows with equal keys become one row
         shrinking_seconds=shrinking,
     )
 
@@ -157,23 +158,23 @@ def _first_of_each_cause(findings: Iterable[Finding]) -> list[Finding]:
     return list(first.values())
 
 
-def found_of(
+def finding_row(
     target: Target,
     spec: Spec,
     finding: Finding,
     until: float | None = None,
     shrinker: Callable[..., Finding] = shrink,
-) -> Found:
+) -> FindingRow:
     """Replays a finding twice, and shrinks it if both replays show it. Returns the finding as a row.
 
-    `shrinker` is called with the target, the finding and `until`: the value of `time.monotonic()` at which shrinking
-    ends, or None.
+    The replays skip the properties of `skipped_for`. `shrinker` is called with the target, the finding and `until`: the
+    value of `time.monotonic()` at which shrinking ends, or None.
     """
     skipped = skipped_for(target, finding)
     replays = [replay(target.with_config(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
     shown = sum([f is not None and f.cause == finding.cause for f in replays])
     shrunk = shrinker(target, finding, until=until) if shown == len(replays) else finding
-    return Found(
+    return FindingRow(
         subject=spec.subject,
         profile=spec.profile,
         signature=shrunk.signature,
@@ -189,7 +190,7 @@ def found_of(
 
 
 def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
-    """Returns a finding as a trace: the calls with the model's outcomes. The header has the difference at the end."""
+    """Returns a finding as a trace: the calls with the model's outcomes. The header has the finding's difference."""
     target = target.with_config(finding.config)
     machine = target.subject.machine
     operations, state = list[Operation](), machine.start(finding.config)
@@ -199,7 +200,7 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
             with watchdog(time_limit(1)):
                 state, outcome = machine.step(finding.config, state, name, arguments)
             data["result"] = plain(outcome)
-        except (Hang, Exception) as problem:  # the finding is a crash or hang of the model
+        except (Hang, Exception) as problem:  # for example, a finding that the model crashes or hangs
             data["result"] = {"raised": repr(problem)}
         operations.append(Operation(data["op"], data["args"], data["result"], ABSENT, 0))
     header: dict[str, Any] = {
@@ -218,7 +219,8 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
         header["program"] = list(target.program.command)
     if target.second is Second.PROFILE:
         header["against"] = plain(target.other_config)  # the config of the other profile, not its name
-    name = content_name(to_json([machine.name, finding.signature, [o[:2] for o in operations]]))
+    calls = [operation[:2] for operation in operations]
+    name = content_name(to_json([machine.name, finding.signature, calls]))
     return Trace(f"{machine.name}/{name}", machine.name, plain(finding.config), operations, header)
 
 
@@ -251,7 +253,7 @@ def result_from(text: str) -> TaskResult:
     data = from_json(text)
     task = data.pop("task")
     data["task"] = Task(Spec(**task["spec"]), task["first_seed"], task["traces"])
-    data["findings"] = tuple(Found(**f) for f in data["findings"])
+    data["findings"] = tuple(FindingRow(**f) for f in data["findings"])
     data["coverage"] = tuple(Row(*r) for r in data["coverage"])
     return TaskResult(**data)
 
@@ -259,12 +261,12 @@ def result_from(text: str) -> TaskResult:
 # ---- deduplication ---------------------------------------------------------------------------
 
 
-def merged(findings: Iterable[Found]) -> list[Found]:
-    """Returns one finding for each combination of subject, profile and signature: the one with the smallest seed.
+def merged(findings: Iterable[FindingRow]) -> list[FindingRow]:
+    """Returns one finding for each combination of subject, profile and signature: the one with the smallest `seed`.
 
-    The findings are sorted by subject, profile and signature.
+    So a finding that was not made from a seed comes first. The findings are sorted by subject, profile and signature.
     """
-    best: dict[tuple[str, str, str], Found] = {}
+    best: dict[tuple[str, str, str], FindingRow] = {}
     for each in findings:
         key = each.subject, each.profile, each.signature
         if key not in best or each.seed < best[key].seed:

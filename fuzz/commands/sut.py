@@ -15,7 +15,7 @@ from rich.markup import escape
 from fuzz.campaign.folder import trace_name
 from fuzz.campaign.store import LocalStore, check_writable
 from fuzz.campaign.summary import coverage_of
-from fuzz.campaign.worker import Found, Spec, merged, target_of
+from fuzz.campaign.worker import FindingRow, Spec, merged, target_of
 from fuzz.commands import PerSecond, Record
 from fuzz.commands.fuzz import ActionCount, Coverage, FuzzResult, show_verdict
 from fuzz.platform.processes import termination_as_interrupt
@@ -149,7 +149,7 @@ def _replayed(target: Target, path: Path) -> Hunted:
     return Hunted(1, len(calls), time.monotonic() - started, (), [] if finding is None else [finding])
 
 
-def _shrunk(target: Target, options: Options, done: Hunted) -> list[Found]:
+def _shrunk(target: Target, options: Options, done: Hunted) -> list[FindingRow]:
     """Shrinks the findings in the time that is left of the run's limit, or in a share of the limit. Returns them."""
     limit, count = options.seconds, max(1, len(done.findings))
     left = _SHRINK_SECONDS if limit is None else max(limit - done.seconds, limit * _SHRINK_SHARE)

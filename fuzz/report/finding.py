@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from fuzz.campaign.worker import Found
+from fuzz.campaign.worker import FindingRow
 from fuzz.defects.table import Defect, defects_of
 from fuzz.report.explain import explain
 from fuzz.report.records import Explanation, KnownDefect, Shown
@@ -15,7 +15,7 @@ from fuzz.trace.file import Fetched, Trace, read_traces
 from model.machine import plain
 
 
-def shown(found: Found, path: str, replay: str = "brokerproof replay {}") -> Shown:
+def shown(found: FindingRow, path: str, replay: str = "brokerproof replay {}") -> Shown:
     """Returns a finding with its explanation. `path` is its trace file; `replay` is the command that replays it.
 
     Cost: one replay with every step checked, and one for each rule of the profile.
@@ -30,7 +30,12 @@ def shown(found: Found, path: str, replay: str = "brokerproof replay {}") -> Sho
 
 
 def with_explanation(
-    found: Found, path: str, explanation: Explanation, defect: Defect | None, replay: str, related: Defect | None = None
+    found: FindingRow,
+    path: str,
+    explanation: Explanation,
+    defect: Defect | None,
+    replay: str,
+    related: Defect | None = None,
 ) -> Shown:
     """Returns a finding with the given explanation, defects and command."""
     fields = found._asdict() | {"trace": path, "reproduced": found.reproduced}

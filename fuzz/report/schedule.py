@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 
-from fuzz.campaign.worker import Found
+from fuzz.campaign.worker import FindingRow
 from fuzz.client.known import known_deviations
 from fuzz.client.schedule import Scenario, find_scenario, parse_schedule
 from fuzz.report.finding import with_explanation
 from fuzz.report.records import Explanation, Shown, Step
 
 
-def shown(found: Found, path: str) -> Shown:
+def shown(found: FindingRow, path: str) -> Shown:
     """Returns a finding of a campaign with its explanation. `path` is the file of its schedule."""
     file = parse_schedule(found.trace)
     scenario = find_scenario(file.scenario)

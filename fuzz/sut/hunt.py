@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fuzz.campaign.worker import ENOUGH, Found, Spec, found_of
+from fuzz.campaign.worker import ENOUGH, FindingRow, Spec, finding_row
 from fuzz.run.call import Call
 from fuzz.run.checks import all_but
 from fuzz.run.coverage import Row
@@ -191,7 +191,7 @@ class Hunter:
         return Finding(trace.config, tuple(trace.calls), different, trace.seed)
 
 
-def shrunk(target: Target, spec: Spec, finding: Finding, seconds: float) -> Found:
+def shrunk(target: Target, spec: Spec, finding: Finding, seconds: float) -> FindingRow:
     """Replays a finding twice in a new process and shrinks it, for `seconds` at most. Returns the finding as a row."""
     program: Program = target.program
     program.close()
@@ -200,7 +200,7 @@ def shrunk(target: Target, spec: Spec, finding: Finding, seconds: float) -> Foun
             program.start()
         if _fails_at_hello(finding.cause):
             seconds = 0.0
-        return found_of(target, spec, finding, time.monotonic() + seconds)
+        return finding_row(target, spec, finding, time.monotonic() + seconds)
 
 
 @contextmanager
