@@ -1,6 +1,7 @@
-"""The explanation of a trace: its steps and their changes, the guarantee, and the conditions that make it false.
+"""The explanation of a trace: its steps and their changes, the violated guarantee, and why a property is false.
 
-The explanation is computed from the trace alone: the trace is replayed with every step checked.
+This version of the code replays the trace up to the first difference, and compares everything at every step. A foreign
+program is not run: the header of the trace has the difference from the program.
 """
 
 from __future__ import annotations
@@ -32,22 +33,23 @@ from fuzz.trace.file import Operation, Trace
 from invariants.properties import Event, Property
 from model.machine import BadValue, Failed, Refused, plain
 
-#: `HANG_SECONDS` for a trace that does not hang. The limit is longer, because the changes of each step take time, too.
-_HANG_SECONDS = 10 * HANG_SECONDS
-#: The violated guarantee for each kind of finding, except for violated properties.
+#: Replaces `HANG_SECONDS` for a trace that is no hang. The time is longer, because computing the changes of each step
+#: takes time, too.
+_EXPLAIN_SECONDS = 10 * HANG_SECONDS
+#: The guarantee that a finding of each kind violates. A finding of another kind violates a property.
 GUARANTEES = {
     Kind.OUTCOME: "The implementation returns the model's outcome.",
     Kind.VIEW: "The implementation is in the model's state.",
     Kind.STRUCTURE: "The structural invariants of the implementation hold.",
     Kind.PROTOCOL: "The program keeps to the protocol.",
-    Kind.LOAD: "An implementation loaded with a state is in that state.",
+    Kind.LOAD: "A copy loaded with the implementation's view behaves as the original, and leaves it unchanged.",
     Kind.STUTTER: "A refused action leaves the state unchanged.",
     Kind.CRASH: "No action raises an exception.",
     Kind.HANG: "Every action returns.",
     Kind.UNSTABLE: "A replay with every step checked shows the same difference.",
-    Kind.CANONICAL: "The canonical form maps different states to different forms.",
+    Kind.CANONICAL: "States with the same canonical form differ only in generated names.",
 }
-#: The same for a comparison of two profiles of the model, where there is no implementation.
+#: The guarantees that replace those of `GUARANTEES` if two profiles of the model are compared.
 GUARANTEES_OF_PROFILES = {
     Kind.OUTCOME: "Both profiles return the same outcome.",
     Kind.VIEW: "Both profiles lead to the same state.",
@@ -55,13 +57,15 @@ GUARANTEES_OF_PROFILES = {
 
 
 def explain(trace: Trace) -> Explanation:
-    """Replays a trace of actions, with every step checked, up to the first difference.
+    """Returns the explanation of a trace of actions.
 
-    The replay checks only the property that the trace names. If nothing differs, a second replay checks all properties.
+    For a finding, the first replay checks only the violated property, if there is one. If this replay shows no
+    difference, a second replay checks all properties, except for a trace of a foreign program. If this version of the
+    code cannot run the trace, `Explanation.problem` says why, and there are no steps.
     """
     try:
         return _explain(trace)
-    except Exception as problem:  # a trace of another version of the code
+    except Exception as problem:  # for example, another version of the code wrote the trace
         text = f"this version of the code cannot run the trace: {problem}"
         return Explanation(kind=None, guarantee="", steps=[], conditions=[], problem=text)
 
@@ -72,40 +76,41 @@ def _explain(trace: Trace) -> Explanation:
     machine = subject.machine
     cfg = machine.configure(trace.config)
     other_config = machine.configure(trace.header["against"]) if "against" in trace.header else None
-    cause = cause_of(trace)
+    header_cause = cause_of(trace)
     chart = chart_of(trace.component)
-    is_foreign = "program" in trace.header  # a foreign program is not run: the header has its results
+    is_foreign = "program" in trace.header  # whether the trace is of a foreign program; then the model runs alone
     calls = [_call_of(subject, cfg, operation) for operation in trace.operations]
-    is_hang = cause is not None and cause.kind is Kind.HANG and not is_foreign
-    limit = time_limit(len(calls), HANG_SECONDS if is_hang else _HANG_SECONDS)
+    is_hang = header_cause is not None and header_cause.kind is Kind.HANG and not is_foreign
+    limit = time_limit(len(calls), HANG_SECONDS if is_hang else _EXPLAIN_SECONDS)
 
     def replayed(skipped: Skipped) -> tuple[Pair, list[Step], Difference | None, list[Condition]]:
-        """Returns both sides after the replay, the steps, the difference, and why a violated property is false."""
+        """Replays the trace. Returns the pair, the steps, the first difference, and why a property is false."""
         pair, steps = Pair(Target(subject, cfg, other_config, model_only=is_foreign), skipped), list[Step]()
         before = pair.state
         try:
             with watchdog(limit):
                 for operation, call in zip(trace.operations, calls, strict=True):
-                    before, values = pair.state, pair.values
+                    before, history = pair.state, pair.values
                     difference = pair.step(call.copy())
                     arrow = _arrow(chart, pair, operation, before) if chart is not None else None
                     steps.append(_step(pair, operation, before, difference, arrow))
                     if difference is not None:
-                        # after a crash, a property is not evaluated again: it may be what raised the exception
+                        # after a crash, no property is evaluated again: a property may have raised the exception
                         is_crash = difference.cause.kind is Kind.CRASH
-                        return pair, steps, difference, [] if is_crash else _conditions(pair, before, values, call)
+                        return pair, steps, difference, [] if is_crash else _conditions(pair, before, history, call)
         except Hang:
             hanging = trace.operations[min(len(steps), len(calls) - 1)]
             difference = hang_difference(hanging.op, limit)
+            # if the time ran out after the last step, `steps` is complete, and the added step is cut off
             return pair, [*steps, _step(pair, hanging, before, difference)][: len(calls)], difference, []
         return pair, steps, None, []
 
     pair, steps, difference, conditions = replayed(skipped_of(subject, trace))
     if difference is None and not is_foreign:
         pair, steps, difference, conditions = replayed(NONE_SKIPPED)
-    cause = difference.cause if difference is not None else cause
-    broken = broken_property_of(subject, cause)
-    if is_foreign and difference is None and cause is not None:
+    cause = difference.cause if difference is not None else header_cause
+    broken = named_property(subject, cause)
+    if is_foreign and difference is None and cause is not None:  # the header has the difference from the program
         difference = Difference(cause, trace.header["message"], trace.header["expected"], trace.header["actual"])
         if cause.kind is Kind.OUTCOME and steps:
             steps[-1] = msgspec.structs.replace(steps[-1], other_outcome=difference.actual, differs=True)
@@ -127,7 +132,7 @@ def _explain(trace: Trace) -> Explanation:
 
 
 def _field_of(pair: Pair, cause: Cause | None) -> str:
-    """Returns the field of the state in which model and implementation differ; an empty text for another cause."""
+    """Returns the field of the state in which model and implementation differ; empty if the cause names no field."""
     fields = getattr(pair.state, "_fields", ())
     return cause.what if cause is not None and cause.kind is Kind.VIEW and cause.what in fields else ""
 
@@ -140,20 +145,24 @@ def _call_of(subject: Subject, cfg: Any, operation: Operation) -> Call:
     return Call(operation.op, actions[operation.op].arguments(operation.args, cfg))
 
 
-def broken_property_of(subject: Subject, cause: Cause | None) -> Property | None:
-    """Returns the property of a subject that a cause names; None if it names none."""
+def named_property(subject: Subject, cause: Cause | None) -> Property | None:
+    """Returns the property of a subject that a cause names; None if the cause names none."""
     name = cause.what if cause is not None and cause.kind in (Kind.PROPERTY, Kind.EVENTUALLY) else None
     return next((each for each in subject.properties if each.name == name), None)
 
 
 def source_of(broken: Property) -> str:
-    """Returns the file of a property and its first line, as file:line."""
+    """Returns where a property begins, as file:line."""
     function = inspect.unwrap(broken.holds)
     return f"{function.__module__.replace('.', '/')}.py:{function.__code__.co_firstlineno}"
 
 
 def _arrow(chart: Chart, pair: Pair, operation: Operation, before: Any) -> Arrow | None:
-    """Returns the last step as an arrow of the chart; None if it was refused, or if a role has no actor."""
+    """Returns the last step as an arrow of the chart; None if the chart does not show the step.
+
+    A chart shows a step if it has an arrow for the action, if the action was not refused, and if sender and receiver
+    are actors.
+    """
     role_pair, roles = chart.arrows.get(operation.op), chart.roles(pair.cfg, before, operation.args)
     if role_pair is None or isinstance(pair.outcome, Refused) or not roles.keys() >= set(role_pair):
         return None
@@ -168,7 +177,7 @@ def _arrow(chart: Chart, pair: Pair, operation: Operation, before: Any) -> Arrow
 def _step(
     pair: Pair, operation: Operation, before: Any, difference: Difference | None, arrow: Arrow | None = None
 ) -> Step:
-    """Returns the record of the last step of a pair. `before` is the model's state before the step."""
+    """Returns the record of the last step of a pair. `before` is the model's state before this step."""
     differs = difference is not None and difference.cause.kind is Kind.OUTCOME
     return Step(
         action=operation.op,
@@ -182,8 +191,12 @@ def _step(
     )
 
 
-def _conditions(pair: Pair, before: Any, values: Values, call: Call) -> list[Condition]:
-    """Returns why a property is false: the first one that the last state or the last step violates."""
+def _conditions(pair: Pair, before: Any, history: Values, call: Call) -> list[Condition]:
+    """Returns why a property is false: the first property that is false in the last state, or else at the last step.
+
+    `before` is the model's state before the last step, and `history` has the values of the history variables there.
+    Returns nothing if no property is false.
+    """
     checks, index = pair.checks, list(pair.subject.machine.actions).index(call.action)
     event = event_of(pair.subject, call.action, call.arguments, pair.outcome)
     for holds, _, indices in checks.of_states:
@@ -191,18 +204,21 @@ def _conditions(pair: Pair, before: Any, values: Values, call: Call) -> list[Con
         if not holds(*arguments):
             return _why(holds, arguments)
     for holds, _, indices in checks.of_steps[index]:
-        arguments = (pair.cfg, before, event, pair.state, *[values[i] for i in indices])
+        arguments = (pair.cfg, before, event, pair.state, *[history[i] for i in indices])
         if not holds(*arguments):
             return _why(holds, arguments)
     return []
 
 
 def _why(holds: Callable[..., bool], arguments: Sequence[Any]) -> list[Condition]:
-    """Returns the conditions that determine a property. Comparisons with None are left out if there are others."""
+    """Returns the conditions that decide whether a property holds.
+
+    Comparisons with None are left out if there are other conditions.
+    """
     reasons = why(holds, arguments)
     return [
         Condition(
-            reason.condition, reason.holds, _differing_keys({text: readable(value) for text, value in reason.operands})
+            reason.condition, reason.holds, _differing_items({text: readable(value) for text, value in reason.operands})
         )
         for reason in reasons
         if not reason.is_guard or all(each.is_guard for each in reasons)
@@ -220,8 +236,11 @@ def readable(value: Any) -> Any:
     return as_data(value)
 
 
-def _differing_keys(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a condition. If the first two are objects with equal keys, equal items are left out."""
+def _differing_items(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values of a condition, by source text.
+
+    If the first two values are objects with the same keys, their equal items are left out, unless all are equal.
+    """
     texts = list(values)
     if len(texts) < 2:
         return values
@@ -237,5 +256,5 @@ def guarantee_of(subject: Subject, cause: Cause, of_profiles: bool = False) -> s
     """Returns the guarantee that a finding violates, in one sentence. `of_profiles`: two profiles are compared."""
     if of_profiles and cause.kind in GUARANTEES_OF_PROFILES:
         return GUARANTEES_OF_PROFILES[cause.kind]
-    broken = broken_property_of(subject, cause)
+    broken = named_property(subject, cause)
     return first_sentence(broken.guarantee) if broken is not None else GUARANTEES.get(cause.kind, "")

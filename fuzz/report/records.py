@@ -33,7 +33,7 @@ class Step(msgspec.Struct, frozen=True):
     other_outcome: Any  # the second side's outcome; None if the outcomes do not differ
     differs: bool  # whether the outcomes differ
     changes: list[Change]
-    arrow: Arrow | None = None  # None if the component has no chart, or if the step was refused
+    arrow: Arrow | None = None  # None if the component has no chart, or if the chart does not show the step
     java: list[str] = []  # the classes and methods of Pulsar that the action models
 
 
@@ -68,7 +68,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     actual: Any = None
     field: str = ""  # the field of the state that has the values `expected` and `actual`; empty if there is none
     state: Any = None  # the model's state after the last step
-    other: str = "implementation"  # the second side: implementation or other profile
+    other: str = "implementation"  # the second side: "implementation", also for a foreign program, or "other profile"
     problem: str = ""  # why there was no replay, or what a real client did; empty after a replay
     actors: dict[str, str] = {}  # the actors of the sequence chart -> their headings, in the order of the lifelines
     classes: list[str] = []  # the classes of Pulsar that the component models, the main class first
