@@ -106,7 +106,9 @@ def deduplicated_log_has_no_duplicate(cfg: Config, s: State) -> bool:
 
 @always(bundle_transfer)
 def cursor_is_within_log(cfg: Config, s: State) -> bool:
-    """The mark-delete position is in the log, and the consumer has processed every entry up to this position."""
+    """Every mark-delete position, persisted or in a broker's memory, is in the log, and each consumer has processed
+    every entry up to this position.
+    """
     for t in s.topics:
         cursors = [t.cursor, *[o.cursor for o in t.objects if o is not None]]
         consumed = [c.done for c in t.clients[cfg.producers :]] or [0]
@@ -130,7 +132,9 @@ def consumer_skips_no_entry(cfg: Config, s: State) -> bool:
 
 @always(bundle_transfer, on=("close_ledger", "disconnect", "open_topic"))
 def acknowledgements_survive_transfer(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that closes a ledger persists the mark-delete position. A broker that opens the topic starts at it."""
+    """A broker that closes a ledger persists the mark-delete position. A broker that opens the topic starts at the
+    persisted position.
+    """
     topic, broker = event.arguments["topic"], event.arguments["broker"]
     o, new = before.topics[topic].objects[broker], after.topics[topic].objects[broker]
     if not happened(event) or o is None:
@@ -145,7 +149,7 @@ def acknowledgements_survive_transfer(cfg: Config, before: State, event: Event, 
 
 @always(bundle_transfer, on=("open_topic",))
 def topic_is_opened_by_its_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker opens a topic only if it is registered and its view says that it owns the bundle.
+    """A broker opens a topic only if the broker is registered, and is the owner of the bundle in its own view.
 
     The source of an acquiring record (V1b, V2) still owns the bundle.
     """
@@ -282,7 +286,7 @@ def closing_ledger_can_be_closed(cfg: Config, before: State, event: Event, after
 
 @always(bundle_transfer, on=("admit",))
 def owner_answers_while_topic_is_closing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A client that connects to the owner while the topic is closing gets an answer."""
+    """A client that connects to the owner while the topic is closing, closed or failed gets an answer."""
     topic, client = event.arguments["topic"], event.arguments["client"]
     if not isinstance(event.outcome, Refused) or not 0 <= client < len(before.topics[topic].clients):
         return True
@@ -366,7 +370,7 @@ def session_sends_in_order(cfg: Config, before: State, event: Event, after: Stat
 
 @history(bundle_transfer, initial=lambda cfg: False, on=("override", "override_stuck"))
 def overridden(cfg: Config, value: bool, before: State, event: Event, after: State) -> bool:
-    """Whether the leader has overridden a record in this run."""
+    """Whether the leader has overridden a record in this trace."""
     return value or happened(event)
 
 
@@ -409,7 +413,7 @@ FAULTS = tuple(a.name for a in bundle_transfer.actions.values() if a.fault)
 
 @history(bundle_transfer, initial=lambda cfg: 0, on=(*FAULTS, "transfer", "override"))
 def disturbances(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
-    """The number of transfers of the run, or 2 and more after a fault or an override; 1 is an undisturbed transfer."""
+    """The number of transfers of the trace; 2 or more after a fault or an override; 1 is an undisturbed transfer."""
     if isinstance(event.outcome, Refused):
         return value
     return value + 1 if event.name == "transfer" else 2
@@ -463,10 +467,10 @@ def send_is_ignored(cfg: Config, before: State, event: Event, after: State) -> b
     return bool(event.outcome == "ignored") and event.arguments["client"] < cfg.producers
 
 
-@sometimes(bundle_transfer, given=lambda cfg: cfg.deduplication)
+@sometimes(bundle_transfer, on=("process",), given=lambda cfg: cfg.deduplication)
 def resent_message_is_duplicate(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Deduplication recognises a message that is sent again."""
-    return event.name == "process" and bool(event.outcome == "duplicate")
+    return bool(event.outcome == "duplicate")
 
 
 @sometimes(bundle_transfer, on=("open_topic",))

@@ -164,7 +164,10 @@ def eviction_is_in_progress_while_task_exists(cfg: Config, s: State) -> bool:
 
 @always(cache_steps, on=("mark_removed", "mark_evicted_removed"))
 def entry_is_counted_by_one_remover(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal or eviction counts an entry only if the wrapper still has the entry's key. It then clears the key."""
+    """A removal or eviction counts an entry only if the wrapper still has the entry's key.
+
+    The same step clears the key (`wrapper_changes_only_by_its_steps`), so no other thread counts the entry.
+    """
     if not is_accepted(event):
         return True
     if event.name == "mark_evicted_removed":
@@ -176,7 +179,7 @@ def entry_is_counted_by_one_remover(cfg: Config, before: State, event: Event, af
 
 @always(cache_steps, on=("retain",))
 def lookup_returns_requested_position_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup returns the entry at the requested position or none, also if its wrapper was reused meanwhile."""
+    """A lookup returns the entry at the requested position or none, also if the wrapper was reused meanwhile."""
     requested = before.lookups[event.arguments["reader"]].key
     return not is_accepted(event) or event.outcome in (None, requested)
 
@@ -384,7 +387,10 @@ def queue_changes_only_at_its_ends(cfg: Config, before: State, event: Event, aft
 
 @always(cache_steps)
 def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert maps its wrapper at a free position; a removal or eviction unmaps its wrapper; no other step does."""
+    """An insert maps its wrapper at a free position; a removal or eviction unmaps its wrapper; no other step does.
+
+    With `clears_in_bulk`, a removal unmaps all wrappers of its range when it subtracts their bytes.
+    """
     mapped, t = before.mapped, thread_of(before, event)
     if event.name in ("unmap", "unmap_evicted") and is_accepted(event):
         held = thread_of(after, event).wrapper
@@ -586,7 +592,10 @@ def late_lookup_set_accessed_of_pooled_wrapper(cfg: Config, before: State, event
 
 @sometimes(cache_steps, on=("retain",))
 def lookup_missed_removed_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup compares the key with success and returns no entry, because the entry was removed in between."""
+    """A lookup compares the key with success and returns no entry.
+
+    In between, the entry was removed, or its value deallocated.
+    """
     return is_accepted(event) and event.outcome is None
 
 

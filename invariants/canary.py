@@ -19,6 +19,6 @@ def at_most_four_tokens_are_taken(cfg: Config, s: State) -> bool:
 
 
 @sometimes(canary)
-def store_is_full(cfg: Config, s: State) -> bool:
+def capacity_is_reached(cfg: Config, s: State) -> bool:
     """The number of tokens equals the capacity."""
     return s.tokens == cfg.capacity

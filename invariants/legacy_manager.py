@@ -47,7 +47,10 @@ def insertions_equal_cached_plus_evicted(cfg: Config, s: State) -> bool:
 
 @always(legacy_manager)
 def at_most_one_eviction_in_progress(cfg: Config, s: State) -> bool:
-    """At most one eviction task is queued; one is queued if and only if an eviction is in progress."""
+    """At most one eviction task is queued; one is queued if and only if an eviction is in progress.
+
+    If eviction tasks run at once, none is queued.
+    """
     return len(s.tasks) == int(s.eviction_in_progress) or (cfg.eviction_task == "immediate" and not s.tasks)
 
 
@@ -399,5 +402,5 @@ def cache_was_disabled(cfg: Config, s: State) -> bool:
 
 @sometimes(legacy_manager)
 def cache_stayed_disabled(cfg: Config, s: State) -> bool:
-    """A disabled cache stays disabled after the maximum is raised."""
+    """A cache is disabled although the maximum is above zero, and a counter has changed."""
     return "disabled" in s.caches and s.max_bytes > 0 and s.counters != Counters()

@@ -306,7 +306,7 @@ def lookup_of_bundle_in_flight_is_answered(cfg: Config, before: State, event: Ev
 
 @always(ownership_channel, on=("lookup",))
 def broker_answers_itself_only_as_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker answers a lookup with itself only if its view says that it owns the bundle."""
+    """A broker answers a lookup with itself only if the broker is the owner of the bundle in its own view."""
     broker = event.arguments["broker"]
     if isinstance(event.outcome, Refused | Failed) or event.outcome != broker:
         return True
@@ -376,7 +376,9 @@ def restarted_broker_resumes_releases(cfg: Config, before: State, event: Event, 
 
 @always(ownership_channel, on=("stop",))
 def broker_stops_without_bundles(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a broker stops, its view names it neither as owner, nor as source or destination of a bundle in flight."""
+    """When a broker stops, its own view names the broker neither as owner, nor as source or destination of a bundle in
+    flight.
+    """
     if isinstance(event.outcome, Refused):
         return True
     return not any(involves(data, event.arguments["broker"]) for data in broker_of(before, event).view)

@@ -19,6 +19,9 @@ from model.txn_writer.state import Callback, Config, Effects, Flush, Record, Sta
 COMPLETIONS = ("complete_write", "fail_write")
 #: Actions that may run tasks of the executor.
 TASKS = ("add", "close", "run_writer_tasks", "advance_time")
+#: Actions that may run the task of an `add`, and those that may run a tick.
+ADDS = ("add", "run_writer_tasks")
+TICKS = ("advance_time", "run_writer_tasks")
 
 
 def is_batching(cfg: Config) -> bool:
@@ -465,25 +468,25 @@ def flushed_by(event: Event, reason: str) -> bool:
     return any(flush.reason == reason for flush in effects_of(event).flushes)
 
 
-@sometimes(txn_writer, on=TASKS, given=is_batching)
+@sometimes(txn_writer, on=ADDS, given=is_batching)
 def flush_by_max_records(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The number of records triggers a flush."""
     return flushed_by(event, "records")
 
 
-@sometimes(txn_writer, on=TASKS, given=is_batching)
+@sometimes(txn_writer, on=ADDS, given=is_batching)
 def flush_by_max_size(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The size of the records triggers a flush."""
     return flushed_by(event, "size")
 
 
-@sometimes(txn_writer, on=TASKS, given=is_batching)
+@sometimes(txn_writer, on=ADDS, given=is_batching)
 def flush_by_large_record(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A large record flushes a non-empty buffer."""
     return flushed_by(event, "large") and any(not write.batched for write in effects_of(event).writes)
 
 
-@sometimes(txn_writer, on=TASKS, given=is_batching)
+@sometimes(txn_writer, on=TICKS, given=is_batching)
 def single_record_is_flushed_by_max_delay(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A tick flushes a batch of one record."""
     return flushed_by(event, "delay") and any(w.batched and len(w.records) == 1 for w in effects_of(event).writes)
@@ -516,7 +519,7 @@ def failure_overtakes_write_in_flight(cfg: Config, before: State, event: Event, 
     return bool(after.in_flight) and any(callback.outcome == "fenced" for callback in effects_of(event).callbacks)
 
 
-@sometimes(txn_writer, on=TASKS, given=lambda cfg: is_batching(cfg) and cfg.thread == "queued")
+@sometimes(txn_writer, on=("run_writer_tasks",), given=lambda cfg: is_batching(cfg) and cfg.thread == "queued")
 def later_record_fails_first_while_closing(cfg: Config, before: State, event: Event, after: State) -> bool:
     """While the writer is closing, a queued record fails before earlier, buffered records."""
     numbers = [callback.record for callback in effects_of(event).callbacks if callback.outcome == "closed"]

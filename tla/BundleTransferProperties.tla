@@ -35,8 +35,8 @@ AttachedClientHasTopicObject ==
     IsAttached(bundle[k].clients[c], b) =>
       PhaseOf(bundle[k].objects[b]) \in {"open", "closing", "closed", "failed"}
 
-\* A broker opens a topic only if it is registered and its view says that it owns the bundle.  The source of an
-\* acquiring record (V1b, V2) still owns the bundle.
+\* A broker opens a topic only if the broker is registered, and is the owner of the bundle in its own view.
+\* The source of an acquiring record (V1b, V2) still owns the bundle.
 TopicIsOpenedByItsOwner ==
   [][\A k \in Topics, b \in Brokers :
        PhaseOf(bundle[k].objects[b]) = "loading" /\ PhaseOf(bundle'[k].objects[b]) = "open" =>

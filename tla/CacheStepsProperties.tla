@@ -73,7 +73,7 @@ EntryIsCountedByOneRemover ==
   /\ eviction.at = "mark_removed" /\ AfterMarkEvictedRemoved.eviction.at = "subtract"
      => wrappers[eviction.wrapper].key = eviction.key
 
-\* A lookup returns the entry at the requested position or none, also if its wrapper was reused meanwhile.
+\* A lookup returns the entry at the requested position or none, also if the wrapper was reused meanwhile.
 LookupReturnsRequestedPositionOnly ==
   \A l \in Readers : lookups[l].at = "retain" => RetainedKey(l) \in {None, lookups[l].key}
 

@@ -62,6 +62,7 @@ FlushWaitsUntilConsumerIsReady ==
        consumer.link.phase = "ready"]_vars
 
 \* Permits at the broker, messages in flight or queued, and permits to return add up to the receiver queue size.
+\* This holds while the consumer is ready and the broker has the session.
 PermitsAreConserved ==
   LET c == consumer
       Cost(reply) == Cardinality(reply.messages)

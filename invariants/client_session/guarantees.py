@@ -107,7 +107,10 @@ def only_receipt_of_oldest_message_reports_it_stored(cfg: Config, before: State,
 
 @always(client_session, on=("handle", "stray_reply"))
 def early_receipt_closes_connection(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A receipt closes the connection if and only if it is of a later message than the oldest pending one."""
+    """A receipt closes the connection if and only if it is of a later message than the oldest pending one.
+
+    A producer with a null element in the pending queue (`damaged`) is not checked.
+    """
     if event.name == "stray_reply" and event.arguments["kind"] == "receipt" and happened(event):
         sequence = event.arguments["sequence"]
     elif handled(before, event) == "receipt":
@@ -182,7 +185,10 @@ def unknown_command_keeps_connection(cfg: Config, before: State, event: Event, a
 
 @always(client_session)
 def permits_are_conserved(cfg: Config, s: State) -> bool:
-    """Permits at the broker, messages in flight or queued, and permits to return add up to the receiver queue size."""
+    """Permits at the broker, messages in flight or queued, and permits to return add up to the receiver queue size.
+
+    This holds while the consumer is ready and the broker has the session.
+    """
     c = s.consumer
     if c.link.phase != "ready" or c.link.served != "open":
         return True
@@ -224,7 +230,7 @@ def hidden_message_has_its_ack(cfg: Config, s: State) -> bool:
 
 @always(client_session, on=("handle",))
 def fresh_message_is_queued(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A message that arrives is queued if its ack is not grouped and no cumulative ack covers it."""
+    """A message that arrives is queued if and only if neither a grouped ack nor a cumulative ack covers the message."""
     if handled(before, event) != "message":
         return True
     c = before.consumer
@@ -324,8 +330,8 @@ def timed_out_message_is_in_flight(cfg: Config, before: State, event: Event, aft
 
 
 @sometimes(client_session, on=("handle",))
-def message_with_grouped_ack_arrives(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A message arrives again while its ack is grouped."""
+def arriving_message_is_dropped(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The client drops all messages of a delivery, because their acks are grouped or a cumulative ack covers them."""
     return bool(event.outcome == "dropped")
 
 

@@ -107,7 +107,7 @@ def queued_request_fails_only_after_timeout(cfg: Config, before: State, event: E
 
 @always(entry_cache, given=limited)
 def permit_queue_is_first_in_first_out(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request joins the queue at its end with the current time, and leaves it only from its head."""
+    """A request joins the end of the queue with the current time. Requests leave the queue only from the head."""
     was, now = before.limiter.waiting, after.limiter.waiting
     stayed = [w for w in now if w.request < before.next_request]
     joined = [w.since_ns for w in now if w.request >= before.next_request]

@@ -145,7 +145,10 @@ def failed_ledger_reads_are_not_joined(cfg: Config, before: State, event: Event,
 
 @always(entry_cache, on=("complete_storage_read",))
 def storage_entries_are_cached_iff_reads_are_expected(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Entries from storage are cached exactly if reads of them are expected, with their sizes and the current time."""
+    """Entries from storage are cached exactly if reads of them are expected and the cache is not disabled.
+
+    They are cached with their sizes and the current time.
+    """
     r = read_of(before, event)
     if r is None or not event.arguments["success"]:
         return True

@@ -183,7 +183,10 @@ def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, 
 
 @always(managed_ledger, on=("read_more_entries",))
 def cached_entry_is_not_read_from_storage(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read takes cached entries from the cache: the storage reads that it issues include no cached entry."""
+    """A read takes cached entries from the cache: the storage reads that it issues include no cached entry.
+
+    They include only entries of the read.
+    """
     if not isinstance(event.outcome, Started):
         return True
     issued = {Position(each.ledger, i) for each in event.outcome.issued for i in range(each.first, each.last + 1)}
@@ -257,7 +260,8 @@ def expired_entry_is_evicted_unless_reads_are_expected(cfg: Config, before: Stat
     """The periodic task evicts exactly the entries older than the TTL that are not due for requeue.
 
     An entry is due for requeue if it has expected reads and was requeued fewer times than the maximum, or if it was
-    accessed and recent access extends the TTL. If the cache is above the trigger, more entries are evicted.
+    accessed and recent access extends the TTL. If the cache is above the trigger, more entries are evicted, and nothing
+    is checked.
     """
     if before.caches.total_bytes > math.floor(0.98 * cfg.max_bytes):
         return True
@@ -329,7 +333,7 @@ def normal_read_is_served_from_cache(cfg: Config, before: State, event: Event, a
 
 @sometimes(managed_ledger, on=("read_more_entries",), given=with_counts)
 def replay_read_is_served_from_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry that was put back for replay is still cached when it is read again."""
+    """A replay read takes all its entries from the cache."""
     return isinstance(event.outcome, Started) and event.outcome.kind == "replay" and not event.outcome.issued
 
 
@@ -385,6 +389,6 @@ def cached_entries_are_trimmed(cfg: Config, before: State, event: Event, after: 
 
 
 @sometimes(managed_ledger, on=("mark_delete",), given=without_counts)
-def skip_empties_cache_up_to_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
+def mark_delete_removes_cached_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Without counts, a mark-delete position that moves removes entries from the cache."""
     return len(cached(after)) < len(cached(before))

@@ -355,7 +355,8 @@ def dispatcher_changes_only_by_its_calls(cfg: Config, before: State, event: Even
 def read_position_moves_by_reads_rewinds_and_seeks(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A normal read moves the read position past its entries; a rewind moves it to the first unacknowledged entry.
 
-    A seek moves the read position to the given position. An ack moves it only if the mark-delete position passes it.
+    A seek moves the read position to the given position. An ack moves the read position only if the mark-delete
+    position passes the read position.
     """
     args, is_refused = event.arguments, isinstance(event.outcome, Refused)
     for name, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):

@@ -157,7 +157,8 @@ def every_request_completes_once(cfg: Config, before: State, event: Event, after
     """In every step, each pending request either completes or stays pending, and requests complete in order.
 
     Two kinds of requests may complete before earlier ones: an append that a ledger rejects at once because it is fenced
-    or in `WriteFailed`, and an `update_status` without a record. A crash completes no pending request.
+    or in `WriteFailed`, and an `update_status` without a record. A crash completes no pending request, and discards all
+    of them.
     """
     if event.name == "crash" or is_error(event):
         return event.name != "crash" or not pending_records(after)
@@ -287,7 +288,7 @@ def persisted_cursor_record_is_prefix_of_deletions(cfg: Config, before: State, e
 
 @always(txn_log)
 def only_durably_deleted_ledgers_are_trimmed(cfg: Config, s: State) -> bool:
-    """Only whole ledgers below the persisted mark-delete position are trimmed, and never the last one."""
+    """Only whole ledgers up to the persisted mark-delete position are trimmed, and never the last ledger."""
     return s.first_entry <= s.durable.first_unacked and len(s.ledgers) > 0 and sum(s.ledgers) == len(s.log)
 
 
@@ -592,7 +593,7 @@ def crash_interrupts_replay(cfg: Config, before: State, event: Event, after: Sta
     return before.status == "replaying" and is_within
 
 
-@sometimes(txn_log, on=FAILURES)
+@sometimes(txn_log, on=("fail_write", "fence"))
 def ambiguous_append_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An append with unknown outcome is in the log."""
     return len(after.log) > len(before.log)
@@ -607,7 +608,7 @@ def replay_finds_unacknowledged_update(cfg: Config, before: State, event: Event,
 
 @sometimes(txn_log, on=("replay_entry",))
 def replay_ends_transaction_again(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay ends a transaction again and deletes its records."""
+    """A replay reads the COMMITTED or ABORTED record of a transaction that an earlier step of the replay found."""
     found = {t.id for t in after.txns}
     return any(t.id not in found for t in before.txns)
 
@@ -697,6 +698,9 @@ def failing_replay_terminates(cfg: Config, s: State) -> bool:
 
 @eventually(txn_log, fair=("persist", "trim"))
 def fully_deleted_ledgers_are_trimmed(cfg: Config, s: State) -> bool:
-    """Without ongoing transactions, every ledger but the last is trimmed, if cursor writes and trims are fair."""
+    """Without ongoing transactions, every ledger but the last is trimmed, if cursor writes and trims are fair.
+
+    The store must be ready, its ledger not fenced, and deletions must succeed.
+    """
     is_idle = can_delete(s) and s.ledger != "fenced" and s.txns == ()
     return not is_idle or len(s.ledgers) == 1
