@@ -468,7 +468,7 @@ def test_skipped_properties_do_not_hide_others() -> None:
     assert seen == {
         "inverted_range_is_empty",
         "latest_put_sets_expected_read_count",
-        "only_delivered_releases_decrement_read_count",
+        "only_reads_and_replays_change_read_count",
         "cache_size_equals_sum_of_entry_sizes",
         "size_pass_frees_no_more_than_needed",
     }

@@ -73,7 +73,7 @@ def request_completes_exactly_once(cfg: Config, before: State, event: Event, aft
 
 
 @always(entry_cache)
-def only_delivered_releases_decrement_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
+def only_reads_and_replays_change_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read count is its initial value plus replays minus releases of delivered entries; nothing else changes it."""
     if after.ranges is before.ranges:
         return True

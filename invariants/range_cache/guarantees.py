@@ -1,7 +1,13 @@
 """Guarantees of the range caches and their removal queue.
 
-A copy is open until its release. An entry is readable unless its value is deallocated. The size check is
-`evict_to_watermark`.
+`model/range_cache.py` defines queue, stash, wrapper, copy, handler, read count and expired entry.
+
+    open copy    a copy that is not yet released
+    readable     an entry is readable unless its value is deallocated
+    due          an entry is due for requeue if `is_due` is true; for a size pass without `size_pass_requeues_expired`,
+                 only if the entry is also unexpired (`is_requeued`)
+    size check   `evict_to_watermark`
+    size pass    the action `size_pass`, or a size check that finds the total above the trigger
 """
 
 from __future__ import annotations
@@ -58,7 +64,7 @@ def queue_timestamps_are_nondecreasing(cfg: Config, s: State) -> bool:
 
 @always(range_cache)
 def open_copy_shares_exactly_one_read_count(cfg: Config, s: State) -> bool:
-    """An open copy shares exactly one read count, and no new copy gets its number."""
+    """An open copy shares exactly one read count, and its number is smaller than that of the next copy."""
     copies = [c for e in entries(s) for c in e.copies] + [c for g in s.orphaned_copies for c in g.copies]
     return len(copies) == len(read_counts(s)) and (not copies or max(copies) < s.next_copy)
 
@@ -68,9 +74,10 @@ def open_copy_shares_exactly_one_read_count(cfg: Config, s: State) -> bool:
 
 @always(range_cache, on=PUTS)
 def put_appends_entry_as_given(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put at an absent position appends the entry at the tail, with its bytes, its read count and the current time.
+    """A put at an absent position appends an entry at the tail, with the given bytes and read count.
 
-    `accessed` is false and `requeueCount` is 0. A put that returns false or is rejected appends nothing.
+    The entry's timestamp is the current time, its `accessed` is false and its `requeueCount` is 0. A put that returns
+    false or is rejected appends nothing.
     """
     cache, position = key_of(event)
     if event.outcome is not True:
@@ -84,18 +91,21 @@ def put_appends_entry_as_given(cfg: Config, before: State, event: Event, after: 
 
 @always(range_cache, on=PUTS)
 def duplicate_put_changes_at_most_the_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put at a cached position adds no entry, and changes at most the read count handler of the cached entry."""
+    """A put at a cached position adds no entry, and changes at most the read count and copies of the cached entry."""
     present = by_key(before).get(key_of(event))
     if present is None:
         return True
-    now = by_key(after)[key_of(event)]
-    same = now._replace(expected_reads=None, copies=()) == present._replace(expected_reads=None, copies=())
+    kept = by_key(after)[key_of(event)]
+    same = kept._replace(expected_reads=None, copies=()) == present._replace(expected_reads=None, copies=())
     return event.outcome is not True and same and after.sizes == before.sizes
 
 
 @always(range_cache, on=("put",))
 def latest_put_sets_expected_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a put, a readable entry has the expected read count of the put; it has none for zero or less."""
+    """After a put, a readable entry has the expected read count of the put.
+
+    If this count is zero or less, or if `counts_reads` is false, the entry has no handler.
+    """
     e, wanted = by_key(after)[key_of(event)], event.arguments["expected_reads"]
     return e.released or e.expected_reads == (wanted if wanted >= 1 and cfg.counts_reads else None)
 
@@ -112,7 +122,7 @@ def put_rejects_value_of_another_position(cfg: Config, before: State, event: Eve
 
 @always(range_cache, on=("get_range", "remove_range"))
 def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A range whose first position is after its last is empty; it is no error."""
+    """A lookup or removal of a range whose first position is after its last finds nothing, and is no error."""
     if event.arguments["first"] <= event.arguments["last"]:
         return True
     return after == before and event.outcome in ((), NOTHING)
@@ -122,14 +132,14 @@ def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: Sta
 def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup returns position, bytes and read count of exactly the readable entries in its range, by position.
 
-    With `hold`, it opens a copy of each entry that it returns.
+    With `hold`, the lookup opens a copy of each returned entry.
     """
     if isinstance(event.outcome, Refused):
         return True
     asked = event.arguments
     first, last = (asked["position"],) * 2 if event.name == "get" else (asked["first"], asked["last"])
-    held = sorted(e for e in entries(before) if e.cache == asked["cache"] and not e.released)
-    wanted = [(e.position, e.bytes, e.expected_reads) for e in held if first <= e.position <= last]
+    readable = sorted(e for e in entries(before) if e.cache == asked["cache"] and not e.released)
+    wanted = [(e.position, e.bytes, e.expected_reads) for e in readable if first <= e.position <= last]
     hits = event.outcome if event.name == "get_range" else [event.outcome] if event.outcome else []
     numbers = [before.next_copy + i if asked["hold"] else None for i in range(len(hits))]
     if [(h.position, h.bytes, h.expected_reads) for h in hits] != wanted or [h.copy for h in hits] != numbers:
@@ -139,14 +149,14 @@ def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Ev
 
 @always(range_cache, on=LOOKUPS)
 def lookup_marks_exactly_entries_of_range_accessed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup sets `accessed` of every entry in its range. Otherwise it changes only copies."""
+    """A lookup sets `accessed` of every entry in its range. Apart from that, the lookup changes only copies."""
     if isinstance(event.outcome, Refused):
         return True
-    asked, now = event.arguments, by_key(after)
+    asked, kept = event.arguments, by_key(after)
     first, last = (asked["position"],) * 2 if event.name == "get" else (asked["first"], asked["last"])
     for key, e in by_key(before).items():
         found = key[0] == asked["cache"] and first <= key[1] <= last
-        if now[key]._replace(copies=()) != e._replace(copies=(), accessed=e.accessed or found):
+        if kept[key]._replace(copies=()) != e._replace(copies=(), accessed=e.accessed or found):
             return False
     return True
 
@@ -199,9 +209,10 @@ def copy_stays_open_until_released(cfg: Config, before: State, event: Event, aft
 
 @always(range_cache)
 def copies_keep_sharing_their_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Open copies that share a read count keep sharing it; they share it with their entry while the entry is cached.
+    """Open copies that share a read count keep sharing this count, also with their entry while the entry is cached.
 
-    With `duplicate_put` "latest_handler", a duplicate put gives a readable entry a new handler, which no open copy has.
+    Exception: with `duplicate_put` "latest_handler", a duplicate put gives a readable entry a new handler. No open copy
+    has the new handler.
     """
     if not read_counts(before) or (unchanged(before, after) and event.name not in PUTS):
         return True
@@ -221,7 +232,7 @@ def copies_keep_sharing_their_read_count(cfg: Config, before: State, event: Even
 
 
 @always(range_cache, on=READ_COUNT_CHANGES)
-def counting_returns_the_new_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
+def read_count_change_returns_new_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
     """`release`, `replay` and `mark_read` return the read count after the change.
 
     `release` and `replay` are rejected if the copy is not open; `mark_read` returns None if the position is not cached.
@@ -242,10 +253,11 @@ def counting_returns_the_new_read_count(cfg: Config, before: State, event: Event
 
 
 @always(range_cache)
-def only_delivered_releases_decrement_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay raises a read count by 1, a delivered release or `markRead` lowers it by 1; nothing else changes it.
+def only_reads_and_replays_change_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read lowers a read count by 1, a replay raises a read count by 1, and nothing else changes a read count.
 
-    A duplicate put may give the entry a new read count; the open copies keep the old one.
+    A read is the release of a delivered copy, or `markRead`. A duplicate put may give the entry a new read count; the
+    open copies keep the old one.
     """
     if unchanged(before, after) and event.name not in READ_COUNT_CHANGES:
         return True
@@ -258,16 +270,16 @@ def only_delivered_releases_decrement_read_count(cfg: Config, before: State, eve
     replaced = key_of(event) if event.name in PUTS else None
     kept = by_key(after)
     for each, e in by_key(before).items():
-        now = kept.get(each)
-        if now is not None and now is not e and each != replaced:
+        left = kept.get(each)
+        if left is not None and left is not e and each != replaced:
             count = e.expected_reads
-            if now.expected_reads != (count if count is None or each != key else count + change):
+            if left.expected_reads != (count if count is None or each != key else count + change):
                 return False
     return True
 
 
 def _change_of(before: State, event: Event) -> tuple[int, tuple[int, ...], Key | None]:
-    """Returns by how much an event changes a read count, and who shares it: open copies, and the key of their entry.
+    """Returns the change of a read count by an event, the open copies that share the count, and their entry's key.
 
     The key is None if the entry is not cached.
     """
@@ -289,9 +301,10 @@ def _change_of(before: State, event: Event) -> tuple[int, tuple[int, ...], Key |
 
 @always(range_cache, on=REMOVALS)
 def removal_detaches_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal by position detaches exactly the entries of its cache in its range, and changes no other slot.
+    """A removal by position removes exactly the entries of its cache in its range, and changes no other slot.
 
-    The range of `invalidate_ledger` is one ledger; the range of `clear` is the whole cache.
+    The range of `invalidate_ledger` is one ledger; the range of `clear` is the whole cache. The wrapper of a removed
+    entry stays in the queue, detached; the stash keeps no such wrapper.
     """
     if isinstance(event.outcome, Refused):
         return after == before
@@ -314,13 +327,16 @@ def entries_leave_only_by_removal_or_pass(cfg: Config, before: State, event: Eve
     """Only a removal or a pass removes an entry, and only a put adds one."""
     if unchanged(before, after):
         return True
-    was, now = by_key(before).keys(), by_key(after).keys()
-    return (event.name in PASSES or event.name in REMOVALS or was <= now) and (event.name in PUTS or now <= was)
+    was, kept = by_key(before).keys(), by_key(after).keys()
+    return (event.name in PASSES or event.name in REMOVALS or was <= kept) and (event.name in PUTS or kept <= was)
 
 
 @always(range_cache, on=(*PASSES, *REMOVALS))
 def removal_reports_entries_and_bytes_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal or a pass returns the number and the bytes of exactly the entries that it removes."""
+    """A removal or a pass returns the number and the bytes of exactly the entries that it removes.
+
+    If `released_value_stays_counted` is true, entries that are not readable are not counted.
+    """
     if isinstance(event.outcome, Refused):
         return True
     kept = by_key(after)
@@ -334,8 +350,11 @@ def removal_reports_entries_and_bytes_that_left(cfg: Config, before: State, even
 
 
 @always(range_cache, on=PASSES)
-def requeue_preserves_size_read_count_and_copies(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A requeued entry keeps its bytes, read count and copies, and stays readable."""
+def pass_preserves_size_read_count_and_copies(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An entry that a pass does not remove keeps its bytes, its read count and its copies.
+
+    A pass changes no entry from readable to not readable, or back.
+    """
     was = by_key(before)
     return all(
         (e.bytes, e.expected_reads, e.copies, e.released)
@@ -346,7 +365,7 @@ def requeue_preserves_size_read_count_and_copies(cfg: Config, before: State, eve
 
 @always(range_cache, on=PASSES)
 def requeues_for_expected_reads_are_capped(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass raises `requeueCount` up to the maximum; above that, only a requeue for recent access raises it, once."""
+    """A pass raises `requeueCount` above `max_requeue_times` only by a requeue for recent access, and then by 1."""
     was = by_key(before)
     for key, e in by_key(after).items():
         by_access = before.extend_ttl_of_recently_accessed and was[key].accessed
@@ -358,7 +377,10 @@ def requeues_for_expected_reads_are_capped(cfg: Config, before: State, event: Ev
 
 @always(range_cache, on=PASSES)
 def pass_requeues_only_due_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass requeues only entries that are due for requeue."""
+    """A pass requeues only entries that are due for requeue.
+
+    A requeue that `requeueCount` does not count is not checked.
+    """
     was = by_key(before)
     requeued = [was[k] for k, e in by_key(after).items() if e.requeue_count != was[k].requeue_count]
     return all(is_requeued(cfg, before, event, e) for e in requeued)
@@ -389,7 +411,7 @@ def time_pass_keeps_due_entries(cfg: Config, before: State, event: Event, after:
 
 @always(range_cache, on=("size_pass",))
 def size_pass_frees_requested_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass frees at least the requested bytes, or all bytes."""
+    """A size pass frees at least the requested bytes, or all cached bytes."""
     if isinstance(event.outcome, Refused):
         return True
     present = sum(e.bytes for e in entries(before))
@@ -433,10 +455,10 @@ def pass_evicts_in_queue_order(cfg: Config, before: State, event: Event, after: 
 
 @always(range_cache, on=PASSES, given=lambda cfg: cfg.retention == "requeue")
 def pass_removes_entry_when_its_requeues_are_used_up(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass requeues an entry at each visit while the entry is due for requeue, and removes it at the next visit.
+    """A pass requeues an entry at each visit while the entry is due for requeue, and then removes the entry.
 
-    A size pass removes the entries with the fewest requeues left first; among equals, those nearest to the head. A time
-    pass visits an entry at most once, unless the threshold is in the future. A requeue raises `requeueCount` by 1,
+    A size pass first removes the entries with the fewest requeues left; among equals, the entry nearest to the head. A
+    time pass visits an entry at most once, unless the threshold is in the future. A requeue raises `requeueCount` by 1,
     except a requeue for recent access without `access_requeue_counts`.
     """
     kept, live = by_key(after), [e for e in before.queue if e is not None]
@@ -446,10 +468,11 @@ def pass_removes_entry_when_its_requeues_are_used_up(cfg: Config, before: State,
             return True
         visits = {k: int(by_key(before)[k].timestamp_ns < event.arguments["threshold_ns"]) for k in kept}
     else:
-        laps, last = max([order[k] for k in order if k not in kept], default=(0, -1))
-        if any(order[k] < (laps, last) for k in kept):
+        # the entry that is removed last: how often it was requeued before, and its slot
+        requeues, slot = max([order[k] for k in order if k not in kept], default=(0, -1))
+        if any(order[k] < (requeues, slot) for k in kept):
             return False
-        visits = {k: laps + (order[k][1] < last) for k in kept}
+        visits = {k: requeues + (order[k][1] < slot) for k in kept}
     for key, times in visits.items():
         e = by_key(before)[key]
         is_uncounted = e.accessed and before.extend_ttl_of_recently_accessed and not cfg.access_requeue_counts
@@ -460,15 +483,15 @@ def pass_removes_entry_when_its_requeues_are_used_up(cfg: Config, before: State,
 
 @always(range_cache, on=("time_pass", "size_pass"))
 def pass_leaves_no_detached_wrapper_at_head(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a time pass or a size pass, no detached wrapper is at the head of the queue."""
+    """After the action `time_pass` or `size_pass`, no detached wrapper is at the head of the queue."""
     return isinstance(event.outcome, Refused) or not after.queue or after.queue[0] is not None
 
 
 @always(range_cache, on=("size_pass", "evict_to_watermark"), given=lambda cfg: cfg.retention == "stash")
 def size_pass_stashes_entries_with_expected_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """With a stash, a size pass removes no unexpired entry with expected reads, and stashes no other entry.
+    """With a stash, a size pass removes no unexpired entry with expected reads, and only such entries are stashed.
 
-    It frees the requested bytes, or leaves only such entries, all in the stash.
+    If the size pass frees fewer bytes than requested, only such entries are left, all in the stash.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -488,9 +511,9 @@ def size_pass_stashes_entries_with_expected_reads(cfg: Config, before: State, ev
 
 @always(range_cache, on=("evict_to_watermark",))
 def size_check_evicts_down_to_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If the total is above the trigger (98 % of the maximum), the size check frees the bytes above the watermark.
+    """If the total is above the trigger (98 % of `max_bytes`), the size check frees the bytes above the watermark.
 
-    If this is more than all entries have, it evicts all entries. It changes nothing if the total is not above the
+    The size check evicts all entries if their bytes are not enough. It changes nothing if the total is not above the
     trigger, or not above the watermark.
     """
     wanted = bytes_to_free(cfg, before, event)
@@ -503,7 +526,7 @@ def size_check_evicts_down_to_watermark(cfg: Config, before: State, event: Event
 
 
 @always(range_cache)
-def clock_changes_only_by_advance(cfg: Config, before: State, event: Event, after: State) -> bool:
+def clock_changes_only_by_its_actions(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Only `advance` and `step_clock_back` move the clock; `advance` adds its argument, and changes nothing else."""
     if event.name == "advance":
         return after == before._replace(now_ns=before.now_ns + event.arguments["nanos"])
@@ -512,7 +535,7 @@ def clock_changes_only_by_advance(cfg: Config, before: State, event: Event, afte
 
 @always(range_cache)
 def dynamic_settings_change_only_by_their_actions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A setter gives a dynamic setting its value and changes nothing else; no other action changes dynamic settings."""
+    """A setter gives a dynamic setting the given value and changes nothing else. No other action changes a setting."""
     if event.name == "set_max_requeue_times":
         return after == before._replace(max_requeue_times=event.arguments["value"])
     if event.name == "set_extend_ttl":
@@ -527,25 +550,29 @@ def dynamic_settings_change_only_by_their_actions(cfg: Config, before: State, ev
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The canonical form numbers open copies from 1 and makes times relative to now; it changes nothing else.
 
-    States that differ only in the numbers of copies have the same canonical form.
+    States that differ only in the numbers of copies and in the clock, to which all times are relative, have the same
+    canonical form.
     """
     canonical = range_cache.canonical
-    renamed = canonical(cfg, after)
-    forms = [
+    form = canonical(cfg, after)
+    contents = [
         (  # every field of the state, but in place of copies the number of copies that share a read count
             [e and (e[:4], len(e.copies), e.timestamp_ns - s.now_ns, e[6:]) for e in s.queue + s.stash],
             sorted((len(g.copies), repr(g.expected_reads)) for g in s.orphaned_copies),
             (s.sizes, s.max_requeue_times, s.extend_ttl_of_recently_accessed),
         )
-        for s in (after, renamed)
+        for s in (after, form)
     ]
-    numbers = sorted(read_counts(renamed))
-    is_canonical = numbers == list(range(1, renamed.next_copy)) and renamed.now_ns == 0
-    return forms[0] == forms[1] and is_canonical and canonical(cfg, _renamed(renamed)) == renamed
+    numbers = sorted(read_counts(form))
+    is_canonical = numbers == list(range(1, form.next_copy)) and form.now_ns == 0
+    return contents[0] == contents[1] and is_canonical and canonical(cfg, _renamed(form)) == form
 
 
 def _renamed(s: State) -> State:
-    """Returns the state with the numbers of its open copies in reverse order, and all times one nanosecond later."""
+    """Returns the state with the numbers of its open copies in reverse order, and all times one nanosecond later.
+
+    The groups of orphaned copies are in reverse order.
+    """
 
     def reversed_numbers(copies: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(s.next_copy - copy for copy in reversed(copies))
