@@ -269,11 +269,11 @@ def deleted_bundle_is_not_assigned_again(cfg: Config, before: State, event: Even
 
 @always(ownership_channel, on=READS)
 def record_that_is_not_in_flight_ends_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new record in a broker's view ends a parked lookup if and only if the bundle is then not in flight.
+    """A new record in a broker's view ends a parked lookup, unless the bundle is then in flight.
 
-    A disabled channel ignores a record that is not forced. An ignored record ends a parked lookup in any case, and ends
-    no pending unload. Any other record ends a pending unload if the bundle is transferred, freed or deleted, or if the
-    bundle's record is removed.
+    The record also ends a pending unload if the bundle is transferred, freed or deleted, or if the bundle's record is
+    removed. Exception: a disabled channel ignores a record that is not forced. An ignored record ends every parked
+    lookup of the bundle and no pending unload.
     """
     if isinstance(event.outcome, Refused):
         return True
