@@ -39,9 +39,9 @@ TestTxnLog = stateful_test(SUBJECT)
 TWO = Config(max_records=2)
 #: Every record is an entry of its own.
 PLAIN = Config(batching=False)
-SHIPPED = m.shipped.config._replace(max_records=2)
-LATER = m.later.config._replace(max_records=2)
-EARLIER = m.earlier.config._replace(batching=True, max_records=2)
+SHIPPED = m.pulsar_2026_07.config._replace(max_records=2)
+LATER = m.pulsar_2026_09.config._replace(max_records=2)
+PULSAR_4_0 = m.pulsar_4_0.config._replace(batching=True, max_records=2)
 
 NEW: tuple[Any, ...] = ("new_transaction", 100)
 DONE = ("complete_write",)
@@ -221,7 +221,7 @@ def test_position_info_of_master_2026_07_holds_one_range_more() -> None:
     """Rejected participants are deleted: entries 2, 4 and 6, each a range of its own."""
     late = ("add_participant", 0, "ADD_PARTITION", 0)
     steps = [NEW, DONE, to(0, "COMMITTING"), DONE, *[late, DONE, NEW, DONE] * 3]
-    for rules, kept in ((m.reference, 0b100), (m.shipped, 0b10100), (m.later, 0b100)):
+    for rules, kept in ((m.reference, 0b100), (m.pulsar_2026_07, 0b10100), (m.pulsar_2026_09, 0b100)):
         cfg = rules.config._replace(batching=False, max_ranges=1)
         s, _ = after(cfg, *steps, ("persist",))
         assert (s.acks, s.durable) == (Acks(0, 0b1010100), Acks(0, kept))
@@ -237,7 +237,7 @@ def test_closed_cursor_keeps_ack_sets_in_the_cursor_ledger() -> None:
         (2, 2, True),
         (0, -1, False),
     ):
-        cfg = EARLIER._replace(max_ranges=most, max_ranges_in_metadata=in_metadata)
+        cfg = PULSAR_4_0._replace(max_ranges=most, max_ranges_in_metadata=in_metadata)
         s = start(cfg)._replace(ledgers=(8,), acks=acks)
         assert bool(closed_cursor(cfg, s).partial) == kept
 
@@ -256,7 +256,7 @@ def test_ack_sets_alone_are_persisted() -> None:
 def test_store_without_batching_deletes_records_of_batches() -> None:
     """The store of 4.0 cannot, and the transactions return with each restart."""
     steps = [NEW, NEW, DONE, ("reopen", False)]
-    for cfg, first_unacked in ((TWO, 5), (SHIPPED, 5), (EARLIER, 0)):
+    for cfg, first_unacked in ((TWO, 5), (SHIPPED, 5), (PULSAR_4_0, 0)):
         s, _ = replayed(cfg, after(cfg, *steps)[0])
         ends = [each for txn in (0, 1) for each in (to(txn, "ABORTING"), DONE, to(txn, "ABORTED"), DONE)]
         s, _ = after(cfg, *ends, ("persist",), start_at=s)

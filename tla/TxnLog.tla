@@ -53,7 +53,7 @@ VARIABLES
   read_position,       \* the entry that the replay reads next; 0 outside a replay
   now_ms,              \* the clock
   confirmed,           \* history: of each transaction the confirmed [id, status, partitions, subscriptions]
-  confirmed_id,        \* history: the highest id whose NEW was confirmed
+  confirmed_id,        \* history: the highest transaction id of a record whose request succeeded
   reported_watermark   \* history: the highest low watermark that was returned
 
 vars == <<status, ledger, batching, deletions_succeed, buffer, in_flight, ledgers, log, ledger_property_id, txns,
@@ -217,7 +217,8 @@ RECURSIVE CompleteEvery(_, _)
 CompleteEvery(entries, result) ==
   IF entries = <<>> THEN <<>> ELSE CompleteAll(Head(entries), result) \o CompleteEvery(Tail(entries), result)
 
-\* Opens a new ledger, unless the last one is empty, and writes the last assigned id to its properties.
+\* Opens a new ledger, unless the last one is empty, and writes the last assigned id to the properties of the managed
+\* ledger.
 WithNewLedger(s) ==
   [s EXCEPT !.ledger = "open", !.ledgers = IF Last(@) > 0 THEN Append(@, 0) ELSE @, !.ledger_property_id = s.last_id]
 

@@ -1,38 +1,48 @@
 """Transaction log of a coordinator: requests, batches, failures, crashes and replay (PIP-160, PIP-31).
 
-Models `MLTransactionMetadataStore` (the store) and `MLTransactionLogImpl` (its log). One step is one request, one
-completion of a ledger write, one entry of a replay, or one call or failure of the ledger or of its cursor. The cursor
-deletes records by the rules of `model/batch_acks`: a record is a message of a batch, and a deletion is its ack.
+Models `MLTransactionMetadataStore` (the store) and `MLTransactionLogImpl` (the log). One step is one request to the
+store, one flush of a batch, one completion of a write, one call or failure of the log's managed ledger or cursor, one
+restart, one entry of a replay, the end of a replay, or one advance of the clock. The cursor deletes records by the
+rules of `model/batch_acks`: a record corresponds to a message of a batch, and the deletion of a record to an ack of
+that message.
 
     append      a request becomes a record in the current batch; without batching, the record is an entry of its own
-    completion  when an entry is durable, its records take effect and their futures complete, in order
+    completion  when the write of an entry completes, the entry's records take effect and their futures complete, in
+                order. An entry whose write failed may be in the log, too: its records take effect in the next replay
     end         a transaction has the positions of its records; when the transaction ends, these records are deleted
-    deletion    an entry is deleted with its last record; the mark-delete position advances over deleted entries;
-                ledgers before the persisted mark-delete position are trimmed
+    deletion    an entry is deleted when all its records are deleted. The mark-delete position advances over deleted
+                entries. A ledger is trimmed when the persisted mark-delete position is at its last entry or after it
     replay      after a restart, the records that are not deleted are read, and applied by the same rules
-    ids         transaction ids are assigned in order. A restart recovers the last assigned id from the last record or
-                from the managed ledger's properties; each record and the properties have it (`max_local_txn_id`)
-    low watermark   every transaction up to this id has ended; a participant may abort those that it has pending
+    ids         transaction ids are assigned in order. Each record, and a property of the managed ledger, has the last
+                assigned id of its time (`max_local_txn_id`). A restart recovers the last assigned id from the last
+                record, or from the property if the last ledger is empty
+    low watermark   every transaction up to this id has ended; if such a transaction is still pending at a participant,
+                    the participant may abort it
+
+A restart is a clean close (`reopen`) or a crash, and then the opening of the log.
 
 Differences from Apache Pulsar master of 2026-07 (each a rule of `Config`; see `fuzz/defects/txn_log.toml`):
   * after an append with unknown outcome (it failed, but may be durable), the store stops until it is reopened. A store
     that continues may confirm a commit although the log holds an earlier abort;
   * a `PositionInfo` that cannot hold all deletions has the deletions below some entry. If ranges and ack sets are
-    truncated independently, a COMMITTED or ABORTED record can stay deleted without the transaction's NEW record;
+    truncated independently, a restart can recover the deletion of a COMMITTED or ABORTED record, but not the deletion
+    of the transaction's NEW record: the transaction is ongoing again;
   * a `PositionInfo` has at most `max_ranges` ranges, and not one more;
-  * without ongoing transactions, the low watermark is the last assigned id that a restart recovers, and not 0;
+  * without ongoing transactions, the low watermark follows from the last assigned id that a restart recovers, and is
+    not 0 (see `low_watermark_of`);
   * single records of a batch can always be deleted; such deletions make the cursor dirty, and survive a clean close;
   * a replay that cannot read the whole log fails; a replay removes ended transactions even if deletions fail.
 
 Not modelled:
-  * of the writer: when a batch is flushed (at `max_records`, otherwise at any time; see `model/txn_writer`), and bytes;
-  * of records: topic names, owners, modification times, updates whose expected status is not the predecessor, empty
+  * of the writer: sizes in bytes, and the triggers of a flush (the model flushes at `max_records`, and otherwise at any
+    time; see `model/txn_writer`);
+  * of records: topic names, owners, modification times, updates whose expected status is not that of `EXPECTED`, empty
     batches;
   * of the cursor: the rate limit of its writes;
   * of a restart: how many entries one read requests, retries of failed reads, a clean close with entries in flight, a
-    change of the batching flag before a crash, the unloading of a fenced coordinator;
+    restart after a crash with another batching flag, the unloading of a fenced coordinator;
   * of the coordinator: participants and the requests to them, retries of commits and aborts, timeouts below 100 ms, the
-    missing reply of `ReachMaxActiveTxnException`, the client states ERROR and TIME_OUT.
+    broker's reply (after `ReachMaxActiveTxnException`, Pulsar sends none), the client states ERROR and TIME_OUT.
 """
 
 from __future__ import annotations
@@ -104,7 +114,8 @@ txn_log = Machine(
 #: The futures that a step completes, in order.
 Completions = tuple[Completion, ...]
 
-#: The number of entries in flight that are durable, counted from the first; all of them if fewer are in flight.
+#: The number of entries in flight that are durable, counted from the first. A greater number than that of the entries
+#: in flight means all of them.
 Durable = Annotated[int, AtLeast(0)]
 
 
@@ -125,9 +136,9 @@ def not_found(s: State, txn: int) -> tuple[State, Refused]:
 def new_transaction(cfg: Config, s: State, timeout_ms: Annotated[int, AtLeast(0)]) -> Step[State, Completions]:
     """`MLTransactionMetadataStore.newTransaction`: begins a transaction with the next id.
 
-    The transaction is ongoing once its NEW record is durable. If `max_active` transactions are ongoing, the request is
-    rejected, whatever the status of the store (`ReachMaxActiveTxnException`). An id whose NEW record fails is not
-    reused before a restart.
+    The transaction is ongoing once the write of its NEW record completes. While a positive `max_active` is reached, the
+    request is rejected, whatever the status of the store (`ReachMaxActiveTxnException`). An id whose NEW record fails
+    is not reused before a restart.
     """
     if 0 < cfg.max_active <= len(s.txns):
         return refused(s, "too_many", f"{len(s.txns)} transactions are ongoing")
@@ -148,7 +159,8 @@ def add_participant(
 ) -> Step[State, Completions]:
     """`addProducedPartitionToTxn`, `addAckedPartitionToTxn`: adds a partition or subscription to a transaction.
 
-    The transaction must be OPEN when the record is durable; the status is not checked before the append.
+    The status of the transaction is checked when the write of the record completes, and not before the append: if it is
+    not OPEN, the result is `invalid_status`.
     """
     if s.status != "ready":
         return not_ready(s)
@@ -161,8 +173,9 @@ def add_participant(
 def update_status(cfg: Config, s: State, txn: Annotated[int, AtLeast(0)], to: Target) -> Step[State, Completions]:
     """`updateTxnStatus`: updates the status of a transaction.
 
-    When the record is durable, the transaction must have the expected status. If the transaction already has the new
-    status at the time of the request, the request succeeds without an append.
+    If the transaction already has the new status at the time of the request, the request succeeds without an append.
+    Otherwise the status is checked when the write of the record completes: if it is not the expected one (`EXPECTED`),
+    the result is `invalid_status`.
     """
     if s.status != "ready":
         return not_ready(s)
@@ -184,11 +197,11 @@ def low_watermark(cfg: Config, s: State) -> Step[State, int]:
 
 
 def low_watermark_of(cfg: Config, s: State) -> int:
-    """Returns the id before the first ongoing transaction.
+    """Returns the id before that of the first ongoing transaction.
 
-    If no transaction is ongoing, returns the last assigned id that a restart recovers, because every later id may be
-    assigned again after a crash. If the id before the first pending NEW record is lower, returns that id. With
-    `empty_low_watermark` `zero`, returns 0 while no transaction is ongoing.
+    If no transaction is ongoing, returns the lower of two ids: the last assigned id that a restart recovers, because
+    every later id may be assigned again after a crash; and the id before that of the first pending NEW record. With
+    `empty_low_watermark` `zero`, returns 0 if no transaction is ongoing.
     """
     if s.txns:
         return s.txns[0].id - 1
@@ -200,7 +213,7 @@ def low_watermark_of(cfg: Config, s: State) -> int:
 
 @txn_log.action
 def expired(cfg: Config, s: State) -> Step[State, tuple[int, ...]]:
-    """`TransactionTimeoutTrackerImpl`: returns the OPEN transactions past their deadline, earliest first."""
+    """`TransactionTimeoutTrackerImpl`: returns the OPEN transactions past their deadline, earliest deadline first."""
     if s.status != "ready":
         return not_ready(s)
     late = [(t.deadline_ms, t.id) for t in s.txns if t.status == "OPEN" and t.deadline_ms < s.now_ms]
@@ -233,10 +246,10 @@ def flush_buffer(s: State) -> tuple[State, Completions]:
 
 
 def submit(s: State, entry: Entry) -> tuple[State, Completions]:
-    """`ManagedLedgerImpl.asyncAddEntry`: submits an entry, and creates a ledger if the last one is closed.
+    """`ManagedLedgerImpl.asyncAddEntry`: submits an entry; in the state `ClosedLedger`, creates a ledger first.
 
-    A fenced ledger, or one in `WriteFailed`, fails the entry at once, and the entry is not in the log. `WriteFailed`
-    becomes `ClosedLedger` (`readyToCreateNewLedger`): the next append creates a ledger (apache/pulsar#10711, #14738).
+    In the states `Fenced` and `WriteFailed`, the entry fails at once and is not in the log. `WriteFailed` becomes
+    `ClosedLedger` (`readyToCreateNewLedger`): the next append creates a ledger (apache/pulsar#10711, #14738).
     """
     if s.ledger == "fenced":
         return s, completions_of(entry, "fenced")
@@ -253,7 +266,7 @@ def completions_of(entry: Entry, result: Result) -> Completions:
 
 
 def with_new_ledger(s: State) -> State:
-    """Returns the state with an open, empty last ledger, and the last assigned id in the ledger properties.
+    """Returns the state with a new last ledger, which is empty, and the last assigned id in `ledger_property_id`.
 
     If the last ledger is empty, the new one replaces it.
     """
@@ -290,7 +303,7 @@ def append_to_log(s: State, entry: Entry) -> State:
 
 
 def with_effect(cfg: Config, s: State, record: Record, position: RecordPosition) -> tuple[State, Completion]:
-    """Applies a record that has just become durable. Returns the state, and the completion of the record's future.
+    """Applies a record whose write has just completed. Returns the state, and the completion of the record's future.
 
     The deadline of a new transaction is the current time plus its timeout.
     """
@@ -311,7 +324,7 @@ def with_effect(cfg: Config, s: State, record: Record, position: RecordPosition)
 
 @txn_log.fault
 def fail_write(cfg: Config, s: State, durable: Durable) -> Step[State, Completions]:
-    """`MLTransactionLogImpl.append` fails for all entries in flight, with unknown outcome; the ledger is `WriteFailed`.
+    """`MLTransactionLogImpl.append` fails for all entries in flight, with unknown outcome (`WriteFailed`).
 
     The first `durable` entries are in the log, but no record takes effect. With `ambiguous_append` `stops_store`, a
     ready store stops.
@@ -322,7 +335,10 @@ def fail_write(cfg: Config, s: State, durable: Durable) -> Step[State, Completio
 
 
 def fail_in_flight(cfg: Config, s: State, durable: int) -> tuple[State, Completions]:
-    """Fails all entries in flight with the result `unknown`; `ambiguous_append` decides whether the store stops."""
+    """Fails all entries in flight with the result `unknown`; the first `durable` entries are in the log.
+
+    If entries were in flight, `ambiguous_append` decides whether a ready store stops.
+    """
     completions = [each for entry in s.in_flight for each in completions_of(entry, "unknown")]
     stops = cfg.ambiguous_append == "stops_store" and s.in_flight != () and s.status == "ready"
     s = keep_durable(s, durable)
@@ -339,10 +355,10 @@ def keep_durable(s: State, durable: int) -> State:
 
 @txn_log.fault
 def fail_ledger_creation(cfg: Config, s: State) -> Step[State, Completions]:
-    """`createComplete`: the ledger is full, and the creation of the next one fails.
+    """`createComplete`: the last ledger is full, and the creation of the next one fails.
 
-    Entries in flight, which wait for the next ledger, fail and are not in the log. The ledger becomes `WriteFailed`,
-    or `ClosedLedger` if no entry was in flight.
+    Entries in flight, which wait for the next ledger, fail and are not in the log. The state of the managed ledger
+    becomes `WriteFailed`, or `ClosedLedger` if no entry was in flight.
     """
     if s.ledger != "open":
         return refused(s, "illegal_state", f"the ledger is {s.ledger}, not open")
@@ -354,7 +370,8 @@ def fail_ledger_creation(cfg: Config, s: State) -> Step[State, Completions]:
 def fence(cfg: Config, s: State, durable: Durable) -> Step[State, Completions]:
     """`ManagedLedgerFencedException`: another broker has taken the log; later appends and cursor writes fail.
 
-    All entries in flight fail with unknown outcome; the first `durable` ones are in the log.
+    All entries in flight fail with unknown outcome; the first `durable` ones are in the log. If entries were in flight,
+    a ready store stops, with `ambiguous_append` `stops_store`.
     """
     if s.ledger == "fenced":
         return refused(s, "illegal_state", "the ledger is fenced")
@@ -374,7 +391,7 @@ def break_cursor(cfg: Config, s: State) -> Step[State, None]:
 
 @txn_log.action
 def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
-    """`ledgerClosed`: rolls over to a new ledger, and writes the last assigned id to the ledger properties.
+    """`ledgerClosed`: rolls over to a new ledger, and writes the last assigned id to the managed ledger's properties.
 
     Returns the number of ledgers.
     """
@@ -387,10 +404,10 @@ def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_log.action
 def trim(cfg: Config, s: State) -> Step[State, int]:
-    """`trimConsumedLedgersInBackground`: trims ledgers before the persisted mark-delete position; returns their number.
+    """`trimConsumedLedgersInBackground`: trims ledgers up to the persisted mark-delete position; returns their number.
 
-    Only whole ledgers are trimmed, and never the last one. Trimming also writes the last assigned id to the ledger
-    properties. An ended transaction is removed from `confirmed` when its last record is trimmed.
+    Only whole ledgers are trimmed, and never the last one. If a ledger is trimmed, the last assigned id is written to
+    the managed ledger's properties, and ended transactions without a record in the log are removed from `confirmed`.
     """
     count, first = 0, s.first_entry
     while count < len(s.ledgers) - 1 and first + s.ledgers[count] <= s.durable.first_unacked:
@@ -423,10 +440,10 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 
 @txn_log.action
 def reopen(cfg: Config, s: State, batching: bool) -> Step[State, Completions]:
-    """`closeAsync`, then `MLTransactionLogImpl.initialize`: closes the store cleanly and opens it with the given flag.
+    """`closeAsync`, then `MLTransactionLogImpl.initialize`: closes the store cleanly and opens it.
 
-    The close persists the deletions, unless the ledger is fenced or deletions fail. Buffered records are not written;
-    their requests fail with the result `closed`.
+    `batching` is the flag with which the store is opened. The close persists the deletions, unless the ledger is fenced
+    or deletions fail. Buffered records are not written; their requests fail with the result `closed`.
     """
     if s.in_flight:
         return refused(s, "illegal_state", "entries are in flight")
@@ -445,10 +462,10 @@ def crash(cfg: Config, s: State, durable: Durable) -> Step[State, None]:
 
 @txn_log.action
 def replay_entry(cfg: Config, s: State) -> Step[State, int]:
-    """`MLTransactionLogImpl.TransactionLogReplayer`: replays the next entry that is not deleted.
+    """`MLTransactionLogImpl.TransactionLogReplayer`: replays the undeleted records of the next entry that has any.
 
-    Returns the number of undeleted records of the entry. A record of an unknown transaction is an orphan: its
-    transaction has ended. The replay deletes it.
+    The replay deletes a record without effect (`invalid_status`), for instance an orphan: a record whose transaction is
+    unknown, because the transaction has ended. Returns the number of replayed records.
     """
     if s.status != "replaying":
         return refused(s, "illegal_state", f"the store is {s.status}, not replaying")
@@ -474,7 +491,7 @@ def complete_replay(cfg: Config, s: State) -> Step[State, Recovered]:
 
 @txn_log.fault
 def fail_read(cfg: Config, s: State) -> Step[State, Recovered | Failed]:
-    """`MLTransactionLogImpl.FillEntryQueueCallback`: reading stops for good before the end of the log.
+    """`MLTransactionLogImpl.FillEntryQueueCallback`: a read of the log fails for good, and the replay stops.
 
     The store fails or, with `incomplete_replay` `reports_complete`, becomes ready.
     """
@@ -488,7 +505,7 @@ def fail_read(cfg: Config, s: State) -> Step[State, Recovered | Failed]:
 
 @txn_log.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Renumbers ids, entries and times from the first one that a later step can refer to.
+    """Renumbers ids, entry numbers and times: each from the first one that a later step can refer to.
 
     With `empty_low_watermark` `zero`, ids are not renumbered, because the low watermark 0 would not change with them.
     """
@@ -528,9 +545,9 @@ def canonical(cfg: Config, s: State) -> State:
 
 def first_id(s: State) -> int:
     """Returns the first id that a later step can return or compare with."""
-    known = [r.txn for entry in (*s.log, *s.in_flight, s.buffer) for r in entry]
-    known += [t.id for t in s.txns] + [p.id for p in s.confirmed]
-    return min([*known, s.last_id + 1, s.ledger_property_id + 1])
+    ids = [r.txn for entry in (*s.log, *s.in_flight, s.buffer) for r in entry]
+    ids += [t.id for t in s.txns] + [p.id for p in s.confirmed]
+    return min([*ids, s.last_id + 1, s.ledger_property_id + 1])
 
 
 def first_time(s: State) -> int:
@@ -547,7 +564,11 @@ def shifted(acks: Acks, by: int) -> Acks:
 
 @txn_log.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns status, ids and transactions, and for each entry of the log the number of its undeleted records."""
+    """Returns statuses, the low watermark, the last id, transactions, ledgers, deletions and pending requests.
+
+    Deletions are the first entry after the mark-delete position, in memory and as persisted; and for each entry of the
+    log the number of its undeleted records.
+    """
     acks = with_mark_delete_advanced(s.acks)
     return {
         "status": s.status,
@@ -569,7 +590,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 reference = txn_log.profile("reference", "Pulsar's behaviour with its known defects corrected", Config())
 
-shipped = txn_log.profile(
+pulsar_2026_07 = txn_log.profile(
     "pulsar-2026-07",
     "Apache Pulsar master, 2026-07-23, as read in its source",
     Config(
@@ -585,17 +606,19 @@ shipped = txn_log.profile(
     ),
 )
 
-later = txn_log.profile(
+pulsar_2026_09 = txn_log.profile(
     "pulsar-2026-09",
     "pulsar-2026-07 with apache/pulsar#26474: recovery reads ack sets in the metadata store, the range limit is exact",
-    shipped.config._replace(metadata_ack_sets_are_recovered=True, range_cap_is_exact=True),
+    pulsar_2026_07.config._replace(metadata_ack_sets_are_recovered=True, range_cap_is_exact=True),
 )
 
-earlier = txn_log.release(
-    "4.0", rules=shipped.config, about="pulsar-2026-07, batch index deletion only while batching is on"
+pulsar_4_0 = txn_log.release(
+    "4.0",
+    rules=pulsar_2026_07.config,
+    about="pulsar-2026-07; by default, the broker enables batch index deletion only while batching is on",
 )
-pulsar_4_1 = txn_log.release("4.1", "4.2", rules=shipped.config, about="pulsar-2026-07")
-pulsar_5_0 = txn_log.release("5.0", rules=later.config, about="pulsar-2026-09")
+pulsar_4_1 = txn_log.release("4.1", "4.2", rules=pulsar_2026_07.config, about="pulsar-2026-07")
+pulsar_5_0 = txn_log.release("5.0", rules=pulsar_2026_09.config, about="pulsar-2026-09")
 
 continues = txn_log.profile(
     "continues-after-ambiguous-append",

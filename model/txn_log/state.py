@@ -244,7 +244,7 @@ class State(NamedTuple):
     now_ms: int
     # history variables: used by properties only
     confirmed: tuple[Confirmed, ...]  # by id
-    confirmed_id: int  # the highest id whose NEW record was confirmed
+    confirmed_id: int  # the highest transaction id of a record whose request completed with success
     reported_watermark: int  # the highest low watermark that was returned
 
 
