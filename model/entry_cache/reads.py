@@ -1,13 +1,17 @@
-"""How a read is answered once it has permits (`RangeEntryCacheImpl.doAsyncReadEntriesByPosition`).
+"""How a request gets its entries once it has permits (`RangeEntryCacheImpl.doAsyncReadEntriesByPosition`).
 
-Used by `model/entry_cache/machine.py`; `model/entry_cache/shared_reads.py` describes requests and their parts.
+Used by `model/entry_cache/machine.py`; `model/entry_cache/shared_reads.py` describes requests and their parts. A
+request is a call of a reader. A storage read is outstanding until storage answers it; several requests may wait for it.
 
     read_range        holds cached entries and reads each gap
-    read_missing      joins an outstanding read (`PendingReadsManager`), or reads from storage
+    join_or_read      joins an outstanding read (`PendingReadsManager`), or reads from storage
     receive_entries   holds entries from storage for all waiting requests, and caches them if reads are expected
     settle            when all parts of a range are settled: completes the range; or releases its held copies, and then
                       fails the range or reads it again
     deliver           completes a request: its held copies become open copies of the reader
+
+`store` is the number of a range cache, which its entries have as `Entry.cache`. `Request.cache` and `StorageRead.cache`
+are the number of a topic.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ from model.entry_cache.state import DISABLED, Answered, Config, Delivered, Issue
 from model.positions import Position
 from model.range_cache import Entry, OrphanedCopies
 
-H = TypeVar("H", Entry, OrphanedCopies)
+#: What has copies and their read count.
+Holder = TypeVar("Holder", Entry, OrphanedCopies)
 
 
 class Effects(NamedTuple):
@@ -56,17 +61,17 @@ def begin(cfg: Config, s: State, request: Request, effects: Effects) -> State:
 
 
 def read_range(cfg: Config, s: State, request: Request, first: int, last: int, effects: Effects) -> tuple[State, Part]:
-    """Holds the cached entries of a range, sets their `accessed`, and reads each gap: a maximal run of missing entries.
+    """Holds the cached entries of a range, sets their `accessed`, and reads each gap between them or beside them.
 
     Returns the state, and the part of the request for this range.
     """
     if request.store == DISABLED:
-        return read_missing(cfg, s, request, first, last, effects)
+        return join_or_read(cfg, s, request, first, last, effects)
     found = cached_range(s.ranges, request.store, request.ledger, first, last)
     if not found:
-        return read_missing(cfg, s, request, first, last, effects)
+        return join_or_read(cfg, s, request, first, last, effects)
     parts: list[Part] = []
-    number, following, gaps = s.next_held, first, []  # number of the next copy, next entry id, indices of gaps in parts
+    number, following, gaps = s.next_held, first, []  # next copy, next entry id, indices of gaps in parts
     looked_up: dict[int, Entry] = {}
     for e in found:
         entry = e.position.entry
@@ -88,7 +93,7 @@ def read_range(cfg: Config, s: State, request: Request, first: int, last: int, e
     if not gaps:
         return s, Part("found", first, last, held=all_held(tuple(parts)))
     for i in gaps:
-        s, parts[i] = read_missing(cfg, s, request, parts[i].first, parts[i].last, effects)
+        s, parts[i] = join_or_read(cfg, s, request, parts[i].first, parts[i].last, effects)
     return s, Part("mixed", first, last, parts=tuple(parts))
 
 
@@ -98,13 +103,13 @@ def cached_range(caches: ranges.State, store: int, ledger: int, first: int, last
     return sorted([e for e in cached if first <= e.position.entry <= last])
 
 
-def read_missing(
+def join_or_read(
     cfg: Config, s: State, request: Request, first: int, last: int, effects: Effects
 ) -> tuple[State, Part]:
-    """`PendingReadsManager.readEntries`: reads a range without looking for cached entries.
+    """`PendingReadsManager.readEntries`: joins an outstanding read of a range, or reads the range from storage.
 
-    If an outstanding read covers the range or a part of it, this read is joined, and `read_range` reads the rest of the
-    range. Otherwise the range is read from storage. Returns the state, and the part of the request for this range.
+    If the outstanding read covers only a part of the range, `read_range` reads the rest, also from the cache. Returns
+    the state, and the part of the request for this range.
     """
     joined = candidate(s.reads, request.store, request.ledger, first, last) if request.store >= 0 else None
     if joined is None:
@@ -156,20 +161,20 @@ def read_from_storage(
 
 
 def receive_entries(
-    cfg: Config, s: State, storage_read: StorageRead, entries: int, wanted: tuple[tuple[int, int], ...]
+    cfg: Config, s: State, storage_read: StorageRead, entry_count: int, wanted: tuple[tuple[int, int], ...]
 ) -> tuple[State, list[tuple[Held, ...]]]:
     """`readFromStorage`: creates a read count handler for each entry, and caches the entry if reads are expected.
 
-    If the cache is disabled, no reads are expected. `wanted` has the first and last entry of each waiting part. Returns
-    the state, and for each of these parts its entries, held as copies. All copies of an entry and the cached entry
-    share one handler.
+    Storage has returned the first `entry_count` entries of the read. If the cache is disabled, no reads are expected.
+    `wanted` has the first and last entry of each waiting part. Returns the state, and for each of these parts the held
+    copies of its entries. The copies of an entry and the inserted entry share one handler.
     """
     stored = derived(cfg).stored[storage_read.cache, storage_read.ledger]
     count = ranges.initial_count(derived(cfg).ranges, storage_read.expected_reads if storage_read.store >= 0 else 0)
     held: list[list[Held]] = [[] for _ in wanted]
     orphaned_copies: list[OrphanedCopies] = []
     number = s.next_held
-    for entry in range(storage_read.first, storage_read.first + entries):
+    for entry in range(storage_read.first, storage_read.first + entry_count):
         copies: list[int] = []
         for held_by_part, (first, last) in zip(held, wanted, strict=True):
             if first <= entry <= last:
@@ -186,8 +191,8 @@ def receive_entries(
             ranges=s.ranges._replace(orphaned_copies=tuple(sorted((*s.ranges.orphaned_copies, *orphaned_copies))))
         )
     counters = s.counters._replace(
-        miss_entries=s.counters.miss_entries + entries,
-        miss_bytes=s.counters.miss_bytes + sum(stored[storage_read.first : storage_read.first + entries]),
+        miss_entries=s.counters.miss_entries + entry_count,
+        miss_bytes=s.counters.miss_bytes + sum(stored[storage_read.first : storage_read.first + entry_count]),
     )
     return s._replace(counters=counters, next_held=number), [tuple(each) for each in held]
 
@@ -203,7 +208,7 @@ def insert_read_entry(
 ) -> State:
     """Inserts an entry from storage into its range cache.
 
-    If its position was cached in the meantime, the entry is a duplicate (`insert_duplicate`).
+    If an entry at its position is cached, the entry from storage is a duplicate (`insert_duplicate`).
     """
     present = ranges.find(s.ranges, storage_read.store, position)
     if present is not None:
@@ -214,9 +219,9 @@ def insert_read_entry(
 
 
 def cache_unexpected_entry(cfg: Config, s: State, r: StorageRead, position: Position) -> State:
-    """Inserts an unexpected entry into the range cache of a read, if the read expects further reads of its entries.
+    """Inserts an unexpected entry at its own position into the range cache of the read, if reads are expected.
 
-    An unexpected entry that is not in storage has one byte.
+    The entry has the size that `Config.stored` has for its position, or one byte if `Config.stored` lacks the position.
     """
     count = ranges.initial_count(derived(cfg).ranges, r.expected_reads if r.store >= 0 else 0)
     if not ranges.has_expected_reads(count):
@@ -227,47 +232,48 @@ def cache_unexpected_entry(cfg: Config, s: State, r: StorageRead, position: Posi
 
 
 def answer(
-    cfg: Config, s: State, r: StorageRead, entries: int | None, unexpected: Sequence[Position] = ()
+    cfg: Config, s: State, r: StorageRead, entry_count: int | None, unexpected: Sequence[Position] = ()
 ) -> tuple[State, Reading]:
-    """Returns the step in which storage answers a read with the first `entries` entries of its range; None: it fails.
+    """Returns the step in which storage answers a read with the first `entry_count` entries of the read's range.
 
-    `unexpected` are positions of further entries of the answer; these entries are cached if reads are expected.
+    If `entry_count` is None, the read fails. `unexpected` has the positions of further entries of the answer; these
+    entries are cached if reads are expected.
     """
     s = s._replace(reads=tuple([each for each in s.reads if each is not r]))
-    order = tuple(dict.fromkeys(r.waiting))
+    numbers = tuple(dict.fromkeys(r.waiting))
     requests = {request.number: request for request in s.requests}
-    waiting = [part for number in order for part in awaiting(requests[number].part, r.number)]
-    if entries is None:
+    waiting_parts = [part for number in numbers for part in awaiting(requests[number].part, r.number)]
+    if entry_count is None:
         s = s._replace(reads=without_joining(s.reads, r.store, r.ledger)) if r.store >= 0 else s
-        answers = [Part("failed", part.first, part.last) for part in waiting]
+        results = [Part("failed", part.first, part.last) for part in waiting_parts]
     else:
-        s, held = receive_entries(cfg, s, r, entries, tuple([(part.first, part.last) for part in waiting]))
+        s, held = receive_entries(cfg, s, r, entry_count, tuple([(part.first, part.last) for part in waiting_parts]))
         for position in unexpected:
             s = cache_unexpected_entry(cfg, s, r, position)
-        answers = [Part("found", p.first, p.last, held=h) for p, h in zip(waiting, held, strict=True)]
+        results = [Part("found", p.first, p.last, held=h) for p, h in zip(waiting_parts, held, strict=True)]
     effects = Effects([], [])
-    for number in order:
+    for number in numbers:
         request = next(q for q in s.requests if q.number == number)
         s = s._replace(requests=tuple([q for q in s.requests if q is not request]))
-        s = continue_request(cfg, s, request._replace(part=with_answers(request.part, r.number, answers)), effects)
+        s = continue_request(cfg, s, request._replace(part=with_results(request.part, r.number, results)), effects)
     return s, Reading(None, tuple(effects.issued), tuple(effects.answered))
 
 
 def awaiting(part: Part, number: int) -> list[Part]:
-    """Returns the parts that wait for a read, from left to right."""
+    """Returns the parts of a part that wait for the storage read with this number, from left to right."""
     return [each for each in awaited(part) if each.read == number]
 
 
-def with_answers(part: Part, number: int, answers: list[Part]) -> Part:
-    """Returns a part of a request in which answers replace the parts that waited for a read, from left to right.
+def with_results(part: Part, number: int, results: list[Part]) -> Part:
+    """Returns a part in which results replace the parts that waited for a storage read, from left to right.
 
-    The answers used are removed from the list.
+    The results used are removed from the list.
     """
     if part.kind == "awaited":
-        return answers.pop(0) if part.read == number else part
+        return results.pop(0) if part.read == number else part
     if not part.parts:
         return part
-    return part._replace(parts=tuple([with_answers(each, number, answers) for each in part.parts]))
+    return part._replace(parts=tuple([with_results(each, number, results) for each in part.parts]))
 
 
 # ---- completing requests -----------------------------------------------------------------------------------------
@@ -287,10 +293,11 @@ def continue_request(cfg: Config, s: State, request: Request, effects: Effects) 
 def settle(cfg: Config, s: State, request: Request, part: Part, effects: Effects) -> tuple[State, Part]:
     """Completes, fails or reads again each joined or mixed range whose parts are all settled.
 
-    A range is complete if all its parts are. If a part failed, or if storage returned too few entries for a part, the
-    held copies of the range are released undelivered. Then a joined range fails, and a mixed range is read again as a
-    whole. If no part failed and entries are missing, `short_answer` can differ: with "fails" a mixed range fails, with
-    "never_answered" a joined or mixed range stays as it is.
+    complete   all entries of all parts are held: the range becomes "found"
+    failed     a part failed: the held copies of the range are released undelivered. Then a joined range fails, and a
+               mixed range is read again as a whole
+    short      no part failed, but storage returned too few entries for a part: as failed. Two values of `short_answer`
+               differ: with "fails" a mixed range fails, with "never_answered" the range keeps its parts and copies
     """
     if not part.parts:
         return s, part
@@ -309,7 +316,7 @@ def settle(cfg: Config, s: State, request: Request, part: Part, effects: Effects
     s = discard(cfg, s, all_held(part.parts))
     if part.kind == "joined" or (cfg.short_answer == "fails" and is_short):
         return s, Part("failed", part.first, part.last)
-    s, again = read_missing(cfg, s, request, part.first, part.last, effects)
+    s, again = join_or_read(cfg, s, request, part.first, part.last, effects)
     return settle(cfg, s, request, again, effects)
 
 
@@ -340,37 +347,37 @@ def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], eff
     return s._replace(limiter=s.limiter._replace(grants=tuple(grants)))
 
 
-def renumbered(s: ranges.State, to: dict[int, int]) -> tuple[ranges.State, dict[int, int | None]]:
-    """Returns the range caches with some held copies renumbered as open copies, and the read count of each open copy.
+def renumbered(s: ranges.State, open_numbers: dict[int, int]) -> tuple[ranges.State, dict[int, int | None]]:
+    """Returns the range caches after held copies became open copies, and the read count of each of these open copies.
 
-    `to` maps the number of each of these held copies to its number as an open copy.
+    `open_numbers` maps the number of each held copy that becomes open to its number as an open copy.
     """
     counts: dict[int, int | None] = {}
 
-    def with_open_copies(holder: H) -> H:
+    def with_open_copies(holder: Holder) -> Holder:
         copies = holder.copies
-        if copies[0] > 0 or to.keys().isdisjoint(copies):
+        if copies[0] > 0 or open_numbers.keys().isdisjoint(copies):
             return holder
-        counts.update({to[c]: holder.expected_reads for c in copies if c in to})
-        return holder._replace(copies=tuple(sorted([to.get(c, c) for c in copies])))
+        counts.update({open_numbers[c]: holder.expected_reads for c in copies if c in open_numbers})
+        return holder._replace(copies=tuple(sorted([open_numbers.get(c, c) for c in copies])))
 
     queue = tuple([e if e is None or not e.copies else with_open_copies(e) for e in s.queue])
     orphaned_copies = tuple(sorted([with_open_copies(group) for group in s.orphaned_copies]))
-    return s._replace(queue=queue, orphaned_copies=orphaned_copies, next_copy=s.next_copy + len(to)), counts
+    return s._replace(queue=queue, orphaned_copies=orphaned_copies, next_copy=s.next_copy + len(open_numbers)), counts
 
 
 # ---- permits ------------------------------------------------------------------------------------------
 
 
 def release_permits(cfg: Config, s: State, request: int, effects: Effects) -> State:
-    """Returns the state after the permits of a request were released, and queued requests that fit have started."""
+    """Returns the state after the permits of a request were released, and then `start_queued_requests` has run."""
     if not s.limiter.grants:
         return s
     return start_queued_requests(cfg, s._replace(limiter=limiter.free_permits(s.limiter, request)), effects)
 
 
 def start_queued_requests(cfg: Config, s: State, effects: Effects) -> State:
-    """Returns the state after queued requests that fit have started, and overdue ones have failed."""
+    """Returns the state after queued requests, from the head on, have started if they fit, or failed if overdue."""
     while s.limiter.waiting:
         limits, granted, failed = limiter.grant_queued(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
         if limits is s.limiter:
