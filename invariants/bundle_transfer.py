@@ -45,7 +45,10 @@ def seen_by(s: State, broker: int) -> Record:
 
 
 def attached(t: Topic) -> Iterator[tuple[int, int]]:
-    """Yields each attached client with its broker. The broker answered success, and sent no close command since."""
+    """Yields the number of each attached client, and the broker of the client's session.
+
+    The broker has answered success, and has sent no close command since.
+    """
     for number, c in enumerate(t.clients):
         kinds = {command.kind for command in c.down}
         if c.peer is not None and "close" not in kinds and (c.phase == "ready" or "success" in kinds):
@@ -63,7 +66,7 @@ def happened(event: Event) -> bool:
 
 
 def writers(t: Topic) -> list[int]:
-    """Returns the brokers whose adds the bookies confirm."""
+    """Returns the brokers that have an open ledger of the topic that no other broker has fenced."""
     return [broker for broker, o in enumerate(t.objects) if o is not None and o.writable]
 
 
@@ -72,7 +75,7 @@ def writers(t: Topic) -> list[int]:
 
 @always(bundle_transfer)
 def topic_has_at_most_one_writer(cfg: Config, s: State) -> bool:
-    """The bookies confirm adds of at most one broker for each topic."""
+    """For each topic, at most one broker has an open ledger that no other broker has fenced."""
     return all(len(writers(t)) <= 1 for t in s.topics)
 
 
@@ -92,8 +95,8 @@ def log_keeps_producer_order(cfg: Config, s: State) -> bool:
     for t in s.topics:
         for number in range(cfg.producers):
             found = sequences(t, number)
-            for last, following in zip([-1, *found], found, strict=False):
-                if following > last + 1:
+            for previous, following in zip([-1, *found], found, strict=False):
+                if following > previous + 1:
                     return False
     return True
 
@@ -106,8 +109,9 @@ def deduplicated_log_has_no_duplicate(cfg: Config, s: State) -> bool:
 
 @always(bundle_transfer)
 def cursor_is_within_log(cfg: Config, s: State) -> bool:
-    """Every mark-delete position, persisted or in a broker's memory, is in the log, and each consumer has processed
-    every entry up to this position.
+    """Each mark-delete position is within the log, and the consumer has processed every entry up to this position.
+
+    One mark-delete position is persisted, and each topic object has one in memory.
     """
     for t in s.topics:
         cursors = [t.cursor, *[o.cursor for o in t.objects if o is not None]]
@@ -119,7 +123,7 @@ def cursor_is_within_log(cfg: Config, s: State) -> bool:
 
 @always(bundle_transfer)
 def consumer_skips_no_entry(cfg: Config, s: State) -> bool:
-    """The entries in flight to a consumer are consecutive, and the consumer has processed every entry before them."""
+    """The entries in flight to a consumer are the last dispatched ones, in order; all earlier entries are processed."""
     for t in s.topics:
         for c in t.clients[cfg.producers :]:
             if c.phase == "ready" or "success" in {command.kind for command in c.down}:
@@ -132,8 +136,9 @@ def consumer_skips_no_entry(cfg: Config, s: State) -> bool:
 
 @always(bundle_transfer, on=("close_ledger", "disconnect", "open_topic"))
 def acknowledgements_survive_transfer(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that closes a ledger persists the mark-delete position. A broker that opens the topic starts at the
-    persisted position.
+    """A broker that closes a topic persists the mark-delete position; a broker that opens one starts at this position.
+
+    A broker whose ledger another broker has fenced may close the topic and persist nothing.
     """
     topic, broker = event.arguments["topic"], event.arguments["broker"]
     o, new = before.topics[topic].objects[broker], after.topics[topic].objects[broker]
@@ -180,7 +185,7 @@ def source_releases_after_ledgers_are_closed(cfg: Config, before: State, event: 
 
 @always(bundle_transfer, on=("publish", "close_timeout"))
 def owned_is_appended_by_destination(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without force, Owned is appended only by the destination of Assigning; in V4, only by the source of Releasing."""
+    """Only the destination of Assigning (in V4, the source of Releasing) appends Owned, except for overrides."""
     r, broker = newest(after), event.arguments["broker"]
     if event.outcome is not True or r.state != "owned" or len(after.records) < 2:
         return True
@@ -189,7 +194,7 @@ def owned_is_appended_by_destination(cfg: Config, before: State, event: Event, a
 
 @always(bundle_transfer, on=("override",))
 def override_spares_registered_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The leader's clean-up replaces the owner of a bundle only if the owner is not registered."""
+    """If the newest record is Owned, the leader's clean-up replaces the owner only if the owner is not registered."""
     r = newest(before)
     return not happened(event) or r.state != "owned" or not before.brokers[r.dst].registered
 
@@ -199,7 +204,7 @@ def override_spares_registered_owner(cfg: Config, before: State, event: Event, a
 
 @always(bundle_transfer)
 def attached_client_has_topic_object(cfg: Config, s: State) -> bool:
-    """The broker of an attached client has the client's topic in its cache."""
+    """The broker of an attached client has an object of the client's topic, neither loading nor disconnected."""
     phases = ("open", "closing", "closed", "failed")
     for t in s.topics:
         for _, broker in attached(t):
@@ -223,7 +228,7 @@ def topic_in_transfer_stays_closed(cfg: Config, before: State, event: Event, aft
 
 @always(bundle_transfer, on=("process", "confirm", "fail_add", "close_ledger"), given=lambda cfg: cfg.variant != "V3")
 def topic_in_transfer_sends_no_error(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """While a topic is fenced for a transfer, no send, failed write or close of its ledger ends a client's session."""
+    """While a topic is fenced for a transfer, no send, ack, failed write or ledger close ends a client's session."""
     topic = event.arguments["topic"]
     old, new = before.topics[topic], after.topics[topic]
     in_transfer = {b for b, o in enumerate(old.objects) if o is not None and o.phase in ("closing", "closed")}
@@ -232,7 +237,7 @@ def topic_in_transfer_sends_no_error(cfg: Config, before: State, event: Event, a
 
 @always(bundle_transfer, on=("disconnect",))
 def redirect_names_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The address of a close command is the owner in the broker's view; in V1a, V1b and V2 also the destination."""
+    """A redirect names the owner in the broker's view; during a transfer in V1a, V1b and V2, the next owner."""
     r = seen_by(before, event.arguments["broker"])
     if not happened(event) or event.outcome is None:
         return True
@@ -242,13 +247,13 @@ def redirect_names_owner(cfg: Config, before: State, event: Event, after: State)
 @always(bundle_transfer, on=("connect",))
 def failed_address_is_dropped(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A client whose connection attempt fails looks the topic up again."""
-    c = after.topics[event.arguments["topic"]].clients
-    return not isinstance(event.outcome, Failed) or c[event.arguments["client"]].phase == "lookup"
+    clients = after.topics[event.arguments["topic"]].clients
+    return not isinstance(event.outcome, Failed) or clients[event.arguments["client"]].phase == "lookup"
 
 
 @always(bundle_transfer)
 def no_pending_write_is_leaked(cfg: Config, s: State) -> bool:
-    """No write that has completed or failed still counts as pending on its connection."""
+    """No failed write still counts as pending on its connection."""
     return all(b.leaked == 0 for b in s.brokers)
 
 
@@ -257,7 +262,7 @@ def no_pending_write_is_leaked(cfg: Config, s: State) -> bool:
 
 @always(bundle_transfer, on=("disconnect",))
 def stale_topic_can_be_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker whose view has an owner can close each of its stale topics.
+    """A broker that last applied an Owned record can close each of its stale topics.
 
     A topic is stale if it is fenced for a transfer, or if its broker does not own the bundle.
     """
@@ -279,14 +284,14 @@ def release_waits_for_ledgers_only(cfg: Config, before: State, event: Event, aft
 
 @always(bundle_transfer, on=("close_ledger",))
 def closing_ledger_can_be_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A ledger of a fenced topic can be closed at any time."""
+    """The ledger of a topic that is closing can be closed at any time."""
     o = before.topics[event.arguments["topic"]].objects[event.arguments["broker"]]
     return happened(event) or o is None or o.phase != "closing"
 
 
 @always(bundle_transfer, on=("admit",))
 def owner_answers_while_topic_is_closing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A client that connects to the owner while the topic is closing, closed or failed gets an answer."""
+    """The owner answers a connecting client also while the topic is closing, closed, or fenced by a failed write."""
     topic, client = event.arguments["topic"], event.arguments["client"]
     if not isinstance(event.outcome, Refused) or not 0 <= client < len(before.topics[topic].clients):
         return True
@@ -311,7 +316,7 @@ def only_topic_in_transfer_ignores_sends(cfg: Config, before: State, event: Even
 
 @always(bundle_transfer, on=("restart",))
 def restarted_broker_resumes_its_duty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A restarted broker has a duty if it is the destination of Assigning, or the source of Releasing."""
+    """If the newest record is Assigning to a broker, or Releasing from it, the broker has a duty after a restart."""
     r, broker = newest(before), event.arguments["broker"]
     must_act = (r.state == "assigning" and r.dst == broker) or (r.state == "releasing" and r.source == broker)
     return not happened(event) or not must_act or after.brokers[broker].duty != ""
@@ -319,19 +324,19 @@ def restarted_broker_resumes_its_duty(cfg: Config, before: State, event: Event, 
 
 # ---- sessions ------------------------------------------------------------------------------------------
 
-#: By topic and client: the next sequence id that the broker expects from the client's session, or None if the session
-#: has sent nothing; and whether the broker ignored a send of the session.
+#: By topic and client: one more than the last sequence id that the broker processed in the client's session, or None
+#: before the first; and whether the broker ignored a send of the session. The elements of consumers are not used.
 Sessions = tuple[tuple[tuple[int | None, bool], ...], ...]
 
 
-def no_sessions(cfg: Config) -> Sessions:
-    """Returns the sessions in the initial state: each producer sends sequence id 0 first."""
+def initial_sessions(cfg: Config) -> Sessions:
+    """Returns the sessions in the initial state: each producer is attached, and sends sequence id 0 first."""
     return (((0, False),) * (cfg.producers + min(cfg.consumers, 1)),) * cfg.topics
 
 
-@history(bundle_transfer, initial=no_sessions, on=("process", "receive"))
+@history(bundle_transfer, initial=initial_sessions, on=("process", "receive"))
 def sessions(cfg: Config, value: Sessions, before: State, event: Event, after: State) -> Sessions:
-    """The next expected sequence id of each client's session, and whether the broker ignored a send of the session."""
+    """The next sequence id of each client's session, and whether the broker ignored a send of the session."""
     topic, client = event.arguments["topic"], event.arguments["client"]
     if not happened(event):
         return value
@@ -353,14 +358,14 @@ def is_send(cfg: Config, event: Event) -> bool:
 
 @always(bundle_transfer, on=("process",), history=(sessions,))
 def ignored_sends_are_a_suffix(cfg: Config, before: State, event: Event, after: State, values: Sessions) -> bool:
-    """In one session of a producer, no send is accepted after another send was ignored."""
+    """In one session of a producer, every send after an ignored send is ignored."""
     has_ignored = is_send(cfg, event) and values[event.arguments["topic"]][event.arguments["client"]][1]
     return bool(not has_ignored or event.outcome == "ignored")
 
 
 @always(bundle_transfer, on=("process",), history=(sessions,))
 def session_sends_in_order(cfg: Config, before: State, event: Event, after: State, values: Sessions) -> bool:
-    """One session of a producer sends each message once, in order."""
+    """In one session of a producer, each send has the sequence id after that of the previous send."""
     if not is_send(cfg, event):
         return True
     topic, client = event.arguments["topic"], event.arguments["client"]
@@ -370,19 +375,21 @@ def session_sends_in_order(cfg: Config, before: State, event: Event, after: Stat
 
 @history(bundle_transfer, initial=lambda cfg: False, on=("override", "override_stuck"))
 def overridden(cfg: Config, value: bool, before: State, event: Event, after: State) -> bool:
-    """Whether the leader has overridden a record in this trace."""
+    """Whether the leader has appended an override in this trace."""
     return value or happened(event)
 
 
 @always(bundle_transfer, on=("open_topic",), history=(overridden,))
-def load_fences_only_after_override(cfg: Config, before: State, event: Event, after: State, forced: bool) -> bool:
+def load_fences_only_after_override(
+    cfg: Config, before: State, event: Event, after: State, was_overridden: bool
+) -> bool:
     """Without an override, every ledger is closed before another broker opens the topic: fencing is never needed."""
     fenced = [b for b in writers(before.topics[event.arguments["topic"]]) if b != event.arguments["broker"]]
-    return not happened(event) or forced or not fenced
+    return not happened(event) or was_overridden or not fenced
 
 
-#: By broker: the index of the newest record when the broker last registered. Then: whether a broker has opened a topic
-#: while its view was older than that record.
+#: First, by broker: the index of the record that was the newest one when the broker last registered. Second: whether a
+#: broker has opened a topic while its view was older than that record.
 Registrations = tuple[tuple[int, ...], bool]
 
 
@@ -393,27 +400,29 @@ Registrations = tuple[tuple[int, ...], bool]
 )
 def registrations(cfg: Config, value: Registrations, before: State, event: Event, after: State) -> Registrations:
     """The newest record when each broker last registered, and whether a broker opened a topic with an older view."""
-    newest_at, has_older_view = value
+    newest_at, opened_with_older_view = value
     broker = event.arguments["broker"]
     if not happened(event):
         return value
     if event.name == "open_topic":
-        return newest_at, has_older_view or before.brokers[broker].view < newest_at[broker]
-    return (*newest_at[:broker], len(after.records) - 1, *newest_at[broker + 1 :]), has_older_view
+        return newest_at, opened_with_older_view or before.brokers[broker].view < newest_at[broker]
+    return (*newest_at[:broker], len(after.records) - 1, *newest_at[broker + 1 :]), opened_with_older_view
 
 
 @always(bundle_transfer, history=(registrations,))
-def registered_broker_has_read_its_channel(cfg: Config, s: State, of_run: Registrations) -> bool:
+def registered_broker_has_read_its_channel(cfg: Config, s: State, value: Registrations) -> bool:
     """A broker opens a topic only after it has read every record that existed when it last registered."""
-    return not of_run[1]
+    _, opened_with_older_view = value
+    return not opened_with_older_view
 
 
+#: The names of all faults.
 FAULTS = tuple(a.name for a in bundle_transfer.actions.values() if a.fault)
 
 
 @history(bundle_transfer, initial=lambda cfg: 0, on=(*FAULTS, "transfer", "override"))
-def disturbances(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
-    """The number of transfers of the trace; 2 or more after a fault or an override; 1 is an undisturbed transfer."""
+def disturbance(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
+    """0: no transfer so far; 1: one transfer, without faults and overrides; 2 or more: any other trace."""
     if isinstance(event.outcome, Refused):
         return value
     return value + 1 if event.name == "transfer" else 2
@@ -423,23 +432,21 @@ def parks_redirected_clients(cfg: Config) -> bool:
     """Whether the destination always parks the requests of redirected clients until it owns the bundle.
 
     A destination that has applied a record of the transfer parks requests. In V0, V1b and V2, the destination applies
-    such a record before a client gets its address. In V1a and V4, the destination may have applied no such record: it
-    rejects the client, which looks the topic up. In V3, clients get no address.
+    such a record before a client gets the destination's address. In V1a and V4, a destination that has applied no such
+    record rejects the client, and the client looks the topic up. In V3, clients get no address.
     """
     return cfg.variant in ("V0", "V1b", "V2")
 
 
-@always(bundle_transfer, on=("lookup",), given=parks_redirected_clients, history=(disturbances,))
-def undisturbed_transfer_needs_no_lookup(
-    cfg: Config, before: State, event: Event, after: State, disturbed: int
-) -> bool:
+@always(bundle_transfer, on=("lookup",), given=parks_redirected_clients, history=(disturbance,))
+def undisturbed_transfer_needs_no_lookup(cfg: Config, before: State, event: Event, after: State, level: int) -> bool:
     """In a single transfer without faults and overrides, no client looks its topic up."""
-    return disturbed > 1 or isinstance(event.outcome, Refused)
+    return level > 1 or isinstance(event.outcome, Refused)
 
 
-@always(bundle_transfer, on=("receive",), given=parks_redirected_clients, history=(disturbances,))
+@always(bundle_transfer, on=("receive",), given=parks_redirected_clients, history=(disturbance,))
 def undisturbed_transfer_reconnects_client_once(
-    cfg: Config, before: State, event: Event, after: State, disturbed: int
+    cfg: Config, before: State, event: Event, after: State, level: int
 ) -> bool:
     """In a single transfer without faults and overrides, only the source, broker 0, closes sessions of clients.
 
@@ -447,15 +454,13 @@ def undisturbed_transfer_reconnects_client_once(
     to the source (`undisturbed_transfer_needs_no_lookup`).
     """
     c = before.topics[event.arguments["topic"]].clients[event.arguments["client"]] if happened(event) else None
-    return disturbed > 1 or c is None or c.down[0].kind != "close" or c.peer == 0
+    return level > 1 or c is None or c.down[0].kind != "close" or c.peer == 0
 
 
-@always(bundle_transfer, on=("confirm", "open_topic"), history=(disturbances,))
-def undisturbed_transfer_duplicates_nothing(
-    cfg: Config, before: State, event: Event, after: State, disturbed: int
-) -> bool:
+@always(bundle_transfer, on=("confirm", "open_topic"), history=(disturbance,))
+def undisturbed_transfer_duplicates_nothing(cfg: Config, before: State, event: Event, after: State, level: int) -> bool:
     """In a single transfer without faults and overrides, no message is stored twice, even without deduplication."""
-    return disturbed > 1 or all(len(set(t.log)) == len(t.log) for t in after.topics)
+    return level > 1 or all(len(set(t.log)) == len(t.log) for t in after.topics)
 
 
 # ---- coverage goals ------------------------------------------------------------------------------------
@@ -463,7 +468,7 @@ def undisturbed_transfer_duplicates_nothing(
 
 @sometimes(bundle_transfer, on=("process",))
 def send_is_ignored(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A topic in transfer ignores a send."""
+    """A topic ignores a send."""
     return bool(event.outcome == "ignored") and event.arguments["client"] < cfg.producers
 
 
@@ -481,7 +486,7 @@ def recovery_keeps_unconfirmed_entry(cfg: Config, before: State, event: Event, a
 
 @sometimes(bundle_transfer, on=("admit",), given=lambda cfg: cfg.variant == "V0")
 def request_waits_for_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`PRODUCER` or `SUBSCRIBE` arrives at the destination before the destination owns the bundle."""
+    """A broker parks `PRODUCER` or `SUBSCRIBE` until the bundle has an owner."""
     return isinstance(event.outcome, Refused) and event.outcome.why == "the bundle has no owner yet"
 
 

@@ -221,7 +221,7 @@ def random_steps(count: int) -> Iterator[tuple[str, dict[str, int], State, State
 
 
 def writers(t: Topic) -> list[int]:
-    """Returns the brokers whose adds the bookies confirm."""
+    """Returns the brokers that have an open ledger of the topic that no other broker has fenced."""
     return [broker for broker, o in enumerate(t.objects) if o is not None and o.writable]
 
 
@@ -271,8 +271,8 @@ def opening_a_topic_fences_other_handles() -> Answer:
     "topic-has-one-accepted-writer",
     "z3",
     "For any number of brokers, topics, clients and steps, any rules, and whatever each broker believes about the "
-    "owner: at most one broker has a handle of a topic's ledger whose adds the bookies confirm. Every topic keeps one "
-    "slot for each broker, views stay within the records, and records name brokers. It is assumed, and explored in "
+    "owner: for each topic, at most one broker has an open ledger that no other broker has fenced. Every topic keeps "
+    "one slot for each broker, views stay within the records, and records name brokers. It is assumed, and explored in "
     "scopes, that a client's peer and the address of a redirect are brokers, and that the producer of an add is a "
     "client.",
     Control(
