@@ -204,7 +204,7 @@ def override_spares_registered_owner(cfg: Config, before: State, event: Event, a
 
 @always(bundle_transfer)
 def attached_client_has_topic_object(cfg: Config, s: State) -> bool:
-    """The broker of an attached client has an object of the client's topic, neither loading nor disconnected."""
+    """The broker of an attached client has an object of the client's topic that is neither loading nor disconnected."""
     phases = ("open", "closing", "closed", "failed")
     for t in s.topics:
         for _, broker in attached(t):

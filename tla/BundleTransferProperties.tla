@@ -29,7 +29,7 @@ LogKeepsProducerOrder ==
 DeduplicatedLogHasNoDuplicate ==
   \A k \in Topics : LET log == bundle[k].log IN \A i, j \in DOMAIN log : log[i] = log[j] => i = j
 
-\* The broker of an attached client has an object of the client's topic, neither loading nor disconnected.
+\* The broker of an attached client has an object of the client's topic that is neither loading nor disconnected.
 AttachedClientHasTopicObject ==
   \A k \in Topics, c \in Clients, b \in Brokers :
     IsAttached(bundle[k].clients[c], b) =>

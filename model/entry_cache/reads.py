@@ -296,8 +296,9 @@ def settle(cfg: Config, s: State, request: Request, part: Part, effects: Effects
     complete   all entries of all parts are held: the range becomes "found"
     failed     a part failed: the held copies of the range are released undelivered. Then a joined range fails, and a
                mixed range is read again as a whole
-    short      no part failed, but storage returned too few entries for a part: as failed. Two values of `short_answer`
-               differ: with "fails" a mixed range fails, with "never_answered" the range keeps its parts and copies
+    short      no part failed, but storage returned too few entries for a part: the range is treated as failed. Two
+               values of `short_answer` differ: with "fails" a mixed range fails, too; with "never_answered" a joined or
+               mixed range keeps its parts and held copies
     """
     if not part.parts:
         return s, part
