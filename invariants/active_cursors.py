@@ -64,9 +64,10 @@ def may_be_refused(cfg: Config, before: State, event: Event) -> bool:
 
 @always(active_cursors, on=(COUNT,), given=lambda cfg: cfg.counts_cursors)
 def expected_read_count_equals_cursors_at_or_before(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The expected read count of a catch-up read is the number of tracked cursors at its cursor's position or before.
+    """The expected read count of a catch-up read is the number of tracked cursors at the reader's position or before.
 
-    The cursor itself and cursors at the same position are included. For an unknown or untracked cursor the count is 0.
+    The reading cursor itself and cursors at the same position are included. For an unknown or untracked cursor the
+    count is 0.
     """
     c = own_cursor(before, event)
     if c is None or c.position is None:
@@ -116,7 +117,7 @@ def added_entries_are_cached_only_for_cursors(cfg: Config, before: State, event:
 
 @always(active_cursors, on=("add_cursor", "get_cursor"))
 def name_refers_to_cursor_added_last(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A name refers to the cursor object that was added last under it, and to none after its removal."""
+    """A name refers to the cursor object that was added last under this name; a removed name refers to none."""
     if was_refused(event):
         return bool(before == after)
     if event.name == "add_cursor":
@@ -149,7 +150,7 @@ def added_cursor_has_given_position_and_durability(cfg: Config, before: State, e
 
 @always(active_cursors, on=MOVES)
 def update_sets_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an update, the cursor has the given position, forward or backward; without a position it is untracked.
+    """After an update, the cursor has the given position, forward or backward, or is untracked without one.
 
     `may_be_refused` says when an update is rejected. A container without `cursorUpdated` also rejects that call.
     """

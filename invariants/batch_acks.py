@@ -329,7 +329,7 @@ def mark_delete_position_moves_back_only_by_reset(cfg: Config, before: State, ev
     """The mark-delete position moves back only by a reset or a recovery.
 
     The read position is always after the mark-delete position. The read position moves only by reads, resets and
-    recoveries, or because the mark-delete position reaches it.
+    recoveries, or because the mark-delete position reaches the read position.
     """
     if may_undo_acks(before, event) or event.name == "end_read":
         return after.read_position >= after.acks.first_unacked

@@ -439,7 +439,7 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
 
 @always(cache_steps)
 def eviction_in_progress_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A thread that finds `evictionInProgress` null sets it and schedules a task; the end of the task clears it."""
+    """A thread that finds `evictionInProgress` null sets the field and schedules a task, whose end clears the field."""
     is_set, tasks, t = before.eviction_in_progress, before.scheduled, thread_of(before, event)
     if event.name == "schedule" and is_accepted(event) and t.at == "schedule":
         if event.outcome is is_set:

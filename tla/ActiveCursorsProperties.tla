@@ -17,16 +17,16 @@ Names == {each.cursor : each \in InSet(cursors)}
 CountsAreRight(c) == \A name \in cursor : ShippedCount(c, name) = CountOf(c, name)
 SlowestIsRight(c) == ShippedSlowest(c) = SlowestOf(c)
 
-\* The expected read count of a catch-up read is the number of tracked cursors at its cursor's position or before.  The
-\* cursor itself and cursors at the same position are included.  For an unknown or untracked cursor the count is 0.  The
-\* query flushes the list first.
+\* The expected read count of a catch-up read is the number of tracked cursors at the reader's position or before.  The
+\* reading cursor itself and cursors at the same position are included.  For an unknown or untracked cursor the count is
+\* 0.  The query flushes the list first.
 ExpectedReadCountEqualsCursorsAtOrBefore == With(FlushedContents(Contents), CountsAreRight)
 
 \* The slowest position is the smallest of all tracked positions, and None if no cursor is tracked.  The query flushes
 \* the list first.
 SlowestPositionIsSmallestTrackedPosition == With(FlushedContents(Contents), SlowestIsRight)
 
-\* A name refers to the cursor object that was added last under it.
+\* A name refers to the cursor object that was added last under this name.
 NameRefersToCursorAddedLast ==
   \A name \in cursor, p \in position, d \in durable :
     calls = "any" \/ name \notin Names => Find(AfterAddition(name, p, d), name).object = NextObject(Contents)

@@ -11,7 +11,7 @@ Reads(sub) == {sub.normal_read, sub.replay_read} \ {None}
 \* An entry that a consumer holds is before the read position.
 HeldEntryIsNotReadAgain == \A i \in DOMAIN subs : \A p \in Pending(subs[i]) : Before(p, subs[i].read_position)
 
-\* A cursor is active only while its subscription has consumers.  With counts, it is active exactly then.
+\* A cursor is active only while its subscription has consumers.  With counts, the cursor is active exactly then.
 ActiveCursorHasConsumers ==
   \A i \in DOMAIN subs : (subs[i].active => Connected(subs[i]) # {}) /\
                          (counts_reads /\ Connected(subs[i]) # {} => subs[i].active)

@@ -105,7 +105,7 @@ RecordIsDurablyDeletedOnlyAfterNewRecord == NewRecordDeletedFirst(Contents, dura
 ReadyStoreEqualsLog == status = "ready" => {LoggedForm(t) : t \in txns} = Ongoing(LoggedTransactions(Contents))
 
 \* Recovery finds every confirmed transaction that has not ended, with all its confirmed participants.  The recovered
-\* status is the confirmed one, or legal transitions lead to it from the confirmed one.
+\* status is the confirmed one, or legal transitions lead from the confirmed status to the recovered one.
 RecoveryPreservesAcknowledgedState ==
   LET IsKept(p, t) == /\ p.partitions \subseteq t.partitions
                       /\ p.subscriptions \subseteq t.subscriptions

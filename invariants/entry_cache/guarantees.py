@@ -267,8 +267,8 @@ def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State
     """A read is rejected exactly if its range is empty or storage lacks an entry of the range.
 
     `release` and `replay` are rejected exactly if no copy has the given number. An answer of storage is rejected
-    exactly if no outstanding read has the given number. `answer_oddly` must return too few entries: it is also rejected
-    if the answer has at least as many entries as the read.
+    exactly if no outstanding read has the given number. `answer_oddly` must return too few entries: this answer is also
+    rejected if the answer has at least as many entries as the read.
     """
     args = event.arguments
     if event.name in READ_COUNT_CHANGES:

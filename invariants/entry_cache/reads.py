@@ -74,7 +74,7 @@ def request_completes_exactly_once(cfg: Config, before: State, event: Event, aft
 
 @always(entry_cache)
 def only_reads_and_replays_change_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read count is its initial value plus replays minus releases of delivered entries; nothing else changes it."""
+    """A read count is its initial value plus replays minus releases of delivered entries, and nothing else."""
     if after.ranges is before.ranges:
         return True
     change, copies = _change_of_read_count(before, event)

@@ -118,7 +118,7 @@ def reader(s: State, request: int) -> tuple[int, bool]:
 
 @always(managed_ledger, on=("add_entry",), given=with_counts)
 def added_entry_expects_one_read_of_each_active_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The count of an added entry is the number of active cursors, and equals its deliveries to come.
+    """The count of an added entry is the number of active cursors, and equals the deliveries to come of the entry.
 
     If no cursor is active, the entry has no count.
     """

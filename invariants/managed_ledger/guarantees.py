@@ -42,8 +42,8 @@ def reads(sub: Subscription) -> list[Read]:
 def unacknowledged_entry_before_read_position_is_delivered_or_read_again(cfg: Config, s: State) -> bool:
     """An unacknowledged entry before the read position is held by a consumer, or will be read again.
 
-    It will be read again if it is in the replay queue or in a read that is not dispatched, or if the cursor will be
-    rewound, because no consumer is connected or a read was cancelled.
+    The entry will be read again if it is in the replay queue or in a read that is not dispatched, or if the cursor will
+    be rewound, because no consumer is connected or a read was cancelled.
     """
     for sub in s.subscriptions:
         if not sub.consumers or any(read.cancelled for read in reads(sub)):
@@ -129,7 +129,7 @@ def unacknowledged_entry_is_not_deleted(cfg: Config, before: State, event: Event
 
 @always(managed_ledger)
 def active_cursor_has_consumers(cfg: Config, s: State) -> bool:
-    """A cursor is active only while its subscription has consumers. With counts, it is active exactly then."""
+    """A cursor is active only while its subscription has consumers. With counts, the cursor is active exactly then."""
     connected = {name for name, sub in enumerate(s.subscriptions) if sub.consumers}
     return set(active(s)) == connected if cfg.counts_reads else set(active(s)) <= connected
 
@@ -138,7 +138,7 @@ def active_cursor_has_consumers(cfg: Config, s: State) -> bool:
 def active_cursors_are_at_their_positions(cfg: Config, s: State) -> bool:
     """The container of active cursors has the read position of each active cursor.
 
-    Without counts and with `invalidates_by_mark_delete`, it has the mark-delete position.
+    Without counts and with `invalidates_by_mark_delete`, the container has the mark-delete position.
     """
     by_mark = cfg.invalidates_by_mark_delete and not cfg.counts_reads
     subs = s.subscriptions

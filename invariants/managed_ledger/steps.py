@@ -216,8 +216,8 @@ def _read_after_answers(read: Read, event: Event) -> Read | None:
 def starts_again(cfg: Config, name: int, before: Subscription, after: Subscription, event: Event) -> bool:
     """Whether a call makes the dispatcher deliver again from the mark-delete position.
 
-    True if no consumer is connected before or after the call. Failover: also true if the active consumer changes, or if
-    it asks for redelivery.
+    True if no consumer is connected before or after the call. Failover: also true if the active consumer changes or
+    asks for redelivery.
     """
     old, new = ([c.consumer for c in sub.consumers] for sub in (before, after))
     if not old or not new:
@@ -353,7 +353,7 @@ def dispatcher_changes_only_by_its_calls(cfg: Config, before: State, event: Even
 
 @always(managed_ledger)
 def read_position_moves_by_reads_rewinds_and_seeks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A normal read moves the read position past its entries; a rewind moves it to the first unacknowledged entry.
+    """A normal read moves the read position past the entries of the read, a rewind to the first unacknowledged entry.
 
     A seek moves the read position to the given position. An ack moves the read position only if the mark-delete
     position passes the read position.

@@ -73,7 +73,7 @@ def aborted_transaction_shares_an_entry(cfg: Config, before: State, event: Event
 
 @sometimes(pending_acks, on=APPENDS)
 def log_entry_has_ack_and_its_abort(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A log entry has an ack and, after it, the abort of its transaction, which redelivers its messages."""
+    """A log entry has an ack and, after the ack, the abort of its transaction; the abort redelivers acked messages."""
     aborts = [each for each in applied_records(cfg, before, event, after) if each.request.record.op == "abort"]
     return any(
         messages_to_redeliver(cfg, before, each) for each in aborts if each.request.record.txn not in in_memory(before)

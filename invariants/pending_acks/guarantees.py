@@ -222,7 +222,10 @@ def message_of_completed_ack_is_not_pending_elsewhere(cfg: Config, before: State
 
 @always(pending_acks, on=("written",))
 def completed_commit_has_acknowledged_all_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a commit completes, all messages that its transaction had pending are acknowledged and no longer pending."""
+    """When a commit completes, all messages that its transaction had pending are acknowledged and no longer pending.
+
+    If the cursor stores no ack sets, messages of an ack with an ack set are no longer pending, but not acknowledged.
+    """
     return commits_are_complete(cfg, before, event, after)
 
 

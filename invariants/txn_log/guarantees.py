@@ -156,9 +156,9 @@ def acknowledged_operation_is_durable(cfg: Config, before: State, event: Event, 
 def every_request_completes_once(cfg: Config, before: State, event: Event, after: State) -> bool:
     """In every step, each pending request either completes or stays pending, and requests complete in order.
 
-    Two kinds of requests may complete before earlier ones: an append that a ledger rejects at once because it is fenced
-    or in `WriteFailed`, and an `update_status` without a record. A crash completes no pending request, and discards all
-    of them.
+    Two kinds of requests may complete before earlier ones: an append that a ledger rejects at once because the ledger
+    is fenced or in `WriteFailed`, and an `update_status` without a record. A crash completes no pending request, and
+    discards all of them.
     """
     if event.name == "crash" or is_error(event):
         return event.name != "crash" or not pending_records(after)
@@ -316,7 +316,7 @@ def ready_store_equals_log(cfg: Config, s: State) -> bool:
 def recovery_preserves_acknowledged_state(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Recovery finds every confirmed transaction that has not ended, with all its confirmed participants.
 
-    The recovered status is the confirmed one, or legal transitions lead to it from the confirmed one.
+    The recovered status is the confirmed one, or legal transitions lead from the confirmed status to the recovered one.
     """
     if not completes_recovery(event):
         return True
@@ -481,8 +481,8 @@ def low_watermark_is_below_ongoing_transactions(cfg: Config, s: State) -> bool:
 def low_watermark_is_monotone_and_maximal(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The low watermark is the highest id below every transaction that is ongoing or may begin, and never decreases.
 
-    While transactions are ongoing, the low watermark is one below the first ongoing id. Otherwise it is one below the
-    lowest id that may begin: the first pending id, or the first id that a restart could assign.
+    While transactions are ongoing, the low watermark is one below the first ongoing id. Otherwise the low watermark is
+    one below the lowest id that may begin: the first pending id, or the first id that a restart could assign.
     """
     if is_error(event):
         return True
