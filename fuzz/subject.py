@@ -64,9 +64,9 @@ class Scope:
     """Bounds that make a component's states finite. A scope says what each bound excludes.
 
     Only `actions` are taken. `settings` replace those of the profile, `domains` those of the subject. `bounds` limits
-    measures of the subject. A step to a state beyond a bound is checked; this state is neither checked nor expanded.
-    `reasons` has a sentence for the choice of actions and for each setting, domain and bound. The sentence says what is
-    excluded, or why nothing of interest is excluded.
+    measures of the subject. A step to a state beyond a bound is checked, and this state's properties are checked. This
+    state is not expanded. `reasons` has a sentence for the choice of actions and for each setting, domain and bound.
+    The sentence says what is excluded, or why nothing of interest is excluded.
     """
 
     actions: tuple[str, ...]

@@ -193,7 +193,7 @@ def test_a_canonical_form_that_joins_states_is_a_finding_of_the_explorer(torn: S
     graph = explore(torn, implementation=False, properties=False).graph
     assert graph is not None
     failures = [Failure(Cause(Kind.PROPERTY, "any"), number, None) for number in range(len(graph.states))]
-    kinds = [explained(torn, f, [graph.states[i] for i in graph.path(f.state)]) for f in failures]
+    kinds = [explained(torn, f, [graph.states[i] for i in graph.path(f.number)]) for f in failures]
     joined = [finding for finding in kinds if finding.cause.kind is Kind.CANONICAL]
     assert joined
     assert all(finding.difference.actual == plain(_end(torn, finding)) for finding in joined)

@@ -139,10 +139,12 @@ class _Run:
         if target is None:
             target = canonical(cfg, act(cfg, form, *arguments)[0])
         candidates = [arguments]  # those of a fixed move are the same in every state
-        if index >= len(space.fixed):  # otherwise, the move with the same index is tried first
+        if index >= len(space.fixed_moves):  # otherwise, the move with the same index is tried first
             here = space.moves(state)
             candidates = [
-                each for other, _, _, each in (*here[index : index + 1], *here[len(space.fixed) :]) if other == name
+                each
+                for other, _, _, each in (*here[index : index + 1], *here[len(space.fixed_moves) :])
+                if other == name
             ]
         for each in candidates:
             try:

@@ -6,18 +6,19 @@
         for each action with each of its arguments:
             load the implementation with the state, act on both, compare outcome, view and structure
             check the step properties, and that a refused action leaves the state unchanged
-            if the canonical form of the state after it is new:
+            if the canonical form of the next state is new:
                 append it to the states if it is within the scope's bounds; otherwise only check its state properties
 
-States are found in the order of their depth, so the first counterexample of a cause is a shortest one. A counterexample
-is a trace from the initial state, replayed with everything checked. An exception of the model, of a property or of the
-implementation is a finding; the search continues with the other calls. Processes on all cores share the work if many
-states are unexpanded (`fuzz/explore/shared.py`).
+The search records the first failure of each property, and the first of each kind at each action. States are found in
+the order of their depth, so no later failure of this property, or of this kind and action, has a shorter trace. A
+counterexample is a trace from the initial state to a failure. Its replay checks no property but the failed one. An
+exception of the model, of a property or of the implementation is a finding; the search continues with the other calls.
+Processes on all cores share the work if many states are unexpanded (`fuzz/explore/shared.py`).
 
 A canonical state represents all states that differ from it only in generated names. The domains are evaluated in the
 canonical state. A trace from the initial state reaches one of the represented states, in which other generated names
-may occur; `Space.concrete` finds the calls of such a trace. If there is no such call, the canonical form merges
-different states: a finding of the kind `canonical`.
+may occur; `Space.concrete` finds the calls of the trace. If one of these calls does not exist, the canonical form
+merges different states: a finding of the kind `canonical`.
 
 The search does not check properties that take history variables, because a history variable would multiply the states.
 `fuzz/explore/edge_cover.py` checks these properties on its runs.
@@ -56,7 +57,8 @@ from model.machine import BadValue, Refused, plain
 OUTSIDE = -1
 #: The watchdog is set, and progress is reported, once for this many states.
 _STATES_PER_WATCHDOG = 256
-#: Processor time for `_STATES_PER_WATCHDOG` states after which a step has hung. Usually they take less than a second.
+#: Processor time after which a step has hung: for `_STATES_PER_WATCHDOG` states, which usually take less than a second,
+#: or for a block of `fuzz/explore/shared.py`.
 _HANG_SECONDS = 10.0
 #: In the check of liveness, fair steps may exceed the scope's bounds by this much, so that a bound does not disable
 #: them.
@@ -68,12 +70,15 @@ LIMIT = 10_000_000
 Progress = Callable[[int, int], None]
 
 
-#: An action with arguments: its name, its function, its index in the machine's order, the arguments.
+#: An action with arguments: the action's name, its function and its index in the machine's order; the arguments.
 Move = tuple[str, Callable[..., Any], int, Arguments]
 
 
 class Lasso(NamedTuple):
-    """A counterexample of an `eventually` property: a trace to a fair cycle in which the property is never true."""
+    """A counterexample of an `eventually` property: a trace to a fair cycle in which the property is never true.
+
+    The calls end where the cycle begins.
+    """
 
     name: str  # the name of the property
     guarantee: str
@@ -85,8 +90,9 @@ class Graph:
     """The states of a scope, in the order of their depth, and their transitions.
 
     A state's number is its index in `states`. The transitions of state i are `targets[offsets[i]:offsets[i + 1]]`, in
-    the order of `Space.moves`; only expanded states have transitions. A target is the number of a state, or OUTSIDE.
-    `parents[i]` is the state before state i on a shortest trace.
+    the order of `Space.moves`; only expanded states have transitions. A target is the number of a state, or OUTSIDE. A
+    move at which the model raised an exception is a transition to the same state. `parents[i]` is the number of the
+    state before state i on a shortest trace.
     """
 
     states: list[Any]
@@ -97,16 +103,16 @@ class Graph:
     def depths(self) -> list[int]:
         """Returns the depth of each state: the number of steps of a shortest trace from the initial state."""
         depths = [0] * len(self.states)
-        for state in range(1, len(self.states)):
-            depths[state] = depths[self.parents[state]] + 1
+        for number in range(1, len(self.states)):
+            depths[number] = depths[self.parents[number]] + 1
         return depths
 
-    def path(self, state: int) -> list[int]:
-        """Returns the numbers of the states of a shortest trace from the initial state to this one, both included."""
-        path = [state]
-        while state:
-            state = self.parents[state]
-            path.append(state)
+    def path(self, number: int) -> list[int]:
+        """Returns the numbers of the states of a shortest trace from the initial state to the one with this number."""
+        path = [number]
+        while number:
+            number = self.parents[number]
+            path.append(number)
         return path[::-1]
 
 
@@ -118,7 +124,8 @@ class Exploration:
     transitions: int
     depth: int  # the largest depth of a state
     seconds: float
-    violations: list[Finding] = field(default_factory=list)  # a shortest finding of each cause
+    #: the findings of the recorded failures, the shortest of each cause: also differences, exceptions and hangs
+    violations: list[Finding] = field(default_factory=list)
     lassos: list[Lasso] = field(default_factory=list)
     graph: Graph | None = None
 
@@ -133,24 +140,25 @@ def find_scope(subject: Subject, name: str) -> Scope:
 class MergedStates(Exception):
     """A canonical form merges different states: a represented state lacks a step of the canonical state.
 
-    `run` leads to the represented state `state`. No call of the action `name` leads from there to a state with the
-    canonical form `target`.
+    `calls` lead to the represented state `state`. No call of the action `name` leads from there to a state with the
+    canonical form `target`, but one leads there from the canonical form of `state`. `name` is "step" if none does.
     """
 
-    def __init__(self, space: Space, run: Calls, state: Any, name: str, target: Any) -> None:
+    def __init__(self, space: Space, calls: Calls, state: Any, name: str, target: Any) -> None:
         message = (
-            f"no {name} leads from the last state of this trace to the expected state, but one does from its "
-            "canonical form: the canonical form merges different states (the trace itself agrees in a replay)"
+            f"the canonical form merges different states: {name} leads to the expected state from the canonical form "
+            "of this trace's last state, but not from the last state (the trace itself agrees in a replay)"
         )
         difference = Difference(Cause(Kind.CANONICAL, name), message, plain(target), plain(state))
         super().__init__(message)
-        self.finding = Finding(space.cfg, tuple(run), difference)
+        self.finding = Finding(space.cfg, tuple(calls), difference)
 
 
 class Space:
-    """The state space of a subject within a scope, under a profile: config, initial state, and the moves in each state.
+    """The state space of a subject within a scope, under a profile: config, start, and the moves in each state.
 
-    Raises BadValue for an unknown profile, a bad setting of the scope, or an argument without a domain.
+    `start` is the canonical form of the initial state. Raises BadValue for an unknown profile, a bad setting of the
+    scope, or an argument without a domain.
     """
 
     def __init__(self, subject: Subject, profile: str, scope: Scope) -> None:
@@ -166,11 +174,13 @@ class Space:
             tuple(usable(self._domain(a.name, p.name), p.annotation, self.cfg) for p in a.params) for a in actions
         )
         self._calls = PossibleCalls(subject, domains)
-        driven = [self._calls.actions[name] for name in scope.actions]
+        in_scope = [self._calls.actions[name] for name in scope.actions]
         #: the moves of actions whose arguments all have fixed domains; the same in every state, and first in `moves`
-        self.fixed = [(a.name, a.run, a.index, arguments) for a in driven if not a.free for arguments in a.listed]
+        self.fixed_moves = [
+            (a.name, a.run, a.index, arguments) for a in in_scope if not a.free for arguments in a.listed
+        ]
         #: the actions with an argument whose domain depends on the state
-        self.free = [a for a in driven if a.free]
+        self.free_actions = [a for a in in_scope if a.free]
         #: names of actions -> their fixed moves, each with its index
         self._fixed_of: dict[frozenset[str], list[tuple[int, Move]]] = {}
 
@@ -183,10 +193,10 @@ class Space:
 
     def moves(self, state: Any) -> list[Move]:
         """Returns the moves in a state, in a fixed order: every action with all combinations of arguments."""
-        if not self.free:
-            return self.fixed
-        moves = list(self.fixed)
-        for action in self.free:
+        if not self.free_actions:
+            return self.fixed_moves
+        moves = list(self.fixed_moves)
+        for action in self.free_actions:
             name, run, index = action.name, action.run, action.index
             moves += [(name, run, index, each) for each in itertools.product(*action.domains(self.cfg, state))]
         return moves
@@ -195,15 +205,15 @@ class Space:
         """Returns the moves of the actions of these names in a state, each with its index in `moves`."""
         fixed = self._fixed_of.get(names)
         if fixed is None:
-            fixed = self._fixed_of[names] = [each for each in enumerate(self.fixed) if each[1][0] in names]
-        if not any(action.name in names for action in self.free):
+            fixed = self._fixed_of[names] = [each for each in enumerate(self.fixed_moves) if each[1][0] in names]
+        if not any(action.name in names for action in self.free_actions):
             return fixed
-        first = len(self.fixed)
+        first = len(self.fixed_moves)
         return [*fixed, *(each for each in enumerate(self.moves(state)[first:], first) if each[1][0] in names)]
 
     def form_after(self, state: Any, index: int) -> Any:
         """Returns the canonical form of the state after the move with this index in `moves`."""
-        _, act, _, arguments = (self.fixed if index < len(self.fixed) else self.moves(state))[index]
+        _, act, _, arguments = (self.fixed_moves if index < len(self.fixed_moves) else self.moves(state))[index]
         return self.machine.canonical(self.cfg, act(self.cfg, state, *arguments)[0])
 
     def within(self, state: Any, margin: int = 0) -> bool:
@@ -218,16 +228,16 @@ class Space:
 
         Raises MergedStates if the trace reaches a state from which no call leads to the next canonical form.
         """
-        state, run = self.machine.start(self.cfg), list[Call]()
+        state, calls = self.machine.start(self.cfg), list[Call]()
         for form, target in pairwise(path):
             found = self._first_move(state, target)
             if found is None:
                 from_form = self._first_move(form, target)
                 name = "step" if from_form is None else from_form[0][0]
-                raise MergedStates(self, run, state, name, target)
+                raise MergedStates(self, calls, state, name, target)
             (name, _, _, arguments), state = found
-            run.append(Call(name, arguments))
-        return run
+            calls.append(Call(name, arguments))
+        return calls
 
     def _first_move(self, state: Any, target: Any) -> tuple[Move, Any] | None:
         """Returns the first move to a state with the canonical form `target`, and that state; None if there is none."""
@@ -249,13 +259,13 @@ def find_space(subject: Subject, scope: str, profile: str = "reference") -> Spac
 
 
 class Failure(NamedTuple):
-    """A failure in the state with the number `state`, or at a call in this state.
+    """What is wrong in the state with this number, or at a call in this state; no replay has explained it yet.
 
     If a property raised an exception, `raised_by` is the name of the property.
     """
 
     cause: Cause
-    state: int
+    number: int
     call: Call | None
     message: str = ""
     raised_by: str | None = None
@@ -272,7 +282,7 @@ def explore(
     """Visits every state of a scope once. Cost: tens of microseconds a transition with everything checked.
 
     Without `implementation`, the model runs alone; without `properties`, no property is checked. An `eventually`
-    property is checked if the scope drives all actions in the property's `fair`, and no step hung. Runs in `jobs`
+    property is checked if the scope has all actions in the property's `fair`, and no step hung. Runs in `jobs`
     processes, by default one for each core; the result does not depend on their number. `progress` receives the numbers
     of expanded and of found states. Raises BadValue if there are more than LIMIT states.
     """
@@ -281,11 +291,11 @@ def explore(
     search.run(progress, usable_cores() if jobs is None else jobs)
     graph = search.graph
     violations = [
-        explained(space, failure, [graph.states[i] for i in graph.path(failure.state)]) for failure in search.failures
+        explained(space, failure, [graph.states[i] for i in graph.path(failure.number)]) for failure in search.failures
     ]
-    is_whole = len(graph.offsets) == len(graph.states) + 1
+    is_fully_expanded = len(graph.offsets) == len(graph.states) + 1
     lassos = list[Lasso]()
-    if properties and is_whole:
+    if properties and is_fully_expanded:
         try:
             lassos += _lassos(space, graph)
         except MergedStates as problem:
@@ -317,13 +327,15 @@ class Search:
         #: state -> its number
         self.numbers: dict[Any, int] = {first: 0}
         self.failures: list[Failure] = []
-        #: for each new state, the index in `graph.targets` of the transition that found it
+        #: for each state after the first, the index in `graph.targets` of the transition that found it.
+        #: `fuzz/explore/shared.py` has a list for each batch, without the states of earlier batches
         self.found_by: list[int] = []
-        #: of the failures that were recorded: the kind, and the name of the property or action
-        self.failed: set[tuple[Kind, str]] = set()
+        #: the key of each recorded failure (`fail`)
+        self.failure_keys: set[tuple[Kind, str]] = set()
         #: states outside the bounds whose properties were checked
         self.outside: set[Any] = set()
-        self.current_move: Move | None = None  # None while the properties of a state are checked
+        #: the move that is being taken, with the checks of the next state; None while the expanded state is checked
+        self.current_move: Move | None = None
 
     def run(self, progress: Progress | None, jobs: int = 1) -> None:
         """Expands states in the order in which they were found, until all are expanded or a step hangs.
@@ -344,7 +356,7 @@ class Search:
                         number += 1
             except Hang:  # the search ends here, because steps of other states may hang, too
                 self.hang(number)
-                self.forget_from(number)
+                self.forget_expansion(number)
                 return
             if progress is not None:
                 progress(number, len(states))
@@ -352,7 +364,7 @@ class Search:
                 raise BadValue(f"more than {LIMIT:,} states: bound a measure that grows, or use --spark")
 
     def expand(self, number: int) -> None:
-        """Checks the state with this number, and takes every move in it. Adds new states, transitions and failures."""
+        """Checks the state with this number, and takes every move there. Adds new states, transitions and failures."""
         space, graph, numbers, implementation = self.space, self.graph, self.numbers, self.implementation
         cfg, state, canonical = space.cfg, graph.states[number], space.machine.canonical
         targets, states, parents, of_steps = graph.targets, graph.states, graph.parents, self.of_steps
@@ -393,9 +405,10 @@ class Search:
         graph.offsets.append(len(targets))
 
     def check_state(self, number: int, state: Any, call: Call | None = None) -> None:
-        """Records the state properties that are false in `state`: the state with this number.
+        """Records the state properties that are false in `state`.
 
-        With a call, `state` is the state after this call in the state with this number.
+        Without a call, `state` has this number. With a call, `state` is outside the bounds: the call leads there from
+        the state with this number.
         """
         for holds, each, _ in self.of_states:
             try:
@@ -420,7 +433,10 @@ class Search:
                 self.fail(Failure(Cause(Kind.PROPERTY, each.name), number, Call(name, arguments)))
 
     def hang(self, number: int) -> None:
-        """Records a hang in the state with this number: of the current move, or of a state property."""
+        """Records a hang in the state with this number: of the current move with its checks, or of a state property.
+
+        So a property that hangs in a state outside the bounds is recorded as a hang of the move to this state.
+        """
         call = None
         if self.current_move is not None:
             name, _, _, arguments = self.current_move
@@ -428,8 +444,8 @@ class Search:
         what = "property" if call is None else call.action
         self.fail(Failure(Cause(Kind.HANG, what), number, call, f"{what} did not return"))
 
-    def forget_from(self, number: int) -> None:
-        """Removes the transitions of a state whose expansion did not end, and the states that these found."""
+    def forget_expansion(self, number: int) -> None:
+        """Removes the transitions of the state in which a step hung, and the states that these transitions found."""
         graph = self.graph
         del graph.targets[graph.offsets[-1] :]
         while graph.parents[-1] == number and len(graph.states) > number + 1:
@@ -480,11 +496,15 @@ class Search:
         self.fail(Failure(difference.cause, number, call, difference.message))
 
     def fail(self, failure: Failure) -> None:
-        """Records a failure, if it is the first of its property, or the first of its kind and action."""
+        """Records a failure, if none has the same key.
+
+        The key of a failure of a property, or of a state without a call, is the cause. The key of another failure is
+        the kind and the action, so differences in two fields after one action are recorded once.
+        """
         cause, of_property = failure.cause, failure.raised_by or failure.cause.broken_property
         key = cause.kind, cause.what if failure.call is None or of_property else failure.call.action
-        if key not in self.failed:
-            self.failed.add(key)
+        if key not in self.failure_keys:
+            self.failure_keys.add(key)
             self.failures.append(failure)
 
 
@@ -497,37 +517,38 @@ def properties_with_history(subject: Subject) -> Skipped:
 
 
 def explained(space: Space, failure: Failure, path: list[Any]) -> Finding:
-    """Replays a trace along the states of `path`, up to a failure. Returns the finding of the replay.
+    """Replays a trace through the states of `path` and the failure's call. Returns the finding of the replay.
 
-    A violated property is replayed on the model alone, because a difference of the implementation could end the replay
-    earlier. If no replay shows the failure's cause, the result is the first finding of another cause. If no replay
-    shows anything, the result is made of the failure. If there is no trace along these states, the finding says that
-    the canonical form merges different states.
+    For a failure of a property, the model runs alone and only this property is checked, because a difference of the
+    implementation could end the replay earlier. For another failure, no property is checked. If no replay shows the
+    failure's cause, the result is the first finding of another cause. If no replay shows anything, the result is made
+    of the failure. If there is no trace through these states, the finding says that the canonical form merges different
+    states.
     """
     try:
-        run = space.concrete(path)
+        calls = space.concrete(path)
     except MergedStates as problem:
         return problem.finding
     cause, of_property = failure.cause, failure.raised_by or failure.cause.broken_property
     message = failure.message or f"{cause.what} is false"
-    message += "; a trace to this state does not show it" if run or failure.call else " in the initial state"
+    message += "; a trace to this state does not show it" if calls or failure.call else " in the initial state"
     target = replace(space.target, model_only=True) if of_property is not None else space.target
-    ends: list[tuple[Call, ...]] = [()]
+    last_calls: list[tuple[Call, ...]] = [()]
     if failure.call is not None:
         state = space.machine.start(space.cfg)
-        for name, arguments in run:
+        for name, arguments in calls:
             state, _ = space.machine.step(space.cfg, state, name, arguments)
-        ends = [(Call(name, each),) for name, _, _, each in space.moves(state) if name == failure.call.action]
+        last_calls = [(Call(name, each),) for name, _, _, each in space.moves(state) if name == failure.call.action]
     other: Finding | None = None
-    for end in ends:  # generated names may differ: take the first call that shows the failure
-        again = replay(target, (*run, *end), skipped=all_but(space.subject, of_property))
+    for last in last_calls:  # generated names may differ: take the first call that shows the failure
+        again = replay(target, (*calls, *last), skipped=all_but(space.subject, of_property))
         if again is not None and again.cause == cause:
             return again
         other = other or again
     if other is not None:
         return other
-    calls = (*run, failure.call) if failure.call else tuple(run)
-    return Finding(space.cfg, calls, Difference(cause, message))
+    last = (failure.call,) if failure.call else ()
+    return Finding(space.cfg, (*calls, *last), Difference(cause, message))
 
 
 def shortest_by_cause(findings: list[Finding]) -> list[Finding]:
@@ -554,11 +575,11 @@ def _lassos(space: Space, graph: Graph) -> Iterator[Lasso]:
 def _fair_cycle(space: Space, graph: Graph, holds: Callable[..., bool], fair: frozenset[str]) -> list[Any] | None:
     """Returns the states of a trace to a fair cycle in which a property is never true; None if there is no such cycle.
 
-    A fair cycle is a strongly connected component of states in which `holds` is false, and in which each fair action is
-    taken, or is disabled in some state (weak fairness). An action is disabled in a state if it leaves the state
-    unchanged with all arguments. Fair steps may exceed the bounds by LIVENESS_MARGIN. A step that exceeds the margin
-    counts as a self-loop. So a bound hides no cycle, but may cause a false one: then widen the bound. Cost: linear in
-    states and fair transitions.
+    Only fair actions are taken (`invariants/properties.py`). A fair cycle is a strongly connected component of states
+    in which `holds` is false, and in which each fair action is taken, or is disabled in some state (weak fairness). An
+    action is disabled in a state if with all arguments it raises an exception, or leaves the canonical state unchanged.
+    Fair steps may exceed the bounds by LIVENESS_MARGIN. A step that exceeds the margin counts as a self-loop. So a
+    bound hides no cycle, but may cause a false one: then widen the bound. Cost: linear in states and fair transitions.
     """
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
     numbers = {state: i for i, state in enumerate(wide.states)}

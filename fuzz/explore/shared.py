@@ -37,7 +37,7 @@ WORTH_SHARING = 200
 _encoded = msgspec.msgpack.Encoder().encode
 
 
-class Found(NamedTuple):
+class NewState(NamedTuple):
     """A new state as a process found it: the parent's number, the index of the transition, and the encoded state."""
 
     parent: int
@@ -51,7 +51,7 @@ class BatchResult(NamedTuple):
     expanded: array[int]  # the numbers of the states that the process expanded, ascending
     lengths: array[int]  # for each expanded state, the number of its transitions
     targets: array[int]  # the targets of all these transitions; new states have provisional numbers
-    found: list[Found]  # the new states, in the order of their provisional numbers
+    found: list[NewState]  # the new states, in the order of their provisional numbers
     failures: list[Failure]
     hung: int | None  # the number of the state in which a step hung
 
@@ -121,7 +121,7 @@ def _forget_states(search: Search, first: int) -> None:
     del search.graph.states[first:], search.graph.parents[first:]
 
 
-def _with_earlier_parents(found: list[Found], hung: int | None) -> list[Found]:
+def _with_earlier_parents(found: list[NewState], hung: int | None) -> list[NewState]:
     """Returns the new states whose parent is before the state that hung; all new states if `hung` is None."""
     return found if hung is None else [each for each in found if each.parent < hung]
 
@@ -161,7 +161,7 @@ class _Member:
         graph = search.graph
         end, whole_targets, whole_offsets = len(graph.states), graph.targets, graph.offsets
         graph.targets, graph.offsets = array("q"), array("q", [0])
-        failures_before = search.failures, set(search.failed)  # `_collect` adds the failures of this batch
+        failures_before = search.failures, set(search.failure_keys)  # `_collect` adds the failures of this batch
         search.found_by, search.failures = [], []
         expanded, hung = array("q"), None
         for block in self._blocks(end):
@@ -181,7 +181,7 @@ class _Member:
         starts = dict(zip(expanded, offsets, strict=False))
         parents = graph.parents[end:]
         found = [
-            Found(parent, transition - starts[parent], self._key(form))
+            NewState(parent, transition - starts[parent], self._key(form))
             for parent, transition, form in zip(parents, found_by, graph.states[end:], strict=True)
             if parent in starts
         ]
@@ -189,7 +189,7 @@ class _Member:
         result = BatchResult(expanded, lengths, graph.targets, found, search.failures, hung)
         _forget_states(search, end + len(found))
         graph.targets, graph.offsets = whole_targets, whole_offsets
-        search.failures, search.failed = failures_before
+        search.failures, search.failure_keys = failures_before
         return result
 
     def _blocks(self, end: int) -> Iterator[range]:
@@ -209,7 +209,7 @@ class _Member:
         except (TypeError, OverflowError):
             return repr(form).encode()
 
-    def merge(self, own: int, found: list[list[Found]]) -> list[list[int]]:
+    def merge(self, own: int, found: list[list[NewState]]) -> list[list[int]]:
         """Gives the new states of a batch their numbers, and adds them to the graph.
 
         `found` has the new states by process; `own` is the index of this process. Returns the numbers in the same form.
@@ -261,7 +261,7 @@ def _collect(search: Search, results: list[BatchResult], numbers: list[list[int]
     for number in sorted(targets):
         graph.targets.extend(targets[number])
         graph.offsets.append(len(graph.targets))
-    failures = [(each.state, i, each) for result in results for i, each in enumerate(result.failures)]
+    failures = [(each.number, i, each) for result in results for i, each in enumerate(result.failures)]
     for number, _, each in sorted(failures, key=lambda f: f[:2]):
         if hung is None or number <= hung:
             search.fail(each)
