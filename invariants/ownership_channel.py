@@ -169,12 +169,12 @@ def owner_is_source_of_next_record(cfg: Config, before: State, event: Event, aft
 def only_destination_writes_owned(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An Owned record is forced, or a handler of its destination writes it after an Assigning record.
 
-    The Assigning record has the same destination. The records of the halves of a split bundle are exempt: they need no
-    Assigning record. With `transfer_order` "assigning_first", nothing is required.
+    The Assigning record has the same destination. The first record of each half of a split bundle is exempt: it needs
+    no Assigning record. With `transfer_order` "assigning_first", nothing is required.
     """
     for bundle, old, new in acceptances(before, after):
         if new is not None and new.state == "Owned" and not new.force and cfg.transfer_order == "releasing_first":
-            is_half = after.is_split[(bundle - 1) // 2] if bundle else False
+            is_half = old is None and bundle != 0 and after.is_split[(bundle - 1) // 2]
             is_assigned = old is not None and old.state == "Assigning" and old.dst_broker == new.dst_broker
             if event.name != "finish" or event.arguments["broker"] != new.dst_broker or not (is_assigned or is_half):
                 return False
@@ -386,14 +386,11 @@ def broker_stops_without_bundles(cfg: Config, before: State, event: Event, after
 
 @always(ownership_channel, on=("override",))
 def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean-up overrides an Owned record only if the record names the clean-up's target as destination.
-
-    The record is that in the view of the broker that runs the clean-up.
-    """
-    data = broker_of(before, event).view[event.arguments["bundle"]]
-    if isinstance(event.outcome, Refused) or data is None or data.state != "Owned":
-        return True
-    return bool(data.dst_broker == event.arguments["target"])
+    """A clean-up overrides an Owned record only if the record names the clean-up's target as destination."""
+    return all(
+        old is None or old.state != "Owned" or old.dst_broker == event.arguments["target"]
+        for _, old, _ in acceptances(before, after)
+    )
 
 
 @always(ownership_channel, on=("override", "override_stuck"))
