@@ -374,7 +374,7 @@ def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: Stat
 
 
 @always(pending_acks, on=APPENDS)
-def transactions_below_low_watermark_are_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
+def transactions_up_to_low_watermark_are_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a commit or abort, the abort of each pending transaction up to the low watermark is buffered or in flight.
 
     Transactions whose first ack is applied later in the same log entry are not checked.

@@ -321,16 +321,16 @@ def _run_of_acks(proof: Proof, draw: random.Random) -> None:
 
 
 @claim(
-    "end-removes-exactly-its-transactions-acks",
+    "commit-or-abort-removes-exactly-its-transactions-acks",
     "z3",
-    "For any pending acks: a commit or abort, live or replayed, applies to the cumulative ack exactly if that is of "
-    "its own transaction, and afterwards exactly the acks of the other transactions are pending, unchanged.",
+    "For any pending acks: a commit or abort, live or replayed, applies to the cumulative ack exactly if this ack is "
+    "of the same transaction, and afterwards exactly the acks of the other transactions are pending, unchanged.",
     Control(
-        "a replayed end applies to the cumulative ack of any transaction",
+        "a replayed commit or abort applies to the cumulative ack of any transaction",
         STATE,
         'Rule(Origin.READ, {False: "PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07"})\n    ] = True',
         'Rule(Origin.READ, {False: "PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07"})\n    ] = False',
-        refutes="the end applies to its own cumulative ack",
+        refutes="a commit or abort applies to its own cumulative ack",
     ),
 )
 def end_removes_its_own_acks() -> Answer:
@@ -346,8 +346,8 @@ def end_removes_its_own_acks() -> Answer:
             ended = path.value.fields["cumulative"]
             applies = as_term(ended.defined) if isinstance(ended, Maybe) else z3.BoolVal(ended is not None)
             there = [*known, *path.when]
-            proof.possible("an end", there)
-            proof.show("the end applies to its own cumulative ack", applies == is_own, there, direct=True)
+            proof.possible("a commit or abort", there)
+            proof.show("a commit or abort applies to its own cumulative ack", applies == is_own, there, direct=True)
             for after in reader.paths(replay.without_ended_acks, s, txn, path.value, when=there):
                 _show_rest(proof, pending, after.value, cumulative, is_own, txn, index, after.when)
     draw = random.Random(31)  # noqa: S311
@@ -377,7 +377,7 @@ def _show_rest(
 
 
 def _run_of_ends(proof: Proof, draw: random.Random) -> None:
-    """Checks the claim on the end of one of several random transactions."""
+    """Checks the claim on the commit or abort of one of several random transactions."""
     txns = draw.sample(range(1, 5), draw.randrange(4))
     pending = tuple([TxnAcks(n, (PositionAck(n, draw.choice((None, 1))),)) for n in txns])
     mine = draw.randrange(1, 5)

@@ -1,6 +1,7 @@
 """Claims about the sparse index of the pending-ack log: its keys ascend, and it deletes nothing that a replay needs.
 
-The log and the lag are arbitrary. Each entry of the log acks entries of the topic up to a last one, or none.
+The log and the parameters of `LogIndexLagBackoff` are arbitrary. Each entry of the log acks entries of the topic up to
+a last one, or none.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MODEL = "model.pending_acks.log_index"
 LAST = z3.Function("last ack", z3.IntSort(), z3.IntSort())
 
 
-#: The lag does not matter for these claims.
+#: When a key is added does not matter for these claims.
 ANY_LAG: dict[Any, Any] = {model.next_lag: lambda lag, keys: z3.Int("any lag")}
 
 
@@ -148,8 +149,8 @@ def runs(count: int) -> Iterator[Run]:
 @claim(
     "keys-of-the-index-are-in-order",
     "z3",
-    "For any log, lag and mark-delete positions: the keys of the index ascend in positions of the topic and of the "
-    "log, so the keys before a mark-delete position are a prefix.",
+    "For any log, any `LogIndexLagBackoff` and any mark-delete positions: the keys of the index ascend in positions of "
+    "the topic and of the log, so the keys before a mark-delete position are a prefix.",
     Control(
         "a key has the last acked position of its own log entry",
         MODEL,
@@ -177,8 +178,9 @@ def keys_are_in_order() -> Answer:
 @claim(
     "deleted-log-prefix-is-acknowledged",
     "z3",
-    "For any log, lag and persisted mark-delete positions: every ack in the deleted prefix of the log is for an entry "
-    "at or before the mark-delete position, so no replay needs it; and the invariant of the index holds for the rest.",
+    "For any log, any `LogIndexLagBackoff` and any persisted mark-delete positions: every ack in the deleted prefix of "
+    "the log is for an entry at or before the mark-delete position, so no replay needs the ack; and the invariant of "
+    "the index holds for the rest.",
     Control(
         "the key of the first unacknowledged entry is removed",
         MODEL,
