@@ -510,6 +510,7 @@ def test_the_command_names_a_known_deviation_and_replays_it(brokerproof: Any) ->
     finding, *_ = ran.json["findings"]
     assert (ran.code, finding["defect"]["id"]) == (0, row.defect.id)
     assert finding["replays"] == {"shown": 3, "of": 3}
+    assert (finding["trace"], ran.json["traces"]) == (str(path), 1)
     assert brokerproof(*options, "--profile", "reference").code == 1
 
 

@@ -56,9 +56,9 @@ class Found(NamedTuple):
 class Hunted(NamedTuple):
     """The result of `hunt` or of `check_schedule`."""
 
-    runs: int  # `hunt` does not count the runs that shrink or replay, `check_schedule` counts all runs
-    messages: int  # number of callbacks and of received messages; `check_schedule` counts those of one run
-    seconds: float  # the time of the counted runs
+    runs: int  # without the runs that shrink or replay a finding
+    messages: int  # number of callbacks and of received messages in these runs
+    seconds: float  # the time of these runs
     findings: list[Found]
 
 
@@ -142,19 +142,18 @@ def check_schedule(
     the time in the default effort. Raises as `execute`.
     """
     started, known = time.monotonic(), tuple(known)
-    observed, runs = execute(harness, scenario, schedule), 1
-    while not violations(scenario, observed) and runs < _MAX_RUNS:
-        observed, runs = execute(harness, scenario, schedule), runs + 1
-    findings = []
+    runs = [execute(harness, scenario, schedule)]
+    while not violations(scenario, runs[-1]) and len(runs) < _MAX_RUNS:
+        runs.append(execute(harness, scenario, schedule))
+    elapsed, observed, findings = time.monotonic() - started, runs[-1], []
     limit = _EFFORT.replay_seconds if seconds is None else seconds
     for each in violations(scenario, observed):
         deviation = explaining_deviation(known, scenario.name, each.contract.name, observed)
         sought = Sought(scenario, each.contract.name, known, deviation)
         shown, total, last = replay(harness, sought, schedule, limit)
         findings.append(Found(scenario.name, last or each, 0, schedule, schedule, (shown, total), deviation))
-        runs += total
-    messages = len(observed.results) + len(observed.received)
-    return Hunted(runs, messages, time.monotonic() - started, findings)
+    messages = sum(len(each.results) + len(each.received) for each in runs)
+    return Hunted(len(runs), messages, elapsed, findings)
 
 
 def replay(harness: Harness, sought: Sought, schedule: Schedule, seconds: float) -> tuple[int, int, Violation | None]:

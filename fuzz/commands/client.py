@@ -128,17 +128,20 @@ def run(options: Options, console: Console) -> ClientResult:
             result.traces += done.runs
             result.messages += done.messages
             result.seconds += done.seconds
-            result.findings += [_finding(each, options.out or OUT) for each in done.findings]
+            result.findings += [_finding(each, options) for each in done.findings]
         result.client = harness.version
     result.messages_per_second = result.messages / result.seconds if result.seconds else 0.0
     return result
 
 
-def _finding(found: Found, folder: Path) -> ClientFinding:
+def _finding(found: Found, options: Options) -> ClientFinding:
+    """Returns a finding as a record. Writes its schedule, unless the schedule is from a file."""
     row, contract = found.deviation, found.violation.contract
     kinds = [name for name, *_ in found.shrunk.steps]
-    path = folder / f"{found.scenario}-{contract.name}-{found.seed}.json"
-    write_schedule(path, found.scenario, found.shrunk)
+    path = options.trace
+    if path is None:
+        path = (options.out or OUT) / f"{found.scenario}-{contract.name}-{found.seed}.json"
+        write_schedule(path, found.scenario, found.shrunk)
     return ClientFinding(
         scenario=found.scenario,
         signature=f"{contract.name}: {' '.join(kinds)}",
