@@ -16,7 +16,7 @@ import pytest
 
 from fuzz.run.call import Call
 from fuzz.run.generate import generate, plan_trace
-from fuzz.run.linearize import Coarse, Result, Tally, Timed, Verdict, linearize
+from fuzz.run.linearize import CoarseModel, Result, Tally, Timed, Verdict, linearize
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import resolve
 from fuzz.trace.agreement import Replayer, replayer_of
@@ -58,7 +58,7 @@ WRITES = (("a", 0, 3, ("write", 1)), ("b", 1, 5, ("write", 2)))
 )
 def test_small_histories(operations: Any, result: Result, blocked: float | None) -> None:
     verdict = linearize(history(*operations), 0, steps)
-    assert (verdict.result, verdict.operation.returned if verdict.operation else None) == (result, blocked)
+    assert (verdict.result, verdict.blocked.returned if verdict.blocked else None) == (result, blocked)
     if result is Result.LINEARIZABLE:
         assert is_linearization(history(*operations), verdict)
 
@@ -83,7 +83,7 @@ def test_verdicts_equal_those_of_trying_all_orders() -> None:
                 given.append(Timed(thread, invoked, returned, operation))
         verdict = linearize(given, 0, steps)
         early = linearize(given, 0, steps, is_read=lambda operation: operation[0] == "read")
-        assert (early.result, early.operation) == (verdict.result, verdict.operation)
+        assert (early.result, early.blocked) == (verdict.result, verdict.blocked)
         orders = (Verdict(Result.LINEARIZABLE, order) for order in itertools.permutations(given))
         expected = any(is_linearization(given, each) for each in orders)
         assert (verdict.result is Result.LINEARIZABLE) == expected
@@ -124,15 +124,15 @@ def test_a_reduction_and_a_tally_change_no_verdict(monkeypatch: pytest.MonkeyPat
         count, counts = chance.randrange(4), {changes(each.order) for each in orders if is_linearization(given, each)}
         plainly, reduced = decided(given, count), decided(given, count, reduction=reduction)
         assert plainly.result is (Result.LINEARIZABLE if count in counts else Result.NOT_LINEARIZABLE)
-        assert (reduced.result, reduced.operation) == (plainly.result, plainly.operation)
+        assert (reduced.result, reduced.blocked) == (plainly.result, plainly.blocked)
         tallied = decided(given, count, tally=tally)
-        assert (tallied.result, tallied.operation) == (plainly.result, plainly.operation)
+        assert (tallied.result, tallied.blocked) == (plainly.result, plainly.blocked)
         if tallied.result is Result.LINEARIZABLE:
             assert is_linearization(given, tallied)
             assert changes(tallied.order) == count
-        elif tallied.operation is None:
+        elif tallied.blocked is None:
             assert {each[1] for each in tallied.states} == counts
-        results.append((reduced.result, reduced.operation is None))
+        results.append((reduced.result, reduced.blocked is None))
     assert len(set(results)) == 3
     assert min(results.count(each) for each in set(results)) > 20
 
@@ -142,7 +142,7 @@ def test_the_end_counts_and_a_budget_ends_the_search() -> None:
     assert linearize(given, 0, steps, accepts=lambda state: state == 1).result is Result.LINEARIZABLE
     assert linearize([], 0, steps, accepts=lambda state: state == 1).result is Result.NOT_LINEARIZABLE
     verdict = linearize(given, 0, steps, accepts=lambda state: state == 0)
-    assert (verdict.result, verdict.operation, set(verdict.states)) == (Result.NOT_LINEARIZABLE, None, {1, 2})
+    assert (verdict.result, verdict.blocked, set(verdict.states)) == (Result.NOT_LINEARIZABLE, None, {1, 2})
     assert linearize(given, 0, steps, budget=1).result is Result.UNDECIDED
 
 
@@ -158,9 +158,9 @@ def test_no_outline_judges_a_part_alone(monkeypatch: pytest.MonkeyPatch) -> None
     """The outline demands a write before each read. Each part has only one of the two."""
     monkeypatch.setattr("fuzz.run.linearize._MOST_POINTS", (0, inf))
     given = history(("a", 0, 1, ("write", 0)), ("b", 2, 3, ("read", 0)))
-    outline = Coarse(0, lambda operation, state: [1] if operation[0] == "write" or state else [])
+    outline = CoarseModel(0, lambda operation, state: [1] if operation[0] == "write" or state else [])
     for part_of in (lambda operation: operation[0], lambda operation: None):
-        verdict = linearize(given, 0, steps, part_of=part_of, outlines=[outline])
+        verdict = linearize(given, 0, steps, part_of=part_of, coarse_models=[outline])
         assert verdict.result is Result.LINEARIZABLE
 
 
@@ -299,16 +299,16 @@ def test_an_outline_refutes_what_has_too_many_orders() -> None:
     given = [Timed(thread, 10 * i, 10 * i + 5, ("add", i)) for i in range(60) for thread in "ab"]
     given[1::2] = [each._replace(operation=("add", -1 - i)) for i, each in enumerate(given[1::2])]
     wrong = Timed("c", 700, 701, ("parity", 1))
-    outline = Coarse(0, lambda call, state: [1 - state] if call[0] == "add" else [state] * (state == call[1]))
-    found = linearize([*given, wrong], (), sets, outlines=[outline], budget=20_000)
-    assert (found.result, found.operation, found.order[-1] in given) == (Result.NOT_LINEARIZABLE, wrong, True)
+    outline = CoarseModel(0, lambda call, state: [1 - state] if call[0] == "add" else [state] * (state == call[1]))
+    found = linearize([*given, wrong], (), sets, coarse_models=[outline], budget=20_000)
+    assert (found.result, found.blocked, found.order[-1] in given) == (Result.NOT_LINEARIZABLE, wrong, True)
     assert linearize([*given, wrong], (), sets, budget=20_000).result is Result.UNDECIDED
     found = linearize(
         [*given, wrong], (), sets, reduction=lambda later: lambda state: (0,) * (len(state) % 2), budget=50_000
     )
-    assert (found.result, found.operation) == (Result.NOT_LINEARIZABLE, wrong)
+    assert (found.result, found.blocked) == (Result.NOT_LINEARIZABLE, wrong)
     right = wrong._replace(operation=("parity", 0))
-    assert linearize([*given, right], (), sets, outlines=[outline], budget=20_000).result is Result.LINEARIZABLE
+    assert linearize([*given, right], (), sets, coarse_models=[outline], budget=20_000).result is Result.LINEARIZABLE
 
 
 REDUCED = [name for name in subject_names() if find_subject(name).reduction is not None]

@@ -187,11 +187,11 @@ def _rows(each: ReplayedTrace, profile: str | None) -> list[DifferenceRow]:
 
 
 def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow:
-    is_own = trace.has_actions and profile is None and mismatch.longest_order is None
+    is_own = trace.has_actions and profile is None and mismatch.found_order is None
     explanation = explain(trace) if is_own and mismatch.known_deviation is None else None
     up_to = [each for each in trace.operations if each.line <= mismatch.line]
-    if mismatch.longest_order is not None:
-        up_to = [*mismatch.longest_order, *[each for each in trace.operations if each.line == mismatch.line]]
+    if mismatch.found_order is not None:
+        up_to = [*mismatch.found_order, *[each for each in trace.operations if each.line == mismatch.line]]
     return DifferenceRow(
         trace=mismatch.trace,
         line=mismatch.line,

@@ -2,15 +2,16 @@
 
 A history has operations of several threads, each with the times of its invocation and its return. A history is
 linearizable if the model can execute its operations in some order with the recorded outcomes, in which an operation
-that returned before another was invoked comes before that one. An operation that did not return may have taken effect
-at any time after its invocation, or never.
+that returned before another was invoked comes before that one. In one thread, this holds also if the two times are
+equal. An operation that did not return may have taken effect at any time after its invocation, or never.
 
-The search divides the operations of each thread into lanes, so that the operations in a lane do not overlap. A point of
-the search is the number of operations that are placed in each lane, and the model's state after them. The search goes
-from return to return: it extends every point by the returning operation, after any operations in flight (just-in-time
-linearization), and merges equal points. A read, an operation that changes nothing, is placed as soon as it has the
-recorded outcome: an order that has the read later stays valid if the read is moved here. States are compared as they
-are: a canonical form would merge states that differ in generated names, to which later arguments and outcomes refer.
+The search divides the operations of each thread into lanes, so that the operations in a lane do not overlap. It builds
+orders: to *place* an operation is to append it to an order. A point of the search says how many operations of each lane
+are placed, and has the model's state after them. The search goes from return to return: it extends every point by the
+returning operation, after any operations in flight (just-in-time linearization), and merges equal points. A read, an
+operation that changes nothing, is placed as soon as it has the recorded outcome: an order that has the read later stays
+valid if the read is moved here. States are compared as they are: a canonical form would merge states that differ in
+generated names, to which later arguments and outcomes refer.
 
 The search makes passes. A pass that has too many points drops the least likely ones; it can then find an order, but not
 refute the history. The next pass keeps more points, the last pass all.
@@ -22,12 +23,12 @@ A tally is a number in the state that no outcome shows, such as a version. The s
 finds an order. If the final state with the tally of this order is wrong, a second search computes for each point the
 tallies of all orders that lead to it.
 
-An outline is a coarse model that allows every history that the model allows. It has fewer states than the model, so its
-search is cheaper. It refutes a history whose contradiction does not depend on the details that the outline leaves out.
-Operations that an outline does not concern are left out of its search.
+A coarse model allows every history that the model allows. It has fewer states than the model, so the search in it is
+cheaper. This search refutes a history whose contradiction does not depend on the details that the coarse model leaves
+out. Operations that do not concern the coarse model are left out of the search.
 
-If a history is not linearizable, there is a first return after which no point is left. The verdict reports the
-returning operation: it can follow no order of the operations that returned before it.
+If no order has the recorded outcomes, there is a first return after which no point is left. The verdict has the
+returning operation as `blocked`: this operation can follow no order of the operations that returned earlier.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from enum import StrEnum
 from math import inf
 from typing import Any, NamedTuple
 
-#: The maximum number of steps of the model in a search, which take some seconds.
+#: The maximum number of steps of a search, which take some seconds. A step tries to place an operation at a point. The
+#: model takes no step for it if the search has tried the same operation in the same state before.
 BUDGET_STEPS = 1_000_000
 #: The maximum number of states in a verdict.
 _MOST_STATES = 8
@@ -52,11 +54,14 @@ _MOST_NODES = 10_000
 
 
 class Result(StrEnum):
-    """Whether a history is linearizable."""
+    """Whether a history is linearizable: the result of a search, or of one of its passes.
+
+    A search is undecided if the budget is used up, a pass if it dropped points and found no order.
+    """
 
     LINEARIZABLE = "linearizable"
     NOT_LINEARIZABLE = "not_linearizable"
-    UNDECIDED = "undecided"  # the budget is used up
+    UNDECIDED = "undecided"
 
 
 class Timed(NamedTuple):
@@ -71,25 +76,27 @@ class Timed(NamedTuple):
 class Verdict(NamedTuple):
     """The result of a search.
 
-    `order` is a linearization if there is one, otherwise the longest order that the search found. A partitioned history
-    has the orders of its parts, one after another. If the history is not linearizable, `operation` is the one that no
-    order can place, and `states` are some of the model's states in which it was tried; `operation` is None if only the
-    final state is wrong, and `states` are then some of the final states.
+    `order` has the recorded outcomes. If the history is linearizable, `order` is a linearization; of several parts, it
+    has their linearizations, one after another. If not, `order` is one of the orders with which the search ended.
+
+    If the history is not linearizable, `blocked` is the operation that no order can place, and `states` are some of the
+    model's states in which it was tried. If only the final state is wrong, `blocked` is None, and `states` are some of
+    the final states.
     """
 
     result: Result
     order: tuple[Timed, ...]
-    operation: Timed | None = None
+    blocked: Timed | None = None
     states: tuple[Any, ...] = ()
-    steps: int = 0  # steps of the model
+    steps: int = 0  # steps of the search
 
 
 #: (operation, state) -> the states after every allowed step with the recorded outcome.
 Successors = Callable[[Any, Any], Iterable[Any]]
 
 
-class Coarse(NamedTuple):
-    """A coarse model (an outline), and the operations that concern it."""
+class CoarseModel(NamedTuple):
+    """A coarse model, and the operations that concern it."""
 
     start: Any
     successors: Successors
@@ -102,7 +109,10 @@ Reduction = Callable[[Iterable[Any]], Callable[[Any], Any]]
 
 
 class Tally(NamedTuple):
-    """A number in the state. No outcome depends on this number, nor does the amount that an operation adds to it."""
+    """A number in the state, to which each operation adds an amount of at least 0.
+
+    Neither an outcome nor the amount depends on the number.
+    """
 
     of: Callable[[Any], int]
     replaced: Callable[[Any, int], Any]  # (state, number) -> the state with this number
@@ -116,7 +126,7 @@ def linearize(
     accepts: Callable[[Any], bool] | None = None,
     part_of: Callable[[Any], Hashable] = lambda operation: None,
     is_read: Callable[[Any], bool] = lambda operation: False,
-    outlines: Sequence[Coarse] = (),
+    coarse_models: Sequence[CoarseModel] = (),
     reduction: Reduction | None = None,
     tally: Tally | None = None,
     budget: int = BUDGET_STEPS,
@@ -126,11 +136,11 @@ def linearize(
     `accepts` says whether a final state is right; without it, every final state is. `is_read` says whether an operation
     leaves every state unchanged in which it has the recorded outcome; it is called after a step of the operation.
     `part_of` assigns operations to independent parts of the state, which are decided one by one. If the order of all
-    parts does not end in an accepted state, the history is decided as a whole. Outlines are searched only if all
-    operations are of one part, because an outline may depend on every operation. If only an outline refutes the
-    history, the states of the verdict are those in which the search in the model tried the operation, or none. If a
-    reduction refutes the history, the states are representatives. Cost: at most `budget` steps of the model, and at
-    most as many steps of all outlines together.
+    parts does not end in an accepted state, the history is decided as a whole. Coarse models are searched only if all
+    operations are of one part, because a coarse model may depend on every operation. If a coarse model refutes the
+    history, the states of the verdict are those in which the search in the model tried the blocked operation; none if
+    that search ended at another operation. If a reduction refutes the history, the states are representatives. Cost: at
+    most `budget` steps, and at most as many steps in all coarse models together.
     """
     parts: dict[Hashable, list[Timed]] = {}
     for each in history:
@@ -139,7 +149,7 @@ def linearize(
     taken, undecided = 0, False
     for part in parts.values():
         search = _Search(part, successors, accepts if len(parts) == 1 else None, is_read, budget - taken, tally)
-        verdict = search.run(start, outlines if len(parts) == 1 else (), reduction)
+        verdict = search.run(start, coarse_models if len(parts) == 1 else (), reduction)
         taken += verdict.steps
         if verdict.result is Result.NOT_LINEARIZABLE:
             return verdict._replace(steps=taken)
@@ -174,11 +184,11 @@ class _Node:
         self.state = state
         #: operation, by lane and index -> whether it is a read, and the nodes after it
         self.moves: dict[tuple[int, int], tuple[bool, list[_Node]]] = {}
-        #: operation, by lane and index -> what it adds to the tally on the way to each of these nodes
+        #: operation, by lane and index -> the amount that it adds to the tally, for each of its nodes in `moves`
         self.added: dict[tuple[int, int], list[int]] = {}
 
 
-#: The number of operations that are placed in each lane, and the model's state after them.
+#: For each lane, how many of its operations are placed; and the model's state after them.
 _Point = tuple[tuple[int, ...], _Node]
 
 
@@ -203,7 +213,7 @@ class _OutOfBudget(Exception):
 
 
 class _Search:
-    """The search in one part of a history."""
+    """The search for an order of some operations: those of one part of a history, or of the whole history."""
 
     def __init__(
         self,
@@ -225,7 +235,10 @@ class _Search:
         self.lanes = [lane for lanes in of_threads.values() for lane in lanes]
         #: the time, lane and index of each operation that returned, in the order of the times
         self.returns = sorted(
-            (each.returned, n, i) for n, t in enumerate(self.lanes) for i, each in enumerate(t) if each.returned < inf
+            (each.returned, n, i)
+            for n, lane in enumerate(self.lanes)
+            for i, each in enumerate(lane)
+            if each.returned < inf
         )
         self.successors = successors
         self.tally = tally
@@ -235,13 +248,14 @@ class _Search:
         self.is_read = is_read
         self.budget = budget
         self.steps = 0
-        self.nodes: dict[Any, _Node] = {}
+        self.nodes: dict[Any, _Node] = {}  # by state
         self.reduction: Reduction | None = None
+        #: a state -> its representative under the reduction; without a reduction, the state itself
         self.representative: Callable[[Any], Any] = lambda state: state
-        #: the number of points beyond which a reduction is tried
-        self.crowd = inf
+        #: the number of points beyond which the representatives are computed again, for the operations that remain
+        self.renew_above = inf
 
-    def run(self, start: Any, outlines: Sequence[Coarse] = (), reduction: Reduction | None = None) -> Verdict:
+    def run(self, start: Any, coarse_models: Sequence[CoarseModel] = (), reduction: Reduction | None = None) -> Verdict:
         """Decides the history. A pass begins at the return at which the pass before first dropped points."""
         verdict = Verdict(Result.UNDECIDED, ())
         begin = 0, {((0,) * len(self.lanes), self._node(start)): _Path(0, -inf, None, None)}
@@ -249,14 +263,14 @@ class _Search:
             for most in _MOST_POINTS:
                 verdict, begin = self._pass(*begin, most)
                 if verdict.result is Result.UNDECIDED:
-                    verdict, outlines = self._outlined(verdict, outlines), ()
+                    verdict, coarse_models = self._with_coarse_models(verdict, coarse_models), ()
                 if verdict.result is Result.UNDECIDED and reduction is not None:
-                    verdict, reduction = self._reduced(verdict, begin, reduction), None
+                    verdict, reduction = self._with_reduction(verdict, begin, reduction), None
                 if verdict.result is not Result.UNDECIDED:
                     break
             accepts, is_found = self.accepts_with_tally, verdict.result is Result.LINEARIZABLE
             if accepts is not None and is_found and not _ends_accepted(verdict.order, start, self.successors, accepts):
-                verdict = Verdict(Result.UNDECIDED, verdict.order)  # if the budget is used up
+                verdict = Verdict(Result.UNDECIDED, verdict.order)  # the verdict if `_tallied` raises _OutOfBudget
                 verdict = self._tallied(start, accepts)
         except _OutOfBudget:
             pass
@@ -270,7 +284,7 @@ class _Search:
         """
         assert self.tally is not None
         first, offset = ((0,) * len(self.lanes), self._node(start)), self.tally.of(start)
-        tallies = {first: 1}  # point -> the tallies there, less the offset, as a set of bits
+        tallies = {first: 1}  # point -> its tallies, less the offset; bit t is set if t is one of them
         before: dict[_Point, list[tuple[_Point, int, Timed]]] = {first: []}
         points = [first]
         for returned, n, i in [*self.returns, (inf, 0, inf)]:
@@ -305,21 +319,21 @@ class _Search:
         n = next(n for n, count in enumerate(following[0][0]) if count != placed[n])
         return node.added[n, placed[n]]
 
-    def _outlined(self, found: Verdict, outlines: Iterable[Coarse]) -> Verdict:
-        """Returns the verdict that a pass found, or that the history is not linearizable if an outline refutes it."""
+    def _with_coarse_models(self, found: Verdict, coarse_models: Iterable[CoarseModel]) -> Verdict:
+        """Returns the verdict `found` of a pass; NOT_LINEARIZABLE if a coarse model refutes the history."""
         history, left = [each for lane in self.lanes for each in lane], self.budget
-        for outline in outlines:
-            concerned = [each for each in history if outline.concerns(each.operation)]
-            search = _Search(concerned, outline.successors, None, lambda operation: False, left)
-            outlined = search.run(outline.start)
-            if outlined.result is Result.NOT_LINEARIZABLE:
-                states = found.states if found.operation is outlined.operation else ()
-                return Verdict(Result.NOT_LINEARIZABLE, found.order, outlined.operation, states)
-            left -= outlined.steps
+        for model in coarse_models:
+            concerned = [each for each in history if model.concerns(each.operation)]
+            search = _Search(concerned, model.successors, None, lambda operation: False, left)
+            coarse = search.run(model.start)
+            if coarse.result is Result.NOT_LINEARIZABLE:
+                states = found.states if found.blocked is coarse.blocked else ()
+                return Verdict(Result.NOT_LINEARIZABLE, found.order, coarse.blocked, states)
+            left -= coarse.steps
         return found
 
-    def _reduced(self, found: Verdict, begin: tuple[int, _Points], reduction: Reduction) -> Verdict:
-        """Returns the verdict that a pass found, or that the history is not linearizable if the reduction refutes it.
+    def _with_reduction(self, found: Verdict, begin: tuple[int, _Points], reduction: Reduction) -> Verdict:
+        """Returns the verdict `found` of a pass; NOT_LINEARIZABLE if a search with the reduction refutes the history.
 
         `begin` is a return and all points before it. Raises _OutOfBudget.
         """
@@ -337,32 +351,33 @@ class _Search:
     def _pass(self, first: int, points: _Points, most: float) -> tuple[Verdict, tuple[int, _Points]]:
         """Makes a pass from the return with the index `first` on, with all points before this return.
 
-        The pass keeps at most `most` points. If it has dropped points and no point is left, it is undecided. Returns
-        the verdict, and the first return at which the pass dropped points, with all points before that return.
+        The pass keeps at most `most` points. If the pass has dropped points and finds no order, the verdict is
+        UNDECIDED. Returns the verdict, and where the next pass begins: the first return at which this pass dropped
+        points, or `first`, with all points before that return.
         """
         if self.reduction is not None:
             points = self._renewed(points, first)
-        complete = first, points
+        begin_next = first, points
         is_exact = True
         for at in range(first, len(self.returns)):
             returned, n, i = self.returns[at]
             after, tried = self._placed(points, returned, (n, i))
             if not after:
                 result = Result.NOT_LINEARIZABLE if is_exact else Result.UNDECIDED
-                return Verdict(result, _order(points), self.lanes[n][i], _states(tried)), complete
+                return Verdict(result, _order(points), self.lanes[n][i], _states(tried)), begin_next
             if len(after) > most:
                 if is_exact:
-                    complete = at, points
+                    begin_next = at, points
                 after = dict(heapq.nsmallest(int(most), after.items(), key=lambda each: each[1].cost))
                 is_exact = False
-            is_full = len(after) > self.crowd or len(self.nodes) > _MOST_NODES + 4 * len(after)
+            is_full = len(after) > self.renew_above or len(self.nodes) > _MOST_NODES + 4 * len(after)
             points = self._renewed(after, at + 1) if is_full else after
         at_end, _ = self._placed(points, inf, None)
         ends = {point: path for point, path in at_end.items() if self._accepts(point[1].state)}
         if ends:
-            return Verdict(Result.LINEARIZABLE, _order(ends)), complete
+            return Verdict(Result.LINEARIZABLE, _order(ends)), begin_next
         result = Result.NOT_LINEARIZABLE if is_exact else Result.UNDECIDED
-        return Verdict(result, _order(points), None, _states(at_end)), complete
+        return Verdict(result, _order(points), None, _states(at_end)), begin_next
 
     def _accepts(self, state: Any) -> bool:
         return self.accepts is None or self.accepts(state)
@@ -370,8 +385,9 @@ class _Search:
     def _placed(self, points: _Points, limit: float, returning: tuple[int, int] | None) -> tuple[_Points, _Points]:
         """Returns the points in which the returning operation is placed, and all points that were reached.
 
-        `returning` is the lane and index of this operation. Any operations that were invoked up to the time `limit` may
-        be placed before it. If `returning` is None, both results are all points that were reached.
+        `returning` is the lane and index of the returning operation. Operations that were invoked up to the time
+        `limit` may be placed before the returning one. If `returning` is None, both results are all points that were
+        reached.
         """
         done: _Points = {}
         seen, todo = dict(points), list(points.items())
@@ -433,7 +449,10 @@ class _Search:
         return node
 
     def _renewed(self, points: _Points, at: int) -> _Points:
-        """Forgets all nodes. Returns the points before the return with the index `at`, merged by a reduction."""
+        """Forgets all nodes. Returns the points before the return with the index `at`, with new nodes.
+
+        With a reduction, states with the same representative become one node.
+        """
         if self.reduction is not None:
             since = self.returns[at][0] if at < len(self.returns) else inf
             history = (each for lane in self.lanes for each in lane)
@@ -443,12 +462,12 @@ class _Search:
         for (placed, node), path in points.items():
             renewed.setdefault((placed, self._node(node.state)), path)
         if self.reduction is not None:
-            self.crowd = 2 * len(renewed)
+            self.renew_above = 2 * len(renewed)
         return renewed
 
 
 def _order(points: _Points) -> tuple[Timed, ...]:
-    """Returns the operations in the likeliest order that leads to one of the points."""
+    """Returns the operations in the likeliest order among the paths of the points."""
     order, path = list[Timed](), min(points.values(), key=lambda each: each.cost, default=None)
     while path is not None and path.operation is not None:
         order.append(path.operation)

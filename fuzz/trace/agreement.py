@@ -37,7 +37,7 @@ from fuzz.run.compare import same
 from fuzz.run.finding import Cause, Kind
 from fuzz.run.gaps import Agreement, GapSearch, GapVerdict
 from fuzz.run.generate import possible_calls
-from fuzz.run.linearize import Coarse, Reduction, Result, Tally, Timed, linearize
+from fuzz.run.linearize import CoarseModel, Reduction, Result, Tally, Timed, linearize
 from fuzz.run.pair import Depth, Pair, load_difference
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
@@ -87,7 +87,7 @@ class Mismatch(NamedTuple):
     kind: Disagreement
     known_deviation: str | None = None
     message: str | None = None
-    longest_order: tuple[Operation, ...] | None = None  # of a concurrent history: the longest order that was found
+    found_order: tuple[Operation, ...] | None = None  # of a concurrent history: an order with which the search ended
     observed_fields: tuple[str, ...] = ()  # if an observation that is an object differs: its fields that differ
     cause: Cause | None = None  # if the kind is DIFFERENCE
 
@@ -305,22 +305,22 @@ class Replayer:
             accepts=lambda state: final is ABSENT or same(self._observed(trace, cfg, state, final), final),
             part_of=part_of,
             is_read=lambda operation: id(operation) in reads,
-            outlines=self._outlines(trace, cfg, start),
+            coarse_models=self._coarse_models(trace, cfg, start),
             reduction=self._reduction(trace, cfg),
             tally=self._tally(trace),
         )
         order = tuple([each.operation for each in verdict.order])
         if verdict.result is Result.UNDECIDED:
-            message = f"not decided within {verdict.steps:,} steps of the model"
+            message = f"not decided within {verdict.steps:,} steps of the search"
             replayed.mismatches = [
                 Mismatch(trace.id, trace.line, "", None, None, Disagreement.UNDECIDED, None, message, order)
             ]
-        elif verdict.operation is not None:
-            blocked, kind = verdict.operation.operation, Disagreement.ORDER
+        elif verdict.blocked is not None:
+            blocked, kind = verdict.blocked.operation, Disagreement.ORDER
             possible = _distinct(step(blocked, state)[1] for state in verdict.states)
             message = (
                 "not linearizable: no order of this call and the calls that returned before it has the recorded "
-                f"results; the longest order found has {len(order):,} calls"
+                f"results; the order that was found has {len(order):,} calls"
             )
             replayed.mismatches = [
                 Mismatch(trace.id, blocked.line, blocked.op, possible, blocked.result, kind, None, message, order)
@@ -333,7 +333,7 @@ class Replayer:
             ]
         return replayed
 
-    def _outlines(self, trace: Trace, cfg: Any, start: Any) -> list[Coarse]:
+    def _coarse_models(self, trace: Trace, cfg: Any, start: Any) -> list[CoarseModel]:
         """Returns a coarse model for each key of the trace's calls (`Outline.key_of`), such as a position.
 
         The first is for the key of the most calls. Returns an empty list if the subject has no outlines, or if a result
@@ -349,8 +349,8 @@ class Replayer:
             counts = Counter(outline.key_of(*call) for call in calls.values())
             keys = [key for key, _ in counts.most_common() if key is not None]
 
-        def coarse(key: Any) -> Coarse:
-            return Coarse(
+        def coarse(key: Any) -> CoarseModel:
+            return CoarseModel(
                 outline.of(cfg, start, key),
                 lambda operation, state: outline.after(cfg, state, key, *calls[id(operation)], operation.result),
                 lambda operation: outline.concerns(cfg, key, *calls[id(operation)], operation.result),
