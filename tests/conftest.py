@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -155,3 +156,15 @@ def brokerproof(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: 
         return Ran(code, captured.out, captured.err)
 
     return run
+
+
+class NoWorkers(Executor):
+    """Runs everything in this process, at once."""
+
+    def __init__(self, jobs: int, how: str) -> None:
+        pass
+
+    def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments, **named))
+        return future

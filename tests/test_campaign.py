@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ from fuzz.campaign.worker import (
 from fuzz.run.coverage import Row
 from fuzz.run.finding import Cause, Kind
 from model.machine import BadValue
-from tests.conftest import planned_steps
+from tests.conftest import NoWorkers, planned_steps
 
 MUTANT = Spec("range_cache", mutant="eviction-pops-unchecked-entry")
 UNMUTATED = Spec("range_cache")
@@ -441,22 +441,12 @@ def test_a_finding_that_does_not_show_again_is_kept() -> None:
 def test_queued_causes_get_their_share_of_the_shrinking_time(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = list[int]()
 
-    class OneByOne:
-        def __enter__(self) -> OneByOne:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def starmap(self, _function: object, arguments: Iterable[tuple[Any, ...]], chunksize: int) -> list[Any]:
-            turns.extend(each[-1] for each in arguments)
-            assert chunksize == 1
-            return []
-
     def with_five_causes(_pool: object, _request: Request, run: Run, *_: object) -> None:
         run.causes = {Cause(Kind.CRASH, str(number)): number for number in range(5)}
 
-    monkeypatch.setattr("fuzz.campaign.local._pool", lambda jobs: OneByOne())
+    monkeypatch.setattr("fuzz.campaign.local.Workers", NoWorkers)
+    monkeypatch.setattr("fuzz.campaign.local.shrunk", lambda *arguments: turns.append(arguments[-1]))
+    monkeypatch.setattr("fuzz.campaign.local.merged", lambda findings: findings)
     monkeypatch.setattr("fuzz.campaign.local._run_seeds_in", with_five_causes)
     run_request(Request(Spec("range_cache"), 0, seconds=5.0, jobs=2))
     assert turns == [3, 2, 2, 1, 1]

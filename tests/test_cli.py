@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -34,7 +33,7 @@ from fuzz.subject import find_subject, subject_names
 from fuzz.trace.recording import recordings
 from fuzz.workloads import workload_names
 from model.machine import BadValue
-from tests.conftest import RECORDINGS, ROOT, Ran, descendants, planned_steps, ticking, wait_for
+from tests.conftest import RECORDINGS, ROOT, NoWorkers, Ran, descendants, planned_steps, ticking, wait_for
 
 COMMANDS = sorted(str(c.name or c.callback.__name__) for c in app.registered_commands if c.callback)
 
@@ -165,18 +164,6 @@ def test_a_shipped_version_shows_its_defects(brokerproof: Any) -> None:
         "property:only_reads_and_replays_change_read_count",
         "property:cache_size_equals_sum_of_entry_sizes",
     } <= causes
-
-
-class NoWorkers(Executor):
-    """Runs everything in this process, at once."""
-
-    def __init__(self, jobs: int, how: str) -> None:
-        pass
-
-    def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(function(*arguments, **named))
-        return future
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -141,6 +141,8 @@ def test_the_end_counts_and_a_budget_ends_the_search() -> None:
     given = history(("a", 0, 3, ("write", 1)), ("b", 1, 5, ("write", 2)))
     assert linearize(given, 0, steps, accepts=lambda state: state == 1).result is Result.LINEARIZABLE
     assert linearize([], 0, steps, accepts=lambda state: state == 1).result is Result.NOT_LINEARIZABLE
+    tally = Tally(lambda state: state, lambda state, number: number)
+    assert linearize([], 0, steps, accepts=lambda state: state == 1, tally=tally).result is Result.NOT_LINEARIZABLE
     verdict = linearize(given, 0, steps, accepts=lambda state: state == 0)
     assert (verdict.result, verdict.blocked, set(verdict.states)) == (Result.NOT_LINEARIZABLE, None, {1, 2})
     assert linearize(given, 0, steps, budget=1).result is Result.UNDECIDED

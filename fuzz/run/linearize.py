@@ -294,7 +294,7 @@ class _Search:
             points = []
             while todo:
                 for point in todo.pop(min(todo)):
-                    is_placed = point[0][n] > i
+                    is_placed = i != inf and point[0][n] > i
                     if is_placed or i == inf:
                         points.append(point)
                     if is_placed:
