@@ -379,7 +379,7 @@ def task_ended_above_watermark(cfg: Config, before: State, event: Event, after: 
     return isinstance(event.outcome, int) and total_bytes(after) > target
 
 
-@sometimes(legacy_manager, on=READS)
+@sometimes(legacy_manager, on=("read",))
 def partly_cached_range_read_from_storage(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A partly cached range is read from storage as a whole."""
     if isinstance(event.outcome, Refused | Failed) or not event.outcome.storage_reads:

@@ -115,7 +115,7 @@ def committed_txns(before: State, event: Event) -> list[int]:
     return [request.record.txn for request in appended_requests(before, event) if request.record.op == "commit"]
 
 
-@sometimes(pending_acks, on=APPENDS)
+@sometimes(pending_acks, on=("written",))
 def cumulative_ack_inside_batch_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A commit applies a cumulative ack whose ack set leaves messages of the entry unacknowledged."""
     cumulative = before.cumulative_ack
@@ -124,7 +124,7 @@ def cumulative_ack_inside_batch_is_committed(cfg: Config, before: State, event: 
     return after.cumulative_ack is None and after.status == "ready" and after.cursor != before.cursor
 
 
-@sometimes(pending_acks, on=APPENDS)
+@sometimes(pending_acks, on=("written",))
 def entry_acked_by_batch_indexes_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A commit applies several acks that together are for all batch indexes of an entry."""
     commits = committed_txns(before, event)

@@ -77,9 +77,9 @@ def size_pass_evicted_due_entry(cfg: Config, before: State, event: Event, after:
     return any(k not in kept and is_due(before, e) for k, e in by_key(before).items())
 
 
-@sometimes(range_cache, on=PASSES)
+@sometimes(range_cache, on=("time_pass",))
 def pass_dropped_only_detached_wrappers(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass drops detached wrappers at the head and removes no entry."""
+    """A time pass drops detached wrappers at the head and removes no entry."""
     all_kept = by_key(after).keys() == by_key(before).keys() and after.stash == before.stash
     return all_kept and len(after.queue) < len(before.queue) and bool(after.queue)
 
