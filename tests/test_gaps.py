@@ -38,7 +38,7 @@ def search(items: list[Item], budget: int = 1000) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("items", "result", "possible"),
+    ("items", "agreement", "possible"),
     [
         ([2, ("read", 11)], Agreement.AGREES, set()),
         ([2, ("read", 0)], Agreement.AGREES, set()),
@@ -49,9 +49,9 @@ def search(items: list[Item], budget: int = 1000) -> Any:
         ([("read", 1), 1], Agreement.DISAGREES, {0}),
     ],
 )
-def test_small_recordings(items: list[Item], result: Agreement, possible: set[int]) -> None:
+def test_small_recordings(items: list[Item], agreement: Agreement, possible: set[int]) -> None:
     verdict = search(items)
-    assert (verdict.result, set(verdict.possible)) == (result, possible)
+    assert (verdict.agreement, set(verdict.possible)) == (agreement, possible)
 
 
 def test_verdicts_equal_those_of_all_sets_of_states() -> None:
@@ -69,14 +69,14 @@ def test_verdicts_equal_those_of_all_sets_of_states() -> None:
             else:
                 states &= {item[1]}
         verdict = search(items)
-        assert (verdict.result is Agreement.AGREES) == bool(states)
+        assert (verdict.agreement is Agreement.AGREES) == bool(states)
         results.append(bool(states))
     assert 20 < sum(results) < 180
 
 
 def test_a_budget_ends_the_search() -> None:
-    assert search([2, ("read", 12)], budget=4).result is Agreement.UNDECIDED
-    assert search([40, ("read", 10**6)], budget=500).result is Agreement.UNDECIDED
+    assert search([2, ("read", 12)], budget=4).agreement is Agreement.UNDECIDED
+    assert search([40, ("read", 10**6)], budget=500).agreement is Agreement.UNDECIDED
 
 
 # ---- traces -------------------------------------------------------------------------------------------

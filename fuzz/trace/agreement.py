@@ -196,20 +196,20 @@ class Replayer:
 
         search = GapSearch(
             trace.operations[first:],
-            self._moves(trace, cfg, pair.state),
+            self._successors_in_gap(trace, cfg, pair.state),
             possible_steps,
             lambda operation, state, result: self._wrong_field(trace, cfg, operation, state, result),
             gap_of=lambda operation: operation.gap,
         )
         verdict = search.run(pair.state)
-        if verdict.result is Agreement.DISAGREES and bad_arguments and not verdict.possible:
+        if verdict.agreement is Agreement.DISAGREES and bad_arguments and not verdict.possible:
             # every state was dropped at bad arguments, and none at a value that differs: so the trace is bad
             raise bad_arguments[0]
-        if verdict.result is not Agreement.AGREES:
+        if verdict.agreement is not Agreement.AGREES:
             replayed.mismatches.append(_past_gap(trace, verdict))
         return replayed
 
-    def _moves(self, trace: Trace, cfg: Any, before_gaps: Any) -> Callable[[Any], Iterator[Any]]:
+    def _successors_in_gap(self, trace: Trace, cfg: Any, before_gaps: Any) -> Callable[[Any], Iterator[Any]]:
         """Returns a function from a state to the states after each call that may have been made in a gap.
 
         These calls are those of `_recorded_calls`, and all calls with arguments from the subject's domains. The
@@ -227,11 +227,11 @@ class Replayer:
                 with suppress(OverflowError, MemoryError):
                     yield from (call for call in every(cfg, state, (name,)) if call not in recorded)
 
-        def moves(state: Any) -> Iterator[Any]:
+        def successors(state: Any) -> Iterator[Any]:
             for call in calls(state):
                 yield machine.step(cfg, state, *call)[0]
 
-        return moves
+        return successors
 
     def _recorded_calls(self, trace: Trace, cfg: Any, state: Any) -> dict[Call, None]:
         """Returns the calls of recorded actions with all combinations of the action's recorded arguments.
@@ -562,7 +562,7 @@ def _past_gap(trace: Trace, verdict: GapVerdict) -> Mismatch:
     """Returns the mismatch of a recording with gaps, at the furthest operation that the search reached."""
     furthest, message = verdict.operation, f"none of {verdict.states:,} states after the gap fits"
     kind = Disagreement(verdict.field)
-    if verdict.result is Agreement.UNDECIDED:
+    if verdict.agreement is Agreement.UNDECIDED:
         kind, message = Disagreement.UNDECIDED, f"not decided within {verdict.steps:,} steps of the model"
     recorded = furthest.result if verdict.field == "result" else furthest.observe
     recorded = None if recorded is ABSENT else recorded
