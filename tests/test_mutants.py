@@ -18,15 +18,15 @@ from fuzz.campaign.worker import Spec, Task, run_task
 from fuzz.mutation.kill_matrix import (
     Job,
     _is_slow_only,
-    all_findings,
     is_of_model,
     job_from_json,
     job_to_json,
     jobs_of,
-    killers,
+    kill_causes,
     run_job,
     undetected_corruption,
     unique_kills,
+    unmasked_findings,
 )
 from fuzz.mutation.model_checks import _last_answer, killer
 from fuzz.mutation.operators import generated_of, parts_of, source_with
@@ -75,8 +75,8 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("subject", sorted({m.subject for m in ALL if is_of_model(m)}))
 def test_every_property_is_the_only_killer_of_a_mutant_or_has_a_reason(subject: str) -> None:
-    killed_by = {m.id: killers(m) for m in mutants_of(subject) if is_of_model(m)}
-    for name, row in unique_kills(find_subject(subject), killed_by).items():
+    causes = {m.id: kill_causes(m) for m in mutants_of(subject) if is_of_model(m)}
+    for name, row in unique_kills(find_subject(subject), causes).items():
         assert bool(row["only_killer_of"]) != bool(row["stays"]), f"{name}: {row}"
 
 
@@ -103,12 +103,12 @@ def test_one_by_one_gives_every_finding_of_a_trace() -> None:
     """A trace that breaks several properties gives each once; a finding of another kind ends the trace."""
     subject = find_subject("range_cache")
     lockstep = Lockstep(Target(subject, find_profile(subject, "pulsar-2026-07")))
-    findings = list(all_findings(lockstep, range(40)))
+    findings = list(unmasked_findings(lockstep, range(40)))
     names = [f.broken_property for f in findings]
     assert len(names) == len(set(names)) == len(lockstep.skipped) > 2
     assert len(names) > len({f.seed for f in findings}), "one of the traces shows more than one"
     wrong = seed_bug(find_mutant("replay-is-lost"))
-    seeds = [f.seed for f in all_findings(Lockstep(Target(wrong, find_profile(wrong, "reference"))), range(20))]
+    seeds = [f.seed for f in unmasked_findings(Lockstep(Target(wrong, find_profile(wrong, "reference"))), range(20))]
     assert seeds == sorted(set(seeds))
     assert seeds
 
@@ -256,7 +256,7 @@ def test_every_module_of_a_model_is_mutated() -> None:
 def test_jobs_are_serialised_as_text() -> None:
     for job in jobs_of(["canary"], generated=True, seconds=1.0, seed=3)[:5]:
         assert job_from_json(job_to_json(job)) == job
-    assert job_from_json(job_to_json(Job("range_cache", "replay-is-lost", None, 1.0, 0))).mutant == "replay-is-lost"
+    assert job_from_json(job_to_json(Job("range_cache", "replay-is-lost", None, 1.0, 0))).mutant_id == "replay-is-lost"
 
 
 @pytest.mark.parametrize("name", subject_names(without_canaries=True))

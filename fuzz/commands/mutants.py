@@ -126,14 +126,14 @@ def run(options: Options, console: Console) -> MutantsResult:
             done = iter(kill_matrix.run_on_spark(work, spark, slots(spark)))
         else:
             done = kill_matrix.run_here(work, options.jobs or kill_matrix.default_processes())
-        kills = kill_matrix.in_order(work, done, lambda n, of: update(n, of, f"{n:,} of {of:,} mutants"))
+        verdicts = kill_matrix.in_order(work, done, lambda n, of: update(n, of, f"{n:,} of {of:,} mutants"))
         properties = {} if options.generated else _property_kills(chosen, update)
     return MutantsResult(
         subjects=chosen,
-        mutants=[_row(kill) for kill in kills],
-        scores=[_score(name, [kill for kill in kills if kill.subject == name]) for name in chosen],
-        killed=sum(kill.killed for kill in kills),
-        survivors=[kill.id for kill in kills if not kill.killed and not kill.excuse],
+        mutants=[_row(each) for each in verdicts],
+        scores=[_score(name, [each for each in verdicts if each.subject == name]) for name in chosen],
+        killed=sum(each.killed for each in verdicts),
+        survivors=[each.id for each in verdicts if not each.killed and not each.excuse],
         properties=properties,
         idle_properties=[
             f"{subject}.{name}"
@@ -146,19 +146,19 @@ def run(options: Options, console: Console) -> MutantsResult:
     )
 
 
-def _row(kill: kill_matrix.Kill) -> MutantRow:
-    row = {name: getattr(kill, name) for name in MutantRow.__struct_fields__}
+def _row(verdict: kill_matrix.MutantVerdict) -> MutantRow:
+    row = {name: getattr(verdict, name) for name in MutantRow.__struct_fields__}
     return MutantRow(**row)
 
 
-def _score(name: str, kills: list[kill_matrix.Kill]) -> Score:
-    equivalent = sum(1 for kill in kills if not kill.killed and kill.excuse)
-    checks = Counter(kill.check for kill in kills if kill.check is not None)
+def _score(name: str, verdicts: list[kill_matrix.MutantVerdict]) -> Score:
+    equivalent = sum(1 for each in verdicts if not each.killed and each.excuse)
+    checks = Counter(each.check for each in verdicts if each.check is not None)
     guarded = sum(count for check, count in checks.items() if check not in (Check.EXAMPLES, Check.TWIN))
-    killable = len(kills) - equivalent or 1
+    killable = len(verdicts) - equivalent or 1
     percent, of_guarded = (round(100 * count / killable, 1) for count in (checks.total(), guarded))
     by_check = {str(check): count for check, count in sorted(checks.items())}
-    return Score(name, len(kills), equivalent, by_check, percent, of_guarded)
+    return Score(name, len(verdicts), equivalent, by_check, percent, of_guarded)
 
 
 def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, dict[str, PropertyKills]]:
@@ -167,11 +167,11 @@ def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, 
     for name in names:
         mutants = [m for m in mutants_of(name) if kill_matrix.is_of_model(m)]
         if mutants:
-            killed_by = {}
+            causes = {}
             for done, mutant in enumerate(mutants):
                 update(done, len(mutants), f"properties of {name}")
-                killed_by[mutant.id] = kill_matrix.killers(mutant)
-            rows = kill_matrix.unique_kills(find_subject(name), killed_by)
+                causes[mutant.id] = kill_matrix.kill_causes(mutant)
+            rows = kill_matrix.unique_kills(find_subject(name), causes)
             table[name] = msgspec.convert(rows, dict[str, PropertyKills])
     return table
 

@@ -3,15 +3,18 @@
     seeded bug in impl/         1. lockstep of the model and the mutated implementation, under the bug's profile
                                 2. corrupted states are loaded: the mutated `check` must detect them
                                 3. the explorer exhausts the smoke scope; then every transition runs on the mutant
-    generated mutant in impl/   the same, in lockstep under every profile with the reference's rules
-    seeded bug in model/        the properties, on traces of the mutated model under the bug's profile
-    generated mutant in model/  1. the properties under every profile. Profiles other than `reference` violate some, so
-                                   a finding under them counts only if the original model has none in the same trace
+    generated mutant in impl/   the same, but in lockstep under every profile with the reference's rules
+    seeded bug in model/        traces of the mutated model, with the properties, under the bug's profile
+    generated mutant in model/  1. the same under every profile. Profiles other than `reference` violate some
+                                   properties, so a finding under them counts only if the original model has no finding
+                                   in the same trace
                                 2. the checks of `fuzz/mutation/model_checks.py`; its check `twin` only with `--twin`,
-                                   or if the mutant changes the canonical form, which only explorers use
+                                   or if the mutant is in the function that returns the canonical form: traces do not
+                                   use this function
 
-The checks of a mutant run in order until one kills it. A survivor shows a missing check, or is equivalent to the
-original: then a row `[[equivalent]]` in the component's file has the reason.
+The checks of a mutant run in order until one kills the mutant. A generated mutant that cannot be imported is killed
+by the check `import`. A survivor shows a missing check, or is equivalent to the original. A generated mutant that is
+equivalent should have a row `[[equivalent]]`, with the reason, in `fuzz/mutants/<component>.toml`.
 """
 
 from __future__ import annotations
@@ -51,33 +54,33 @@ from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
 from model.machine import BadValue
 
-#: Number of traces in a block of `killers`.
-_PROPERTY_TRACES = 512
-#: Maximum number of blocks that `killers` runs.
+#: Number of traces in a block of `kill_causes`.
+_TRACES_PER_BLOCK = 512
+#: Maximum number of blocks that `kill_causes` runs.
 _MAX_BLOCKS = 32
 #: Number of traces whose final states are corrupted.
 _CORRUPTED_TRACES = 32
-#: Interval, in steps, at which the properties of a mutated model are checked.
+#: Interval, in steps, at which `run_job` checks the properties of a mutated model.
 _CHECK_EVERY = 4
-#: The scope that is explored if fuzzing does not kill a mutant.
+#: The scope that is explored if neither fuzzing nor corrupted states kill a mutant of an implementation.
 _SCOPE = "smoke"
 #: The number of jobs, on average, after which a process is replaced.
-_JOBS_OF_A_PROCESS = 40
+_JOBS_PER_PROCESS = 40
 
 
-class Kill(NamedTuple):
+class MutantVerdict(NamedTuple):
     """The result for one mutant: killed or survived."""
 
     id: str
     subject: str
-    origin: str
-    check: Check | None  # None if the mutant survived
-    cause: str  # what the check found
-    seconds_to_kill: float | None  # wall-clock time
-    steps_to_kill: int | None  # of fuzzing, in all traces
-    length: int | None  # steps of the trace that kills it, not shrunk
-    excuse: str  # the reason of its row `[[equivalent]]`; empty if there is none
-    path: str  # of the module; with the line for a generated mutant
+    origin: str  # of a seeded bug: `Mutant.origin`; of a generated mutant: the mutation operator
+    check: Check | None  # the check that killed the mutant; None if the mutant survived
+    cause: str  # what the check found; empty if the mutant survived
+    seconds_to_kill: float | None  # wall-clock time of all checks up to the kill; None if the mutant survived
+    steps_to_kill: int | None  # steps of all fuzzed traces up to the kill; None if the mutant survived
+    length: int | None  # steps of the trace that kills the mutant, not shrunk; 0 or None if no trace kills it
+    excuse: str  # the reason of the mutant's row `[[equivalent]]`; empty if there is no row
+    path: str  # the path of the module; for a generated mutant also the line
 
     @property
     def killed(self) -> bool:
@@ -91,24 +94,27 @@ class Kill(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A seeded bug (the id `mutant`) or a generated mutant, in a form that can be sent to a worker."""
+    """One mutant to kill, in a form that can be sent to another process.
+
+    A seeded bug has a `mutant_id`, a generated mutant has `generated`.
+    """
 
     subject: str
-    mutant: str | None
+    mutant_id: str | None
     generated: Generated | None
     seconds: float  # processor time of fuzzing
-    seed: int  # of the first trace
-    twin: bool = False  # compare the state graphs of the mutated and the original model
+    seed: int  # the seed of the first trace
+    twin: bool = False  # whether the check `twin` runs on every generated mutant of a model
 
 
 # ---- one mutant ---------------------------------------------------------------------------------------
 
 
-def run_job(job: Job) -> Kill:
-    """Tries to kill a mutant. Returns the result. Cost: at most the job's seconds of fuzzing, then the other checks."""
+def run_job(job: Job) -> MutantVerdict:
+    """Tries to kill a mutant. Returns the verdict. Cost: the job's seconds of fuzzing, then the other checks."""
     if job.generated is not None:
         return _kill_generated(job, job.generated)
-    [mutant] = [m for m in mutants_of(job.subject) if m.id == job.mutant]
+    [mutant] = [m for m in mutants_of(job.subject) if m.id == job.mutant_id]
     return _kill(mutant, mutant.origin, seed_bug(mutant), (mutant.profile,), job)
 
 
@@ -122,27 +128,29 @@ def _path_of(mutant: Mutant | Generated) -> str:
     return f"{path}:{mutant.line}" if isinstance(mutant, Generated) else path
 
 
-def _kill_generated(job: Job, generated: Generated) -> Kill:
+def _kill_generated(job: Job, generated: Generated) -> MutantVerdict:
     """Tries to kill a generated mutant. A mutant that cannot be imported is killed."""
     reasons, module = equivalents_of(job.subject), generated.module
     excuse = reasons.get((module, generated.id)) or reasons.get((module, generated.id_prefix), "")
-    text = source_with(generated)
+    source = source_with(generated)
     try:
-        subject = seed_source(job.subject, generated.module, text)
+        subject = seed_source(job.subject, generated.module, source)
     except Exception as problem:
         cause, path = type(problem).__name__, _path_of(generated)
-        return Kill(generated.id, job.subject, generated.operator, Check.IMPORT, cause, 0.0, 0, 0, excuse, path)
+        return MutantVerdict(
+            generated.id, job.subject, generated.operator, Check.IMPORT, cause, 0.0, 0, 0, excuse, path
+        )
     if is_of_model(generated):
-        return _kill_model_mutant(job, generated, subject, text)._replace(excuse=excuse)
+        return _kill_model_mutant(job, generated, subject, source)._replace(excuse=excuse)
     machine = subject.machine
     others = [p for p in machine.profiles if p != "reference" and machine.is_reference(find_profile(subject, p))]
     return _kill(generated, generated.operator, subject, ("reference", *others), job)._replace(excuse=excuse)
 
 
-def _kill_model_mutant(job: Job, generated: Generated, subject: Subject, text: str) -> Kill:
-    """Tries to kill a generated mutant of a model; `text` is the mutated source.
+def _kill_model_mutant(job: Job, generated: Generated, subject: Subject, source: str) -> MutantVerdict:
+    """Tries to kill a generated mutant of a model. `source` is the text of the mutated module.
 
-    Fuzzing under the reference takes half of the seconds; the other profiles share the other half.
+    The reference gets half of the seconds of fuzzing; the other profiles get equal shares of the other half.
     """
     started, steps, finding, cause = time.perf_counter(), 0, None, ""
     others = [p for p in subject.machine.profiles if p != "reference"]
@@ -155,26 +163,29 @@ def _kill_model_mutant(job: Job, generated: Generated, subject: Subject, text: s
             if finding is not None:
                 cause = f"{finding.cause} of {profile}"
                 break
-    except Exception as problem:  # the initial state cannot be created
+    except Exception as problem:  # for example, the model cannot create an initial state
         cause = f"crash {type(problem).__name__}"
     in_canonical = generated.part == find_subject(job.subject).machine.canonical.__name__
-    found = (Check.FUZZ, cause) if cause else killer(subject, generated.module, text, twin=job.twin or in_canonical)
+    found = (Check.FUZZ, cause) if cause else killer(subject, generated.module, source, twin=job.twin or in_canonical)
     seconds, length = time.perf_counter() - started, len(finding.calls) if finding is not None else None
-    row = Kill(generated.id, job.subject, generated.operator, None, "", None, None, length, "", _path_of(generated))
+    row = MutantVerdict(
+        generated.id, job.subject, generated.operator, None, "", None, None, length, "", _path_of(generated)
+    )
     if found is None:
         return row
     return row._replace(check=found[0], cause=found[1], seconds_to_kill=seconds, steps_to_kill=steps)
 
 
-#: (subject, profile) -> the properties that the original model violated in a trace.
+#: (subject, profile) -> the names of the properties that the original model violated in some trace of this process.
 _broken_in_original: dict[tuple[str, str], frozenset[str]] = {}
 
 
 def _fuzz_model_under(subject: Subject, profile: str, *, seconds: float, seed: int) -> tuple[Finding | None, int]:
     """Fuzzes a mutated model under a profile. Returns the finding that kills it, or None, and the number of steps.
 
-    A finding kills the mutant if a replay of its trace on the original model finds nothing. A property that the
-    original model violates is skipped from then on, also for later mutants in this process.
+    A finding kills the mutant if a replay of its trace on the original model finds nothing. A property that this replay
+    violates is skipped from then on under this profile, also for later mutants in this process. A hang does not count
+    if the mutated model is only slow.
     """
     key, original = (subject.name, profile), find_subject(subject.name)
     lockstep = Lockstep(Target(subject, find_profile(subject, profile), model_only=True))
@@ -194,8 +205,13 @@ def _fuzz_model_under(subject: Subject, profile: str, *, seconds: float, seed: i
     return None, lockstep.coverage.steps
 
 
-def _kill(mutant: Mutant | Generated, origin: str, subject: Subject, profiles: tuple[str, ...], job: Job) -> Kill:
-    """Tries to kill a mutant of an implementation, or a seeded bug of a model. `subject` has the mutant."""
+def _kill(
+    mutant: Mutant | Generated, origin: str, subject: Subject, profiles: tuple[str, ...], job: Job
+) -> MutantVerdict:
+    """Tries to kill a mutant of an implementation, or a seeded bug of a model. `subject` is built with the mutant.
+
+    Each profile gets an equal share of the seconds of fuzzing.
+    """
     started, steps, finding, of_model = time.perf_counter(), 0, None, is_of_model(mutant)
     for profile in profiles:
         finding, taken = fuzz_mutant(
@@ -209,11 +225,11 @@ def _kill(mutant: Mutant | Generated, origin: str, subject: Subject, profiles: t
     if finding is None and undetected is None and not of_model and _SCOPE in subject.scopes:
         finding, check = _explored(subject)
     seconds = time.perf_counter() - started
-    row = Kill(mutant.id, subject.name, origin, None, "", None, None, None, "", _path_of(mutant))
-    killed = row._replace(check=check, seconds_to_kill=seconds, steps_to_kill=steps)
+    row = MutantVerdict(mutant.id, subject.name, origin, None, "", None, None, None, "", _path_of(mutant))
+    if_killed = row._replace(check=check, seconds_to_kill=seconds, steps_to_kill=steps)
     if undetected is not None:
-        return killed._replace(check=Check.CHECK, cause=f"misses {undetected}", length=0)
-    return row if finding is None else killed._replace(cause=str(finding.cause), length=len(finding.calls))
+        return if_killed._replace(check=Check.CHECK, cause=f"misses {undetected}", length=0)
+    return row if finding is None else if_killed._replace(cause=str(finding.cause), length=len(finding.calls))
 
 
 def fuzz_mutant(
@@ -221,9 +237,9 @@ def fuzz_mutant(
 ) -> tuple[Finding | None, int]:
     """Fuzzes a mutated subject under a profile. Returns the first finding, or None, and the number of steps.
 
-    `seconds` is processor time, so that the load of the machine matters little. `seed` is the seed of the first trace.
-    For a mutant in `impl/` (`of_model` is false), properties are checked under the reference only, because other
-    profiles violate some.
+    A hang does not count as a finding if the subject is only slow. `seconds` is processor time, because the load of the
+    machine changes it little. `seed` is the seed of the first trace. For a mutant in `impl/` (`of_model` is false),
+    properties are checked under the reference only, because other profiles violate some.
     """
     cfg = find_profile(subject, profile)
     lockstep = Lockstep(Target(subject, cfg, model_only=of_model))
@@ -241,7 +257,7 @@ def fuzz_mutant(
 
 
 def _is_slow_only(lockstep: Lockstep, finding: Finding) -> bool:
-    """Returns whether a finding is a hang whose trace has no finding if it gets ten times as much processor time."""
+    """Returns whether a finding is a hang, but a replay with ten times the limit of processor time finds nothing."""
     if finding.cause.kind is not Kind.HANG:
         return False
     target, limit = lockstep.target.with_config(finding.config), 10 * HANG_SECONDS
@@ -251,8 +267,9 @@ def _is_slow_only(lockstep: Lockstep, finding: Finding) -> bool:
 def undetected_corruption(subject: Subject) -> str | None:
     """Returns the name of a corruption that the implementation's own check does not detect, or None.
 
-    Each corruption in `subject.corrupt` is applied to the final states of some traces, where it applies. It is detected
-    if `check` reports a violation, or if `load` or `check` raises an exception or hangs.
+    Each corruption in `subject.corrupt` is applied to the final states of some traces under the reference, except to
+    states that cannot be corrupted so. It is detected if `check` reports a violation, or if `load` or `check` raises an
+    exception or hangs.
     """
     profile = find_profile(subject, "reference")
     for seed in range(_CORRUPTED_TRACES):
@@ -260,25 +277,25 @@ def undetected_corruption(subject: Subject) -> str | None:
         state = subject.machine.start(cfg)
         for name, arguments in generate(subject, profile, seed):
             state, _ = subject.machine.step(cfg, state, name, arguments)
-        for name, corrupted in subject.corrupt.items():
-            wrong = corrupted(cfg, state)
-            if wrong is not None and not _detects(subject, cfg, wrong):
+        for name, corrupt in subject.corrupt.items():
+            corrupted = corrupt(cfg, state)
+            if corrupted is not None and not _detects(subject, cfg, corrupted):
                 return name
     return None
 
 
-def _detects(subject: Subject, cfg: Any, wrong: Any) -> bool:
+def _detects(subject: Subject, cfg: Any, corrupted: Any) -> bool:
     try:
         with watchdog(HANG_SECONDS):
-            return bool(subject.implementation.load(cfg, wrong).check())
+            return bool(subject.implementation.load(cfg, corrupted).check())
     except (Hang, Exception):
         return True
 
 
 def _explored(subject: Subject) -> tuple[Finding | None, Check]:
-    """Explores the smoke scope, then covers its transitions. Returns the first finding or None, and the check that ran.
+    """Explores the smoke scope. If that finds nothing, runs every transition. Returns the first finding, and its check.
 
-    If the exploration finds nothing, the check is COVER.
+    Without a finding, returns None and COVER.
     """
     space = find_space(subject, _SCOPE)
     found = explore(space)
@@ -291,43 +308,47 @@ def _explored(subject: Subject) -> tuple[Finding | None, Check]:
 # ---- which properties kill what -----------------------------------------------------------------------
 
 
-def killers(mutant: Mutant) -> list[str]:
-    """Returns what kills a seeded bug in `model/`: the names of violated properties, and causes of other kinds, sorted.
+def kill_causes(mutant: Mutant) -> list[str]:
+    """Returns all causes that kill a seeded bug in `model/`, sorted: names of violated properties, and other causes.
 
-    Runs blocks of traces up to the first block with a finding. Properties are checked at every 16th step, so a property
-    that fails rarely, and for a single step, may be missing.
+    Runs blocks of traces up to the first block with a finding. Properties are checked at every 16th step. So a property
+    that is violated rarely, and only for a single step, may be missing.
     """
     subject = seed_bug(mutant)
     lockstep = Lockstep(Target(subject, find_profile(subject, mutant.profile), model_only=True))
-    for first in range(0, _MAX_BLOCKS * _PROPERTY_TRACES, _PROPERTY_TRACES):
-        findings = list(all_findings(lockstep, range(first, first + _PROPERTY_TRACES)))
+    for first in range(0, _MAX_BLOCKS * _TRACES_PER_BLOCK, _TRACES_PER_BLOCK):
+        findings = list(unmasked_findings(lockstep, range(first, first + _TRACES_PER_BLOCK)))
         if findings:
             return sorted({finding.broken_property or str(finding.cause) for finding in findings})
     return []
 
 
-def all_findings(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
-    """Yields all findings of the seeds. A property is skipped after its first violation, which would hide others."""
+def unmasked_findings(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
+    """Yields the findings in the traces of these seeds. A property has at most one finding: its first violation.
+
+    After a violation, adds the property to `lockstep.skipped` and runs the seed again, because the violation may hide
+    findings at later steps. A finding of another kind cannot be skipped: the next seed follows.
+    """
     for seed in seeds:
         while (finding := lockstep.run(seed)) is not None:
             name = finding.broken_property
             lockstep.skipped |= {name} if name is not None else NONE_SKIPPED
             yield finding
-            if name is None:  # not a property, so it cannot be skipped
+            if name is None:  # no property is violated, so nothing can be skipped
                 break
 
 
-def unique_kills(subject: Subject, killed_by: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
-    """Returns for each `always` property the mutants that no other property kills, and a reason to keep the property.
+def unique_kills(subject: Subject, causes: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
+    """Returns for each `always` property the mutants that nothing else kills, and a reason to keep the property.
 
-    `killed_by` has the result of `killers` for each mutant. The keys of a row are `only_killer_of` and `stays`, the
-    reason. It is the one in the component's table `stays`. If the table has none and the property is no mutant's only
-    killer, the reason is a known defect that violates the property. Otherwise `stays` is empty.
+    `causes` has the result of `kill_causes` for each mutant. The keys of a row are `only_killer_of` and `stays`, the
+    reason. The reason is from the component's table `stays`. If the table has none and the property is no mutant's only
+    killer, the reason is a known defect that violates the property. If there is no reason, `stays` is empty.
     """
     broken_by = {d.property: f"the defect {d.id} breaks it" for d in defects_of(subject.name)}
     rows: dict[str, dict[str, Any]] = {}
     for name in (p.name for p in subject.properties if p.kind == "always"):
-        only = [m for m, names in killed_by.items() if names == [name]]
+        only = [m for m, found in causes.items() if found == [name]]
         reason = reasons_to_keep(subject.name).get(name) or ("" if only else broken_by.get(name, ""))
         rows[name] = {"only_killer_of": only, "stays": reason}
     return rows
@@ -346,12 +367,12 @@ def jobs_of(
     sample: int = 0,
     twin: bool = False,
 ) -> list[Job]:
-    """Returns jobs for the seeded bugs of the subjects; if `generated`, for generated mutants of their implementations.
+    """Returns jobs for the seeded bugs of the subjects, or if `generated`, for generated mutants instead.
 
-    With `model`, the generated mutants are of their models. A module of the implementation that the subject does not
-    import has no mutants here, because no check of the kill matrix could kill them; that module has its own tests.
-    `sample` limits the number of generated mutants of each subject, which are then evenly spread; 0 means all. Raises
-    BadValue if a row `[[equivalent]]` names a mutant that is not generated.
+    Generated mutants are of the subjects' implementations; with `model`, of their models. A module of an implementation
+    that the subject does not import has no mutants here, because no check of the kill matrix could kill them; that
+    module has its own tests. `sample` limits the number of generated mutants of each subject, and selects them evenly;
+    0 means all. Raises BadValue if a row `[[equivalent]]` of a mutated module names a mutant that is not generated.
     """
     jobs = []
     for name in names:
@@ -361,8 +382,8 @@ def jobs_of(
                 modules = [module for module in modules if is_imported(module, name)]
             made = [each for module in modules for each in generated_of(module)]
             ids = {(each.module, key) for each in made for key in (each.id, each.id_prefix)}
-            for module, gone in [e for e in equivalents_of(name) if e[0] in modules and e not in ids]:
-                raise BadValue(f"fuzz/mutants/{name}.toml: {module} has no generated mutant {gone}")
+            for module, unknown in [e for e in equivalents_of(name) if e[0] in modules and e not in ids]:
+                raise BadValue(f"fuzz/mutants/{name}.toml: {module} has no generated mutant {unknown}")
             count = min(sample, len(made)) if sample else len(made)
             chosen = [made[i * len(made) // count] for i in range(count)]
             jobs += [Job(name, None, each, seconds, seed, twin) for each in chosen]
@@ -382,23 +403,23 @@ def check_all_apply(names: Sequence[str]) -> None:
                 raise BadValue(f"fuzz/mutants/{name}.toml: there is no property {stays}")
 
 
-def run_here(jobs: Sequence[Job], processes: int) -> Iterator[Kill]:
-    """Runs jobs in this process, or in several. Yields the results as they complete.
+def run_here(jobs: Sequence[Job], processes: int) -> Iterator[MutantVerdict]:
+    """Runs jobs in this process, or in several child processes. Yields the verdicts as they complete.
 
-    Several processes are replaced after each batch of jobs, which frees their memory.
+    Child processes are replaced after each batch of jobs, which frees their memory.
     """
     if processes == 1:
         yield from map(run_job, jobs)
         return
-    batch = _JOBS_OF_A_PROCESS * processes
+    batch = _JOBS_PER_PROCESS * processes
     for first in range(0, len(jobs), batch):
         with Workers(processes, "spawn") as pool:
             for done in as_completed([pool.submit(run_job, job) for job in jobs[first : first + batch]]):
                 yield done.result()
 
 
-def run_on_spark(jobs: Sequence[Job], spark: Any, slots: int) -> list[Kill]:
-    """Runs jobs on a Spark cluster with this number of `slots`, several jobs in each task. Returns the results."""
+def run_on_spark(jobs: Sequence[Job], spark: Any, slots: int) -> list[MutantVerdict]:
+    """Runs jobs on a Spark cluster with this number of `slots`, several jobs in each task. Returns the verdicts."""
     texts = [job_to_json(job) for job in jobs]
     pieces = max(1, min(len(texts), 4 * slots))
 
@@ -407,8 +428,8 @@ def run_on_spark(jobs: Sequence[Job], spark: Any, slots: int) -> list[Kill]:
             yield to_json(run_job(job_from_json(text))._asdict()).decode()
 
     lines = spark.sparkContext.parallelize(texts, pieces).mapPartitions(work).collect()
-    kills = [Kill(**from_json(line)) for line in lines]
-    return [kill if kill.check is None else kill._replace(check=Check(kill.check)) for kill in kills]
+    verdicts = [MutantVerdict(**from_json(line)) for line in lines]
+    return [each if each.check is None else each._replace(check=Check(each.check)) for each in verdicts]
 
 
 def job_to_json(job: Job) -> str:
@@ -424,14 +445,16 @@ def job_from_json(text: str) -> Job:
     return Job(**{**data, "generated": generated})
 
 
-def in_order(jobs: Sequence[Job], kills: Iterable[Kill], progress: Callable[[int, int], None]) -> list[Kill]:
-    """Returns the results in the order of the jobs. Calls `progress` with the numbers of results and of jobs."""
-    indices = {(j.subject, j.mutant or (j.generated.id if j.generated else "")): i for i, j in enumerate(jobs)}
-    done: list[Kill] = []
-    for kill in kills:
-        done.append(kill)
+def in_order(
+    jobs: Sequence[Job], verdicts: Iterable[MutantVerdict], progress: Callable[[int, int], None]
+) -> list[MutantVerdict]:
+    """Returns the verdicts in the order of the jobs. Calls `progress` with the numbers of verdicts and of jobs."""
+    indices = {(j.subject, j.mutant_id or (j.generated.id if j.generated else "")): i for i, j in enumerate(jobs)}
+    done: list[MutantVerdict] = []
+    for verdict in verdicts:
+        done.append(verdict)
         progress(len(done), len(jobs))
-    return sorted(done, key=lambda k: indices[k.subject, k.id])
+    return sorted(done, key=lambda each: indices[each.subject, each.id])
 
 
 def default_processes() -> int:
