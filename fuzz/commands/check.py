@@ -1,7 +1,7 @@
 """`brokerproof check`: the checks of a tier, for continuous integration.
 
-The checks are discovered from the components' files. After a check has passed without findings, it is skipped until a
-file changes on which the check depends.
+The components, their scopes, the recordings and the scenarios of clients determine the checks. If a check passes
+without findings, the check is cached: the same tier does not run it again until a file changes that it depends on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fuzz.subject import Subject, find_subject, subject_names
 from fuzz.trace.recording import recorded_traces, recording_of
 from model.machine import BadValue
 
-#: The default file of the cache of passed checks.
+#: The default file of the cache: the checks that passed without findings.
 CACHE = Path("build/check/passed.json")
 
 
@@ -47,14 +47,14 @@ class Kind(StrEnum):
     FUZZ = "fuzz"
     EXPLORE = "explore"
     PROVE = "prove"
-    MUTANTS = "mutants"
+    MUTANTS = "mutants"  # the seeded bugs
     TLA = "tla"
     EVIDENCE = "evidence"
     CLIENT = "client"
-    GENERATED = "generated"
+    GENERATED = "generated"  # the generated mutants of an implementation
 
     @property
-    def smallest_tier(self) -> int:
+    def min_tier_rank(self) -> int:
         """The rank of the shortest tier that has checks of this kind: 0 quick, 1 full, 2 nightly."""
         if self in (Kind.TLA, Kind.EVIDENCE, Kind.GENERATED):
             return 2
@@ -62,7 +62,7 @@ class Kind(StrEnum):
 
 
 class Tier(StrEnum):
-    """How much is checked: what takes about two minutes, half an hour, or a night."""
+    """How much is checked: as much as takes about two minutes, half an hour, or a night."""
 
     QUICK = "quick"
     FULL = "full"
@@ -75,17 +75,20 @@ class Tier(StrEnum):
 
     @property
     def fuzz_seconds(self) -> float:
-        """Seconds of fuzzing for each component, of all processes together."""
+        """The seconds to fuzz each component, summed over the processes; also for each client scenario."""
         return (2.0, 30.0, 120.0)[self.rank]
 
     @property
     def max_transitions(self) -> float:
-        """The number of transitions of the largest scope that is explored."""
+        """The limit for the transitions of a scope. A scope that has more is not explored."""
         return (50_000, 1_000_000, float("inf"))[self.rank]
 
 
 class CheckRow(Record):
-    """A check. `known` are the findings that are in the baseline."""
+    """The result of a check. `findings` has all findings, `known` those of them that are in the baseline.
+
+    If the check failed, `message` has the findings that are not in the baseline, and the failure.
+    """
 
     name: str
     passed: bool
@@ -120,7 +123,11 @@ class Options(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The findings of a check. `message` is shown if the check passed. A `failure` fails it even with a baseline."""
+    """What a check found. A check passes if it has no `failure`, and if each of its findings is in the baseline.
+
+    `failure` is not a finding, so no baseline can excuse it: for example, a coverage goal that was not reached.
+    `message` is shown if the check passes.
+    """
 
     message: str
     findings: list[str]
@@ -128,7 +135,11 @@ class Outcome(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A check of one component. `of` is what is checked: a recording, a scenario, a TLA+ module or the component."""
+    """A check of one component.
+
+    `of` names what is checked: a file of recordings, a scenario, a scope, a TLA+ module, or the component. The check
+    depends on the files of `component`.
+    """
 
     kind: Kind
     of: str
@@ -137,7 +148,7 @@ class Check(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The kind and what is checked."""
+        """The kind, and the name of what is checked."""
         return f"{self.kind}.{self.of}"
 
 
@@ -145,33 +156,41 @@ class Check(NamedTuple):
 
 
 def checks_of(tier: Tier, kinds: Collection[Kind] = tuple(Kind)) -> Iterator[Check]:
-    """Yields the checks of a tier and of some kinds: recordings by file, clients by scenario, others by component."""
+    """Yields the checks of a tier, of these kinds.
+
+    There is a check for each file of recordings, each scenario of a client, and each scope that the tier explores. Each
+    other kind has a check for each component.
+    """
     for kind in Kind:
-        if kind in kinds and tier.rank >= kind.smallest_tier:
+        if kind in kinds and tier.rank >= kind.min_tier_rank:
             if kind is Kind.REPLAY:
                 yield from _replay_checks()
             elif kind is Kind.CLIENT:
                 yield from _client_checks(tier)
             else:
                 for name in subject_names():
-                    yield from _KINDS[kind](find_subject(name), tier)
+                    yield from _CHECKS_OF_COMPONENT[kind](find_subject(name), tier)
 
 
 def _replay_checks() -> Iterator[Check]:
+    """Yields a check for each file of recordings. Its component is that of the file's first trace."""
     for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
         component = recording_of(next(recorded_traces(path))).subject
         yield Check(Kind.REPLAY, path.name.partition(".")[0], component, partial(_replay, path))
 
 
 def _client_checks(tier: Tier) -> Iterator[Check]:
-    """Yields a check for each scenario of a real client, if the client is installed."""
+    """Yields a check for each scenario of a real client, if the client is installed.
+
+    The component of all these checks is that of the first known deviation.
+    """
     component = known_deviations()[0].defect.component
     for name in scenario_names() if is_installed() else ():
 
         def run(console: Console, name: str = name) -> Outcome:
             result = client.run(client.Options(name, seconds=tier.fuzz_seconds), console)
-            new = [f"{f.scenario} {f.contract}" for f in result.findings if f.defect is None]
-            return Outcome(f"no difference in {result.traces:,} schedules (seed {result.seed})", new)
+            unknown = [f"{f.scenario} {f.contract}" for f in result.findings if f.defect is None]
+            return Outcome(f"no difference in {result.traces:,} schedules (seed {result.seed})", unknown)
 
         yield Check(Kind.CLIENT, name, component, run)
 
@@ -228,16 +247,16 @@ def _generated_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
 def _mutants_run(options: mutants.Options) -> Callable[[Console], Outcome]:
     def run(console: Console) -> Outcome:
         result = mutants.run(options, console)
-        survived = [f"{options.names[0]} {name}" for name in (*result.survivors, *result.idle_properties)]
-        return Outcome(f"{result.killed:,} of {len(result.mutants):,} mutants killed", survived)
+        findings = [f"{options.names[0]} {name}" for name in (*result.survivors, *result.idle_properties)]
+        return Outcome(f"{result.killed:,} of {len(result.mutants):,} mutants killed", findings)
 
     return run
 
 
 def _tla_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
     def run(console: Console) -> Outcome:
-        rows = tla.run([subject.tla or ""], None, console).modules
-        return Outcome(f"{len(rows)} runs as expected", [line for row in rows for line in row.differences])
+        runs = tla.run([subject.tla or ""], None, console).modules
+        return Outcome(f"{len(runs)} runs as expected", [line for each in runs for line in each.differences])
 
     if subject.tla:
         yield Check(Kind.TLA, subject.tla, subject.name, run)
@@ -252,7 +271,8 @@ def _evidence_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
         yield Check(Kind.EVIDENCE, subject.name, subject.name, run)
 
 
-_KINDS: dict[Kind, Callable[[Subject, Tier], Iterator[Check]]] = {
+#: By kind: (component, tier) -> the checks of the component. Recordings and clients are not listed by component.
+_CHECKS_OF_COMPONENT: dict[Kind, Callable[[Subject, Tier], Iterator[Check]]] = {
     Kind.FUZZ: _fuzz_checks,
     Kind.EXPLORE: _explore_checks,
     Kind.PROVE: _prove_checks,
@@ -274,48 +294,52 @@ def _replay(path: Path, console: Console) -> Outcome:
 
 
 def run(options: Options, console: Console) -> CheckResult:
-    """Runs the checks of a tier. With `since`, runs only checks that depend on a file changed since that revision.
+    """Runs the checks of a tier, except those that are cached. Returns a row for each check, cached ones included.
 
-    If a source file was deleted, all checks run, because the checks that depended on this file are not known. Raises
-    BadValue for an unknown revision or an unreadable baseline.
+    With `since`, selects only checks that depend on a file that changed since that revision. If a source file was
+    deleted since then, selects all checks, because nothing says which checks depended on the deleted file. Raises
+    BadValue for an unknown revision, for an unreadable baseline, and if the cache or the JUnit file cannot be written.
     """
-    known = _baseline(options.baseline) if options.baseline is not None else frozenset[str]()
+    baseline = _findings_in(options.baseline) if options.baseline is not None else frozenset[str]()
     changed = changed_since(options.since) if options.since is not None else None
     files = {name: files_of(name, find_subject(name).tla) for name in subject_names()}
     chosen = list(checks_of(options.tier, options.kinds))
     if changed is not None and not has_deleted_source(changed):
         chosen = [check for check in chosen if changed & files[check.component]]
-    passed, rows = _read_cache(options.cache), list[CheckRow]()
+    cache, rows = _read_cache(options.cache), list[CheckRow]()
     with showing(console, "starting") as update:
         for number, check in enumerate(chosen):
             update(number, len(chosen), check.name)
             digest = digest_of(files[check.component], check.name, options.tier.value)
-            cached_as = f"{options.tier} {check.name}"
-            message = passed.get(cached_as, {}).get(digest)
+            key = f"{options.tier} {check.name}"
+            message = cache.get(key, {}).get(digest)
             if message is not None:
-                cached = CheckRow(
+                row = CheckRow(
                     name=check.name, passed=True, seconds=0.0, message=message, cached=True, findings=[], known=[]
                 )
-                rows.append(cached)
+                rows.append(row)
                 continue
-            rows.append(_row(check, known))
+            rows.append(_row(check, baseline))
             if rows[-1].passed and not rows[-1].findings:
-                passed[cached_as] = {digest: rows[-1].message}
-                _write_cache(options.cache, passed)
+                cache[key] = {digest: rows[-1].message}
+                _write_cache(options.cache, cache)
     result = CheckResult(tier=options.tier, checks=rows)
     if options.junit is not None:
         _write_junit(options.junit, chosen, result)
     return result
 
 
-def _row(check: Check, known: frozenset[str]) -> CheckRow:
-    """Runs one check, without showing its progress. Returns its row."""
+def _row(check: Check, baseline: frozenset[str]) -> CheckRow:
+    """Runs one check, without showing its progress. Returns its row. `baseline` has the findings that do not fail it.
+
+    If the check raises BadValue, it fails with the message of the exception.
+    """
     started = time.monotonic()
     try:
         outcome = check.run(Console(quiet=True))
     except BadValue as problem:
         outcome = Outcome("", [], str(problem))
-    new = [each for each in outcome.findings if each not in known]
+    new = [each for each in outcome.findings if each not in baseline]
     wrong = [*new, outcome.failure] if outcome.failure else new
     return CheckRow(
         name=check.name,
@@ -324,12 +348,12 @@ def _row(check: Check, known: frozenset[str]) -> CheckRow:
         message="; ".join(wrong) if wrong else outcome.message,
         cached=False,
         findings=outcome.findings,
-        known=[each for each in outcome.findings if each in known],
+        known=[each for each in outcome.findings if each in baseline],
     )
 
 
-def _baseline(path: Path) -> frozenset[str]:
-    """Returns the findings in the JSON output of an earlier run."""
+def _findings_in(path: Path) -> frozenset[str]:
+    """Returns the findings in the output of an earlier `check --json`. Raises BadValue for another file."""
     try:
         data = from_json(path.read_bytes())
         return frozenset(str(each) for row in data["checks"] for each in row["findings"])
@@ -340,6 +364,10 @@ def _baseline(path: Path) -> frozenset[str]:
 
 
 def _read_cache(path: Path) -> dict[str, dict[str, str]]:
+    """Returns the cache; an empty one if there is no readable file.
+
+    The key is the tier and the name of a check, the value has one item: digest of the check and its files -> message.
+    """
     try:
         data = from_json(path.read_bytes())
     except (OSError, NotJSON):
@@ -347,9 +375,9 @@ def _read_cache(path: Path) -> dict[str, dict[str, str]]:
     return data if isinstance(data, dict) else {}
 
 
-def _write_cache(path: Path, passed: dict[str, dict[str, str]]) -> None:
+def _write_cache(path: Path, cache: dict[str, dict[str, str]]) -> None:
     try:
-        write_whole(path, to_json(passed))
+        write_whole(path, to_json(cache))
     except OSError as problem:
         raise BadValue(f"{path} cannot be written: {problem.strerror}") from None
 
@@ -372,7 +400,7 @@ def _write_junit(path: Path, checks: Sequence[Check], result: CheckResult) -> No
 
 
 def show(console: Console, result: CheckResult) -> None:
-    """Prints a line for each check and its known findings, then the number of checks that passed."""
+    """Prints a line for each check, and its findings that are in the baseline. Then prints how many checks passed."""
     for row in result.checks:
         verdict = "[green]passed[/]" if row.passed else "[bold red]failed[/]"
         took = "cached" if row.cached else f"{row.seconds:.1f} s"

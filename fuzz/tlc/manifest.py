@@ -1,24 +1,26 @@
-"""TLC's runs: those derived from scopes and from the defect table, and those written in `tla/runs/<component>.toml`.
+"""The runs of TLC. Some are derived from scopes and from the defect table, some are written in `tla/runs/`.
 
-    derived    for each scope whose actions the twin has: the invariants hold, and TLC finds the same number of states
-               as the explorer, in a small scope also the same steps. In a large scope the explorer does not run; its
-               number of states is that of `fuzz/explore/counts.toml`
-               for each row of the defect table whose property the twin states: the reference with the row's rules
+    derived    for each scope whose actions the twin has: under `reference`, no safety property is violated, and TLC
+               finds the same number of states as the explorer. Up to 25,000 states, the steps are compared, too. In a
+               larger scope, the explorer does not run: TLC's number of states is compared with that of
+               `fuzz/explore/counts.toml`
+               for each row of the defect table whose property the twin states: `reference` with the row's rules
                violates the property
     written    everything else: liveness under fairness and its controls, other profiles, further actions and values
 
-A written run is a table with the run's name. Its keys are the fields of `Run`, such as:
+A written run is a table of `tla/runs/<component>.toml`. The name of the table is the name of the run. Its keys are
+fields of `Run`, such as:
 
     scope      a scope of the component; `settings`, `actions`, `without`, `only`, `domains` and `bounds` change it
     about      one line
-    checks     properties by name, or `always` for all safety properties that the twin states; by default `always`
-               under the reference's rules, and none under others
+    checks     names of properties, `always` for all safety properties that the twin states, `eventually` for all
+               liveness properties. Default: `always`, if `profile` is `reference` and `settings` has no rule; else none
     violates   instead of `checks`: the property that TLC must find violated
     fair       the fair actions, instead of those that the liveness properties name
-    profile    default: reference
-    nightly    if true, the run is made only if `--scope` names its scope
+    profile    default: `reference`
+    nightly    if true, `brokerproof tla` makes the run only if `--scope` names its scope. The nightly tests make it
 
-The table `defaults` has defaults for the other tables of its file and for the component's derived runs.
+The table `defaults` has defaults for the other tables of its file, and for the component's derived runs.
 """
 
 from __future__ import annotations
@@ -38,13 +40,14 @@ from fuzz.subject import Offset, Scope, Subject, find_profile, find_subject, sub
 from fuzz.tlc.module import ALWAYS, EVENTUALLY, Module, camel, read_module
 from model.machine import BadValue, plain
 
-#: The folder beside the modules that has the written runs, one file for each component.
+#: The name of the folder with the written runs, one file for each component. It is in the folder of the modules.
 RUNS = "runs"
 REFERENCE = "reference"
-#: The steps of larger scopes are not compared: the graph takes minutes to write, read and compare.
+#: If a scope has more states, the steps of its derived run are not compared: the graph takes minutes to write, read and
+#: compare.
 _MAX_STATES_FOR_EDGES = 25_000
-#: The derived runs of larger scopes are nightly.
-_MAX_STATES_BY_DEFAULT = 60_000
+#: If a scope has more states, its derived run is nightly.
+_MAX_STATES_UNLESS_NIGHTLY = 60_000
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -58,18 +61,18 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     checks: tuple[str, ...] | None = None
     violates: str = ""
     fair: tuple[str, ...] | None = None
-    settings: Mapping[str, Any] = {}  # replace those of the scope
-    actions: tuple[str, ...] = ()  # in addition to those of the scope
-    without: tuple[str, ...] = ()  # actions of the scope that are not driven
-    only: Mapping[str, Any] = {}  # by argument, the values of its domain that are kept; for an Offset, the offsets
-    domains: Mapping[str, Any] = {}  # by argument, other values
-    bounds: Mapping[str, int] = {}  # replace those of the scope
+    settings: Mapping[str, Any] = {}  # each replaces the scope's value of this setting
+    actions: tuple[str, ...] = ()  # are added to those of the scope
+    without: tuple[str, ...] = ()  # actions that are removed from those of the scope
+    only: Mapping[str, Any] = {}  # by argument: the values of the domain that are kept; of an Offset, the offsets
+    domains: Mapping[str, Any] = {}  # by argument: the values that replace the domain
+    bounds: Mapping[str, int] = {}  # each replaces the scope's bound of this measure
     nightly: bool = False
-    counts: Counts | None = None  # the stored counts, if the run is derived from a scope
+    counts: Counts | None = None  # of a run that is derived from a scope: the stored counts of the scope, if there are
 
     @property
     def id(self) -> str:
-        """The unique name of the run."""
+        """The component and the name of the run, which together are unique."""
         return f"{self.component}_{self.name}"
 
     @property
@@ -84,33 +87,37 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The properties that are checked: names of operators, or `always` or `eventually` for all of this kind."""
+        """What TLC checks: names of operators, or `always` or `eventually` for all properties of that kind."""
         if self.violates:
             return (self.violates,)
         if self.checks is not None:
             return self.checks
-        other_rules = set(self.settings) & set(self.subject.machine.rules)
-        return () if other_rules or self.profile != REFERENCE else (ALWAYS,)
+        rules = set(self.settings) & set(self.subject.machine.rules)
+        return () if rules or self.profile != REFERENCE else (ALWAYS,)
 
     @property
     def compares_edges(self) -> bool:
-        """Whether TLC's steps are compared with the explorer's."""
+        """Whether TLC's steps are compared with the explorer's.
+
+        They are not if TLC must find a violation, if TLC checks liveness, or if the stored counts have too many states.
+        """
         liveness = {EVENTUALLY} | {camel(p.name) for p in self.subject.properties if p.kind == EVENTUALLY}
-        small = self.counts is None or self.counts.distinct_states <= _MAX_STATES_FOR_EDGES
-        return small and not self.violates and not liveness & set(self.wanted)
+        has_few_states = self.counts is None or self.counts.distinct_states <= _MAX_STATES_FOR_EDGES
+        return has_few_states and not self.violates and not liveness & set(self.wanted)
 
     def space(self) -> Space:
-        """Returns the state space of the model within the run's scope.
+        """Returns the state space of the model within the scope, with the run's changes of the scope.
 
         Raises BadValue for an unknown scope, profile, setting, action, measure, argument or value.
         """
-        return Space(self.subject, self.profile, _narrowed(self, find_scope(self.subject, self.scope)))
+        return Space(self.subject, self.profile, _changed_scope(self, find_scope(self.subject, self.scope)))
 
 
 def all_runs(folder: Path) -> list[Run]:
-    """Returns the runs of each component that has a file of written runs in the folder: derived, then written ones.
+    """Returns the derived and then the written runs of each component that has a file of written runs.
 
-    Raises BadValue for an invalid file, and if there is no file.
+    `folder` has the modules and, in `runs/`, these files. Raises BadValue for an invalid file or run, and if there is
+    no file.
     """
     found: list[Run] = []
     for name in subject_names():
@@ -125,17 +132,18 @@ def all_runs(folder: Path) -> list[Run]:
 
 
 def _of_scopes(name: str, module: Module, defaults: Mapping[str, Any]) -> Iterator[Run]:
-    """Yields the runs that are derived from the scopes of a component."""
-    for scope, each in find_subject(name).scopes.items():
-        if all(camel(action) in module.operators for action in each.actions):
-            counts = counts_of(name, scope)
-            large = counts is not None and counts.distinct_states > _MAX_STATES_BY_DEFAULT
+    """Yields a run for each scope of a component whose actions the twin has."""
+    for scope_name, scope in find_subject(name).scopes.items():
+        if all(camel(action) in module.operators for action in scope.actions):
+            counts = counts_of(name, scope_name)
+            is_nightly = counts is not None and counts.distinct_states > _MAX_STATES_UNLESS_NIGHTLY
             about = "the whole scope under the reference"
-            yield _run_of(name, scope, {"scope": scope, "about": about, "nightly": large}, defaults, counts)
+            table = {"scope": scope_name, "about": about, "nightly": is_nightly}
+            yield _run_of(name, scope_name, table, defaults, counts)
 
 
 def _of_defects(name: str, module: Module, defaults: Mapping[str, Any]) -> Iterator[Run]:
-    """Yields the runs that are derived from the rows of a component's defect table."""
+    """Yields a run for each row of a component's defect table whose property the twin states."""
     for row in defects_of(name):
         if camel(row.property) in module.operators:
             changed = {rule: plain(value) for rule, value in row.changes().items()}
@@ -157,7 +165,10 @@ def _read(path: Path, component: str) -> tuple[Mapping[str, Any], list[Run]]:
 def _run_of(
     component: str, name: str, table: Mapping[str, Any], defaults: Mapping[str, Any], counts: Counts | None = None
 ) -> Run:
-    """Returns the run that a table describes. Raises BadValue."""
+    """Returns the run that a table describes. Raises BadValue.
+
+    A key of `defaults` applies if the table does not have this key. The settings of both are merged.
+    """
     merged = {**defaults, **table}
     merged["settings"] = {**defaults.get("settings", {}), **table.get("settings", {})}
     if not name.isidentifier():
@@ -168,7 +179,7 @@ def _run_of(
         raise BadValue(f"the run {name}: {problem}") from None
 
 
-def _narrowed(run: Run, scope: Scope) -> Scope:
+def _changed_scope(run: Run, scope: Scope) -> Scope:
     """Returns the scope with the run's changes. Raises BadValue."""
     subject = run.subject
     for action in (*run.actions, *run.without, *(run.fair or ())):
@@ -181,31 +192,34 @@ def _narrowed(run: Run, scope: Scope) -> Scope:
     cfg = subject.machine.configure(settings, find_profile(subject, run.profile))
     domains = {**scope.domains, **{key: _fitted(run, key, values, cfg) for key, values in run.domains.items()}}
     for key, values in run.only.items():
-        every = domains[key] if key in domains else subject.domains.get(key)
-        known = every.by if isinstance(every, Offset) else every
-        if not isinstance(known, tuple):
+        domain = domains[key] if key in domains else subject.domains.get(key)
+        fixed = domain.by if isinstance(domain, Offset) else domain
+        if not isinstance(fixed, tuple):
             raise BadValue(f"the run {run.id}: `only` needs fixed values of {key}, which depend on the state")
-        left = tuple(each for each in known if plain(each) in values)
-        if len(left) != len(values):
-            raise BadValue(f"the run {run.id}: `only` has {values} for {key}, whose values are {plain(known)}")
-        domains[key] = replace(every, by=left) if isinstance(every, Offset) else left
+        kept = tuple(each for each in fixed if plain(each) in values)
+        if len(kept) != len(values):
+            raise BadValue(f"the run {run.id}: `only` has {values} for {key}, whose values are {plain(fixed)}")
+        domains[key] = replace(domain, by=kept) if isinstance(domain, Offset) else kept
     driven = [action for action in dict.fromkeys((*scope.actions, *run.actions)) if action not in run.without]
     bounds = {**scope.bounds, **run.bounds}
     return replace(scope, settings=settings, actions=tuple(driven), domains=domains, bounds=bounds)
 
 
 def _fitted(run: Run, key: str, values: Any, cfg: Any) -> tuple[Any, ...]:
-    """Returns the values in a run's table as values of the model. `key` is `argument` or `action.argument`."""
-    wanted, _, argument = key.rpartition(".")
+    """Returns the values in a run's table as values of the model. `key` is `argument` or `action.argument`.
+
+    Raises BadValue for an unknown argument, and for a value that does not fit it.
+    """
+    action_name, _, argument = key.rpartition(".")
     for action in run.subject.machine.actions.values():
         for name, fits, where in action.fitters:
-            if name == argument and wanted in ("", action.name):
+            if name == argument and action_name in ("", action.name):
                 return tuple(fits(_with_none(value), where, cfg) for value in values)
     raise BadValue(f"the run {run.id} has values of {key}, which no action of {run.component} has")
 
 
 def _with_none(value: Any) -> Any:
-    """Returns a value of TOML with None for the string "None", because TOML has no null."""
+    """Returns a value from TOML, with None in place of the string "None", because TOML has no null."""
     if isinstance(value, dict):
         return {key: _with_none(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -214,14 +228,15 @@ def _with_none(value: Any) -> Any:
 
 
 def chosen(runs: list[Run], modules: list[str], scope: str | None) -> list[Run]:
-    """Returns the runs of the named modules, or of all, in a scope; without a scope, all but the nightly runs.
+    """Returns the runs of the named modules in a scope; without a scope, all their runs except the nightly ones.
 
-    Raises BadValue if there is no such module, or no run of these modules in the scope.
+    If `modules` is empty, the runs are of all modules. Raises BadValue if a module has no run, or if these modules have
+    no run in the scope.
     """
-    known = list(dict.fromkeys(run.module for run in runs))
+    with_runs = list(dict.fromkeys(run.module for run in runs))
     for module in modules:
-        if module not in known:
-            raise BadValue(f"no run has the module {module}; there are {', '.join(known)}")
+        if module not in with_runs:
+            raise BadValue(f"no run has the module {module}; there are {', '.join(with_runs)}")
     of_modules = [run for run in runs if not modules or run.module in modules]
     if scope is None:
         return [run for run in of_modules if not run.nightly]
