@@ -93,10 +93,10 @@ NewRecordDeletedFirst(s, a) ==
   \A e \in Ended(LoggedTransactions(s)) :
     IsUndeleted(s, a, e.positions[1]) => \A position \in Members(e.positions) : IsUndeleted(s, a, position)
 
-\* If a record of an ended transaction is durably deleted, so is the transaction's NEW record.  Otherwise a replay after
-\* a crash would read the NEW record without the COMMITTED or ABORTED record, and the transaction would be ongoing
-\* again.
-RecordIsDurablyDeletedOnlyAfterNewRecord == NewRecordDeletedFirst(Contents, durable)
+\* If a record that changed an ended transaction is durably deleted, so is the transaction's NEW record.  Otherwise a
+\* replay after a crash would read the NEW record without the COMMITTED or ABORTED record, and the transaction would be
+\* ongoing again.
+NewRecordIsDurablyDeletedFirst == NewRecordDeletedFirst(Contents, durable)
 
 -----------------------------------------------------------------------------
 (* Recovery. *)
@@ -113,12 +113,13 @@ RecoveryPreservesAcknowledgedState ==
       Kept(s) == \A p \in confirmed : HasEnded(p.status) \/ \E t \in OfId(p.id, s.txns) : IsKept(p, t)
   IN InRecoveries(Kept)
 
-\* A transaction whose COMMITTED or ABORTED status was confirmed is not ongoing after any later replay.
+\* A transaction whose COMMITTED or ABORTED status was confirmed is not ongoing after any later complete replay.
 EndedTransactionIsNotRecovered ==
   LET after == AfterCompleteReplay(Contents)
   IN after.is_accepted => \A p \in confirmed : HasEnded(p.status) => Ongoing(OfId(p.id, after.s.txns)) = {}
 
-\* The log never contains the opposite of a confirmed commit or abort decision.  So no restart finds another decision.
+\* The records of the log never lead to the opposite of a confirmed commit or abort decision.  The log may contain a
+\* record of the opposite decision that has no effect.
 AcknowledgedDecisionIsFinal ==
   LET OutcomeOf(at) == IF at = "OPEN" THEN {} ELSE IF at \in {"COMMITTING", "COMMITTED"} THEN {"commit"} ELSE {"abort"}
       logged == LoggedTransactions(Contents)
@@ -181,7 +182,7 @@ RestartFindsSameTransactions ==
 -----------------------------------------------------------------------------
 (* The order of deletions. *)
 
-\* The deletions in memory respect the order.  RecordIsDurablyDeletedOnlyAfterNewRecord states this for persisted ones.
+\* The deletions in memory respect the order.  NewRecordIsDurablyDeletedFirst states this for persisted ones.
 DeletionOrderHoldsInMemory == NewRecordDeletedFirst(Contents, acks)
 
 \* The positions of all records (Positions); the deletions of a cursor that has deleted exactly the records at some of

@@ -1,4 +1,8 @@
-"""Guarantees of a managed ledger: delivery, order, the cache, and the effect of every setting."""
+"""Guarantees of a managed ledger: delivery, order, active cursors, reads, and the cache.
+
+`model/managed_ledger/state.py` defines "with counts", "without counts" and "held by a consumer". An entry can be
+held on several subscriptions, once on each.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ def without_counts(cfg: Config) -> bool:
 
 
 def unread_entries(s: State, sub: Subscription) -> int:
-    """Returns the number of unread entries that are not acknowledged."""
+    """Returns the number of entries from the read position on that are not acknowledged."""
     return sum(p >= sub.read_position and not is_acked(sub, p) for p in log(s))
 
 
@@ -55,7 +59,7 @@ def unacknowledged_entry_before_read_position_is_delivered_or_read_again(cfg: Co
 
 
 @always(managed_ledger, on=("dispatch",))
-def entry_is_sent_once(cfg: Config, before: State, event: Event, after: State) -> bool:
+def dispatch_sends_entry_once(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A dispatch sends no entry twice, and no entry that a consumer holds or that is acknowledged."""
     if not isinstance(event.outcome, Dispatched):
         return True
@@ -82,16 +86,19 @@ def held_entry_is_not_read_again(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger)
 def key_is_held_by_one_consumer_in_order(cfg: Config, s: State) -> bool:
-    """Key_Shared: at most one consumer holds entries of a key; this consumer holds all earlier unacknowledged ones."""
-    for name, sub in enumerate(s.subscriptions):
-        if not is_type(cfg, name, "key_shared"):
+    """Key_Shared: at most one consumer holds entries of a key, namely its first unacknowledged entries.
+
+    If an entry is held, all earlier unacknowledged entries of its key are held.
+    """
+    for number, sub in enumerate(s.subscriptions):
+        if not is_type(cfg, number, "key_shared"):
             continue
         holders = [(key(cfg, p), c.consumer, p) for c in sub.consumers for p in c.pending]
         if len({(k, c) for k, c, _ in holders}) != len({k for k, _, _ in holders}):
             return False
         held = {p for _, _, p in holders}
-        for k, _, last in holders:
-            if any(p < last and key(cfg, p) == k and not is_acked(sub, p) and p not in held for p in log(s)):
+        for k, _, position in holders:
+            if any(p < position and key(cfg, p) == k and not is_acked(sub, p) and p not in held for p in log(s)):
                 return False
     return True
 
@@ -117,8 +124,8 @@ def unacknowledged_entry_is_not_deleted(cfg: Config, before: State, event: Event
 
     Exactly the deleted entries leave the cache.
     """
-    left = set(log(after))
-    deleted = [p for p in log(before) if p not in left]
+    remaining = set(log(after))
+    deleted = [p for p in log(before) if p not in remaining]
     return all(is_acked(sub, p) for sub in before.subscriptions for p in deleted) and (
         set(cached(after)) == set(cached(before)) - set(deleted)
     )
@@ -130,7 +137,7 @@ def unacknowledged_entry_is_not_deleted(cfg: Config, before: State, event: Event
 @always(managed_ledger)
 def active_cursor_has_consumers(cfg: Config, s: State) -> bool:
     """A cursor is active only while its subscription has consumers. With counts, the cursor is active exactly then."""
-    connected = {name for name, sub in enumerate(s.subscriptions) if sub.consumers}
+    connected = {number for number, sub in enumerate(s.subscriptions) if sub.consumers}
     return set(active(s)) == connected if cfg.counts_reads else set(active(s)) <= connected
 
 
@@ -152,8 +159,8 @@ def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, even
     Acknowledged entries do not count.
     """
     return all(
-        (name in active(after)) == (unread_entries(after, sub) < cfg.backlogged_threshold)
-        for name, sub in enumerate(after.subscriptions)
+        (number in active(after)) == (unread_entries(after, sub) < cfg.backlogged_threshold)
+        for number, sub in enumerate(after.subscriptions)
         if sub.consumers
     )
 
@@ -162,7 +169,8 @@ def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, even
 def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The check marks a cursor exactly if its backlog reaches the minimum, and enough others have a similar backlog.
 
-    A marked cursor has `isCacheReadEntry`. If the minimum number of cursors is 0, the check changes nothing.
+    A marked cursor has `isCacheReadEntry`. Here the backlog is the number of unread entries (`unread_entries`). If the
+    minimum number of cursors is 0, the check changes nothing.
     """
     if cfg.min_backlog_cursors == 0:
         return before == after
@@ -196,21 +204,24 @@ def cached_entry_is_not_read_from_storage(cfg: Config, before: State, event: Eve
 @always(managed_ledger, on=("read_more_entries",))
 def look_ahead_limits_replay_queue(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Key_Shared: when a normal read starts, its entries plus those of the replay queue are at most `look_ahead`."""
-    name = event.arguments["subscription"]
-    if not isinstance(event.outcome, Started) or not is_type(cfg, name, "key_shared"):
+    number = event.arguments["subscription"]
+    if not isinstance(event.outcome, Started) or not is_type(cfg, number, "key_shared"):
         return True
-    waiting, wanted = len(after.subscriptions[name].replay), event.outcome.positions
+    waiting, wanted = len(after.subscriptions[number].replay), event.outcome.positions
     return event.outcome.kind == "replay" or not wanted or waiting + len(wanted) <= cfg.look_ahead
 
 
 @always(managed_ledger, on=("complete_storage_read",), given=without_counts)
-def entry_from_storage_is_cached_for_marked_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without counts, entries from storage are cached only if `isCacheReadEntry` is set for the reading cursor."""
+def entry_from_storage_is_cached_only_for_marked_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Without counts, entries from storage are cached only if a normal read of a marked cursor issued the storage read.
+
+    A marked cursor has `isCacheReadEntry`.
+    """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
     read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
-    name, is_normal = reader(before, read.waiting[0])
-    if is_normal and before.subscriptions[name].caches_reads:
+    number, is_normal = reader(before, read.waiting[0])
+    if is_normal and before.subscriptions[number].caches_reads:
         return True
     return not (set(cached(after)) - set(cached(before))) & positions_of_answer(before, event)
 
@@ -231,9 +242,10 @@ def added_entry_is_cached_while_it_may_be_read(cfg: Config, before: State, event
 
 @always(managed_ledger)
 def total_above_trigger_has_eviction_queued(cfg: Config, s: State) -> bool:
-    """Memory is bounded: while the cache is larger than 98 % of its maximum, an eviction task is queued.
+    """While the cache is larger than 98 % of its maximum, an eviction task is queued.
 
-    If eviction tasks run at once, the size of the cache is at most 98 % of the maximum, or at most the watermark.
+    If eviction tasks run at once, the size of the cache is at most 98 % of the maximum, or the watermark if this is
+    larger.
     """
     trigger, total = math.floor(0.98 * cfg.max_bytes), s.caches.total_bytes
     if cfg.eviction_task == "queued":
@@ -266,27 +278,28 @@ def expired_entry_is_evicted_unless_reads_are_expected(cfg: Config, before: Stat
     if before.caches.total_bytes > math.floor(0.98 * cfg.max_bytes):
         return True
     oldest = before.caches.ranges.now_ns - cfg.ttl_ms * 10**6
-    left = cached(after)
+    still_cached = cached(after)
     for position, e in cached(before).items():
         extends = (e.expected_reads or 0) > 0 and e.requeue_count < cfg.max_requeue_times
         extends = extends or (cfg.extend_ttl_of_recently_accessed and e.accessed)
-        if (position in left) != (e.timestamp_ns >= oldest or extends):
+        if (position in still_cached) != (e.timestamp_ns >= oldest or extends):
             return False
     return True
 
 
-#: Actions that add entries to the cache, or remove entries for another reason than the position of a cursor.
-EVICTING = (
+#: Actions that add entries to the cache, or can remove entries that are not before the slowest active cursor.
+CACHE_CHANGES = (
     *("add_entry", "complete_storage_read", "do_cache_eviction", "run_eviction_task", "trim_consumed_ledgers"),
-    "check_backlogged_cursors",  # which can deactivate one cursor, then activate a slower one
+    "check_backlogged_cursors",  # can deactivate the slowest cursor, and then activate a slower one
 )
 
 
-@always(managed_ledger, on=tuple(n for n in managed_ledger.actions if n not in EVICTING))
+@always(managed_ledger, on=tuple(n for n in managed_ledger.actions if n not in CACHE_CHANGES))
 def cursor_removes_only_entries_before_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call on a subscription adds no entry to the cache, and with counts it removes none.
+    """A call on a subscription adds no entry to the cache, and removes only entries before the slowest active cursor.
 
-    Without counts, it removes only entries before the slowest active cursor, or any entries if no cursor is active.
+    If no cursor is active, the call may remove any entries. With counts, the call removes none. The same holds for a
+    rollover, the clock and `checkCursorsToCacheEntries`.
     """
     slowest = min((p for p in active(after).values() if p is not None), default=None)
     removed = set(cached(before)) - set(cached(after))
@@ -295,11 +308,11 @@ def cursor_removes_only_entries_before_slowest(cfg: Config, before: State, event
     return set(cached(after)) <= set(cached(before))
 
 
-#: All actions except those that can activate a cursor.
-MOVES = tuple(n for n in managed_ledger.actions if n not in ("connect", "check_backlogged_cursors"))
+#: Actions that can activate a cursor: `connect` with counts, `check_backlogged_cursors` without counts.
+ACTIVATING = ("connect", "check_backlogged_cursors")
 
 
-@always(managed_ledger, on=MOVES, given=without_counts)
+@always(managed_ledger, on=tuple(n for n in managed_ledger.actions if n not in ACTIVATING), given=without_counts)
 def entries_before_slowest_cursor_leave_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Without counts, entries before the slowest active cursor leave the cache when the slowest position changes.
 
@@ -317,7 +330,7 @@ def entries_before_slowest_cursor_leave_cache(cfg: Config, before: State, event:
 
 @eventually(managed_ledger, fair=("complete_storage_read", "dispatch", "release"))
 def every_read_is_dispatched(cfg: Config, s: State) -> bool:
-    """If storage answers, every read completes and is dispatched, and every sent entry is released."""
+    """Every read is dispatched and every sent entry released, if storage reads, dispatches and releases are fair."""
     return all(not reads(sub) and not sub.sent for sub in s.subscriptions) and not s.caches.requests
 
 
@@ -325,15 +338,15 @@ def every_read_is_dispatched(cfg: Config, s: State) -> bool:
 
 
 @sometimes(managed_ledger, on=("read_more_entries",))
-def normal_read_is_served_from_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A normal read of several entries completes without storage."""
+def normal_read_issues_no_storage_read(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A normal read of several entries issues no storage read: they are cached, or earlier storage reads have them."""
     read = event.outcome
     return isinstance(read, Started) and read.kind == "normal" and len(read.positions) > 1 and not read.issued
 
 
 @sometimes(managed_ledger, on=("read_more_entries",), given=with_counts)
-def replay_read_is_served_from_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay read takes all its entries from the cache."""
+def replay_read_issues_no_storage_read(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A replay read issues no storage read: its entries are cached, or earlier storage reads have them."""
     return isinstance(event.outcome, Started) and event.outcome.kind == "replay" and not event.outcome.issued
 
 
@@ -345,7 +358,7 @@ def catch_up_read_is_cached(cfg: Config, before: State, event: Event, after: Sta
 
 @sometimes(managed_ledger, on=("complete_storage_read",))
 def storage_read_is_shared(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One storage read completes several requests."""
+    """One storage read answers several requests."""
     return not isinstance(event.outcome, Refused) and len(event.outcome.answered) > 1
 
 
@@ -357,12 +370,12 @@ def expected_reads_extend_ttl(cfg: Config, before: State, event: Event, after: S
 
 
 @sometimes(managed_ledger, on=("dispatch",))
-def draining_key_waits_for_its_consumer(cfg: Config, before: State, event: Event, after: State) -> bool:
+def entry_waits_for_consumer_that_holds_its_key(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Key_Shared: an entry is put back because another consumer still holds entries of its key (PIP-379)."""
-    name = event.arguments["subscription"]
-    if not isinstance(event.outcome, Dispatched) or not is_type(cfg, name, "key_shared"):
+    number = event.arguments["subscription"]
+    if not isinstance(event.outcome, Dispatched) or not is_type(cfg, number, "key_shared"):
         return False
-    consumers = after.subscriptions[name].consumers
+    consumers = after.subscriptions[number].consumers
     return len(consumers) > 1 and any(
         key(cfg, held) == key(cfg, p) and c != consumers[key(cfg, p) % len(consumers)]
         for p in event.outcome.replayed
@@ -372,13 +385,13 @@ def draining_key_waits_for_its_consumer(cfg: Config, before: State, event: Event
 
 
 @sometimes(managed_ledger, on=("dispatch",))
-def old_replay_read_is_discarded(cfg: Config, before: State, event: Event, after: State) -> bool:
+def complete_replay_read_is_discarded(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A complete replay read is discarded although a consumer is connected."""
-    name = event.arguments["subscription"]
+    number = event.arguments["subscription"]
     return (
         isinstance(event.outcome, Dispatched)
         and event.arguments["kind"] == "replay"
-        and bool(event.outcome.discarded and before.subscriptions[name].consumers)
+        and bool(event.outcome.discarded and before.subscriptions[number].consumers)
     )
 
 

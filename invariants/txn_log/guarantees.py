@@ -1,8 +1,9 @@
 """Guarantees of a coordinator's transaction log.
 
-Most properties compare the store with an independent replay of the log; the module restates the transition rules for
-this replay. A status or participant is *confirmed* if its request succeeded or a replay recovered it. In the names of
-properties, `acknowledged` means confirmed.
+Several properties compare the store with what the records of the log describe; `logged_after` restates the transition
+rules for this comparison. A status or participant is *confirmed* if its request succeeded or a replay of the store
+recovered it. A transaction id is confirmed if its request succeeded. In the names of properties, `acknowledged` means
+confirmed. Deletions are acks of the log's cursor (`Acks`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from model.txn_log.replay import Recovered
 from model.txn_log.state import Config, Confirmed, Entry, Record, RecordPosition, State, Txn
 
 RESTARTS = ("reopen", "crash")
+#: Actions that can append records.
 APPENDS = ("new_transaction", "add_participant", "update_status", "flush")
 FAILURES = ("fail_write", "fail_ledger_creation", "fence")
+#: Actions whose outcome has the requests that they complete.
+COMPLETING = (*APPENDS, *FAILURES, "complete_write", "reopen")
 REPLAY = ("replay_entry", "complete_replay", "fail_read")
 
 #: The legal status transitions.
@@ -44,7 +48,7 @@ def bits_of(mask: int) -> frozenset[int]:
 def logged_after(logged: LoggedTxn, record: Record, position: RecordPosition) -> LoggedTxn:
     """Returns the logged transaction after one more of its records; unchanged if the record has no effect.
 
-    A second NEW record only adds its position, even if the transaction has ended.
+    A second NEW record of a transaction only adds its position.
     """
     positions = (*logged.positions, position)
     if record.op == "NEW":
@@ -103,7 +107,7 @@ def needed_records(s: State) -> list[int]:
     return masks
 
 
-def can_delete(s: State) -> bool:
+def is_ready_and_can_delete(s: State) -> bool:
     """Whether the store is ready and deletions succeed."""
     return s.status == "ready" and s.deletions_succeed
 
@@ -135,9 +139,10 @@ def may_reach(before: str, after: str) -> bool:
 def acknowledged_operation_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A request succeeds only after its record is in the log.
 
-    An `update_status` without a record succeeds only if the transaction already has the requested status.
+    An `update_status` without a record succeeds only if the transaction already has the requested status. A completed
+    write appends the first entry in flight, and completes exactly the requests of this entry's records, in order.
     """
-    if is_error(event) or event.name not in (*APPENDS, *FAILURES, "complete_write", "reopen"):
+    if is_error(event) or event.name not in COMPLETING:
         return True
     succeeded = [completion for completion in event.outcome if completion.result == "success"]
     if event.name == "update_status" and succeeded:
@@ -154,11 +159,10 @@ def acknowledged_operation_is_durable(cfg: Config, before: State, event: Event, 
 
 @always(txn_log)
 def every_request_completes_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """In every step, each pending request either completes or stays pending, and requests complete in order.
+    """In every step but a crash, each pending request completes or stays pending, and requests complete in order.
 
     Two kinds of requests may complete before earlier ones: an append that a ledger rejects at once because the ledger
-    is fenced or in `WriteFailed`, and an `update_status` without a record. A crash completes no pending request, and
-    discards all of them.
+    is fenced or in `WriteFailed`, and an `update_status` without a record. A crash discards all pending requests.
     """
     if event.name == "crash" or is_error(event):
         return event.name != "crash" or not pending_records(after)
@@ -169,9 +173,10 @@ def every_request_completes_once(cfg: Config, before: State, event: Event, after
         pending.append((event.arguments["txn"], event.arguments["op"]))
     elif event.name == "update_status":
         pending.append((event.arguments["txn"], "UPDATE"))
-    completes = event.name in (*APPENDS, *FAILURES, "complete_write", "reopen")
-    completed = [(completion.txn, completion.op) for completion in event.outcome] if completes else []
+    completions = event.outcome if event.name in COMPLETING else ()
+    completed = [(completion.txn, completion.op) for completion in completions]
     still_pending = [(r.txn, r.op) for r in pending_records(after)]
+    # `invariants/txn_log/calls.py` states the order of the completions of such a step.
     if after.ledger in ("fenced", "closed") or event.name == "update_status":
         return sorted(pending) == sorted(completed + still_pending)
     return pending == completed + still_pending
@@ -193,12 +198,11 @@ def log_contains_submitted_entries_in_order(cfg: Config, before: State, event: E
 
 @always(txn_log)
 def entry_is_deleted_iff_all_its_records_are(cfg: Config, s: State) -> bool:
-    """An entry is deleted if and only if all its records are deleted.
+    """In a ready store whose deletions succeed, an entry is deleted if and only if all its records are deleted.
 
-    A record is deleted if and only if it belongs to no ongoing transaction. The store must be ready, and deletions must
-    succeed.
+    A record is deleted if and only if no ongoing transaction has its position. So a record without effect is deleted.
     """
-    if not can_delete(s):
+    if not is_ready_and_can_delete(s):
         return True
     deleted = [
         n
@@ -213,7 +217,7 @@ def entry_is_deleted_iff_all_its_records_are(cfg: Config, s: State) -> bool:
 
 @always(txn_log, on=("complete_write",))
 def ended_transaction_records_are_deleted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The end of a transaction deletes all its records, with and without batching, unless deletions fail."""
+    """When a transaction ends, the records whose positions it had are deleted, unless deletions fail."""
     ongoing_ids = {t.id for t in after.txns}
     ended = [t for t in before.txns if t.id not in ongoing_ids] if after.deletions_succeed else []
     masks = remaining_in(after, after.acks) if ended else []
@@ -231,8 +235,8 @@ def deletions_are_monotone(cfg: Config, before: State, event: Event, after: Stat
 
 
 @always(txn_log)
-def record_is_durably_deleted_only_after_new_record(cfg: Config, s: State) -> bool:
-    """If a record of an ended transaction is durably deleted, so is the transaction's NEW record.
+def new_record_is_durably_deleted_first(cfg: Config, s: State) -> bool:
+    """If a record that changed an ended transaction is durably deleted, so is the transaction's NEW record.
 
     Otherwise a replay after a crash would read the NEW record without the COMMITTED or ABORTED record, and the
     transaction would be ongoing again.
@@ -267,22 +271,25 @@ def clean_close_preserves_deletions(cfg: Config, before: State, event: Event, af
 
 
 @always(txn_log, on=("persist", "reopen"))
-def persisted_cursor_record_is_prefix_of_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
+def persisted_position_info_is_prefix_of_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A `PositionInfo` that cannot hold all deletions has every deletion below some entry, and none from this entry on.
 
-    With the deletions of this entry, the `PositionInfo` would exceed a limit.
+    If the `PositionInfo` also had the deletions of this entry, it would exceed a limit.
     """
+    # Without `metadata_ack_sets_are_recovered`, `after.durable` may lack ack sets that the close has persisted.
     is_close = closes_cleanly(before, event) and cfg.metadata_ack_sets_are_recovered
     if not is_close and (event.name == "reopen" or event.outcome is not True):
         return True
     acks = before.acks
-    # masks of remaining records; `cut` is the index of the first entry of which the `PositionInfo` omits a deletion
+    # `in_memory` and `persisted` are masks of undeleted records. `cut` is the index of the first entry of which the
+    # `PositionInfo` omits a deletion.
     in_memory, persisted = remaining_in(after, acks), remaining_in(after, after.durable)
     cut = next((n for n, mask in enumerate(in_memory) if mask != persisted[n]), len(in_memory))
     if any(mask != (1 << len(entry)) - 1 for entry, mask in zip(after.log[cut:], persisted[cut:], strict=True)):
         return False
-    end = after.first_entry + cut + 1
-    larger = Acks(acks.first_unacked, acks.deleted & (1 << end) - 1, tuple([p for p in acks.partial if p.entry < end]))
+    last = after.first_entry + cut
+    deleted = acks.deleted & (1 << last + 1) - 1
+    larger = Acks(acks.first_unacked, deleted, tuple([p for p in acks.partial if p.entry <= last]))
     return cut == len(in_memory) or not fits_in_position_info(cfg, after._replace(acks=larger))
 
 
@@ -294,11 +301,11 @@ def only_durably_deleted_ledgers_are_trimmed(cfg: Config, s: State) -> bool:
 
 @always(txn_log)
 def mark_delete_reaches_log_end_without_ongoing_transactions(cfg: Config, s: State) -> bool:
-    """Without ongoing transactions, the mark-delete position is at the end of the log.
+    """In a ready store without ongoing transactions, the mark-delete position is at the end of the log.
 
-    Every ledger but the last can then be trimmed. The store must be ready, and deletions must succeed.
+    The guarantee holds while deletions succeed. Once the position is persisted, all but the last ledger can be trimmed.
     """
-    return bool(s.txns) or not can_delete(s) or s.acks.first_unacked == s.first_entry + len(s.log)
+    return bool(s.txns) or not is_ready_and_can_delete(s) or s.acks.first_unacked == s.first_entry + len(s.log)
 
 
 # ---- recovery -----------------------------------------------------------------------------------------
@@ -334,7 +341,7 @@ def preserves(known: Confirmed, t: Txn) -> bool:
 
 @always(txn_log, on=("complete_replay",))
 def ended_transaction_is_not_recovered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A transaction whose COMMITTED or ABORTED status was confirmed is not ongoing after any later replay."""
+    """A transaction whose COMMITTED or ABORTED status was confirmed is not ongoing after any later complete replay."""
     if not completes_recovery(event):
         return True
     found = {t.id for t in after.txns if t.status not in ENDED}
@@ -343,9 +350,9 @@ def ended_transaction_is_not_recovered(cfg: Config, before: State, event: Event,
 
 @always(txn_log)
 def acknowledged_decision_is_final(cfg: Config, s: State) -> bool:
-    """The log never contains the opposite of a confirmed commit or abort decision.
+    """The records of the log never lead to the opposite of a confirmed commit or abort decision.
 
-    So no restart finds another decision.
+    The log may contain a record of the opposite decision that has no effect.
     """
     logged = logged_transactions(s)
     decided = [{p.status, logged[p.id].status} for p in s.confirmed if p.id in logged]
@@ -383,21 +390,21 @@ def replay_deletes_orphan_records(cfg: Config, before: State, event: Event, afte
 
 @always(txn_log, on=("replay_entry",))
 def replay_takes_only_legal_transitions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Replay takes only legal status transitions, adds participants only to OPEN ones, and removes no participant.
+    """Replay takes only legal transitions, adds participants to OPEN transactions only, and removes no participant.
 
     An entry may hold several records of a transaction, so a step may take several transitions.
     """
     for t in before.txns:
-        for then in [each for each in after.txns if each.id == t.id]:
-            changed = (t.partitions, t.subscriptions) != (then.partitions, then.subscriptions)
-            lost = t.partitions & ~then.partitions | t.subscriptions & ~then.subscriptions
-            if lost or not may_reach(t.status, then.status) or (changed and t.status != "OPEN"):
+        for later in [each for each in after.txns if each.id == t.id]:
+            changed = (t.partitions, t.subscriptions) != (later.partitions, later.subscriptions)
+            lost = t.partitions & ~later.partitions | t.subscriptions & ~later.subscriptions
+            if lost or not may_reach(t.status, later.status) or (changed and t.status != "OPEN"):
                 return False
     return True
 
 
 def found_by_replay(s: State, acks: Acks) -> dict[int, LoggedTxn]:
-    """Returns the ongoing transactions that the undeleted records describe, read in log order."""
+    """Returns the ongoing transactions that a replay of the undeleted records would find."""
     found: dict[int, LoggedTxn] = {}
     for number, entry in enumerate(s.log, s.first_entry):
         mask = remaining(acks, number, len(entry))
@@ -414,7 +421,7 @@ def found_by_replay(s: State, acks: Acks) -> dict[int, LoggedTxn]:
 
 @always(txn_log, on=("complete_replay",))
 def replay_is_idempotent(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a replay, a second replay recovers the same transactions, with the deletions in memory or as persisted."""
+    """A second replay would recover the same transactions, from the deletions in memory and from the persisted ones."""
     if not completes_recovery(event):
         return True
     recovered = {t.id: as_logged(t) for t in after.txns}
@@ -430,6 +437,12 @@ def store_is_ready_only_after_complete_replay(cfg: Config, before: State, event:
     return not any(remaining(before.acks, n, len(before.log[n - before.first_entry])) for n in rest)
 
 
+def logged_deadlines(s: State) -> dict[int, int]:
+    """Returns start time plus timeout, by id, of the transactions whose NEW record is in the log."""
+    # reversed: of several NEW records of a transaction, the one in the earliest entry counts
+    return {r.txn: r.start_ms + r.timeout_ms for entry in reversed(s.log) for r in entry if r.op == "NEW"}
+
+
 @always(txn_log, on=REPLAY)
 def recovered_transactions_are_passed_to_tracker(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Recovery passes each recovered transaction to `TransactionRecoverTracker` exactly once.
@@ -439,7 +452,7 @@ def recovered_transactions_are_passed_to_tracker(cfg: Config, before: State, eve
     """
     if not completes_recovery(event):
         return True
-    deadlines = {r.txn: r.start_ms + r.timeout_ms for entry in reversed(after.log) for r in entry if r.op == "NEW"}
+    deadlines = logged_deadlines(after)
     statuses = {t.id: t.status for t in after.txns}
     return (
         list(event.outcome.to_commit) == [txn for txn in statuses if statuses[txn] == "COMMITTING"]
@@ -452,18 +465,18 @@ def recovered_transactions_are_passed_to_tracker(cfg: Config, before: State, eve
 
 
 @always(txn_log, on=("new_transaction",))
-def transaction_ids_are_never_reused(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new transaction id is higher than every confirmed id, across restarts, ledger rollovers and trimming."""
+def confirmed_transaction_id_is_never_reused(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A new transaction id is higher than every id that was confirmed, or assigned since the last restart."""
     return is_error(event) or after.last_id > max(before.confirmed_id, before.last_id)
 
 
 @always(txn_log)
 def recoverable_id_covers_acknowledged_ids(cfg: Config, s: State) -> bool:
     """The last assigned id that a restart would recover is at least every confirmed id."""
-    return id_after_restart(s) >= s.confirmed_id
+    return recoverable_id(s) >= s.confirmed_id
 
 
-def id_after_restart(s: State) -> int:
+def recoverable_id(s: State) -> int:
     """Returns the last assigned id that a reopened store recovers.
 
     The id is in the last record or, if the last ledger is empty, in the managed ledger's properties.
@@ -482,13 +495,13 @@ def low_watermark_is_monotone_and_maximal(cfg: Config, before: State, event: Eve
     """The low watermark is the highest id below every transaction that is ongoing or may begin, and never decreases.
 
     While transactions are ongoing, the low watermark is one below the first ongoing id. Otherwise the low watermark is
-    one below the lowest id that may begin: the first pending id, or the first id that a restart could assign.
+    one below the lower of two ids: that of the first pending NEW record, and the first that a restart could assign.
     """
     if is_error(event):
         return True
     ongoing_ids = [t.id for t in before.txns]
     pending_ids = [r.txn for r in pending_records(before) if r.op == "NEW"]
-    highest = min(ongoing_ids or [*pending_ids, id_after_restart(before) + 1]) - 1
+    highest = min(ongoing_ids or [*pending_ids, recoverable_id(before) + 1]) - 1
     return bool(before.reported_watermark <= event.outcome == highest == after.reported_watermark)
 
 
@@ -506,8 +519,8 @@ def exactly_overdue_open_transactions_expire(cfg: Config, before: State, event: 
 def deadline_is_exact_and_never_early(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The deadline of a transaction is never before its start time plus its timeout.
 
-    Before a restart, the deadline is exactly the time at which the NEW record became durable, plus the timeout; no
-    later record changes it.
+    When the NEW record becomes durable, the deadline is set to exactly that time plus the timeout. Until a restart, no
+    later record changes the deadline.
     """
     if after.txns is before.txns:
         return True
@@ -515,7 +528,7 @@ def deadline_is_exact_and_never_early(cfg: Config, before: State, event: Event, 
         expected = {r.txn: before.now_ms + r.timeout_ms for r in before.in_flight[0] if r.op == "NEW"}
         expected |= {t.id: t.deadline_ms for t in before.txns}
         return all(t.deadline_ms == expected.get(t.id) for t in after.txns)
-    earliest = {r.txn: r.start_ms + r.timeout_ms for entry in reversed(after.log) for r in entry if r.op == "NEW"}
+    earliest = logged_deadlines(after)
     return all(t.deadline_ms >= earliest.get(t.id, t.deadline_ms) for t in after.txns)
 
 
@@ -524,7 +537,7 @@ def deadline_is_exact_and_never_early(cfg: Config, before: State, event: Event, 
 
 @always(txn_log, on=(*APPENDS, "complete_write", *FAILURES, "persist", "trim", "roll_ledger"))
 def only_durable_records_change_transactions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Outside a replay, transactions change only when an entry becomes durable: its records take effect in order.
+    """Outside restart and replay, transactions change only when an entry becomes durable, by its records in order.
 
     A request succeeds if and only if its record has an effect; the new status and participants are then confirmed.
     """
@@ -535,17 +548,17 @@ def only_durable_records_change_transactions(cfg: Config, before: State, event: 
     has_effect = []
     for index, record in enumerate(before.in_flight[0]):
         position = RecordPosition(number, index)
-        known = expected.get(record.txn)
-        if known is not None and known.status not in ENDED:
-            expected[record.txn] = logged_after(known, record, position)
+        previous = expected.get(record.txn)
+        if previous is not None and previous.status not in ENDED:
+            expected[record.txn] = logged_after(previous, record, position)
         elif record.op == "NEW":
             expected[record.txn] = LoggedTxn("OPEN", frozenset(), frozenset(), (position,))
-        has_effect.append(expected.get(record.txn) is not known)
+        has_effect.append(expected.get(record.txn) is not previous)
         if has_effect[-1]:
             confirmed_txns[record.txn] = expected[record.txn][:3]
-    confirmed = [completion.result == "success" for completion in event.outcome]
-    is_known = confirmed_in(after) == confirmed_txns and len(after.confirmed) == len(confirmed_txns)
-    return is_known and {t.id: as_logged(t) for t in after.txns} == ongoing(expected) and confirmed == has_effect
+    succeeded = [completion.result == "success" for completion in event.outcome]
+    is_confirmed = confirmed_in(after) == confirmed_txns and len(after.confirmed) == len(confirmed_txns)
+    return is_confirmed and {t.id: as_logged(t) for t in after.txns} == ongoing(expected) and succeeded == has_effect
 
 
 def confirmed_in(s: State) -> dict[int, tuple[str, frozenset[int], frozenset[int]]]:
@@ -602,25 +615,26 @@ def ambiguous_append_is_durable(cfg: Config, before: State, event: Event, after:
 @sometimes(txn_log, on=("replay_entry",))
 def replay_finds_unacknowledged_update(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A replay finds a status update that was never confirmed."""
-    known = {known.id: known.status for known in before.confirmed}
-    return any(t.id in known and t.status != known[t.id] and may_reach(known[t.id], t.status) for t in after.txns)
+    confirmed = {p.id: p.status for p in before.confirmed}
+    found = [(confirmed[t.id], t.status) for t in after.txns if t.id in confirmed]
+    return any(status != confirmed_status and may_reach(confirmed_status, status) for confirmed_status, status in found)
 
 
 @sometimes(txn_log, on=("replay_entry",))
-def replay_ends_transaction_again(cfg: Config, before: State, event: Event, after: State) -> bool:
+def replay_ends_transaction(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A replay reads the COMMITTED or ABORTED record of a transaction that an earlier step of the replay found."""
     found = {t.id for t in after.txns}
     return any(t.id not in found for t in before.txns)
 
 
 @sometimes(txn_log, on=("replay_entry",))
-def replay_finds_orphan_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay finds a record of an unknown transaction."""
+def replay_deletes_record_without_effect(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A replay deletes a record without effect: its transaction is unknown or not in the required status."""
     return not is_error(event) and event.outcome > 0 and after.txns == before.txns and after.acks != before.acks
 
 
 @sometimes(txn_log, on=("complete_write",))
-def participant_is_added_after_end(cfg: Config, before: State, event: Event, after: State) -> bool:
+def participant_of_ended_transaction_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A participant is rejected because its transaction ended earlier in the same entry."""
     if is_error(event):
         return False
@@ -646,7 +660,7 @@ def transaction_begins_in_fully_trimmed_log(cfg: Config, before: State, event: E
 
 
 @sometimes(txn_log, on=("persist",))
-def persisted_cursor_record_is_truncated(cfg: Config, before: State, event: Event, after: State) -> bool:
+def persisted_position_info_is_truncated(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A persisted `PositionInfo` omits some deletions."""
     return event.outcome is True and remaining_in(after, after.durable) != remaining_in(after, after.acks)
 
@@ -700,7 +714,7 @@ def failing_replay_terminates(cfg: Config, s: State) -> bool:
 def fully_deleted_ledgers_are_trimmed(cfg: Config, s: State) -> bool:
     """Without ongoing transactions, every ledger but the last is trimmed, if cursor writes and trims are fair.
 
-    The store must be ready, its ledger not fenced, and deletions must succeed.
+    The guarantee holds for a ready store that is not fenced and whose deletions succeed.
     """
-    is_idle = can_delete(s) and s.ledger != "fenced" and s.txns == ()
+    is_idle = is_ready_and_can_delete(s) and s.ledger != "fenced" and s.txns == ()
     return not is_idle or len(s.ledgers) == 1

@@ -1,12 +1,13 @@
 """Pending-ack handle of one subscription: acknowledgements made inside transactions (PIP-160, PIP-153).
 
 Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `LogIndexLagBackoff`. One step is one
-request, one log entry that is appended or replayed, or one ack or write of the subscription's cursor. This cursor is
-that of `model/batch_acks`.
+request, one flush, one log entry that is appended or replayed, one ack or write of the subscription's cursor, one
+opening or close, the end of a replay, or one failure. This cursor is that of `model/batch_acks`.
 
-A message is *acknowledged* if the subscription's cursor has its ack. A message is *pending* in a transaction if the
-handle has applied the transaction's ack of the message, and since then neither a commit nor an abort of the
-transaction.
+A message is *acknowledged* if the subscription's cursor has its ack. A message becomes *pending* in a transaction when
+the handle applies the transaction's ack of the message. It stays pending until the handle applies a commit or abort of
+the transaction, or is no longer open. In the reference, a new ack also conflicts with acks that are buffered or in
+flight (`conflicts.py`).
 
     individual ack   a list of positions with optional ack sets; all become pending, or the request fails with
                      `TransactionConflictException`
@@ -21,13 +22,13 @@ transaction.
                      entry. When the entry is durable, its records are applied and their futures complete, in order
     trimming         the log is mark-deleted up to a key of the sparse index (`log_index.py`) if all acks up to the key
                      are at or before the subscription's persisted mark-delete position
-    replay           a handle that is opened applies the records of the log; until then, requests are queued
+    replay           an opened handle applies the records of the log; until the replay ends, requests are queued
 
 A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265). An ack set is a mask, in
 which a clear bit is an acked message. In requests, an empty ack set acks the whole entry. The topic has no end: any
 entry can be acked.
 
-Differences from the shipped broker (each a rule of `Config`, with its reason; see `fuzz/defects/pending_acks.toml`):
+Main differences from shipped brokers (each a rule of `Config`, with its reason; see `fuzz/defects/pending_acks.toml`):
   * an ack also conflicts with pending acks of the other type;
   * conflicts are detected before the append;
   * after a failed append, whose outcome is unknown, or a commit that the cursor rejects, the status is error until the
@@ -45,7 +46,7 @@ model excludes, such as a list with the same entry twice; `not_enabled` is a ste
 
 Not modelled:
   * the log: when the buffer is flushed (see `model/txn_writer`), ledgers, the name (#25727), the delay between failed
-    reads, and that the log cursor's mark-delete position is persisted later;
+    reads, and the delay until the log cursor's mark-delete position is persisted;
   * several coordinators, and `pendingAckHandleCompletableFuture`;
   * consumers and dispatchers. After an abort, the dispatcher of a Shared subscription redelivers whole entries, without
     their acknowledged and pending messages; a dispatcher with a single active consumer rewinds to the mark-delete
@@ -174,6 +175,7 @@ def accepted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str
         if why:
             return s, Reply(request.number, "conflict"), why
         return with_append(cfg, s, request), Reply(request.number, "queued"), ""
+    # `is_cumulative` is the ack type of the commit or abort record.
     latest = pending_cumulative_ack(cfg, s)
     is_cumulative = latest is not None and latest.txn == record.txn
     # In a shipped broker, if another transaction has a cumulative ack, a commit completes without a record
@@ -216,8 +218,8 @@ def ack_individual(cfg: Config, s: State, txn: Txn, acks: tuple[AckArgument, ...
     """`PendingAckHandleImpl.individualAcknowledgeMessage`: a transaction acks positions individually.
 
     The request fails with `TransactionConflictException` if one of its messages is pending individually in any
-    transaction, including its own, or pending cumulatively in another transaction. The request also fails if a message
-    of one of its ack sets, or every message of one of its entries, is acknowledged.
+    transaction, including its own, or pending cumulatively in another transaction. The request also fails if an ack set
+    acks a message that is acknowledged, or if every message of an entry is acknowledged.
     """
     if not acks:
         return refused(s, "illegal_argument", "acks is empty")
@@ -287,7 +289,7 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 
 @pending_acks.action
 def flush(cfg: Config, s: State) -> Step[State, int]:
-    """`TxnLogBufferedWriter`: starts the append of the buffered records as one log entry; returns how many they are."""
+    """`TxnLogBufferedWriter`: starts the append of the buffered records as one log entry; returns their number."""
     if not s.buffer:
         return refused(s, "not_enabled", "the buffer is empty")
     return s._replace(buffer=(), in_flight=(*s.in_flight, s.buffer)), len(s.buffer)
@@ -349,7 +351,9 @@ def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual
 def stale_txns(cfg: Config, s: State) -> list[int]:
     """`handleLowWaterMark`: returns the pending transactions at or below the low watermark that must be aborted.
 
-    A transaction whose abort is already buffered or in flight is left out.
+    A transaction whose abort is already buffered or in flight is left out. With `low_watermark_aborts` "from_first",
+    only the transaction whose first individual ack is the oldest is returned, and none if an internal abort is buffered
+    or in flight.
     """
     txns = [each.txn for each in s.individual_acks]
     aborts = [request for request in buffered_or_in_flight(s) if request.record.op == "abort"]
@@ -363,7 +367,7 @@ def stale_txns(cfg: Config, s: State) -> list[int]:
 
 
 def stopped(cfg: Config, s: State, status: Literal["error", "closed"]) -> tuple[State, tuple[Reply, ...]]:
-    """Returns the state with the handle in error or closed, and the failed replies of queued and buffered requests."""
+    """Returns the state with the handle in error or closed, and the replies to the queued and buffered requests."""
     failed = tuple(
         [Reply(request.number, "failed") for request in (*s.accept_queue, *s.buffer) if request.number != INTERNAL]
     )
@@ -371,12 +375,16 @@ def stopped(cfg: Config, s: State, status: Literal["error", "closed"]) -> tuple[
 
 
 def with_indexed_entry(cfg: Config, s: State, entry: LogEntry, log_position: int) -> tuple[State, int]:
-    """Returns the state with a log entry in the index, and the number of log entries that are mark-deleted."""
+    """Returns the state with a log entry in the index, and the number of log entries that are mark-deleted.
+
+    With `log_deletion` "ended_transactions", there is no index. A ready handle deletes the records of ended
+    transactions.
+    """
     if cfg.log_deletion == "ended_transactions":
         return without_ended(s) if s.status == "ready" else (s, 0)
-    lag = log_index_backoff(cfg)
-    index = with_entry(lag, s.log_index, len(entry), last_acked_entry(entry), log_position)
-    index, count = without_acked(lag, index, s.durable_cursor.first_unacked)
+    backoff = log_index_backoff(cfg)
+    index = with_entry(backoff, s.log_index, len(entry), last_acked_entry(entry), log_position)
+    index, count = without_acked(backoff, index, s.durable_cursor.first_unacked)
     return without_prefix(s, count)._replace(log_index=index), count
 
 
@@ -389,7 +397,7 @@ def without_ended(s: State) -> tuple[State, int]:
 def appended(s: State, is_durable: bool) -> tuple[State, tuple[Request, ...]]:
     """Returns the state after the append of the first entry in flight ends, and the requests of the entry.
 
-    The entry is in the log if it is durable.
+    If `is_durable`, the log has the entry.
     """
     requests, *rest = s.in_flight
     log = (*s.log, tuple([request.record for request in requests])) if is_durable else s.log
@@ -397,7 +405,10 @@ def appended(s: State, is_durable: bool) -> tuple[State, tuple[Request, ...]]:
 
 
 def completed(cfg: Config, s: State, cursor_rejects: bool) -> Step[State, Effects]:
-    """Returns the step in which the first entry in flight becomes durable, and its records are applied in order."""
+    """Returns the step in which the first entry in flight becomes durable, and its records are applied in order.
+
+    `cursor_rejects`: the cursor rejects all acks that the records commit.
+    """
     if not s.in_flight:
         return refused(s, "not_enabled", "no entry is in flight")
     s, requests = appended(s, True)
@@ -428,7 +439,7 @@ def reply_to(request: Request, result: str) -> list[Reply]:
 def written(cfg: Config, s: State) -> Step[State, Effects]:
     """`MLPendingAckStore.appendCommon`: the first entry in flight is durable; its records are applied in order.
 
-    The futures of the records complete in the same order. If the handle is not ready, the futures fail, and the next
+    The futures of the requests complete in the same order. If the handle is not ready, the futures fail, and the next
     replay applies the records.
     """
     return completed(cfg, s, False)
@@ -442,7 +453,7 @@ def cursor_refuses(cfg: Config, s: State) -> Step[State, Effects]:
 
 @pending_acks.fault
 def write_fails(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
-    """`MLPendingAckStore.appendCommon` fails for the first entry in flight: the futures of its records fail.
+    """`MLPendingAckStore.appendCommon` fails for the first entry in flight: the futures of its requests fail.
 
     `durable`: the entry is in the log all the same. The status of a ready handle becomes error, and the buffered
     requests also fail. With `failed_append` "apply" the handle stays ready, and acks become pending.
@@ -466,8 +477,9 @@ def write_fails(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
 def with_failed_ack(s: State, record: LogRecord) -> tuple[State, str]:
     """Returns the state of master 2026-07 after a failed append, and the result of the request.
 
-    An individual ack becomes pending without a check for conflicts. A cumulative ack becomes pending if it advances the
-    pending cumulative ack. The result is '' if the request's future never completes.
+    An individual ack becomes pending without a check for conflicts. A cumulative ack becomes pending if no cumulative
+    ack is pending, or if the pending one is of the same transaction and before it. A commit or abort changes nothing.
+    The result is '' if the request's future never completes.
     """
     if record.op != "ack":
         return s, "failed"
@@ -552,8 +564,8 @@ def end_replay(cfg: Config, s: State) -> Step[State, Effects]:
 def read_fails(cfg: Config, s: State, stops: bool) -> Step[State, Effects]:
     """`FillEntryQueueCallback`: a read of the replay fails. `stops`: the read is not retried, and the replay fails.
 
-    The replay also fails at the `max_failed_reads`-th failed read in a row. If the replay fails, the queued requests
-    fail.
+    Without `stopped_replay_fails`, a replay that stops completes instead. With `failed_reads_are_bounded`, the replay
+    also fails at the `max_failed_reads`-th failed read in a row. If the replay fails, the queued requests fail.
     """
     if s.status != "initializing" or replay_is_complete(s):
         return refused(s, "not_enabled", "there is nothing to read")
@@ -571,7 +583,7 @@ def read_fails(cfg: Config, s: State, stops: bool) -> Step[State, Effects]:
 def close(cfg: Config, s: State) -> Step[State, Effects]:
     """`PendingAckHandleImpl.closeAsync`: the handle is closed; queued and buffered requests fail.
 
-    Appends in flight still complete.
+    Appends in flight continue. When they end, the futures of their requests fail.
     """
     if s.status not in ("initializing", "ready"):
         return refused(s, "not_enabled", "the handle is not open")
@@ -585,8 +597,8 @@ def crash(cfg: Config, s: State, survive: Number) -> Step[State, None]:
     if survive > len(s.in_flight):
         return refused(s, "not_enabled", f"fewer than {survive} entries are in flight")
     durable = tuple([tuple([request.record for request in entry]) for entry in s.in_flight[:survive]])
-    lost = without_pending_state(cfg, s)._replace(status="none", accept_queue=(), buffer=(), in_flight=())
-    return lost._replace(cursor=s.durable_cursor, log=s.log + durable, read_position=0), None
+    restarted = without_pending_state(cfg, s)._replace(status="none", accept_queue=(), buffer=(), in_flight=())
+    return restarted._replace(cursor=s.durable_cursor, log=s.log + durable, read_position=0), None
 
 
 # ---- canonical form and observation -------------------------------------------------------------------
@@ -594,7 +606,7 @@ def crash(cfg: Config, s: State, survive: Number) -> Step[State, None]:
 
 @pending_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Renumbers the pending requests from 1, in the order in flight, buffered, queued."""
+    """Renumbers the requests that are not complete from 1, in the order in flight, buffered, queued."""
     numbers = [request.number for request in (*buffered_or_in_flight(s), *s.accept_queue) if request.number != INTERNAL]
     if s.next_request == len(numbers) + 1 and numbers == list(range(1, s.next_request)):
         return s
@@ -614,8 +626,8 @@ def canonical(cfg: Config, s: State) -> State:
 @pending_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
     """Returns the status, the acknowledged and pending messages as masks, and the log's size and index."""
-    known = [s.cursor.deleted.bit_length(), *[p.entry + 1 for p in s.cursor.partial]]
-    entries = range(s.cursor.first_unacked, max(known))
+    after_acked = [s.cursor.deleted.bit_length(), *[p.entry + 1 for p in s.cursor.partial]]
+    entries = range(s.cursor.first_unacked, max(after_acked))
     cumulative = s.cumulative_ack
     return {
         "status": s.status,
