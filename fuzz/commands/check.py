@@ -159,7 +159,7 @@ def checks_of(tier: Tier, kinds: Collection[Kind] = tuple(Kind)) -> Iterator[Che
     """Yields the checks of a tier, of these kinds.
 
     There is a check for each file of recordings, each scenario of a client, and each scope that the tier explores. Each
-    other kind has a check for each component.
+    other kind has a check for each component that it applies to.
     """
     for kind in Kind:
         if kind in kinds and tier.rank >= kind.min_tier_rank:

@@ -13,8 +13,8 @@
                                    use this function
 
 The checks of a mutant run in order until one kills the mutant. A generated mutant that cannot be imported is killed
-by the check `import`. A survivor shows a missing check, or is equivalent to the original. A generated mutant that is
-equivalent should have a row `[[equivalent]]`, with the reason, in `fuzz/mutants/<component>.toml`.
+by the check `import`. A survivor shows a missing check, or is equivalent to the original. For an
+equivalent generated mutant, a row `[[equivalent]]` of `fuzz/mutants/<component>.toml` has the reason.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _CORRUPTED_TRACES = 32
 _CHECK_EVERY = 4
 #: The scope that is explored if neither fuzzing nor corrupted states kill a mutant of an implementation.
 _SCOPE = "smoke"
-#: The number of jobs, on average, after which a process is replaced.
+#: The number of jobs, on average, after which a child process is replaced.
 _JOBS_PER_PROCESS = 40
 
 
@@ -104,7 +104,7 @@ class Job(NamedTuple):
     generated: Generated | None
     seconds: float  # processor time of fuzzing
     seed: int  # the seed of the first trace
-    twin: bool = False  # whether the check `twin` runs on every generated mutant of a model
+    twin: bool = False  # whether the check `twin` runs, whatever function of the model the mutant is in
 
 
 # ---- one mutant ---------------------------------------------------------------------------------------

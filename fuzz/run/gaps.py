@@ -26,8 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-#: The default budget of a search. A step is one operation, or one call of a gap, in one state. The search takes some
-#: seconds.
+#: The default budget of a search: some seconds. A step is one operation, or one call of a gap, in one state.
 BUDGET_STEPS = 100_000
 #: The maximum number of differences that are kept. All are at the same operation.
 _MAX_DIFFERENCES = 8

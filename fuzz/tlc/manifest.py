@@ -63,7 +63,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     fair: tuple[str, ...] | None = None
     settings: Mapping[str, Any] = {}  # each replaces the scope's value of this setting
     actions: tuple[str, ...] = ()  # are added to those of the scope
-    without: tuple[str, ...] = ()  # actions that are removed from those of the scope
+    without: tuple[str, ...] = ()  # are removed from those of the scope
     only: Mapping[str, Any] = {}  # by argument: the values of the domain that are kept; of an Offset, the offsets
     domains: Mapping[str, Any] = {}  # by argument: the values that replace the domain
     bounds: Mapping[str, int] = {}  # each replaces the scope's bound of this measure
