@@ -339,14 +339,14 @@ def every_read_is_dispatched(cfg: Config, s: State) -> bool:
 
 @sometimes(managed_ledger, on=("read_more_entries",))
 def normal_read_issues_no_storage_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A normal read of several entries issues no storage read: they are cached, or earlier storage reads have them."""
+    """A normal read of several entries issues no storage read: each is cached, or an earlier storage read has it."""
     read = event.outcome
     return isinstance(read, Started) and read.kind == "normal" and len(read.positions) > 1 and not read.issued
 
 
 @sometimes(managed_ledger, on=("read_more_entries",), given=with_counts)
 def replay_read_issues_no_storage_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay read issues no storage read: its entries are cached, or earlier storage reads have them."""
+    """A replay read issues no storage read: each entry is cached, or an earlier storage read has it."""
     return isinstance(event.outcome, Started) and event.outcome.kind == "replay" and not event.outcome.issued
 
 

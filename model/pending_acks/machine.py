@@ -19,7 +19,8 @@ flight (`conflicts.py`).
     low watermark    a transaction id that every commit and abort carries: the coordinator has ended all transactions up
                      to this id. The handle aborts those that still have pending acks
     log              every accepted request appends one record. Records are buffered; a flush appends them as one log
-                     entry. When the entry is durable, its records are applied and their futures complete, in order
+                     entry. When the entry is durable, its records are applied and the futures of the requests complete,
+                     in order
     trimming         the log is mark-deleted up to a key of the sparse index (`log_index.py`) if all acks up to the key
                      are at or before the subscription's persisted mark-delete position
     replay           an opened handle applies the records of the log; until the replay ends, requests are queued
