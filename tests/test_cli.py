@@ -387,8 +387,8 @@ def two_checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return check.Outcome("nothing", ["range_cache reference outcome:put"])
 
     every = [
-        check.Check(check.Kind.FUZZ, "canary", "canary", passes),
-        check.Check(check.Kind.FUZZ, "range_cache", "range_cache", finds),
+        check.Check(check.Kind.FUZZ, "canary", ("canary",), passes),
+        check.Check(check.Kind.FUZZ, "range_cache", ("range_cache",), finds),
     ]
     monkeypatch.setattr(check, "checks_of", lambda tier, kinds: (each for each in every if each.kind in kinds))
     return ran
@@ -409,6 +409,8 @@ def test_check_fails_with_a_finding_and_keeps_what_passed(brokerproof: Any, two_
     assert two_checks == ["passes", "finds", "finds"]
     brokerproof("check", "--tier", "full")
     assert [row["cached"] for row in brokerproof("check", "--json").json["checks"]] == [True, False]
+    check.CACHE.write_text('{"quick fuzz.canary": 3}')
+    assert [row["cached"] for row in brokerproof("check", "--json").json["checks"]] == [False, False]
     assert brokerproof("check", "--kind", "tla", "--kind", "prove", "--json").json["checks"] == []
     assert "--kind must be replay, fuzz, " in brokerproof("check", "--kind", "nope").err
 
@@ -453,6 +455,13 @@ def test_a_component_depends_on_the_components_that_it_imports() -> None:
     assert {"fuzz/defects/table.py", "fuzz/benchmarks/runner.py"} <= entry_cache
     assert {"tla/ManagedLedger.tla", "tla/EntryCacheState.tla"} <= {str(p) for p in files_of("canary", "ManagedLedger")}
     assert {"tla/CursorHeap.tla", "tla/CursorList.tla"} <= {str(p) for p in files_of("canary", "ActiveCursors")}
+
+
+def test_a_check_depends_on_every_component_that_it_uses() -> None:
+    of = {each.name: set(each.components) for each in check.checks_of(check.Tier.FULL)}
+    assert of["replay.legacy_cache"] == {"legacy_cache", "legacy_manager"}
+    assert {"client_session", "batch_acks", "negative_acks", "bundle_transfer"} <= of["client.producer"]
+    assert "txn_log" not in of["client.producer"]
 
 
 def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:

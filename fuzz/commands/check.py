@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
@@ -29,7 +30,7 @@ from fuzz.platform.files import write_whole
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.platform.processes import usable_cores
 from fuzz.platform.progress import showing
-from fuzz.platform.sources import ROOT, changed_since, digest_of, files_of, has_deleted_source
+from fuzz.platform.sources import ROOT, changed_since, components_used_by, digest_of, files_of, has_deleted_source
 from fuzz.prove import claims_about
 from fuzz.seeding import mutants_of
 from fuzz.subject import Subject, find_subject, subject_names
@@ -135,15 +136,15 @@ class Outcome(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A check of one component.
+    """A check.
 
-    `of` names what is checked: a file of recordings, a scenario, a scope, a TLA+ module, or the component. The check
-    depends on the files of `component`.
+    `of` names what is checked: a file of recordings, a scenario, a scope, a TLA+ module, or a component. The check
+    depends on the files of `components`.
     """
 
     kind: Kind
     of: str
-    component: str
+    components: tuple[str, ...]
     run: Callable[[Console], Outcome]
 
     @property
@@ -173,18 +174,19 @@ def checks_of(tier: Tier, kinds: Collection[Kind] = tuple(Kind)) -> Iterator[Che
 
 
 def _replay_checks() -> Iterator[Check]:
-    """Yields a check for each file of recordings. Its component is that of the file's first trace."""
+    """Yields a check for each file of recordings. Its components are those of the file's traces."""
     for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
-        component = recording_of(next(recorded_traces(path))).subject
-        yield Check(Kind.REPLAY, path.name.partition(".")[0], component, partial(_replay, path))
+        components = tuple(dict.fromkeys(recording_of(trace).subject for trace in recorded_traces(path)))
+        yield Check(Kind.REPLAY, path.name.partition(".")[0], components, partial(_replay, path))
 
 
 def _client_checks(tier: Tier) -> Iterator[Check]:
     """Yields a check for each scenario of a real client, if the client is installed.
 
-    The component of all these checks is that of the first known deviation.
+    All these checks depend on the components whose models answer the client, and on those with a known deviation.
     """
-    component = known_deviations()[0].defect.component
+    used = components_used_by("fuzz.answers", subject_names())
+    components = tuple(dict.fromkeys([*used, *(each.defect.component for each in known_deviations())]))
     for name in scenario_names() if is_installed() else ():
 
         def run(console: Console, name: str = name) -> Outcome:
@@ -192,7 +194,7 @@ def _client_checks(tier: Tier) -> Iterator[Check]:
             unknown = [f"{f.scenario} {f.contract}" for f in result.findings if f.defect is None]
             return Outcome(f"no difference in {result.traces:,} schedules (seed {result.seed})", unknown)
 
-        yield Check(Kind.CLIENT, name, component, run)
+        yield Check(Kind.CLIENT, name, components, run)
 
 
 def _fuzz_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
@@ -206,7 +208,7 @@ def _fuzz_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
         findings = [f"{f.subject} {f.profile} {f.cause}" for f in result.findings]
         return Outcome(f"no difference in {ran}", findings, "; ".join(result.never))
 
-    yield Check(Kind.FUZZ, subject.name, subject.name, run)
+    yield Check(Kind.FUZZ, subject.name, (subject.name,), run)
 
 
 def _explore_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
@@ -220,7 +222,7 @@ def _explore_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
                 findings = [f"{subject.name} {scope} {violation.cause}" for violation in result.violations]
                 return Outcome(f"exhausted: {result.distinct_states:,} states", findings, wrong)
 
-            yield Check(Kind.EXPLORE, f"{subject.name}.{scope}", subject.name, run)
+            yield Check(Kind.EXPLORE, f"{subject.name}.{scope}", (subject.name,), run)
 
 
 def _prove_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
@@ -229,19 +231,19 @@ def _prove_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
         return Outcome(f"{len(claims)} claims hold", [f"{subject.name} {c.id}" for c in claims if not c.holds])
 
     if claims_about(subject.name):
-        yield Check(Kind.PROVE, subject.name, subject.name, run)
+        yield Check(Kind.PROVE, subject.name, (subject.name,), run)
 
 
 def _mutant_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
     if mutants_of(subject.name) and not subject.canary:
         run = _mutants_run(mutants.Options([subject.name]))
-        yield Check(Kind.MUTANTS, subject.name, subject.name, run)
+        yield Check(Kind.MUTANTS, subject.name, (subject.name,), run)
 
 
 def _generated_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
     if not subject.canary:
         run = _mutants_run(mutants.Options([subject.name], seconds=20.0, generated=True))
-        yield Check(Kind.GENERATED, subject.name, subject.name, run)
+        yield Check(Kind.GENERATED, subject.name, (subject.name,), run)
 
 
 def _mutants_run(options: mutants.Options) -> Callable[[Console], Outcome]:
@@ -259,7 +261,7 @@ def _tla_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
         return Outcome(f"{len(runs)} runs as expected", [line for each in runs for line in each.differences])
 
     if subject.tla:
-        yield Check(Kind.TLA, subject.tla, subject.name, run)
+        yield Check(Kind.TLA, subject.tla, (subject.name,), run)
 
 
 def _evidence_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
@@ -268,7 +270,7 @@ def _evidence_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
         return Outcome(f"{len(rows)} defects found", [f"{subject.name} {r.id}" for r in rows if r.steps is None])
 
     if defects_of(subject.name):
-        yield Check(Kind.EVIDENCE, subject.name, subject.name, run)
+        yield Check(Kind.EVIDENCE, subject.name, (subject.name,), run)
 
 
 #: By kind: (component, tier) -> the checks of the component. Recordings and clients are not listed by component.
@@ -305,12 +307,13 @@ def run(options: Options, console: Console) -> CheckResult:
     files = {name: files_of(name, find_subject(name).tla) for name in subject_names()}
     chosen = list(checks_of(options.tier, options.kinds))
     if changed is not None and not has_deleted_source(changed):
-        chosen = [check for check in chosen if changed & files[check.component]]
+        chosen = [check for check in chosen if any(changed & files[name] for name in check.components)]
     cache, rows = _read_cache(options.cache), list[CheckRow]()
     with showing(console, "starting") as update:
         for number, check in enumerate(chosen):
             update(number, len(chosen), check.name)
-            digest = digest_of(files[check.component], check.name, options.tier.value)
+            depends_on = {path for name in check.components for path in files[name]}
+            digest = digest_of(depends_on, check.name, options.tier.value)
             key = f"{options.tier} {check.name}"
             message = cache.get(key, {}).get(digest)
             if message is not None:
@@ -369,10 +372,9 @@ def _read_cache(path: Path) -> dict[str, dict[str, str]]:
     The key is the tier and the name of a check, the value has one item: digest of the check and its files -> message.
     """
     try:
-        data = from_json(path.read_bytes())
-    except (OSError, NotJSON):
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, str]])
+    except (OSError, msgspec.DecodeError):
         return {}
-    return data if isinstance(data, dict) else {}
 
 
 def _write_cache(path: Path, cache: dict[str, dict[str, str]]) -> None:

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from fuzz.commands import Count, Record, Result, Seconds
 from fuzz.mutation import Check, kill_matrix
+from fuzz.platform.processes import usable_cores
 from fuzz.platform.progress import showing
 from fuzz.platform.spark import session, slots
 from fuzz.platform.version import code_version
@@ -125,7 +126,7 @@ def run(options: Options, console: Console) -> MutantsResult:
             spark = stack.enter_context(session("brokerproof mutants", options.master))
             done = iter(kill_matrix.run_on_spark(work, spark, slots(spark)))
         else:
-            done = kill_matrix.run_here(work, options.jobs or kill_matrix.default_processes())
+            done = kill_matrix.run_here(work, options.jobs or usable_cores())
         verdicts = kill_matrix.in_order(work, done, lambda n, of: update(n, of, f"{n:,} of {of:,} mutants"))
         properties = {} if options.generated else _property_kills(chosen, update)
     return MutantsResult(

@@ -19,7 +19,6 @@ equivalent generated mutant, a row `[[equivalent]]` of `fuzz/mutants/<component>
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
@@ -199,7 +198,7 @@ def _fuzz_model_under(subject: Subject, profile: str, *, seconds: float, seed: i
         config = type(find_profile(original, profile))(*finding.config)
         in_original = replay(Target(original, config, model_only=True), finding.calls, skipped=lockstep.skipped)
         if in_original is None:
-            return finding, lockstep.coverage.steps + len(finding.calls)
+            return finding, lockstep.coverage.steps
         lockstep.skipped |= {in_original.broken_property} if in_original.broken_property else NONE_SKIPPED
         _broken_in_original[key] = lockstep.skipped
     return None, lockstep.coverage.steps
@@ -251,7 +250,7 @@ def fuzz_mutant(
     while time.process_time() < end:
         finding = lockstep.run(seed)
         if finding is not None and not _is_slow_only(lockstep, finding):
-            return finding, lockstep.coverage.steps + len(finding.calls)
+            return finding, lockstep.coverage.steps
         seed += 1
     return None, lockstep.coverage.steps
 
@@ -455,8 +454,3 @@ def in_order(
         done.append(verdict)
         progress(len(done), len(jobs))
     return sorted(done, key=lambda each: indices[each.subject, each.id])
-
-
-def default_processes() -> int:
-    """Returns the number of cores."""
-    return os.cpu_count() or 1

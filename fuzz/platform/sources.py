@@ -57,6 +57,13 @@ def is_imported(module: str, component: str) -> bool:
     return bool(_module_files(module) & found)
 
 
+def components_used_by(package: str, components: Iterable[str]) -> list[str]:
+    """Returns those of the components whose model a package imports, directly or not."""
+    found = _imported(ROOT.joinpath(*package.split(".")).rglob("*.py"))
+    models = {path.relative_to(ROOT / "model").parts[0] for path in found if path.is_relative_to(ROOT / "model")}
+    return [name for name in components if {name, f"{name}.py"} & models]
+
+
 def _imported(files: Iterable[Path]) -> set[Path]:
     """Returns the files, and those of the modules that they import, directly or not."""
     found = set(files)
