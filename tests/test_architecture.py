@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,16 @@ ENGINES = [p for p in sorted((ROOT / "fuzz").rglob("*.py")) if not any(r in p.as
 DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted((ROOT / "tests").glob("*.md"))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """The modules that a file imports, wherever in it."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -60,7 +67,7 @@ INDEPENDENT = [p for layer in ("impl", "invariants") for p in (ROOT / layer).rgl
 def test_an_implementation_or_property_shares_types_with_the_model_and_no_rule(path: Path) -> None:
     """A function that both used would hide its bugs: the oracle must be independent."""
     shared = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             shared += [alias.name for alias in node.names if alias.name.split(".")[0] == "model"]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "model":
@@ -91,7 +98,7 @@ def test_every_property_that_is_written_is_checked(name: str) -> None:
     """Also one in a module that the component's package does not import."""
     folder, kinds = ROOT / "invariants", {"always", "sometimes", "eventually"}
     files = [*folder.glob(f"{name}.py"), *(folder / name).glob("*.py")]
-    functions = [n for path in files for n in ast.parse(path.read_text()).body if isinstance(n, ast.FunctionDef)]
+    functions = [n for path in files for n in parsed(path).body if isinstance(n, ast.FunctionDef)]
     decorated = {
         n.name: {getattr(d.func, "id", "") for d in n.decorator_list if isinstance(d, ast.Call)} for n in functions
     }
@@ -156,7 +163,7 @@ def test_mypy_is_strict_and_content() -> None:
     "path", [*SOURCES, *sorted((ROOT / "tests").glob("*.py"))], ids=lambda p: p.relative_to(ROOT).as_posix()
 )
 def test_files_can_be_read_in_a_sitting(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     assert len(path.read_text().splitlines()) <= 720
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
@@ -186,7 +193,7 @@ def test_texts_about_a_component_refer_to_nothing_outside_the_repository(name: s
     texts += [action.docstring for action in find_subject(name).machine.actions.values()]
     for path in (*SOURCES, ROOT / "tests" / f"test_{name}.py"):
         if path.stem.startswith((name, f"test_{name}")) and path.exists():
-            nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Module | ast.FunctionDef)]
+            nodes = [n for n in ast.walk(parsed(path)) if isinstance(n, ast.Module | ast.FunctionDef)]
             texts += [ast.get_docstring(node) or "" for node in nodes]
     assert [text for text in texts if ELSEWHERE.search(text)] == []
 
@@ -209,11 +216,7 @@ def test_nothing_is_pickled_or_evaluated() -> None:
     """Traces and tables are data. What is compiled is our own source: to seed a bug, for the method of a record, and to
     evaluate the parts of a property."""
     for path in SOURCES:
-        calls = {
-            n.func.id
-            for n in ast.walk(ast.parse(path.read_text()))
-            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
-        }
+        calls = {n.func.id for n in ast.walk(parsed(path)) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
         allowed = (
             {"exec"} if (path.parent.name, path.name) in (("fuzz", "seeding.py"), ("model", "values.py")) else set()
         )

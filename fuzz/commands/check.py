@@ -34,7 +34,7 @@ from fuzz.platform.sources import ROOT, changed_since, components_used_by, diges
 from fuzz.prove import claims_about
 from fuzz.seeding import mutants_of
 from fuzz.subject import Subject, find_subject, subject_names
-from fuzz.trace.recording import recorded_traces, recording_of
+from fuzz.trace.recording import recorded_traces, recording_of, recordings
 from model.machine import BadValue
 
 #: The default file of the cache: the checks that passed without findings.
@@ -174,9 +174,14 @@ def checks_of(tier: Tier, kinds: Collection[Kind] = tuple(Kind)) -> Iterator[Che
 
 
 def _replay_checks() -> Iterator[Check]:
-    """Yields a check for each file of recordings. Its components are those of the file's traces."""
+    """Yields a check for each file of recordings.
+
+    Its components are all those to which a mapping takes what the file's first trace records.
+    """
     for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
-        components = tuple(dict.fromkeys(recording_of(trace).subject for trace in recorded_traces(path)))
+        first = next(recorded_traces(path))
+        mapped = (each.subject for each in recordings() if each.component == first.component)
+        components = tuple(dict.fromkeys([recording_of(first).subject, *mapped]))
         yield Check(Kind.REPLAY, path.name.partition(".")[0], components, partial(_replay, path))
 
 
