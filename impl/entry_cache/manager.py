@@ -371,14 +371,14 @@ class EntryCaches:
         """Completes or fails a storage read. O(n) for each awaiting part."""
         read = self._reads.get(storage_read)
         if read is None:
-            return Refused("not_open", "no outstanding read has this number")
+            return Refused("not_open", "no outstanding storage read has this number")
         return self._answer(read, read.last - read.first + 1 if success else None)
 
     def answer_oddly(self, storage_read: int, entries: int, oddity: str) -> Reading | Refused:
         """Completes a storage read with fewer entries, and possibly an unexpected one. O(n) for each awaiting part."""
         read = self._reads.get(storage_read)
         if read is None:
-            return Refused("not_open", "no outstanding read has this number")
+            return Refused("not_open", "no outstanding storage read has this number")
         if entries > read.last - read.first:
             return Refused("illegal_argument", "the answer must have fewer entries than the read")
         ledger = read.initiator.ledger

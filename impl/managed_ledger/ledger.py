@@ -399,7 +399,7 @@ class ManagedLedger:
     def seek(self, subscription: int, position: Position) -> Refused | None:
         """Disconnects all consumers and moves the cursor. O(entries that they hold)."""
         if not self._has(position) and position != (self._last, self._ledgers[self._last]):
-            return Refused("illegal_argument", "the position is not in the log, nor its end")
+            return Refused("illegal_argument", "the position is not in the log, nor directly after it")
         topic = self._topics[subscription]
         for consumer in sorted(topic.clients):
             self.disconnect(subscription, consumer)

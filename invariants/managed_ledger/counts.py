@@ -222,7 +222,7 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     read = sub.normal_read if event.arguments["kind"] == "normal" else sub.replay_read
     copies = {each.position: each.copy for each in read.entries} if read else {}
     shares = copies.get(e.position) in e.copies
-    if e.position in event.outcome.replayed:
+    if e.position in event.outcome.put_back:
         return shares
     if e.position in event.outcome.discarded:
         is_read_again = name in active(after) and now.read_position <= e.position < sub.read_position

@@ -25,7 +25,7 @@ from model.positions import Position
 
 
 def without_counts(cfg: Config) -> bool:
-    """Whether entries have no expected read counts."""
+    """Whether `counts_reads` is off."""
     return not cfg.counts_reads
 
 
@@ -378,7 +378,7 @@ def entry_waits_for_consumer_that_holds_its_key(cfg: Config, before: State, even
     consumers = after.subscriptions[number].consumers
     return len(consumers) > 1 and any(
         key(cfg, held) == key(cfg, p) and c != consumers[key(cfg, p) % len(consumers)]
-        for p in event.outcome.replayed
+        for p in event.outcome.put_back
         for c in consumers
         for held in c.pending
     )

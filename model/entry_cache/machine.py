@@ -241,7 +241,7 @@ def complete_storage_read(cfg: Config, s: State, storage_read: int, success: boo
     """
     r = outstanding(s, storage_read)
     if r is None:
-        return refused(s, "not_open", "no outstanding read has this number")
+        return refused(s, "not_open", "no outstanding storage read has this number")
     return answer(cfg, s, r, r.last - r.first + 1 if success else None)
 
 
@@ -262,7 +262,7 @@ def answer_oddly(
     """
     r = outstanding(s, storage_read)
     if r is None:
-        return refused(s, "not_open", "no outstanding read has this number")
+        return refused(s, "not_open", "no outstanding storage read has this number")
     if entries > r.last - r.first:
         return refused(s, "illegal_argument", "the answer must have fewer entries than the read")
     positions = odd_answer(r, entries, oddity)

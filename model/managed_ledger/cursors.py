@@ -1,12 +1,13 @@
-"""Cursors of a managed ledger (`ManagedCursorImpl`) and their effect on the cache; used by the machine.
+"""Cursors of a managed ledger (`ManagedCursorImpl`) and their effect on the cache; used by `machine.py`.
 
     moved                  a read or mark-delete position changes; the container of active cursors is updated
     activate, deactivate   a cursor is added to the container of active cursors, or removed from it
     rewind                 the read position becomes the position after the mark-delete position
     marked_deleted         all entries up to a position are acknowledged
 
-Without counts (`cacheEvictionByExpectedReadCount` off), a change of the slowest position of the active cursors removes
-the entries before the new slowest position from the cache.
+Without counts (`cacheEvictionByExpectedReadCount` off), the entries before the slowest active cursor are removed from
+the cache when the slowest position changes, and when a cursor becomes inactive. If no active cursor is left, all
+entries are removed.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def with_subscription(s: State, subscription: int, new: Subscription) -> State:
 def moved(cfg: Config, s: State, subscription: int, new: Subscription) -> State:
     """`ManagedLedgerImpl.updateActiveCursor`: returns the state with a new value of a subscription.
 
-    If its cursor moved, the container of active cursors is updated. Without counts, if the slowest position changed,
-    the entries before it leave the cache.
+    If the tracked position of its cursor changed, the container of active cursors is updated. Without counts, if the
+    slowest position then differs, the entries before the new slowest position are removed from the cache.
     """
     position = tracked_position(cfg, new)
     has_moved = position != tracked_position(cfg, s.subscriptions[subscription])
@@ -76,7 +77,8 @@ def activate(cfg: Config, s: State, subscription: int) -> State:
 def deactivate(cfg: Config, s: State, subscription: int) -> State:
     """`ManagedLedgerImpl.deactivateCursor`: removes a cursor from the container of active cursors.
 
-    With counts, cached entries stay. Without counts, the entries before the slowest remaining cursor are removed.
+    With counts, cached entries stay. Without counts, if the cursor was active, the entries before the slowest cursor
+    that is still active are removed.
     """
     active, was_active = active_cursors.remove_cursor(active_config(cfg), s.active, subscription)
     s = s._replace(active=active)
@@ -104,9 +106,9 @@ def individually_deleted(cfg: Config, s: State, subscription: int, position: Pos
 def marked_deleted(cfg: Config, s: State, subscription: int, mark: Position) -> State:
     """`ManagedCursorImpl.setAcknowledgedPosition`: acknowledges all entries up to a position.
 
-    The mark-delete position becomes that position. If the next entries are acknowledged without a gap, it becomes the
-    last of them. A read position that is not after the mark-delete position moves past it. Entries up to the
-    mark-delete position leave the replay queue and the pending acks of consumers.
+    The mark-delete position becomes that position, and then advances past the acknowledged entries that follow, up to
+    the first entry that is not acknowledged. A read position that is not after the mark-delete position moves past it.
+    Entries up to the mark-delete position leave the replay queue and the pending acks of consumers.
     """
     sub = s.subscriptions[subscription]
     while (after := valid_from(s, following(mark))) in sub.acked:

@@ -1,7 +1,7 @@
-"""Dispatchers: how entries are read, sent to consumers, and put back for replay; used by the machine.
+"""Dispatchers: how entries are read, sent to consumers, and put back for replay; used by `machine.py`.
 
     replay_now         the entries of the next replay read
-    start_read         makes one request for the range of a normal read, or one for each entry of a replay read
+    start_read         makes requests to the entry cache: one for a normal read, one for each entry of a replay read
     answered           a request completes: its entries are kept until all requests of the read are complete
     dispatch_entries   sends each entry of a complete read, puts it back for replay, or skips it if it is acknowledged
 
@@ -32,7 +32,7 @@ from model.managed_ledger.state import (
 )
 from model.positions import Position
 
-# ---- consumers ----------------------------------------------------------------------------------------
+# ---- a subscription and its consumers -----------------------------------------------------------------
 
 
 def with_read(sub: Subscription, kind: Kind, read: Read | None) -> Subscription:
@@ -48,8 +48,8 @@ def read_of(sub: Subscription, kind: Kind) -> Read | None:
 def cancelled(sub: Subscription) -> Subscription:
     """Returns the subscription with its outstanding reads cancelled (`shouldRewindBeforeReadingOrReplaying`).
 
-    A cancelled read still completes; then the cursor is rewound. `is_discarded` decides whether the entries of the read
-    are discarded.
+    A cancelled read still completes. When it is dispatched or has failed, the cursor is rewound. `is_discarded` decides
+    whether its entries are discarded.
     """
     return sub._replace(
         normal_read=sub.normal_read and sub.normal_read._replace(cancelled=True),
@@ -58,7 +58,7 @@ def cancelled(sub: Subscription) -> Subscription:
 
 
 def with_consumer(sub: Subscription, consumer: Consumer) -> Subscription:
-    """Returns the subscription with a consumer, replacing one of that number."""
+    """Returns the subscription with a consumer, in place of a consumer that has the same number."""
     others = [c for c in sub.consumers if c.consumer != consumer.consumer]
     return sub._replace(consumers=tuple(sorted((*others, consumer))))
 
@@ -74,10 +74,10 @@ def without_replay(sub: Subscription, position: Position) -> Subscription:
     return sub._replace(replay=tuple([p for p in sub.replay if p != position]))
 
 
-def selected(cfg: Config, sub: Subscription, subscription: int, position: Position) -> Consumer | None:
-    """Returns the consumer to which an entry would be sent; None if there is none.
+def consumer_for(cfg: Config, sub: Subscription, subscription: int, position: Position) -> Consumer | None:
+    """Returns the consumer to which an entry would be sent, or None.
 
-    Key_Shared: the consumer of its key. Failover: the active consumer. Shared: the first consumer with permits.
+    Key_Shared: the consumer of the entry's key. Failover: the active consumer. Shared: the first consumer with permits.
     """
     if not sub.consumers:
         return None
@@ -95,9 +95,10 @@ def is_draining(cfg: Config, sub: Subscription, consumer: Consumer, position: Po
 
 
 def is_blocked(cfg: Config, sub: Subscription, kind: Kind, position: Position) -> bool:
-    """Whether the replay queue has an entry with the same key that must be sent before this one (`replay_order`).
+    """Whether the replay queue has an entry of the same key that must be sent before a given entry (`replay_order`).
 
-    earlier_of_key: any earlier entry with the key. any_of_key: any entry with the key, if this one is of a normal read.
+    earlier_of_key: any earlier entry of the key. any_of_key: any entry of the key, if the given entry comes from a
+    normal read.
     """
     key = key_of(cfg, position)
     if cfg.replay_order == "earlier_of_key":
@@ -114,44 +115,45 @@ def permits_of(cfg: Config, sub: Subscription, subscription: int) -> int:
     return sum([c.permits for c in counted])
 
 
-def replay_now(cfg: Config, sub: Subscription, subscription: int, most: int) -> tuple[Position, ...]:
-    """`PersistentDispatcherMultipleConsumers.getMessagesToReplayNow`: returns the first entries of the replay queue.
+def replay_now(cfg: Config, sub: Subscription, subscription: int, max_entries: int) -> tuple[Position, ...]:
+    """`PersistentDispatcherMultipleConsumers.getMessagesToReplayNow`: returns the first positions of the replay queue.
 
     Key_Shared (`ReplayPositionFilter`): only entries whose consumer has a permit left, and whose key is not draining.
     """
     if type_of(cfg, subscription) != "key_shared":
-        return sub.replay[:most]
+        return sub.replay[:max_entries]
     permits = {c.consumer: c.permits for c in sub.consumers}
     taken = []
     for position in sub.replay:
-        consumer = selected(cfg, sub, subscription, position)
+        consumer = consumer_for(cfg, sub, subscription, position)
         if consumer and permits[consumer.consumer] > 0 and not is_draining(cfg, sub, consumer, position):
             permits[consumer.consumer] -= 1
             taken.append(position)
-    return tuple(taken[:most])
+    return tuple(taken[:max_entries])
 
 
-def entries_to_read(cfg: Config, s: State, subscription: int, most: int) -> tuple[Position, ...]:
-    """Returns the entries of the next normal read, which are in one ledger.
+def entries_to_read(cfg: Config, s: State, subscription: int, max_entries: int) -> tuple[Position, ...]:
+    """Returns the positions of the next normal read, which are in one ledger.
 
-    Key_Shared (`getMaxEntriesReadLimit`): with `limits_look_ahead`, the entries of this read plus those of the replay
-    queue are at most `look_ahead`.
+    Key_Shared with `limits_look_ahead`: the entries of the read plus those of the replay queue are at most `look_ahead`
+    (`isNormalReadAllowed`, `getMaxEntriesReadLimit`).
     """
     sub = s.subscriptions[subscription]
     if type_of(cfg, subscription) == "key_shared" and cfg.limits_look_ahead:
-        most = min(most, cfg.look_ahead - len(sub.replay))
+        max_entries = min(max_entries, cfg.look_ahead - len(sub.replay))
     first = valid_from(s, sub.read_position)
     available = sum([each.entries for each in s.ledgers if each.ledger == first.ledger]) - first.entry
-    return tuple([Position(first.ledger, first.entry + i) for i in range(min(most, available))])
+    return tuple([Position(first.ledger, first.entry + i) for i in range(min(max_entries, available))])
 
 
 def start_read(
     cfg: Config, s: State, subscription: int, kind: Kind, positions: tuple[Position, ...]
 ) -> tuple[State, tuple[Issued, ...]]:
-    """Returns the state after a read of these entries has started, and the storage reads that it issued.
+    """Returns the state after a read of these positions has started, and the storage reads that it issued.
 
-    A normal read first moves the read position to its first entry, which may be in a later ledger. The expected read
-    count of entries from storage is set when storage answers (`machine.expected_read_count`).
+    A normal read first moves the read position to its first entry, which may be in a later ledger. A request completes
+    in this step if all its entries are cached. The expected read count of entries from storage is set when storage
+    answers (`machine.expected_read_count`).
     """
     cache_cfg, sub = cache_config(cfg, s.ledgers), s.subscriptions[subscription]
     min_replayed_position = sub.replay[0] if cfg.replay_order == "any_of_key" and sub.replay else None
@@ -250,7 +252,10 @@ def put_back(cfg: Config, s: State, subscription: int, entry: ReadEntry) -> Stat
 
 
 def send(s: State, subscription: int, consumer: Consumer, entry: ReadEntry) -> State:
-    """`Consumer.sendMessages`: the entry becomes a pending ack and leaves the replay queue; it is released later."""
+    """`Consumer.sendMessages`: an entry uses a permit, becomes a pending ack and leaves the replay queue.
+
+    The entry is released in a later step (`machine.release`).
+    """
     sub = s.subscriptions[subscription]
     pending = tuple(sorted({*consumer.pending, entry.position}))
     sub = with_consumer(sub, consumer._replace(permits=consumer.permits - 1, pending=pending))
@@ -288,7 +293,7 @@ def dispatch_entries(cfg: Config, s: State, subscription: int, kind: Kind, read:
     skipped: list[Position] = []
     for entry in read.entries:
         sub = s.subscriptions[subscription]
-        consumer = selected(cfg, sub, subscription, entry.position)
+        consumer = consumer_for(cfg, sub, subscription, entry.position)
         if is_acknowledged(sub, entry.position):
             skipped.append(entry.position)
             s = with_subscription(released(cfg, s, entry), subscription, without_replay(sub, entry.position))

@@ -11,19 +11,21 @@ one run of a task.
                entry
     read       a normal read from the read position, or a replay read of entries of the replay queue; cached entries
                come from the cache, the others from storage
-    storage    storage answers a read. All entries of a normal read get the same count: the number of active cursors at
-               or before the reading cursor at this time. They are cached if this number is positive. Entries of a
-               replay read are not cached
+    storage    storage answers a storage read. All entries of the answer to a normal read get the same count: the number
+               of active cursors at or before the reading cursor at this time. They are cached if this number is
+               positive. The answer to a replay read is not cached
     dispatch   an entry is sent to a consumer, or put back for replay. An entry that is put back is released after its
                count was raised by 1
     release    a sent entry is released when it has been written to the connection. A release lowers the count by 1
-    inactive   a cursor is inactive while it has no consumers. Reads that were outstanding when the last consumer left
-               are discarded when they complete; then the cursor is rewound
+    inactive   a cursor is inactive while it has no consumers. When the last consumer leaves, outstanding reads are
+               cancelled. A cancelled read is discarded when it is complete (a replay read only with
+               `discards_cancelled_replay_read`), and the cursor is rewound
 
 Without counts (`cacheEvictionByExpectedReadCount` off), other rules decide what is cached. `checkBackloggedCursors`
 activates cursors with consumers and a small backlog; there is no grace period. Entries before the slowest active cursor
-leave the cache. Entries from storage are cached for cursors that `checkCursorsToCacheEntries` marks: those with a large
-backlog that is similar to the backlogs of enough other cursors.
+leave the cache. Entries from storage are cached with the count 1 for cursors whose `isCacheReadEntry` is set.
+`checkCursorsToCacheEntries` sets it for cursors with a large backlog that is similar to the backlogs of enough other
+cursors. For both checks, the backlog is the number of unread entries (`ManagedCursorImpl.getNumberOfEntries`).
 
 State: the ledgers of the topic, the entry cache, the container of active cursors, and for each subscription its cursor
 and dispatcher: read and mark-delete position, acknowledged entries, consumers with permits and pending acks, replay
@@ -133,8 +135,8 @@ managed_ledger = Machine(
     },
 )
 
-Name = Annotated[int, Below("subscriptions")]
-ConsumerName = Annotated[int, Below("consumers")]
+SubscriptionNumber = Annotated[int, Below("subscriptions")]
+ConsumerNumber = Annotated[int, Below("consumers")]
 Millis = Annotated[int, AtLeast(0)]
 
 # ---- the log ------------------------------------------------------------------------------------------
@@ -173,9 +175,10 @@ def rollover_ledger(cfg: Config, s: State) -> Step[State, int]:
 
 @managed_ledger.action
 def trim_consumed_ledgers(cfg: Config, s: State) -> Step[State, int]:
-    """`ManagedLedgerImpl.trimConsumedLedgersInBackground`: deletes the closed ledgers that all cursors have passed.
+    """`ManagedLedgerImpl.trimConsumedLedgersInBackground`: deletes the closed ledgers that no cursor needs any more.
 
-    The entries of these ledgers leave the cache (`invalidateAllEntries`). Returns the number of deleted ledgers.
+    The mark-delete position of every cursor is at or after the last entry of such a ledger. The entries of these
+    ledgers leave the cache (`invalidateAllEntries`). Returns the number of deleted ledgers.
     """
     slowest = min([sub.mark_delete for sub in s.subscriptions])
     cache_cfg = cache_config(cfg, s.ledgers)
@@ -190,11 +193,11 @@ def trim_consumed_ledgers(cfg: Config, s: State) -> Step[State, int]:
 
 
 @managed_ledger.action
-def connect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
+def connect(cfg: Config, s: State, subscription: SubscriptionNumber, consumer: ConsumerNumber) -> Step[State, None]:
     """`PersistentDispatcherMultipleConsumers.addConsumer`: the first consumer rewinds and activates the cursor.
 
     A new active consumer of a failover subscription also rewinds the cursor. If a read is outstanding, it is cancelled,
-    and the cursor is rewound when the read completes. Without counts, only `checkBackloggedCursors` activates cursors.
+    and the cursor is rewound later (`restart`). Without counts, only `checkBackloggedCursors` activates cursors.
     """
     sub = s.subscriptions[subscription]
     if any(c.consumer == consumer for c in sub.consumers):
@@ -214,8 +217,8 @@ def active_consumer_changed(cfg: Config, subscription: int, before: Subscription
 def restart(cfg: Config, s: State, subscription: int) -> State:
     """Returns the state in which a subscription starts to deliver again from the mark-delete position.
 
-    The pending acks of consumers are cleared. Without outstanding reads, the cursor is rewound now. Outstanding reads
-    are cancelled; then the cursor is rewound when they complete.
+    The pending acks of consumers are cleared. Without outstanding reads, the cursor is rewound in this step.
+    Outstanding reads are cancelled; the cursor is rewound when they are dispatched or have failed.
     """
     sub = s.subscriptions[subscription]
     consumers = tuple([c._replace(pending=()) for c in sub.consumers])
@@ -225,8 +228,8 @@ def restart(cfg: Config, s: State, subscription: int) -> State:
 
 
 @managed_ledger.action
-def disconnect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
-    """`PersistentDispatcherMultipleConsumers.removeConsumer`: adds the consumer's pending acks to the replay queue.
+def disconnect(cfg: Config, s: State, subscription: SubscriptionNumber, consumer: ConsumerNumber) -> Step[State, None]:
+    """`PersistentDispatcherMultipleConsumers.removeConsumer`: moves the consumer's pending acks to the replay queue.
 
     No count rises. A failover subscription has no replay queue: if its active consumer leaves, the subscription
     delivers again from the mark-delete position. When the last consumer leaves, the replay queue is cleared, the reads
@@ -248,7 +251,11 @@ def disconnect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName
 
 @managed_ledger.action
 def flow(
-    cfg: Config, s: State, subscription: Name, consumer: ConsumerName, permits: Annotated[int, AtLeast(1)]
+    cfg: Config,
+    s: State,
+    subscription: SubscriptionNumber,
+    consumer: ConsumerNumber,
+    permits: Annotated[int, AtLeast(1)],
 ) -> Step[State, None]:
     """`PersistentDispatcherMultipleConsumers.consumerFlow`: a consumer grants permits, one for each entry."""
     sub = s.subscriptions[subscription]
@@ -260,10 +267,10 @@ def flow(
 
 
 @managed_ledger.action
-def redeliver(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
-    """`PersistentDispatcherMultipleConsumers.redeliverUnacknowledgedMessages`: replays a consumer's pending acks.
+def redeliver(cfg: Config, s: State, subscription: SubscriptionNumber, consumer: ConsumerNumber) -> Step[State, None]:
+    """`PersistentDispatcherMultipleConsumers.redeliverUnacknowledgedMessages`: moves pending acks to the replay queue.
 
-    The pending acks are added to the replay queue; no count rises. A failover subscription delivers again from the
+    They are the pending acks of the consumer; no count rises. A failover subscription delivers again from the
     mark-delete position if the consumer is the active one, and otherwise ignores the call.
     """
     sub = s.subscriptions[subscription]
@@ -280,7 +287,7 @@ def redeliver(cfg: Config, s: State, subscription: Name, consumer: ConsumerName)
 
 
 @managed_ledger.action
-def read_more_entries(cfg: Config, s: State, subscription: Name) -> Step[State, Started]:
+def read_more_entries(cfg: Config, s: State, subscription: SubscriptionNumber) -> Step[State, Started]:
     """`PersistentDispatcherMultipleConsumers.readMoreEntries`: starts a replay read, or else a normal read.
 
     First, acknowledged entries leave the replay queue. A normal read starts only if no entry can be replayed now. A
@@ -288,17 +295,17 @@ def read_more_entries(cfg: Config, s: State, subscription: Name) -> Step[State, 
     during a replay read, and no normal read during a normal read.
     """
     sub = s.subscriptions[subscription]
-    most = min(permits_of(cfg, sub, subscription), cfg.read_batch)
-    if not sub.consumers or most <= 0 or sub.replay_read is not None:
+    max_entries = min(permits_of(cfg, sub, subscription), cfg.read_batch)
+    if not sub.consumers or max_entries <= 0 or sub.replay_read is not None:
         return refused(s, "not_enabled", "no permits, or a replay read is outstanding")
     replay = tuple([p for p in sub.replay if not is_acknowledged(sub, p)])
     s = with_subscription(s, subscription, sub._replace(replay=replay))
     kind: Kind = "replay"
-    positions = replay_now(cfg, s.subscriptions[subscription], subscription, most)
+    positions = replay_now(cfg, s.subscriptions[subscription], subscription, max_entries)
     if not positions:
         if sub.normal_read is not None:
             return s, Started("normal", (), ())
-        kind, positions = "normal", entries_to_read(cfg, s, subscription, most)
+        kind, positions = "normal", entries_to_read(cfg, s, subscription, max_entries)
     if not positions:
         return s, Started(kind, (), ())
     s, issued = start_read(cfg, s, subscription, kind, positions)
@@ -307,13 +314,14 @@ def read_more_entries(cfg: Config, s: State, subscription: Name) -> Step[State, 
 
 @managed_ledger.action
 def complete_storage_read(cfg: Config, s: State, storage_read: int, success: bool) -> Step[State, Reading]:
-    """`RangeEntryCacheImpl.readFromStorage`: storage completes or fails a read. A read of a deleted ledger fails.
+    """`RangeEntryCacheImpl.readFromStorage`: storage completes or fails a storage read; in a deleted ledger, it fails.
 
-    All entries of the answer get the same count, which is computed in this step (`expected_read_count`).
+    All entries of the answer get the same count, which is computed in this step (`expected_read_count`) for the cursor
+    whose request issued the storage read. Requests of other cursors may have joined it.
     """
     read = next((r for r in s.caches.reads if r.number == storage_read), None)
     if read is None:
-        return refused(s, "not_open", "no outstanding read has this number")
+        return refused(s, "not_open", "no outstanding storage read has this number")
     success = success and any(each.ledger == read.ledger for each in s.ledgers)
     expected = expected_read_count(cfg, s, *reader_of(s, read.waiting[0]))
     reads = tuple([r._replace(expected_reads=expected) if r is read else r for r in s.caches.reads])
@@ -339,12 +347,12 @@ def expected_read_count(cfg: Config, s: State, subscription: int, kind: Kind) ->
 
 
 @managed_ledger.action
-def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[State, Dispatched]:
+def dispatch(cfg: Config, s: State, subscription: SubscriptionNumber, kind: Kind) -> Step[State, Dispatched]:
     """`PersistentDispatcherMultipleConsumers.sendMessagesToConsumers`: dispatches the entries of a complete read.
 
-    If no consumer is connected or the read was cancelled, the entries are discarded (see `is_discarded`), and the
-    cursor is rewound. With `replay_order` "any_of_key", a Key_Shared read that `is_overtaken` is not sent: the entries
-    of a normal read are put back for replay, those of a replay read are discarded and stay in the replay queue.
+    If `is_discarded`, the entries are discarded. If the read is discarded or was cancelled, the cursor is rewound. With
+    `replay_order` "any_of_key", a Key_Shared read that `is_overtaken` is not sent: the entries of a normal read are put
+    back for replay, those of a replay read are discarded and stay in the replay queue.
     """
     sub = s.subscriptions[subscription]
     read = read_of(sub, kind)
@@ -365,7 +373,7 @@ def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[Stat
 
 
 @managed_ledger.action
-def release(cfg: Config, s: State, subscription: Name) -> Step[State, Position]:
+def release(cfg: Config, s: State, subscription: SubscriptionNumber) -> Step[State, Position]:
     """`EntryImpl.release`: the oldest sent entry has been written to the connection, so its count falls by 1."""
     sub = s.subscriptions[subscription]
     if not sub.sent:
@@ -378,7 +386,7 @@ def release(cfg: Config, s: State, subscription: Name) -> Step[State, Position]:
 
 
 @managed_ledger.action
-def acknowledge(cfg: Config, s: State, subscription: Name, position: Position) -> Step[State, None]:
+def acknowledge(cfg: Config, s: State, subscription: SubscriptionNumber, position: Position) -> Step[State, None]:
     """`ManagedCursorImpl.asyncDelete`: acknowledges an entry that a consumer holds or that is in the replay queue."""
     sub = s.subscriptions[subscription]
     holder = next((c for c in sub.consumers if position in c.pending), None)
@@ -391,7 +399,7 @@ def acknowledge(cfg: Config, s: State, subscription: Name, position: Position) -
 
 
 @managed_ledger.action
-def mark_delete(cfg: Config, s: State, subscription: Name, position: Position) -> Step[State, None]:
+def mark_delete(cfg: Config, s: State, subscription: SubscriptionNumber, position: Position) -> Step[State, None]:
     """`ManagedCursorImpl.asyncMarkDelete`: a cumulative ack, or a skip by an operator.
 
     The position may be after the read position.
@@ -403,10 +411,11 @@ def mark_delete(cfg: Config, s: State, subscription: Name, position: Position) -
 
 
 @managed_ledger.action
-def seek(cfg: Config, s: State, subscription: Name, position: Position) -> Step[State, None]:
+def seek(cfg: Config, s: State, subscription: SubscriptionNumber, position: Position) -> Step[State, None]:
     """`PersistentSubscription.resetCursor`: disconnects all consumers, then moves the cursor, forward or backward."""
-    if not exists(s, position) and position != Position(*s.ledgers[-1]):
-        return refused(s, "illegal_argument", "the position is not in the log, nor its end")
+    last = s.ledgers[-1]
+    if not exists(s, position) and position != Position(last.ledger, last.entries):
+        return refused(s, "illegal_argument", "the position is not in the log, nor directly after it")
     for each in s.subscriptions[subscription].consumers:
         s, _ = disconnect(cfg, s, subscription, each.consumer)
     sub = s.subscriptions[subscription]
@@ -436,10 +445,10 @@ def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
 
 @managed_ledger.action
 def check_cursors_to_cache_entries(cfg: Config, s: State) -> Step[State, None]:
-    """`ManagedLedgerImpl.checkCursorsToCacheEntries`: sets `isCacheReadEntry` of every cursor.
+    """`ManagedLedgerImpl.checkCursorsToCacheEntries`: sets or clears `isCacheReadEntry` of every cursor.
 
-    It is true for a cursor with a large backlog that is similar to the backlogs of enough other cursors. With counts,
-    the broker does not run this check.
+    `isCacheReadEntry` is set for a cursor with a large backlog that is similar to the backlogs of enough other cursors.
+    If `min_backlog_cursors` is 0, the check does nothing. With counts, the broker does not run this check.
     """
     if cfg.counts_reads:
         return refused(s, "unsupported", "reads are cached by their expected read counts")
@@ -486,7 +495,10 @@ def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
 
 @managed_ledger.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Makes times relative to now; numbers requests and copies in the order of the subscriptions that made them."""
+    """Makes times relative to now; renumbers requests and copies in the order of the subscriptions that have them.
+
+    Range caches that nothing refers to are left out, and the counters of the metrics are zero.
+    """
     caches = names.renumber_stores(names.from_now(s.caches._replace(counters=Counters())))
     reads = [r for sub in s.subscriptions for r in (sub.normal_read, sub.replay_read) if r is not None]
     request_to = {old: new for new, old in enumerate([n for r in reads for n in r.requests], 1)}

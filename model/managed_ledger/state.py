@@ -19,7 +19,7 @@ Kind = Literal["normal", "replay"]
 
 
 class Config(NamedTuple):
-    """The topic, settings of the broker, and the rules on which versions differ."""
+    """The topic, settings of the broker, and the rules in which versions differ."""
 
     #: number of subscriptions; a subscription and its cursor have the same number, from 0
     subscriptions: Annotated[int, AtLeast(1)] = 2
@@ -37,11 +37,12 @@ class Config(NamedTuple):
     #: immediate: an eviction task runs in the step that triggers it. queued: the task runs in a later step
     eviction_task: Literal["immediate", "queued"] = "queued"
 
-    #: whether entries have expected read counts, and cursors are active while they have consumers (PIP-430). Below,
-    #: "with counts" means that this setting is on, "without counts" that it is off
+    #: whether expected read counts are numbers of active cursors, and cursors are active while they have consumers
+    #: (PIP-430). "With counts" means that this setting is on, "without counts" that it is off. Without counts, an added
+    #: entry has no count, and a cached entry from storage has the count 1
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
-    #: without counts: whether entries are invalidated up to the slowest mark-delete position (true) or up to the
-    #: slowest read position (false)
+    #: without counts: whether the entries before the slowest mark-delete position are invalidated (true), or those
+    #: before the slowest read position (false)
     invalidates_by_mark_delete: Annotated[bool, Setting("cacheEvictionByMarkDeletedPosition", False)] = False
     #: with counts: grace period, in which added entries are cached after the last cursor became inactive; 0 for none
     grace_ms: Annotated[
@@ -85,7 +86,8 @@ class Config(NamedTuple):
     ] = 1000
     #: maximum number of entries of a read
     read_batch: Annotated[int, AtLeast(1), Setting("dispatcherMaxReadBatchSize", (("4.0", 100), ("5.0", 500)))] = 100
-    #: Key_Shared: no normal read starts while the replay queue has at least this many entries
+    #: Key_Shared: maximum number of entries of a normal read and of the replay queue together; no normal read starts
+    #: while the replay queue has at least this many entries
     look_ahead: Annotated[
         int,
         AtLeast(1),
@@ -126,7 +128,7 @@ class Config(NamedTuple):
         ),
     ] = "earlier_of_key"
     #: whether a cancelled replay read is discarded (true) or sent to the present consumers (false). A replay read is
-    #: cancelled when all consumers leave
+    #: cancelled when the last consumer leaves
     discards_cancelled_replay_read: Annotated[
         bool,
         Rule(
@@ -172,7 +174,7 @@ class ReadEntry(NamedTuple):
 
 @record
 class Read(NamedTuple):
-    """A read of a dispatcher, from its start until its entries are dispatched."""
+    """A read of a dispatcher. It is outstanding from its start until its entries are dispatched or discarded."""
 
     #: requests to the entry cache that are not complete; a normal read makes one, a replay read one for each entry
     requests: tuple[int, ...]
@@ -256,12 +258,12 @@ class Dispatched(NamedTuple):
     """What `dispatch` did with the entries of a read."""
 
     sent: tuple[tuple[Position, int], ...]  # each with its consumer
-    replayed: tuple[Position, ...]  # put back for replay
+    put_back: tuple[Position, ...]  # put back for replay
     skipped: tuple[Position, ...]  # not sent, because they are acknowledged
     discarded: tuple[Position, ...]  # all entries of a discarded read; they are read again later
 
 
-# ---- configs of the parts -----------------------------------------------------------------------------
+# ---- configs of the cache and the container -----------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
@@ -302,7 +304,7 @@ def key_of(cfg: Config, position: Position) -> int:
 
 
 def following(position: Position) -> Position:
-    """Returns the position after another one in its ledger."""
+    """Returns the next position in the same ledger."""
     return Position(position.ledger, position.entry + 1)
 
 
@@ -312,9 +314,9 @@ def exists(s: State, position: Position) -> bool:
 
 
 def valid_from(s: State, position: Position) -> Position:
-    """Returns the first position, at the given one or after it, that has an entry or will get the next added one.
+    """Returns the first position, from a given position on, that has an entry or will get the next added entry.
 
-    For a position in a deleted ledger, or past the end of a closed ledger, this is the start of the next ledger.
+    For a position in a deleted ledger, or past the end of a closed ledger, the result is the start of the next ledger.
     `getNextValidPosition(p)` is `valid_from(s, following(p))`; a read starts at `valid_from(s, read_position)`.
     """
     for each in s.ledgers:
