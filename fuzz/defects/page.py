@@ -65,11 +65,11 @@ def page_of(defects: Sequence[Defect]) -> str:
         shown_by = "\n".join(f"      {command}" for command in case.commands())
         lines.append(f"- {case.component}: {linked(case.suspicion)} **{linked(case.decision)}**\n\n{shown_by}\n")
     lines.append("## Upstream reports\n")
-    lines.append("A defect above, a seeded bug (*) or a test shows each of these reports to Pulsar.\n")
+    lines.append("After each report to Pulsar: the defects above, the seeded bugs (*) and the tests that show it.\n")
     for name in subject_names():
         shown = shown_reports(name)
         each = ", ".join(f"{linked(report)} {', '.join(ids)}" for report, ids in shown.items())
-        lines += [f"- {name}, {len(shown)} of them: {each}"] if shown else []
+        lines += [f"- {name} ({len(shown)}): {each}"] if shown else []
     lines.append("\n## Reports outside the models\n")
     lines.append("The model of the component cannot show these reports, for the given reasons.\n")
     for name in subject_names():
@@ -78,7 +78,7 @@ def page_of(defects: Sequence[Defect]) -> str:
 
 
 def shown_reports(component: str) -> dict[str, list[str]]:
-    """Returns for each upstream report what shows it: ids of defects, ids of seeded bugs (with a *), names of tests."""
+    """Returns by upstream report what shows it: ids of defects, ids of seeded bugs (with a *), names of tests."""
     sources = [(row.link, row.id) for row in defects_of(component)]
     sources += [(bug.origin, f"{bug.id}*") for bug in mutants_of(component)]
     sources += [(each.suspicion, test) for each in suspected(component) for test in each.tests]
