@@ -11,12 +11,14 @@
 (*   definition   no data structure: answers are computed from the cursors  *)
 (*   linked_list  ActiveManagedCursorContainerImpl, in CursorList.tla       *)
 (*   heap         ManagedCursorContainerImpl, in CursorHeap.tla             *)
-(*   sorted_set   ActiveManagedCursorContainerNavigableSetImpl, also there  *)
+(*   sorted_set   ActiveManagedCursorContainerNavigableSetImpl, in          *)
+(*                CursorHeap.tla                                            *)
 (*                                                                          *)
 (* Step grain: one call on the container.  A state is a canonical state of  *)
-(* the model: cursor objects (`object`) are numbered by the name of the     *)
-(* cursor, then in the order of the data structure; the time of the last    *)
-(* removal is relative to now, and at most the grace period ago.            *)
+(* the model.  The cursor objects (`object`) are numbered: first those of   *)
+(* the active cursors, in the order of the names, then all others, in the   *)
+(* order of the data structure.  The time of the last removal is relative   *)
+(* to now, and at most the grace period ago.                                *)
 (*                                                                          *)
 (* Not modelled: return values, the change counter of the model, and what   *)
 (* the model does not model.  So a query changes the state only by a flush  *)
@@ -61,9 +63,9 @@ Objects(seq) == {each.object : each \in InSet(seq)}
 \* The number of a new cursor object.
 NextObject(c) == Cardinality(Objects(c.cursors) \cup Objects(NodesOf(c)) \cup Objects(c.items)) + 1
 
-\* The nodes or items whose objects no cursor has, in the order of the data structure.  In the sorted set, items at one
-\* position are ordered by name: the answers of the set do not depend on their order.
-ObjectsWithoutCursor(c) ==
+\* The nodes or items whose objects no active cursor has, in the order of the data structure.  In the sorted set, items
+\* at one position are ordered by name: the answers of the set do not depend on their order.
+NodesOrItemsWithoutCursor(c) ==
   LET Unknown(each) == each.object \notin Objects(c.cursors)
       left == SelectSeq(c.items, Unknown)
       IsFirst(i, j) == \/ IsBefore(left[i].position, left[j].position)
@@ -77,7 +79,7 @@ ObjectsWithoutCursor(c) ==
 
 \* The contents with renumbered cursor objects.
 Renumbered(c) ==
-  LET rest == ObjectsWithoutCursor(c)
+  LET rest == NodesOrItemsWithoutCursor(c)
       n == Len(c.cursors)
       To(object) == IF \E k \in 1..n : c.cursors[k].object = object
                     THEN CHOOSE k \in 1..n : c.cursors[k].object = object
@@ -165,7 +167,7 @@ StructureAfterMove(c, old, new) ==
 
 \* Whether an update is accepted.  The cursor must be known, and tracked unless update_starts_tracking.  Position None
 \* untracks the cursor: a broker never does so, and the heap rejects it.
-IsMoved(c, name, p) ==
+IsAccepted(c, name, p) ==
   LET old == Find(c, name)
   IN /\ old # None /\ (old.position # None \/ update_starts_tracking)
      /\ p # None \/ (calls = "any" /\ container # "heap")
@@ -173,7 +175,7 @@ IsMoved(c, name, p) ==
 AfterUpdate(c, name, p) ==
   LET old == Find(c, name)
       new == [old EXCEPT !.position = p]
-  IN IF IsMoved(c, name, p) THEN StructureAfterMove(WithCursor(c, new), old, new) ELSE c
+  IN IF IsAccepted(c, name, p) THEN StructureAfterMove(WithCursor(c, new), old, new) ELSE c
 
 UpdateCursor == \E name \in cursor, p \in position : Become(AfterUpdate(Contents, name, p))
 
@@ -184,7 +186,7 @@ FlushedContents(c) == IF c.nodes = None THEN c ELSE [c EXCEPT !.nodes = Flushed(
 \* whose update does not return the slowest position rejects the call.
 AfterCursorUpdated(name, p) ==
   LET Step(c) == With(AfterUpdate(c, name, p), FlushedContents)
-  IN IF update_returns_slowest /\ IsMoved(Contents, name, p) THEN With(FlushedContents(Contents), Step) ELSE Contents
+  IN IF update_returns_slowest /\ IsAccepted(Contents, name, p) THEN With(FlushedContents(Contents), Step) ELSE Contents
 
 CursorUpdated == \E name \in cursor_updated_cursor, p \in position : Become(AfterCursorUpdated(name, p))
 

@@ -299,7 +299,7 @@ BeginLoad ==
        /\ IF o = None THEN TRUE ELSE o.phase = "disconnected" /\ o.older = 0
        /\ Become([S EXCEPT !.bundle[k].objects[b] = Object("loading", FALSE, 0, older)])
 
-\* The entries in flight of the writer of a topic's open ledger, from broker b on.
+\* The entries in flight of the topic's open ledger.  The ledger's writer is searched among the brokers from b on.
 RECURSIVE Unconfirmed(_, _)
 Unconfirmed(t, b) ==
   IF b = brokers THEN <<>>

@@ -14,8 +14,8 @@
 (* storage.                                                                  *)
 (*                                                                           *)
 (* Not modelled: return values of actions, metrics, and what the model does  *)
-(* not model.  A rejected call changes nothing but the request that it       *)
-(* fails.                                                                    *)
+(* not model.  A rejected call changes nothing.  A read fails if the queue   *)
+(* for permits is full; it may have created the range cache of its topic.    *)
 (*****************************************************************************)
 EXTENDS EntryCacheReads
 

@@ -98,8 +98,8 @@ Init ==
 \* The numbers of the requests that are pending or hold permits.
 RequestNumbers(c) == {c.requests[i].number : i \in DOMAIN c.requests} \cup {g.request : g \in c.grants}
 
-\* All variables but the settings, and the number of the next read, as one record.  The operators map such a record c to
-\* the next one.  Become makes a record the next state.
+\* A record of all variables that are not settings, and of the number that the next read gets.  The operators map such a
+\* record c to the next one.  Become makes a record the next state.
 Contents ==
   [queue |-> queue, orphaned_copies |-> orphaned_copies, owners |-> owners, sizes |-> sizes,
    topic_caches |-> topic_caches, total_bytes |-> total_bytes, eviction_in_progress |-> eviction_in_progress,

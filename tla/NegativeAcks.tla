@@ -110,7 +110,7 @@ DeadlineAfterRun(s, rest) ==
 IsDue(s, time) == IF due_at_bucket_time THEN time <= s.now + s.offset ELSE time < s.now + s.offset
 
 -----------------------------------------------------------------------------
-(* Actions as functions from a record (Tracker) to the next one; those that redeliver also have the commands. *)
+(* Actions map a record (Tracker) to the next record; those that redeliver, to [s |-> next record, commands]. *)
 
 \* triggerRedelivery: removes the due buckets, and redelivers their entries in one command [at, nacks].
 AfterRun(s) ==

@@ -127,7 +127,7 @@ AfterAckCumulative(s, txn, n, ack_set) ==
       is_no_tail == ack.ack_set # None /\ ack.ack_set # Least(ack.ack_set)..SizeOf(n) - 1
   IN IF IsInvalid(n, ack_set) \/ is_no_tail THEN Rejected(s) ELSE Received(s, RecordOf("ack", TRUE, txn, <<ack>>), 0)
 
-AfterEnd(s, op, txn, watermark) == Received(s, RecordOf(op, FALSE, txn, <<>>), watermark)
+AfterCommitOrAbort(s, op, txn, watermark) == Received(s, RecordOf(op, FALSE, txn, <<>>), watermark)
 
 -----------------------------------------------------------------------------
 (* The subscription. *)
@@ -141,15 +141,15 @@ AfterAcknowledge(s, n, ack_set) ==
 AfterPersist(s) == Done([s EXCEPT !.durable_cursor = s.cursor])
 
 -----------------------------------------------------------------------------
-(* The acks that a commit or abort ends: [acks, cumulative]. *)
+(* The acks that a commit or abort ends (`r` is its record): [acks, cumulative]. *)
 
-EndedAcks(s, end, is_replay) ==
-  LET any_owner == is_replay /\ end.cumulative /\ ~replay_checks_cumulative_owner
+EndedAcks(s, r, is_replay) ==
+  LET any_owner == is_replay /\ r.cumulative /\ ~replay_checks_cumulative_owner
       cumulative == IF s.cumulative_ack = None THEN None
-                    ELSE IF s.cumulative_ack.txn = end.txn \/ any_owner THEN s.cumulative_ack ELSE None
+                    ELSE IF s.cumulative_ack.txn = r.txn \/ any_owner THEN s.cumulative_ack ELSE None
       by_type == ~ends_cover_both_types
-  IN [acks |-> IF by_type /\ end.cumulative THEN {} ELSE AcksOf(s, end.txn),
-      cumulative |-> IF by_type /\ ~end.cumulative THEN None ELSE cumulative]
+  IN [acks |-> IF by_type /\ r.cumulative THEN {} ELSE AcksOf(s, r.txn),
+      cumulative |-> IF by_type /\ ~r.cumulative THEN None ELSE cumulative]
 
 WithoutEndedAcks(s, txn, ended) ==
   [s EXCEPT !.individual_acks = IF ended.acks # {} THEN WithoutTxn(@, txn) ELSE @,
@@ -229,7 +229,7 @@ FailureOfWaiting(s) == FailureOf(s.accept_queue \o s.buffer)
 
 RecordsOf(requests) == [k \in DOMAIN requests |-> requests[k].record]
 
-\* The append of the first entry in flight ends.  The log has the entry if the entry is durable.
+\* The append of the first entry in flight succeeds or fails.  The log has the entry if the entry is durable.
 Appended(s, is_durable) ==
   [s EXCEPT !.in_flight = Tail(@), !.log = IF is_durable THEN Append(@, RecordsOf(s.in_flight[1])) ELSE @]
 
@@ -415,9 +415,11 @@ AckCumulative ==
   \E txn \in ack_cumulative_txn, n \in ack_cumulative_entry, ack_set \in ack_cumulative_ack_set :
     Become(AfterAckCumulative(Contents, txn, n, ack_set))
 Commit ==
-  \E txn \in commit_txn, watermark \in commit_low_watermark : Become(AfterEnd(Contents, "commit", txn, watermark))
+  \E txn \in commit_txn, watermark \in commit_low_watermark :
+    Become(AfterCommitOrAbort(Contents, "commit", txn, watermark))
 Abort ==
-  \E txn \in abort_txn, watermark \in abort_low_watermark : Become(AfterEnd(Contents, "abort", txn, watermark))
+  \E txn \in abort_txn, watermark \in abort_low_watermark :
+    Become(AfterCommitOrAbort(Contents, "abort", txn, watermark))
 Acknowledge ==
   \E n \in acknowledge_entry, ack_set \in acknowledge_ack_set : Become(AfterAcknowledge(Contents, n, ack_set))
 Persist == Become(AfterPersist(Contents))

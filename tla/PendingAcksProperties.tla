@@ -97,7 +97,7 @@ MessageIsPendingInAtMostOneTransaction ==
 \* A commit of a transaction with pending acks completes only after its record is durable.
 CommitCompletesAfterRecordIsDurable ==
   \A txn \in DOMAIN InMemory(Contents) \cap commit_txn, watermark \in commit_low_watermark :
-    AfterEnd(Contents, "commit", txn, watermark).replies = {}
+    AfterCommitOrAbort(Contents, "commit", txn, watermark).replies = {}
 
 \* After a failed append, the handle is neither ready nor initializing: it must be opened again.
 HandleIsNotOpenAfterFailedAppend ==

@@ -56,8 +56,8 @@ VARIABLES
 vars == <<queue, stash, sizes, orphaned_copies, max_requeue_times, extend_ttl_of_recently_accessed>>
 settings == <<max_requeue_times, extend_ttl_of_recently_accessed>>
 
-\* All variables but the settings, as one record.  The operators below map such a record to the next one.  Become makes
-\* a record the next state.
+\* A record of all variables that are not settings.  The operators below map such a record to the next one.  Become
+\* makes a record the next state.
 Contents == [queue |-> queue, stash |-> stash, sizes |-> sizes, orphaned_copies |-> orphaned_copies]
 
 Become(c) == /\ queue' = c.queue

@@ -7,7 +7,7 @@
 (* The property of a step is written as an invariant: in every reached       *)
 (* state, the invariant evaluates the action with each of its arguments, and *)
 (* tests each result.  The other properties of the model hold here because   *)
-(* the steps are equal.                                                      *)
+(* model and twin have equal steps.                                          *)
 (*****************************************************************************)
 EXTENDS RangeCache
 
