@@ -33,7 +33,7 @@ from fuzz.client.schedule import (
     write_schedule,
 )
 from fuzz.commands import schema_of
-from fuzz.commands.campaign import shown_findings, write_report
+from fuzz.commands.campaign import explained_findings, write_report
 from fuzz.scenarios import experiments
 from fuzz.scenarios.evidence import sequence_ids_restart_before_first_receipt
 
@@ -539,7 +539,7 @@ def test_a_campaign_finds_a_known_deviation_and_says_how_often_it_replays(tmp_pa
     plan = read_plan(store)
     state = read_state(store, plan)
     assert state.merged_findings() == [found]
-    [shown] = shown_findings(store, state)
+    [shown] = explained_findings(store, state)
     assert shown.defect is not None
     assert shown.explanation.guarantee.startswith("Whatever a broker answers")
     (tmp_path / "schedule").write_text(found.trace)

@@ -19,7 +19,7 @@ from fuzz.campaign.store import MemoryStore
 from fuzz.campaign.summary import compared, missed_by_campaign
 from fuzz.campaign.worker import BLOCK, FindingRow, Spec, Task, run_task, trace_of
 from fuzz.commands import replay as replay_command
-from fuzz.commands.campaign import shown_findings, specs_of
+from fuzz.commands.campaign import explained_findings, specs_of
 from fuzz.commands.replay import ReplayResult
 from fuzz.commands.subjects import module_of
 from fuzz.defects.table import defects_of
@@ -29,7 +29,7 @@ from fuzz.report.diagram import all_diagrams
 from fuzz.report.explain import explain, readable
 from fuzz.report.finding import known_defect, parse_trace, related_defect
 from fuzz.report.in_pulsar import java_of
-from fuzz.report.records import Shown
+from fuzz.report.records import ExplainedFinding
 from fuzz.report.sequence import charts, sequence_chart
 from fuzz.report.terminal import show_findings
 from fuzz.report.text import first_sentence
@@ -49,13 +49,13 @@ from model.machine import BadValue, Refused, plain
 from model.values import Origin, Rule
 from tests.conftest import ROOT, planned_steps
 
-Ran = tuple[Plan, State, list[Shown]]
+Ran = tuple[Plan, State, list[ExplainedFinding]]
 
 
 def run(spec: Spec, traces: int) -> Ran:
     store, plan = MemoryStore(), Plan((spec,), 0)
     state = run_campaign(store, plan, open_campaign(store, plan), Inline(), traces=traces)
-    return plan, state, shown_findings(store, state)
+    return plan, state, explained_findings(store, state)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def shipped() -> Ran:
     return run(Spec("range_cache", profile="pulsar-2026-07"), BLOCK)
 
 
-def printed(findings: list[Shown]) -> str:
+def printed(findings: list[ExplainedFinding]) -> str:
     text = io.StringIO()
     show_findings(Console(file=text, width=160, soft_wrap=True, highlight=False), findings)
     return text.getvalue()

@@ -24,7 +24,7 @@ from fuzz.tlc import process
 from fuzz.tlc import runs as engine
 from fuzz.tlc.manifest import Run, all_runs, chosen
 from fuzz.tlc.module import camel, read_module
-from fuzz.tlc.process import Job, Outcome, TlcResult, Verdict, distinct_states_of, find_jar, result_of, run_tlc
+from fuzz.tlc.process import Finished, Job, TlcResult, Verdict, distinct_states_of, find_jar, result_of, run_tlc
 from fuzz.tlc.runs import MODULES, expected_of, make_run
 from fuzz.tlc.values import Function, ModelValue, parse_state, parse_value, read_dump, tla
 from model.machine import BadValue
@@ -171,9 +171,9 @@ def test_a_wrong_expectation_is_a_difference(tmp_path: Path) -> None:
 
 def test_a_violation_stays_one_if_no_property_shows_it_alone() -> None:
     """TLC does not name a violated liveness property; a run of each of them alone may end otherwise, as by a timeout."""
-    of_all = Outcome(TlcResult(Verdict.VIOLATED), 1, 1.0, Path("log"), None)
+    of_all = Finished(TlcResult(Verdict.VIOLATED), 1, 1.0, Path("log"), None)
 
-    def launch(checks: tuple[str, ...]) -> Outcome:
+    def launch(checks: tuple[str, ...]) -> Finished:
         return of_all if checks == ("A", "B") else of_all._replace(result=TlcResult(alone[checks[0]]))
 
     alone = {"A": Verdict.SUCCESS, "B": Verdict.VIOLATED}

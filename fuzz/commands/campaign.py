@@ -24,8 +24,8 @@ from fuzz.platform.spark import session, slots
 from fuzz.platform.version import code_version
 from fuzz.report import schedule
 from fuzz.report.campaign import render
-from fuzz.report.finding import shown
-from fuzz.report.records import Shown
+from fuzz.report.finding import explained
+from fuzz.report.records import ExplainedFinding
 from fuzz.report.terminal import show_findings
 from fuzz.seeding import find_mutant
 from fuzz.subject import find_subject, profile_name, subject_names
@@ -43,7 +43,7 @@ class CampaignResult(Result):
     seconds: Seconds  # wall-clock time of the rounds, each from its submission to its end
     shrinking_share: float  # of the workers' time, for replaying and shrinking findings
     rounds: Count
-    findings: list[Shown]
+    findings: list[ExplainedFinding]
     resumed: bool
     never: list[str]
     failed: bool
@@ -102,7 +102,7 @@ def run(options: Options, console: Console) -> CampaignResult:
                 partitions=options.partitions,
                 progress=progress,
             )
-        findings = shown_findings(store, state)
+        findings = explained_findings(store, state)
         failed = missed_by_campaign(plan, state)
         return CampaignResult(
             out=out,
@@ -122,15 +122,19 @@ def run(options: Options, console: Console) -> CampaignResult:
         )
 
 
-def shown_findings(store: Store, state: State) -> list[Shown]:
+def explained_findings(store: Store, state: State) -> list[ExplainedFinding]:
     """Returns the findings of a campaign, explained."""
     return [
-        (schedule.shown if is_scenario(found.subject) else shown)(found, store.path(f"traces/{trace_name(found)}"))
+        (schedule.explained if is_scenario(found.subject) else explained)(
+            found, store.path(f"traces/{trace_name(found)}")
+        )
         for found in state.merged_findings()
     ]
 
 
-def write_report(store: Store, plan: Plan, state: State, findings: list[Shown], against: Compared | None = None) -> str:
+def write_report(
+    store: Store, plan: Plan, state: State, findings: list[ExplainedFinding], against: Compared | None = None
+) -> str:
     """Writes the HTML report into the campaign's folder. Returns its path or URI."""
     store.write("report.html", render(plan, state, findings, missed_by_campaign(plan, state), against).encode())
     return store.path("report.html")

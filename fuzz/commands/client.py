@@ -19,7 +19,7 @@ from fuzz.commands import Count, PerSecond, Record, Result, Seconds
 from fuzz.platform.processes import termination_as_interrupt
 from fuzz.platform.progress import showing
 from fuzz.platform.version import code_version
-from fuzz.report.finding import shown_defect
+from fuzz.report.finding import defect_record
 from fuzz.report.records import KnownDefect
 from model.machine import BadValue
 
@@ -155,7 +155,7 @@ def _finding(found: Found, options: Options) -> ClientFinding:
         message=found.violation.message,
         trace=str(path),
         replays=Replays(shown=found.replays[0], of=found.replays[1]),
-        defect=shown_defect(row.defect) if row else None,
+        defect=defect_record(row.defect) if row else None,
     )
 
 

@@ -18,8 +18,8 @@ from fuzz.campaign.summary import coverage_of, missed_coverage
 from fuzz.commands import Count, PerSecond, Record, Result, Seconds
 from fuzz.platform.progress import showing
 from fuzz.platform.version import code_version
-from fuzz.report.finding import shown
-from fuzz.report.records import Shown
+from fuzz.report.finding import explained
+from fuzz.report.records import ExplainedFinding
 from fuzz.report.terminal import show_findings
 from fuzz.target import Second
 from model.machine import BadValue
@@ -62,7 +62,7 @@ class FuzzResult(Result):
     coverage: Coverage
     never: list[str]
     failed: bool
-    findings: list[Shown]
+    findings: list[ExplainedFinding]
     version: str
 
     @property
@@ -115,7 +115,7 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
         coverage=Coverage(actions=actions, **covered),
         never=missed,
         failed=bool(missed),
-        findings=[shown(found, folder.path(f"traces/{trace_name(found)}")) for found in done.findings],
+        findings=[explained(found, folder.path(f"traces/{trace_name(found)}")) for found in done.findings],
         version=code_version(),
     )
 
@@ -149,7 +149,12 @@ def show(console: Console, result: FuzzResult) -> None:
 
 
 def show_verdict(
-    console: Console, findings: list[Shown], steps: int, traces: int, seed: int, nothing: str = "no difference"
+    console: Console,
+    findings: list[ExplainedFinding],
+    steps: int,
+    traces: int,
+    seed: int,
+    nothing: str = "no difference",
 ) -> None:
     """Prints the number of findings, steps and traces; `nothing` if there is no finding."""
     ran = f"{steps:,} steps of {traces:,} traces (seed {seed})"

@@ -11,7 +11,7 @@ from fuzz.campaign.folder import read_plan, read_state
 from fuzz.campaign.store import HadoopStore, LocalStore, Store, is_local, local_path
 from fuzz.campaign.summary import Compared, compared
 from fuzz.commands import Result
-from fuzz.commands.campaign import shown_findings, write_report
+from fuzz.commands.campaign import explained_findings, write_report
 from fuzz.platform.spark import session
 
 
@@ -48,7 +48,7 @@ def _written(folder: str, against: str | None, store_of: Callable[[str], Store])
         older = store_of(against)
         older_plan = read_plan(older)
         against_older = compared((plan, state), (older_plan, read_state(older, older_plan)), against)
-    html = write_report(store, plan, state, shown_findings(store, state), against_older)
+    html = write_report(store, plan, state, explained_findings(store, state), against_older)
     return ReportResult(html=html, **{key: getattr(against_older, key, None) for key in _KEYS})
 
 

@@ -21,7 +21,7 @@ from fuzz.commands.fuzz import ActionCount, Coverage, FuzzResult, show_verdict
 from fuzz.platform.processes import termination_as_interrupt
 from fuzz.platform.progress import Update, showing
 from fuzz.platform.version import code_version
-from fuzz.report.finding import shown
+from fuzz.report.finding import explained
 from fuzz.report.terminal import show_findings
 from fuzz.run.checks import all_but
 from fuzz.run.coverage import Total
@@ -116,7 +116,7 @@ def run(options: Options, console: Console) -> SutResult:
         coverage=Coverage(actions=actions, **covered),
         never=[],
         failed=False,
-        findings=[shown(each, folder.path(f"traces/{trace_name(each)}"), again) for each in found],
+        findings=[explained(each, folder.path(f"traces/{trace_name(each)}"), again) for each in found],
         version=code_version(),
         command=list(options.command),
         protocol=_abilities(program.hello),

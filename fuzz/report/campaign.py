@@ -25,7 +25,7 @@ from fuzz.platform.version import code_version
 from fuzz.report.changes import changes
 from fuzz.report.diagram import draw
 from fuzz.report.finding import grouped
-from fuzz.report.records import OF_STATES, Shown
+from fuzz.report.records import OF_STATES, ExplainedFinding
 from fuzz.report.sequence import sequence_chart
 from fuzz.report.text import change_text, first_sentence, outcome_text, rule_text, text_of
 from fuzz.run.coverage import Total
@@ -38,9 +38,13 @@ INK, RED, BLUE = "#1d2733", "#c62828", "#1f5f99"
 
 
 def render(
-    plan: Plan, state: State, findings: Sequence[Shown], failed: Sequence[str], against: Compared | None = None
+    plan: Plan,
+    state: State,
+    findings: Sequence[ExplainedFinding],
+    failed: Sequence[str],
+    against: Compared | None = None,
 ) -> str:
-    """Returns the report as HTML. `failed` has a line for each missed coverage goal; `against` is an older campaign.
+    """Returns the report as HTML. `failed` has the lines of `missed_by_campaign`; `against` is an older campaign.
 
     Cost: two or three figures for each component, and one for the campaign.
     """

@@ -1,7 +1,8 @@
 """The explanation of a trace: its steps and their changes, the violated guarantee, and why a property is false.
 
-This version of the code replays the trace up to the first difference, and compares everything at every step. A foreign
-program is not run: the header of the trace has the difference from the program.
+This version of the code replays the trace up to the first difference. Every step is compared in full, but a finding of
+a property is first replayed with this property alone (`explain`). A foreign program is not run: the header of the trace
+has the difference from the program.
 """
 
 from __future__ import annotations

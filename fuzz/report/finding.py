@@ -8,14 +8,14 @@ from typing import Any
 from fuzz.campaign.worker import FindingRow
 from fuzz.defects.table import Defect, defects_of
 from fuzz.report.explain import explain
-from fuzz.report.records import Explanation, KnownDefect, Shown
+from fuzz.report.records import ExplainedFinding, Explanation, KnownDefect
 from fuzz.run.finding import Cause
 from fuzz.trace.agreement import cause_of
 from fuzz.trace.file import Fetched, Trace, read_traces
 from model.machine import plain
 
 
-def shown(found: FindingRow, path: str, replay: str = "brokerproof replay {}") -> Shown:
+def explained(found: FindingRow, path: str, replay: str = "brokerproof replay {}") -> ExplainedFinding:
     """Returns a finding with its explanation. `path` is its trace file; `replay` is the command that replays it.
 
     Cost: one replay with every step checked, and one for each rule of the profile.
@@ -36,11 +36,11 @@ def with_explanation(
     defect: Defect | None,
     replay: str,
     related: Defect | None = None,
-) -> Shown:
+) -> ExplainedFinding:
     """Returns a finding with the given explanation, defects and command."""
     fields = found._asdict() | {"trace": path, "reproduced": found.reproduced}
-    known, similar = (None if row is None else shown_defect(row) for row in (defect, related))
-    return Shown(**fields, defect=known, related=similar, explanation=explanation, replay=replay)
+    known, similar = (None if row is None else defect_record(row) for row in (defect, related))
+    return ExplainedFinding(**fields, defect=known, related=similar, explanation=explanation, replay=replay)
 
 
 def parse_trace(text: str) -> Trace:
@@ -55,8 +55,9 @@ def known_defect(
 
     Candidates are the rows with the property in `cause` whose rules have their values in the trace's config. `needed`
     are the rules that the trace needs. The result is the first candidate of which all rules are needed, or else the
-    first of which a rule is needed. If no rule is needed, because any of several suffices, the result is the first
-    candidate. If the needed rules are exactly those of a row with another property, the result is None.
+    first of which a rule is needed. If no rule is needed, because each of several rules suffices, the result is the
+    first candidate. If there are rows whose rules are exactly the needed ones, and no such row has the property, the
+    result is None.
     """
     name = None if cause is None else cause.broken_property
     candidates = [row for row in _rows_of(subject, config) if row.property == name]
@@ -87,14 +88,14 @@ def _rows_of(subject: str, config: Mapping[str, Any]) -> list[Defect]:
     return [row for row in rows if all(config.get(rule) == value for rule, value in plain(row.changes()).items())]
 
 
-def shown_defect(row: Defect) -> KnownDefect:
-    """Returns what a finding shows of a row of the defect table."""
+def defect_record(row: Defect) -> KnownDefect:
+    """Returns a row of the defect table as a record of a finding."""
     return KnownDefect(row.id, row.symptom, row.mechanism, row.consequence, row.severity, row.versions, row.link)
 
 
-def grouped(findings: Iterable[Shown]) -> list[list[Shown]]:
+def grouped(findings: Iterable[ExplainedFinding]) -> list[list[ExplainedFinding]]:
     """Returns the findings in groups of one component, profile and cause. The shortest finding of a group is first."""
-    groups: dict[tuple[str, str, str], list[Shown]] = {}
+    groups: dict[tuple[str, str, str], list[ExplainedFinding]] = {}
     for each in sorted(findings, key=lambda f: (f.shrunk_length, f.seed)):
         groups.setdefault((each.subject, each.profile, each.cause), []).append(each)
     return [group for _, group in sorted(groups.items())]

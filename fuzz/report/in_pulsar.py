@@ -35,7 +35,7 @@ def java_of(machine: Machine[Any, Any], action: str) -> list[str]:
 
     Each is a text `Class` or `Class.method`.
     """
-    # if several classes have a method of this name, the first one counts, which is the main class
+    # if several classes have a method of this name, the class that comes first counts: the main class is the first
     class_of = {method: name for name, methods in reversed(machine.java.items()) for method in methods}
     found: dict[str, None] = {}
     for name, method in _NAME.findall(machine.actions[action].docstring):

@@ -68,7 +68,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     actual: Any = None
     field: str = ""  # the field of the state that has the values `expected` and `actual`; empty if there is none
     state: Any = None  # the model's state after the last step
-    other: str = "implementation"  # the second side: "implementation", also for a foreign program, or "other profile"
+    other: str = "implementation"  # the second side: "other profile", or "implementation" (also for a foreign program)
     problem: str = ""  # why there was no replay, or what a real client did; empty after a replay
     actors: dict[str, str] = {}  # the actors of the sequence chart -> their headings, in the order of the lifelines
     classes: list[str] = []  # the classes of Pulsar that the component models, the main class first
@@ -76,7 +76,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     rules: list[NeededRule] = []  # the rules that the violation of a property needs
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class ExplainedFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A finding with its explanation."""
 
     subject: str

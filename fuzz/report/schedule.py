@@ -8,10 +8,10 @@ from fuzz.campaign.worker import FindingRow
 from fuzz.client.known import known_deviations
 from fuzz.client.schedule import Scenario, find_scenario, parse_schedule
 from fuzz.report.finding import with_explanation
-from fuzz.report.records import Explanation, Shown, Step
+from fuzz.report.records import ExplainedFinding, Explanation, Step
 
 
-def shown(found: FindingRow, path: str) -> Shown:
+def explained(found: FindingRow, path: str) -> ExplainedFinding:
     """Returns a finding of a campaign with its explanation. `path` is the file of its schedule."""
     file = parse_schedule(found.trace)
     scenario = find_scenario(file.scenario)

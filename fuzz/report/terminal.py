@@ -9,7 +9,7 @@ from rich.markup import escape
 from fuzz.defects.table import NO_REPORT
 from fuzz.report.changes import changes
 from fuzz.report.finding import grouped
-from fuzz.report.records import OF_STATES, Explanation, Shown
+from fuzz.report.records import OF_STATES, ExplainedFinding, Explanation
 from fuzz.report.text import call_text, change_text, outcome_text, rule_text, text_of
 from fuzz.run.finding import Kind
 
@@ -17,7 +17,7 @@ from fuzz.run.finding import Kind
 _WIDTH = 240
 
 
-def show_findings(console: Console, findings: list[Shown]) -> None:
+def show_findings(console: Console, findings: list[ExplainedFinding]) -> None:
     """Prints findings grouped by cause: the shortest of each group with its steps, each other finding as a line."""
     groups = grouped(findings)
     for number, (first, *others) in enumerate(groups, 1):
@@ -30,7 +30,7 @@ def show_findings(console: Console, findings: list[Shown]) -> None:
         console.print()
 
 
-def _show_heading(console: Console, finding: Shown, number: str) -> None:
+def _show_heading(console: Console, finding: ExplainedFinding, number: str) -> None:
     lengths = f"{finding.length} steps, shrunk to {finding.shrunk_length}"
     replays = f"shown in {finding.shown} of {finding.replays} replays"
     console.print(
@@ -51,7 +51,7 @@ def _show_heading(console: Console, finding: Shown, number: str) -> None:
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
-    """Prints the guarantee, the classes, the steps, and why the last step violates the guarantee."""
+    """Prints the guarantee with what belongs to it, the steps, and why the last step violates the guarantee."""
     _show_guarantee(console, explanation)
     if explanation.problem:
         _show_line(console, "problem", explanation.problem)
@@ -81,7 +81,7 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
 
 
 def _show_guarantee(console: Console, explanation: Explanation) -> None:
-    """Prints the guarantee, the rules that break it, and the classes of Pulsar."""
+    """Prints the guarantee, the file and line of its property, the needed rules, and the classes of Pulsar."""
     if explanation.guarantee:
         _show_line(console, "guarantee", explanation.guarantee)
     if explanation.source:

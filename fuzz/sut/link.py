@@ -35,11 +35,11 @@ class Limits(NamedTuple):
 
     seconds: float = 10.0  # by the clock
     size: int = 1 << 24  # in bytes
-    note: str = ""  # is added to a message that names the limit of seconds
+    note: str = ""  # in a message about a late reply, the text after the number of seconds
 
 
 def misbehaved(kind: Kind, what: str, message: str) -> Misbehaved:
-    """Returns the exception for a process that failed; `what` names the failure in one or two words."""
+    """Returns the exception for a process that failed. `what` names the failure in a few words (`Cause.what`)."""
     return Misbehaved(Difference(Cause(kind, what), message, None, message))
 
 

@@ -68,7 +68,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     domains: Mapping[str, Any] = {}  # by argument: the values that replace the domain
     bounds: Mapping[str, int] = {}  # each replaces the scope's bound of this measure
     nightly: bool = False
-    counts: Counts | None = None  # of a run that is derived from a scope: the stored counts of the scope, if there are
+    counts: Counts | None = None  # of a run that is derived from a scope: the scope's stored counts, if it has any
 
     @property
     def id(self) -> str:

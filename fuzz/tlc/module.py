@@ -41,9 +41,12 @@ def camel(name: str) -> str:
 
 
 class Module(NamedTuple):
-    """The constants and operators of a twin: of a module, and of the modules in its folder that it extends."""
+    """The constants and operators of a twin: of its top module, and of the modules in the folder that this one extends.
 
-    name: str  # of the module that a generated module extends: the twin's module with the properties, if there is one
+    The top module is `<twin>Properties` if there is one, otherwise the twin's own module.
+    """
+
+    name: str  # of the top module, which a generated module extends
     constants: tuple[str, ...]
     operators: frozenset[str]
     of_steps: frozenset[str]  # operators that are action properties
@@ -56,10 +59,9 @@ _EXTENDS = re.compile(r"^EXTENDS\s+(\w+(?:\s*,\s*\w+)*)", re.MULTILINE)
 
 
 def read_module(folder: Path, name: str) -> Module:
-    """Reads the twin of that name: its module, and the modules that this one extends, directly or not.
+    """Reads the twin of that name: its top module, and the modules that this one extends, directly or not.
 
-    If there is a module `<name>Properties`, which extends the twin, it is read in place of the twin's own. Raises
-    BadValue if there is no module of that name.
+    Raises BadValue if there is no module of that name.
     """
     top = name + _PROPERTIES if (folder / f"{name}{_PROPERTIES}.tla").is_file() else name
     if not (folder / f"{top}.tla").is_file():
@@ -103,10 +105,10 @@ class Twin:
         self.space = space
         self.fair = fair
         self._eventually = {camel(p.name): p for p in self._properties(EVENTUALLY)}
-        #: the operators that are checked, in the order of the properties
         named = {each: self._named(each) for each in wanted}
         for kind in (each for each, names in named.items() if not names):
             raise BadValue(f"{module.name} states no property of the kind {kind} that applies to the run's scope")
+        #: the operators that TLC checks, in the order of `wanted`
         self.checks = tuple(dict.fromkeys(name for names in named.values() for name in names))
         for name in self.checks:
             self._must_have(name, "which the run checks")

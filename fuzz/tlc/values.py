@@ -76,8 +76,8 @@ def parse_state(text: str) -> dict[str, Any]:
 class _Reader:
     """Reads a text as tokens from left to right.
 
-    A token is (kind, text). The kinds are the groups of `_TOKEN`: 1 integer, 2 string, 3 word, 4 symbol. Its methods
-    raise BadValue for text that they do not expect.
+    A token is (kind, text). The kinds are the groups of `_TOKEN`: 1 integer, 2 string, 3 word, 4 symbol. The methods of
+    the reader raise BadValue for text that they do not expect.
     """
 
     def __init__(self, text: str) -> None:
