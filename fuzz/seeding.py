@@ -189,7 +189,7 @@ def seed_bug(mutant: Mutant) -> Subject:
 
 
 def seed_source(subject: str, module: str, source: str) -> Subject:
-    """Returns the subject, built with changed text of a module. Raises BadValue if the subject lacks the module.
+    """Returns the subject, built with changed text of a module. Raises BadValue if it does not import the module.
 
     Also raises what the import of the changed text raises. The original modules are imported first, because
     `typing.get_type_hints` later looks up types of seeded records by module name.
@@ -320,7 +320,7 @@ def _module_name(value: Any) -> Any:
 
 
 def _dependents(names: set[str]) -> Iterator[str]:
-    """Yields the imported component modules that use the given ones, directly or not; adds them to `names`.
+    """Yields the imported component modules that use the given ones, directly or indirectly; adds them to `names`.
 
     A module uses another if one of its globals is the other module, or was defined there.
     """

@@ -2,10 +2,10 @@
 
     domains     the values of each argument. If the model compares an argument with a limit, the domain has values below
                 and above the limit
-    settings    for a setting, the values of which each trace draws one, if the profile leaves the setting at its
-                default
-    weights     how often each action is chosen, relative to the others; `in_situation` has factors of the weights for
-                each situation of the state (`situation`)
+    settings    by name, the values of a setting. Each trace draws one of these values, if the profile leaves the
+                setting at its default
+    weights     how often each action is chosen, relative to the others. `situation` names the situation of a state,
+                such as "writes" if writes are in flight; `in_situation` has factors of the weights by this name
     swarms      by name, factors of the weights. A trace uses one swarm or none. A swarm that excludes some actions
                 reaches states that need many steps of the other actions
     largest     bounds of the wide values of arguments and settings (`fuzz/run/wide.py`)
@@ -61,12 +61,12 @@ class Offset:
 
 @dataclass(frozen=True)
 class Scope:
-    """Bounds that make a component's states finite. A scope says what each bound excludes.
+    """Bounds that make the number of a component's states finite. A scope says what each bound excludes.
 
     Only `actions` are taken. `settings` replace those of the profile, `domains` those of the subject. `bounds` limits
-    measures of the subject. A step to a state beyond a bound is checked, and this state's properties are checked. This
-    state is not expanded. `reasons` has a sentence for the choice of actions and for each setting, domain and bound.
-    The sentence says what is excluded, or why nothing of interest is excluded.
+    measures of the subject. A step to a state beyond a bound is checked, and so are the properties of this state, but
+    this state is not expanded. `reasons` has a sentence for the choice of actions and for each setting, domain and
+    bound. The sentence says what is excluded, or why nothing of interest is excluded.
     """
 
     actions: tuple[str, ...]
@@ -140,10 +140,10 @@ class Subject:
     #: by name, (config, state) -> a corrupted state, or None if the state cannot be corrupted so. Loading a corrupted
     #: state into an implementation must raise an exception, or `check` must report a violation
     corrupt: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
-    #: for an argument (`action.name`, or `name`) or a setting whose size costs time or memory: the largest wide value,
-    #: a number or a function of the config
+    #: for integers whose size costs time or memory: the largest value, a number or a function of the config. The key is
+    #: the name of an argument, setting or field, or `action.name` for the arguments of one action
     largest: Mapping[str, int | Callable[[Any], int]] = field(default_factory=dict)
-    steps: int = 256  # the length of a trace
+    steps: int = 256  # the length of an ordinary trace; long traces and traces with bursts have more steps
     #: a run of at least this number of steps fails if it did not reach a coverage goal, or if an action was never taken
     #: or only refused
     min_steps_for_coverage: int = 400_000
@@ -172,7 +172,7 @@ class Subject:
 
 
 def subject_names(*, without_canaries: bool = False) -> list[str]:
-    """Returns the names of all subjects, in alphabetical order."""
+    """Returns the names of all subjects, or of all but the canaries, in alphabetical order."""
     package = importlib.import_module("fuzz.subjects")  # its modules import this one
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     return [n for n in names if not find_subject(n).canary] if without_canaries else names
@@ -201,7 +201,7 @@ def profile_names(subject: Subject) -> list[str]:
 
 
 def profile_name(subject: Subject, name: str) -> str | None:
-    """Returns the name of the profile that `name` stands for: `name` itself, or the profile of `pulsar-RELEASE`.
+    """Returns the name of the profile that `name` stands for: a profile, `RELEASE` or `pulsar-RELEASE`.
 
     Returns None if there is no such profile.
     """

@@ -33,7 +33,7 @@ class Target:
 
     subject: Subject
     config: Any
-    other_config: Any = None  # the config of the other profile, if the model is compared with itself under one
+    other_config: Any = None  # if the model is compared with itself under another profile: the config of that profile
     model_only: bool = False
     program: Any = None  # the foreign program or None; its `side(subject, config)` returns the second side
 
@@ -51,7 +51,7 @@ class Target:
     def with_config(self, config: Any) -> Target:
         """Returns this target with the config of one trace, in which settings have drawn values.
 
-        In the config of the other profile, each setting that has its default gets the value that it has in `config`.
+        In the config of the other profile, each drawn setting that has its default gets the value of `config`.
         """
         other = self.other_config
         if other is not None:

@@ -39,13 +39,13 @@ from model.values import (
     BadValue,
     Fitter,
     Setting,
+    fields_in_bounds,
     fields_of,
     fitter,
     plain,
     record,
     rule_of,
     setting_of,
-    settings_named,
 )
 
 __all__ = [
@@ -152,7 +152,8 @@ class Machine(Generic[C, S]):
     `name` is the component's name, and `config` the class of its configs. `start` returns the initial state under a
     config. `source` names the proposal that the machine specifies. `java` maps each class of Pulsar that the machine
     models, the main class first, to the methods that docstrings of actions mention. `history` names the fields of the
-    state that are history variables; no implementation has these fields.
+    state that are history variables. No implementation has these fields. (The history variables of
+    `invariants/properties.py` are no fields of the state.)
     """
 
     def __init__(
@@ -219,7 +220,7 @@ class Machine(Generic[C, S]):
         return observe
 
     def with_history(self, view: S, state: S) -> S:
-        """Returns an implementation's view, with the values of the history variables in the model's state."""
+        """Returns an implementation's view, in which each history variable has its value in the model's state."""
         if not self.history:
             return view
         return view._replace(**{name: getattr(state, name) for name in self.history})  # type: ignore[attr-defined, no-any-return]
@@ -239,8 +240,8 @@ class Machine(Generic[C, S]):
         """Returns the profile of one or more releases: the config `rules`, with the releases' `defaults`.
 
         If no profile has this config, adds the profile `pulsar-RELEASE`, named after the first release. `about` says
-        where the rules are from. Raises BadComponent if a release is unknown, or if the releases have different
-        defaults.
+        where the rules are from. Raises BadComponent if a release is unknown, if the releases have different defaults,
+        or if there is already a profile of this name with another config.
         """
         defaults = [self.defaults(release) for release in releases]
         if any(each != defaults[0] for each in defaults):
@@ -300,7 +301,7 @@ class Machine(Generic[C, S]):
         annotations = fields_of(run)
         params = tuple(Param(n, annotations[n]) for n in list(inspect.signature(run).parameters)[2:])
         for p in params:
-            for setting in sorted(settings_named(p.annotation)):
+            for setting in sorted(fields_in_bounds(p.annotation)):
                 if setting not in self.fields:
                     known = ", ".join(self.fields) or "none"
                     raise BadComponent(

@@ -73,10 +73,11 @@ class InUnit(NamedTuple):
 class Setting(NamedTuple):
     """Marks a config field as a setting of Pulsar's broker or client.
 
-    `broker_name` is Pulsar's name of the setting. `default` is Pulsar's default value, in Pulsar's unit. One unit of
-    Pulsar is `per_unit` units of the field. If the setting is neither a number nor a Boolean, `default` is a text that
-    describes the default. If the default differs between releases, `default` is a tuple of pairs, oldest release first:
-    a release, and the default from this release on. Releases before the first pair do not have the setting.
+    `broker_name` is the name of the setting in Pulsar's broker or client. `default` is Pulsar's default value, in
+    Pulsar's unit. One unit of Pulsar is `per_unit` units of the field. If the setting is neither a number nor a
+    Boolean, `default` is a text that describes the default. If the default differs between releases, `default` is a
+    tuple of pairs, oldest release first: a release, and the default from this release on. Releases before the first
+    pair do not have the setting.
     """
 
     broker_name: str
@@ -115,7 +116,10 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """All sources as text, such as "false: CLASS; observed, not read: true, CLASS"."""
+        """All sources as text, such as "false: CLASS; observed, not read: true, OTHER".
+
+        In this example, the value false was read in CLASS, and the value true was observed in OTHER.
+        """
         values: dict[str, list[str]] = {}  # source -> values
         for value, source in self.sources.items():
             values.setdefault(source, []).append(_value_text(value))
@@ -156,8 +160,8 @@ def record(cls: N) -> N:
 def plain(value: Any) -> Any:
     """Returns a value as plain data. A named tuple becomes an object, any other tuple a list.
 
-    A tuple with a method `as_plain` becomes what this method returns. Raises TypeError for a value that has no plain
-    form, such as a set. Cost: O(size of the value).
+    The keys of a dict become texts. A tuple with a method `as_plain` becomes what this method returns. Raises TypeError
+    for a value that has no plain form, such as a set. Cost: O(size of the value).
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -180,13 +184,13 @@ def plain(value: Any) -> Any:
 Fitter = Callable[[Any, str, Any], Any]
 
 
-def fit(kind: Any, data: Any, label: str, settings: Any = None) -> Any:
+def fit(kind: Any, data: Any, label: str, cfg: Any = None) -> Any:
     """Returns plain data as a value of a kind. Raises BadValue if the data does not fit.
 
-    `label` names the argument or setting in the error message. `settings` is the config whose fields `Below` names.
+    `label` names the argument or setting in the error message. `cfg` is the config whose fields `Below` names.
     Cost: O(size of the data).
     """
-    return fitter(kind)(data, label, settings)
+    return fitter(kind)(data, label, cfg)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -202,8 +206,8 @@ def fitter(kind: Any) -> Fitter:
         return _literal_fitter(parts)
     if origin is tuple:
         item = fitter(parts[0])
-        return lambda data, label, settings: tuple(
-            [item(each, f"{label}[{i}]", settings) for i, each in enumerate(_list(data, label))]
+        return lambda data, label, cfg: tuple(
+            [item(each, f"{label}[{i}]", cfg) for i, each in enumerate(_list(data, label))]
         )
     if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return _named_tuple_fitter(kind, {name: fitter(k) for name, k in fields_of(kind).items()})
@@ -239,11 +243,11 @@ def setting_of(kind: Any) -> Setting | None:
     return next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Setting)), None)
 
 
-def settings_named(kind: Any) -> set[str]:
+def fields_in_bounds(kind: Any) -> set[str]:
     """Returns the names of the config fields in the `Below` bounds of a kind and of its parts."""
     named = {each.setting for each in getattr(kind, "__metadata__", ()) if isinstance(each, Below)}
     parts = fields_of(kind).values() if isinstance(kind, type) and hasattr(kind, "_fields") else get_args(kind)
-    return named.union(*[settings_named(part) for part in parts])
+    return named.union(*[fields_in_bounds(part) for part in parts])
 
 
 def fields_of(owner: Any) -> dict[str, Any]:
@@ -265,7 +269,7 @@ def _list(data: Any, label: str) -> list[Any]:
 
 
 def _scalar_fitter(kind: Any) -> Fitter:
-    def fit_scalar(data: Any, label: str, settings: Any) -> Any:
+    def fit_scalar(data: Any, label: str, cfg: Any) -> Any:
         if type(data) is kind:
             return data
         if kind is float and type(data) is int:
@@ -276,7 +280,7 @@ def _scalar_fitter(kind: Any) -> Fitter:
 
 
 def _literal_fitter(words: tuple[str, ...]) -> Fitter:
-    def fit_literal(data: Any, label: str, settings: Any) -> Any:
+    def fit_literal(data: Any, label: str, cfg: Any) -> Any:
         if isinstance(data, str) and data in words:
             return data
         raise BadValue(f"{label} is {_show(data)}, must be one of {', '.join(words)}")
@@ -285,15 +289,15 @@ def _literal_fitter(words: tuple[str, ...]) -> Fitter:
 
 
 def _union_fitter(fitters: list[Fitter], allows_none: bool) -> Fitter:
-    def fit_union(data: Any, label: str, settings: Any) -> Any:
+    def fit_union(data: Any, label: str, cfg: Any) -> Any:
         if data is None and allows_none:
             return None
         for fits in fitters[:-1]:
             try:
-                return fits(data, label, settings)
+                return fits(data, label, cfg)
             except BadValue:
                 pass
-        return fitters[-1](data, label, settings)  # the last kind raises the error
+        return fitters[-1](data, label, cfg)  # the last kind raises the error
 
     return fit_union
 
@@ -301,7 +305,7 @@ def _union_fitter(fitters: list[Fitter], allows_none: bool) -> Fitter:
 def _named_tuple_fitter(kind: Any, fitters: dict[str, Fitter]) -> Fitter:
     field_kinds = list(fields_of(kind).values())
 
-    def fit_named_tuple(data: Any, label: str, settings: Any) -> Any:
+    def fit_named_tuple(data: Any, label: str, cfg: Any) -> Any:
         if type(data) is list and [type(each) for each in data] == field_kinds:  # all fields are scalars without bounds
             return kind(*data)
         if isinstance(data, dict):
@@ -311,10 +315,10 @@ def _named_tuple_fitter(kind: Any, fitters: dict[str, Fitter]) -> Fitter:
             for name in fitters:
                 if name not in data and name not in kind._field_defaults:
                     raise BadValue(f"{label} lacks {name}")
-            return kind(**{name: fitters[name](value, f"{label}.{name}", settings) for name, value in data.items()})
+            return kind(**{name: fitters[name](value, f"{label}.{name}", cfg) for name, value in data.items()})
         if not isinstance(data, list | tuple) or len(data) != len(fitters):
             raise BadValue(f"{label} is {_show(data)}, must be [{', '.join(fitters)}]")
-        return kind(*[fits(value, label, settings) for fits, value in zip(fitters.values(), data, strict=True)])
+        return kind(*[fits(value, label, cfg) for fits, value in zip(fitters.values(), data, strict=True)])
 
     return fit_named_tuple
 
@@ -322,27 +326,25 @@ def _named_tuple_fitter(kind: Any, fitters: dict[str, Fitter]) -> Fitter:
 def _bounded_fitter(kind: Any, bounds: list[Any]) -> Fitter:
     inner, words = fitter(kind), describe(kind)
 
-    def fit_bounded(data: Any, label: str, settings: Any) -> Any:
-        value = inner(data, label, settings)
+    def fit_bounded(data: Any, label: str, cfg: Any) -> Any:
+        value = inner(data, label, cfg)
         for bound in bounds:
-            if not _within(bound, value, settings):
-                limit = f" ({getattr(settings, bound.setting)})" if isinstance(bound, Below) else ""
+            if not _within(bound, value, cfg):
+                limit = f" ({getattr(cfg, bound.setting)})" if isinstance(bound, Below) else ""
                 raise BadValue(f"{label} is {_show(value)}, must be {words} {_bound_in_words(bound)}{limit}")
         return value
 
     if kind is int and len(bounds) == 1 and isinstance(bounds[0], AtLeast):  # the common case, without a loop
         low = bounds[0].low
-        return lambda data, label, settings: (
-            data if type(data) is int and data >= low else fit_bounded(data, label, settings)
-        )
+        return lambda data, label, cfg: data if type(data) is int and data >= low else fit_bounded(data, label, cfg)
     return fit_bounded
 
 
-def _within(bound: Any, value: Any, settings: Any) -> bool:
+def _within(bound: Any, value: Any, cfg: Any) -> bool:
     if isinstance(bound, AtLeast):
         return bool(value >= bound.low)
     if isinstance(bound, Below):
-        return bool(0 <= value < getattr(settings, bound.setting))
+        return bool(0 <= value < getattr(cfg, bound.setting))
     return bool(bound.low <= value <= bound.high)
 
 

@@ -30,16 +30,17 @@ from fuzz.platform.spark import reported_task_errors
 #: Expected duration of a task. The overhead of starting a task is small in comparison, and little is lost if the
 #: executor of a task dies.
 TASK_SECONDS = 3.0
-#: Minimum of the expected duration. Tasks are shorter than TASK_SECONDS if time is too short for one of each subject.
+#: Minimum of the expected duration of a task. Tasks are shorter than TASK_SECONDS if there is too little time for a
+#: task of TASK_SECONDS for each subject.
 SHORTEST_TASK_SECONDS = 0.3
 #: Minimum and maximum of the expected duration of a round.
 ROUND_SECONDS = (4.0, 30.0)
-#: If fewer seconds remain, only the first round is started.
+#: If fewer seconds remain, no round is started, except for the first. Minimum of the expected duration of the first.
 _SHORTEST_ROUND = 0.5
 
 
 class Live(NamedTuple):
-    """The sum of the tasks that ended since the command began, committed or not. `Live` is for display only.
+    """The counts of all tasks that ended since the command began, committed or not. `Live` is for display only.
 
     A task that Spark repeats counts twice.
     """
@@ -59,13 +60,14 @@ class Workers(Protocol):
         """Submits a round. The future completes with the results of its tasks, in their order."""
 
     def live(self) -> Live:
-        """Returns the sum of the tasks that ended so far."""
+        """Returns the counts of all tasks that ended so far."""
 
 
 # ---- rounds -----------------------------------------------------------------------------------------
 
 
-#: Called about twice a second, while a round runs, with the committed state and the sum of the tasks that have ended.
+#: Called after each round and, on Spark, about twice a second while a round runs. The arguments are the committed state
+#: and the counts of all tasks that ended so far.
 Progress = Callable[[State, Live], None]
 _POLL_SECONDS = 0.5
 
@@ -118,9 +120,10 @@ class _Rounds:
         self.state = state
         self.slots = slots
         self.partitions = partitions
-        #: by subject, the first seed that is not planned yet, and the end of the seeds
-        self.planned = {s.subject: state.next_seed.get(s.subject, plan.seed) for s in plan.specs}
-        self.end = {s.subject: plan.seed + traces for s in plan.specs} if traces is not None else None
+        #: by subject: the first seed that is not planned yet
+        self.next_seed = {s.subject: state.next_seed.get(s.subject, plan.seed) for s in plan.specs}
+        #: by subject: the seed after the last one; None without a limit
+        self.end_seed = {s.subject: plan.seed + traces for s in plan.specs} if traces is not None else None
         self.deadline = time.perf_counter() + seconds if seconds is not None else None
         # if there is little time, tasks are shorter, so that every subject gets a task
         share = TASK_SECONDS if seconds is None else seconds * slots / len(plan.specs)
@@ -133,6 +136,7 @@ class _Rounds:
     def next_round(self) -> list[Task]:
         """Returns the tasks of the next round; none when all traces are planned or the time is used up."""
         low, high = ROUND_SECONDS
+        # within these limits, a round takes a quarter of the time of all committed rounds
         duration = min(high, max(low, self.state.seconds / 4))
         if self.deadline is not None:
             left = self.deadline - time.perf_counter() - sum(self._estimate(tasks) for tasks in self.in_flight)
@@ -160,11 +164,11 @@ class _Rounds:
         self.in_flight.popleft()
 
     def _left(self, spec: Spec) -> float:
-        """Returns the number of traces of a subject that are not planned yet; infinity without a limit."""
-        return float("inf") if self.end is None else self.end[spec.subject] - self.planned[spec.subject]
+        """Returns the number of seeds of a subject that are not planned yet; infinity without a limit."""
+        return float("inf") if self.end_seed is None else self.end_seed[spec.subject] - self.next_seed[spec.subject]
 
     def _speed(self, spec: Spec) -> float:
-        """Returns the traces per second of one slot: the last measurement, or an assumption if there is none."""
+        """Returns the seeds per second of one slot: the latest measurement, or an assumption if there is none."""
         return self.state.speed.get(spec.subject, self.assumed[spec.subject])
 
     def _seconds(self, task: Task) -> float:
@@ -180,10 +184,10 @@ class _Rounds:
 
         Only the last task of a spec may be shorter than a block.
         """
-        first, block = self.planned[spec.subject], kind_of(spec.subject).block
+        first, block = self.next_seed[spec.subject], kind_of(spec.subject).block
         traces = max(block, round(self._speed(spec) * seconds / block) * block)
         task = Task(spec, first, int(min(traces, self._left(spec))))
-        self.planned[spec.subject] += task.traces
+        self.next_seed[spec.subject] += task.traces
         self.planned_seconds[spec.subject] += self._seconds(task)
         return task
 
@@ -198,7 +202,7 @@ class Inline:
     ahead = 1
 
     def __init__(self) -> None:
-        """Begins with no ended task."""
+        """No task has ended."""
         self._live = Live(0, 0, 0)
 
     def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
@@ -237,8 +241,8 @@ class SparkWorkers:
     def warm_up(self, specs: Sequence[Spec]) -> dict[str, float]:
         """Starts the Python workers with a short task of each spec in every slot.
 
-        Returns the traces per second of one slot by subject. These traces are not counted. Raises BadValue if the
-        workers cannot run this code.
+        Returns the seeds per second of one slot by subject. The traces of these tasks are not counted. Raises BadValue
+        if the workers cannot run this code.
         """
         texts = [task_text(Task(spec, 0, kind_of(spec.subject).warm_up)) for spec in specs] * self.slots
         results = self._collect(texts, self.slots)
@@ -255,7 +259,8 @@ class SparkWorkers:
         active = len(tracker.getActiveJobsIds())
         future = self._threads.submit(self._collect, texts, min(self.partitions or len(texts), len(texts)))
         deadline = time.monotonic() + 2.0
-        # Spark runs jobs in the order in which they start. So wait until the job has started: the next round is later
+        # Spark runs jobs in the order in which they start. Wait for the start of this job, so that the job of the next
+        # round cannot start earlier
         while not future.done() and len(tracker.getActiveJobsIds()) <= active and time.monotonic() < deadline:
             time.sleep(0.01)
         return future

@@ -1,11 +1,11 @@
 """The folder of a campaign: its parameters, and the committed results in Parquet tables.
 
     campaign.json     the manifest: version, seed, block length, specs. Each campaign needs a folder of its own
-    commits/          one file for each round, with the names of its tables. If it is complete, the round is committed
+    commits/          commit files, each with the names of a round's tables. A round with a complete one is committed
     runs/             one table for each round, a row for each task: seeds, traces, steps, seconds, seconds of shrinking
     findings/         one table for each round: shrunk findings, each with its trace
     coverage/         one table for each round: its coverage keys (`fuzz/run/coverage.py`)
-    traces/           one file for each finding: the shrunk trace or schedule. The file is named by its content
+    traces/           one file for each finding: the shrunk trace or schedule. The file is named by the trace's id
     report.html       the report
 
 The tables of a round that was not committed are ignored (`fuzz/campaign/store.py`).
@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from fuzz.campaign import store as tables
 from fuzz.campaign.store import Store, commits, read_table, table_of
+from fuzz.campaign.store import commit as commit_tables
 from fuzz.campaign.worker import BLOCK, FindingRow, Spec, Task, TaskResult, merged
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.platform.version import code_version
@@ -89,7 +89,7 @@ class Plan(NamedTuple):
 
 @dataclass
 class State:
-    """The sum of the committed rounds of a campaign."""
+    """The results of all committed rounds of a campaign, added up."""
 
     rounds: int = 0
     traces: int = 0
@@ -187,7 +187,7 @@ def read_plan(store: Store) -> Plan:
 
 
 def read_state(store: Store, plan: Plan) -> State:
-    """Returns the sum of the committed rounds of a campaign.
+    """Returns the results of all committed rounds of a campaign, added up.
 
     Raises BadValue as `commits` and `read_table`.
     """
@@ -254,7 +254,7 @@ def commit(store: Store, number: int, results: Sequence[TaskResult], round_secon
         for result in results
     ]
     rows = {"findings": (findings, FINDINGS), "coverage": (coverage, COVERAGE), "runs": (runs, RUNS)}
-    tables.commit(store, number, {name: table_of(*each) for name, each in rows.items()})
+    commit_tables(store, number, {name: table_of(*each) for name, each in rows.items()})
     return runs
 
 
@@ -268,6 +268,6 @@ def write_traces(store: Store, findings: Iterable[FindingRow]) -> None:
 
 
 def trace_name(found: FindingRow) -> str:
-    """Returns the file name of a finding's trace or schedule: its id, which ends in a digest of the content."""
+    """Returns the file name of a finding's trace or schedule: the id of the trace, which ends in a digest."""
     opening = from_json(found.trace.split("\n", 1)[0])
     return str(opening["trace"]).replace("/", "-") + ".jsonl"

@@ -4,8 +4,8 @@ A cell is a workload, policy, cache size, seed and parameters. The results of a 
 alone. With a store, rows are committed in rounds (`fuzz/campaign/store.py`), and cells with committed rows are not run
 again. The store has:
 
-    grid.json     version of the code, and names of the workloads. A folder of another grid is rejected
-    commits/      one file for each round
+    grid.json     version of the code, and value of `--workload`. If one differs, the folder is rejected
+    commits/      commit files. A round with a complete one is committed
     rows/         one table for each round: the rows, each with its cell
 """
 
@@ -28,7 +28,7 @@ from model.machine import BadValue
 _GRID, _ROWS = "grid.json", "rows"
 #: Cells of a round: on this machine, and on Spark for each slot.
 _CELLS_HERE, _CELLS_PER_SLOT = 16, 8
-#: The column types of a row's fields. Fields of other types are JSON texts.
+#: The column types of a row's fields. Any other field has a column of texts; a list is written as a JSON text.
 _COLUMNS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 #: Rows as dictionaries from a field's name to its value.
@@ -96,8 +96,9 @@ def run_grid(
 ) -> Rows:
     """Runs the cells that the store lacks. Returns the rows of all cells, in the cells' order.
 
-    `name` names the workloads, and `row_type` is the type of their rows. `update` is called with the number of cells
-    that have rows. Raises BadValue as the runner, and if the store is damaged or of other workloads or another version.
+    `name` is the value of `--workload`, and `row_type` the type of the workloads' rows. `update` is called with the
+    number of cells that have rows. Raises BadValue as the runner, and if the store is damaged or of other workloads or
+    another version.
     """
     done: dict[str, Rows] = {}
     rounds = 0
@@ -106,20 +107,20 @@ def run_grid(
         _claim(store, name)
         for each in commits(store):
             rounds = each.number
-            for line in read_table(store, each.tables[_ROWS], schema):
-                done.setdefault(line.pop("cell"), []).append(_row(row_type, line))
+            for entry in read_table(store, each.tables[_ROWS], schema):
+                done.setdefault(entry.pop("cell"), []).append(_row_of(row_type, entry))
     missing = [cell for cell in cells if cell_text(cell) not in done]
     update(len(cells) - len(missing))
     for start in range(0, len(missing), cells_of_round):
         batch = missing[start : start + cells_of_round]
-        lines: Rows = []
+        entries: Rows = []
         for cell, rows in zip(batch, runner(batch), strict=True):
             done[cell_text(cell)] = rows
-            lines += [{"cell": cell_text(cell), **_line(each)} for each in rows]
+            entries += [{"cell": cell_text(cell), **_entry_of(each)} for each in rows]
             update(len(done))
         if store is not None:
             rounds += 1
-            commit(store, rounds, {_ROWS: table_of(lines, schema)})
+            commit(store, rounds, {_ROWS: table_of(entries, schema)})
     return [each for cell in cells for each in done[cell_text(cell)]]
 
 
@@ -150,12 +151,12 @@ def _plain(annotation: Any) -> Any:
     return types[0] if type(None) in typing.get_args(annotation) else annotation
 
 
-def _line(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row as a line of a table, with lists as JSON."""
+def _entry_of(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row as an entry of a table, in which lists are JSON texts."""
     return {key: to_json(value).decode() if isinstance(value, list) else value for key, value in row.items()}
 
 
-def _row(row_type: type[msgspec.Struct], line: dict[str, Any]) -> dict[str, Any]:
-    """Returns the row of a type from a line of a table, as the inverse of `_line`."""
+def _row_of(row_type: type[msgspec.Struct], entry: dict[str, Any]) -> dict[str, Any]:
+    """Returns the row of a type from an entry of a table, as the inverse of `_entry_of`."""
     lists = [f.name for f in msgspec.structs.fields(row_type) if typing.get_origin(f.type) is list]
-    return {key: from_json(value) if key in lists else value for key, value in line.items()}
+    return {key: from_json(value) if key in lists else value for key, value in entry.items()}

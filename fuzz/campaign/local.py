@@ -1,8 +1,9 @@
 """Local fuzzing: runs consecutive seeds on this machine, up to a number of traces or seconds.
 
 The first phase runs seeds and records the first seed of each cause. A violated property is skipped from then on, so
-that a frequent defect does not hide a rare one. The trace that violated the property is replayed without it and with
-every step checked, until a replay shows no finding, or one that is no violated property.
+that a frequent defect does not hide a rare one. The trace that violated the property is replayed with every step
+checked, but not the skipped properties. If the replay violates another property, this property is skipped, too, and the
+trace is replayed again.
 
 For each cause, the second phase shrinks the finding of the recorded seed and findings of later seeds, and keeps the
 shortest one.
@@ -29,7 +30,7 @@ from model.machine import BadValue
 
 #: Seconds reserved for shrinking the finding of each cause, and the largest fraction of a run that is reserved.
 _SHRINK_SECONDS, _SHRINK_FRACTION = 1.0, 0.5
-#: Seconds between two reports of progress.
+#: Seconds between two reports of progress. After a chunk that takes less time, chunks get larger.
 _REPORT_SECONDS = 0.2
 #: The largest number of blocks in a chunk, which is the work that one process gets at a time.
 _MAX_BLOCKS = 64
@@ -77,8 +78,8 @@ class _Chunk(NamedTuple):
     """
 
     request: Request
-    first: int
-    traces: int
+    first: int  # the first seed
+    traces: int  # the number of seeds
     skipped: Skipped  # the properties that earlier seeds violated
     until: float | None
 
@@ -120,10 +121,10 @@ def target_of_request(request: Request) -> Target:
 
 
 def run_request(request: Request, progress: Progress = lambda run, phase: None) -> Run:
-    """Runs a request. Raises BadValue as `target_of_request`.
+    """Runs a request. Returns the result. Raises BadValue as `target_of_request`.
 
-    A run that checks one property stops at its first violation, because nothing is left to check. `progress` is called
-    a few times a second while seeds run, then before findings are shrunk.
+    A run that checks one property stops at the first finding, because a violated property is not checked again.
+    `progress` is called a few times a second while seeds run, then before findings are shrunk.
     """
     request = request._replace(stop_at_first=request.stop_at_first or request.property is not None)
     started, run = time.monotonic(), Run()
@@ -190,29 +191,29 @@ def _run_seeds_here(request: Request, run: Run, started: float, progress: Progre
 
 def _run_seeds_in(pool: ProcessPoolExecutor, request: Request, run: Run, started: float, progress: Progress) -> None:
     """Executes the first phase in the processes of the pool. Adds its results to `run`."""
-    last = None if request.traces is None else request.seed + request.traces
+    end_seed = None if request.traces is None else request.seed + request.traces
     next_seed, blocks = request.seed, 1
     pending: list[Future[_ChunkResult]] = []
     while True:
         until = _fuzzing_deadline(request, started, len(run.causes))
         is_over = (until is not None and time.monotonic() >= until) or (bool(run.causes) and request.stop_at_first)
-        while not is_over and len(pending) < 2 * request.jobs and (last is None or next_seed < last):
-            count = blocks * BLOCK if last is None else min(blocks * BLOCK, last - next_seed)
+        while not is_over and len(pending) < 2 * request.jobs and (end_seed is None or next_seed < end_seed):
+            count = blocks * BLOCK if end_seed is None else min(blocks * BLOCK, end_seed - next_seed)
             skipped = frozenset(cause.what for cause in run.causes if cause.broken_property is not None)
             pending.append(pool.submit(_run_chunk, _Chunk(request, next_seed, count, skipped, until)))
             next_seed += count
         if not pending:
             return
         ready, _ = wait(pending, _REPORT_SECONDS, FIRST_COMPLETED)
-        done = [each.result() for each in pending if each in ready]
+        results = [each.result() for each in pending if each in ready]
         pending = [each for each in pending if each not in ready]
-        for result in done:
+        for result in results:
             run.traces += result.traces
             run.steps += result.steps
             run.add_causes(result.causes)
             for row in result.coverage:
                 run.coverage.add(row)
-        if any(each.seconds < _REPORT_SECONDS for each in done) and not request.stop_at_first:
+        if any(each.seconds < _REPORT_SECONDS for each in results) and not request.stop_at_first:
             blocks = min(_MAX_BLOCKS, blocks + 1)  # a chunk took little time: larger chunks have less overhead
         progress(run, "fuzzing")
 
@@ -235,7 +236,7 @@ def _run_chunk(chunk: _Chunk) -> _ChunkResult:
 
 
 def _lockstep(request: Request) -> Lockstep:
-    """Returns a lockstep run for a request. If the request has a property, it checks only this property."""
+    """Returns the `Lockstep` of a request. If the request has a property, only this property is checked."""
     target = target_of_request(request)
     lockstep = Lockstep(target, steps=request.spec.steps)
     if request.property is not None:

@@ -1,4 +1,4 @@
-"""Stores of a campaign's tables: a folder on this machine, or on any file system that Spark supports.
+"""Stores of the tables of a campaign or grid: a folder on this machine, or on any file system that Spark supports.
 
 Object stores have no atomic rename, and HDFS shows files that are still being written. So a commit does not rely on
 atomic rename or atomic writes. A table is valid only if a complete commit file names it:
@@ -10,8 +10,8 @@ atomic rename or atomic writes. A table is valid only if a complete commit file 
                   commit file names, are ignored: a driver that died has left them.
     read_table    returns the rows of a committed table, after a check of its digest.
 
-The driver may die at any call. If the commit file is complete, every table that the commit file names is complete. If
-not, the round is run again.
+The driver may die at any call. If the commit file is complete, every table that the commit file names is complete. A
+round without a complete commit file is run again.
 """
 
 from __future__ import annotations

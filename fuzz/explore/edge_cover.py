@@ -1,13 +1,15 @@
 """Runs every transition of an explored graph on the implementation, in traces from the initial state.
 
 The explorer loads the implementation with each state; here the implementation reaches each state by actions. Each trace
-(a *run*) follows a shortest path to a state with untaken transitions, then takes untaken transitions until it reaches a
-state without untaken transitions. Runs also check the properties that take history variables, which the search does not
-check. A state has many histories; only those of the runs are checked. Under a profile with other rules than the
-reference's, the model runs alone. If a hang has ended the search, the transitions of the expanded states are covered.
+(a *run*) follows a shortest path to a state with untaken transitions, then takes untaken transitions. The run ends in a
+state that has no untaken transition, was not expanded, or is outside the scope's bounds. Runs also check the properties
+that take history variables, which the search does not check. Many traces lead to a state, with different values of the
+history variables; only the values on the runs are checked. Under a profile with other rules than the reference's, the
+model runs alone. If a hang has ended the search, the transitions of the expanded states are covered.
 
 A difference is replayed with every step checked. A difference that the replay does not show is a finding of the kind
-`unstable`; a canonical form that merges different states is a finding of the kind `canonical`.
+`unstable`. If a state lacks the step that its canonical form has, the finding is of the kind `canonical`: the canonical
+form merges different states.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class Covered(NamedTuple):
     transitions: int  # number of covered transitions
     runs: int
     steps: int
-    finding: Finding | None  # the first one
+    finding: Finding | None  # the first finding, which ends the cover
 
 
 def cover(space: Space, graph: Graph, progress: Progress | None = None) -> Covered:
@@ -79,7 +81,7 @@ class _Walker:
         return sorted(range(end - first), key=lambda index: rank.get(self.graph.targets[first + index], 1))
 
     def run_from(self, root: int) -> tuple[Finding | None, int]:
-        """Executes a run whose shortest path leads to the state `root`. Returns its finding or None, and its steps."""
+        """Executes a run whose shortest path leads to the state `root`. Returns its finding or None, and its length."""
         run, steps, before, agrees = _Run(self.space), self._steps(root), -1, True
         try:
             while agrees and len(run.calls) != before:
@@ -93,9 +95,9 @@ class _Walker:
         return None if agrees else run.finding(), len(run.calls)
 
     def _steps(self, root: int) -> Iterator[tuple[Any, int, Any]]:
-        """Yields the steps of a run: canonical state, index of a move, next canonical state (None if it is outside).
+        """Yields the steps of a run: canonical state, index of a move, next canonical state.
 
-        Removes the untaken transitions that it yields from `left`.
+        The next state is None if it is outside the bounds. Removes the yielded transitions from `left`.
         """
         graph = self.graph
         for source, target in pairwise(graph.path(root)):
@@ -138,8 +140,8 @@ class _Run:
         name, act, _, arguments = space.moves(form)[index]
         if target is None:
             target = canonical(cfg, act(cfg, form, *arguments)[0])
-        candidates = [arguments]  # those of a fixed move are the same in every state
-        if index >= len(space.fixed_moves):  # otherwise, the move with the same index is tried first
+        candidates = [arguments]  # a fixed move has the same arguments in every state
+        if index >= len(space.fixed_moves):  # any other move: the one with the same index is tried first
             here = space.moves(state)
             candidates = [
                 each

@@ -59,19 +59,20 @@ class BatchResult(NamedTuple):
 def run_shared(
     search: Search, first: int, jobs: int, hang_seconds: float, limit: int, progress: Progress | None
 ) -> None:
-    """Expands all states from the number `first` on, and all states found from them, in `jobs` processes.
+    """Expands all states from the number `first` on, and all states found from them.
 
-    Ends after a batch in which a step hung. A step hangs if its block takes more than `hang_seconds` of processor time.
-    Raises the exception of a process, and BadValue if there are more than `limit` states or a process ends early.
+    `jobs` processes share the work; this process is one of them. Ends after a batch in which a step hung. A step hangs
+    if its block takes more than `hang_seconds` of processor time. Raises the exception of a process, and BadValue if
+    there are more than `limit` states or a process ends early.
     """
     context = multiprocessing.get_context("fork")
     next_state = context.Value("q", first)
     pipes = [context.Pipe() for _ in range(jobs - 1)]
     member = _Member(search, next_state)
     with ExitStack() as stack:
-        for number, (_, child_end) in enumerate(pipes, 1):
+        for index, (_, child_end) in enumerate(pipes, 1):
             others = [each for pipe in pipes for each in pipe if each is not child_end]
-            process = context.Process(target=_work, args=(member, number, hang_seconds, child_end, others), daemon=True)
+            process = context.Process(target=_work, args=(member, index, hang_seconds, child_end, others), daemon=True)
             with without_interrupts():
                 process.start()
             stack.callback(_terminate, process)
@@ -126,17 +127,21 @@ def _with_earlier_parents(found: list[NewState], hung: int | None) -> list[NewSt
     return found if hung is None else [each for each in found if each.parent < hung]
 
 
-def _work(member: _Member, number: int, hang_seconds: float, pipe: Connection, others: list[Connection]) -> None:
-    """Runs a child process: expands and merges batches, until the first process closes the pipe or a step hangs."""
+def _work(member: _Member, own: int, hang_seconds: float, pipe: Connection, others: list[Connection]) -> None:
+    """Runs a child process: expands and merges batches, until the first process closes the pipe or a step hangs.
+
+    `own` is the index of this process, and `pipe` its connection to the first process. `others` has all other
+    connections.
+    """
     for each in others:
-        each.close()  # a pipe reports the end of a process only if no other process has that end open
+        each.close()  # `recv` reports that a process has ended only if no other process holds that process's connection
     try:
         while True:
             pipe.send(tuple(member.expand(hang_seconds)))
             found, hung = pipe.recv()
             if hung is not None:
                 break
-            member.merge(number, found)
+            member.merge(own, found)
     except (EOFError, OSError):
         pass
     except Exception as problem:
@@ -154,17 +159,17 @@ class _Member:
     def expand(self, hang_seconds: float, progress: Progress | None = None) -> BatchResult:
         """Expands blocks of the unexpanded states, until no block is left or a step hangs. Returns the result.
 
-        Until `merge`, new states stay in the graph with provisional numbers. Transitions and failures are only in the
-        result.
+        Until `merge`, new states stay in the graph with provisional numbers, from `base` on. Transitions and failures
+        are only in the result.
         """
         search = self.search
         graph = search.graph
-        end, whole_targets, whole_offsets = len(graph.states), graph.targets, graph.offsets
+        base, targets_before, offsets_before = len(graph.states), graph.targets, graph.offsets
         graph.targets, graph.offsets = array("q"), array("q", [0])
         failures_before = search.failures, set(search.failure_keys)  # `_collect` adds the failures of this batch
         search.found_by, search.failures = [], []
         expanded, hung = array("q"), None
-        for block in self._blocks(end):
+        for block in self._blocks(base):
             number = block.start
             try:
                 with watchdog(hang_seconds):
@@ -176,31 +181,31 @@ class _Member:
                 hung = number
                 break
             if progress is not None:
-                progress(min(self.next_state.value, end), len(graph.states))
+                progress(min(self.next_state.value, base), len(graph.states))
         offsets, found_by = graph.offsets, search.found_by
         starts = dict(zip(expanded, offsets, strict=False))
-        parents = graph.parents[end:]
+        parents = graph.parents[base:]
         found = [
             NewState(parent, transition - starts[parent], self._key(form))
-            for parent, transition, form in zip(parents, found_by, graph.states[end:], strict=True)
+            for parent, transition, form in zip(parents, found_by, graph.states[base:], strict=True)
             if parent in starts
         ]
         lengths = array("q", [offsets[i + 1] - offsets[i] for i in range(len(expanded))])
         result = BatchResult(expanded, lengths, graph.targets, found, search.failures, hung)
-        _forget_states(search, end + len(found))
-        graph.targets, graph.offsets = whole_targets, whole_offsets
+        _forget_states(search, base + len(found))
+        graph.targets, graph.offsets = targets_before, offsets_before
         search.failures, search.failure_keys = failures_before
         return result
 
-    def _blocks(self, end: int) -> Iterator[range]:
-        """Takes blocks of state numbers below `end` from the shared counter, and yields them."""
+    def _blocks(self, base: int) -> Iterator[range]:
+        """Takes blocks of state numbers below `base` from the shared counter, and yields them."""
         while True:
             with self.next_state.get_lock():
                 start = self.next_state.value
                 self.next_state.value = start + _BLOCK
-            if start >= end:
+            if start >= base:
                 return
-            yield range(start, min(start + _BLOCK, end))
+            yield range(start, min(start + _BLOCK, base))
 
     def _key(self, form: Any) -> bytes:
         """Returns an encoding of a state: states with equal encodings are equal."""
@@ -212,7 +217,8 @@ class _Member:
     def merge(self, own: int, found: list[list[NewState]]) -> list[list[int]]:
         """Gives the new states of a batch their numbers, and adds them to the graph.
 
-        `found` has the new states by process; `own` is the index of this process. Returns the numbers in the same form.
+        `found` has the new states by process; `own` is the index of this process. Returns the numbers of these states,
+        by process.
         """
         search = self.search
         graph, numbers = search.graph, search.numbers

@@ -82,7 +82,7 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
         successors = rows.filter(lambda row: row[0] == "state").map(lambda row: row[1])
         reached = successors.reduceByKey(min, partitions, checksum)
         # both have the same partitioner, so a state is in the same partition of both, and `union` moves nothing
-        both = reached.mapValues(lambda before: (True, before)).union(visited.mapValues(lambda before: (False, before)))
+        both = reached.mapValues(lambda parent: (True, parent)).union(visited.mapValues(lambda parent: (False, parent)))
         frontier = both.mapPartitions(_unvisited, preservesPartitioning=True).persist(keep)
         new = frontier.count()
         rows.unpersist()
@@ -105,14 +105,14 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
 
 
 def _unvisited(part: Iterable[tuple[bytes, tuple[bool, bytes]]]) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the new states of a partition, each with the state before it.
+    """Yields the new states of a partition, each with its parent: the state before it on a shortest trace.
 
     A partition has the reached states (True), then the visited states (False). Only reached states are kept in memory.
     """
     new: dict[bytes, bytes] = {}
-    for state, (is_reached, before) in part:
+    for state, (is_reached, parent) in part:
         if is_reached:
-            new[state] = before
+            new[state] = parent
         else:
             new.pop(state, None)
     return iter(new.items())
@@ -121,9 +121,9 @@ def _unvisited(part: Iterable[tuple[bytes, tuple[bool, bytes]]]) -> Iterator[tup
 def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, Any]]:
     """Expands the states of a partition on a worker.
 
-    Yields ("state", (successor, state before it)), ("failure", (cause, failure)), and at last ("transitions", number).
-    A failure is a state, the name of an action or an empty text, arguments, a message, and the name of the property
-    that raised an exception or an empty text.
+    Yields ("state", (successor, parent)), ("failure", (cause, failure)), and at last ("transitions", number). A failure
+    is a state, the name of an action or an empty text, arguments, a message, and the name of the property that raised
+    an exception or an empty text.
     """
     space = names.build()
     transitions = 0
@@ -146,7 +146,7 @@ def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterato
 
 
 def call_from_json(space: Space, action: str, arguments: bytes) -> Call | None:
-    """Returns the call of a failure; None if `action` is empty, because the failure is in a state.
+    """Returns the call of a failure; None if `action` is empty: the failure then concerns a state and no call.
 
     Raises BadValue for arguments that do not fit.
     """

@@ -57,8 +57,8 @@ def checks_for(subject: Subject, cfg: Any, skipped: Skipped = NONE_SKIPPED) -> C
 def all_but(subject: Subject, property_name: str | None) -> Skipped:
     """Returns the names of all properties but the given one; the names of all properties for None.
 
-    A replay ends at the first violation of a property. If it skips these properties, it ends at a violation of the
-    given one.
+    A replay ends at the first violation of a property that it checks. A replay that skips these properties checks only
+    the given one.
     """
     return frozenset(p.name for p in subject.properties if p.name != property_name)
 

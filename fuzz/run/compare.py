@@ -16,11 +16,11 @@ _encoded = msgspec.msgpack.Encoder().encode
 
 
 def same(a: Any, b: Any) -> bool:
-    """Returns whether two values are equal and of one class, and their parts are of the same kinds.
+    """Returns whether two values are equal and of one class, and their parts have the same MessagePack types.
 
-    1.0 differs from 1, and True from 1, also inside a value. The comparison uses the MessagePack encoding, because it
-    is fast. In this encoding, a named tuple inside a value is the tuple of its fields, and a set may be equal to a
-    frozenset. `exact` distinguishes these, too.
+    1.0 differs from 1, and True from 1, also inside a value. Two values are compared by their MessagePack encodings,
+    because that is fast. Inside a value, a named tuple has the encoding of the tuple of its fields, and a set may have
+    that of a frozenset. `exact` distinguishes these, too.
     """
     if a is b:
         return True
@@ -77,7 +77,7 @@ def outcome_difference(action: str, ours: Any, theirs: Any) -> Difference:
 
 
 def state_difference(state: Any, view: Any, equal: Callable[[Any, Any], bool] = same) -> Difference | None:
-    """Returns how an implementation's view differs from the model's state, in the first field that does; or None."""
+    """Returns how the first different field of an implementation's view differs from the model's state; or None."""
     if equal(state, view):
         return None
     fields = getattr(state, "_fields", ())

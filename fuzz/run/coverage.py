@@ -44,8 +44,8 @@ class Coverage:
     def __init__(self, subject: Subject) -> None:
         self.actions = list(subject.machine.actions)
         size = len(self.actions)
-        #: counts of pairs; the index is previous action * number of actions + action. The first step of a trace has the
-        #: number of actions in place of a previous action
+        #: counts of pairs; the index is previous action * number of actions + action. The first step of a trace has no
+        #: previous action: the number of actions takes its place
         self.pairs = [0] * (size * (size + 1))
         #: counts of refusals, by the index of the action
         self.refused = [0] * size
@@ -81,6 +81,7 @@ class Total:
     """Coverage merged from rows."""
 
     def __init__(self) -> None:
+        #: kind and key -> count and first seed
         self.seen: dict[tuple[str, str], tuple[int, int]] = {}
 
     def add(self, row: Row) -> None:

@@ -1,4 +1,4 @@
-"""Findings: what a comparison can find wrong, as types."""
+"""The types of a finding: a difference, the difference's cause, and the counterexample."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from fuzz.run.call import Call
 
 
 class Kind(StrEnum):
-    """What is wrong at a step."""
+    """The kind of a difference."""
 
     OUTCOME = "outcome"  # model and second side return different outcomes
     VIEW = "view"  # the second side is in another state than the model
     STRUCTURE = "structure"  # the implementation's own `check` reports a violation
-    LOAD = "load"  # a copy of the implementation, loaded during the trace, differs after it or changes the original
+    LOAD = "load"  # a copy that `load` makes from a `view` of the implementation differs, or changes the original
     PROPERTY = "property"  # an `always` property is violated
-    STUTTER = "stutter"  # a refused action changed the state
+    STUTTER = "stutter"  # a refused action of the model returned another state object
     CRASH = "crash"  # an exception of the model, the second side, a property, a goal or the generation of a call
     HANG = "hang"  # a step did not return in time
     PROTOCOL = "protocol"  # a foreign program did not keep to the protocol
     UNSTABLE = "unstable"  # a fast loop finds a difference or hang that a replay does not show
     EVENTUALLY = "eventually"  # an `eventually` property fails under its fairness
-    CANONICAL = "canonical"  # the canonical form maps two different states to one
+    CANONICAL = "canonical"  # the canonical form maps two states with different steps to one
 
 
 class Cause(NamedTuple):
@@ -30,14 +30,16 @@ class Cause(NamedTuple):
 
     `what` depends on the kind:
 
-        OUTCOME, STUTTER, HANG, CANONICAL   the action; "property" if a property of a state hangs in the explorer
+        OUTCOME, STUTTER, HANG, CANONICAL   the action; "property" if a property of a state hangs in the explorer;
+                                            "step" if no action makes the step from the canonical form either
         VIEW                                the field of the state or of the observation
         STRUCTURE                           the violated invariant, in the words of `check`
-        LOAD                                what differs: an action, a field, an invariant or "state"; "load" for an
-                                            exception of `view` or `load`
+        LOAD                                what differs: an action, a field, an invariant or "state"; "load", or
+                                            "view" and the exception, for an exception of `view` or `load`
         PROPERTY, EVENTUALLY                the property
-        CRASH                               the action and the exception; the function and the exception if only the
-                                            fast loop raised it
+        CRASH                               where the exception was raised, and the exception. The first is the action;
+                                            "start" or "load" outside actions; the property if the explorer checked
+                                            it; the function if no replay raises the exception
         PROTOCOL, UNSTABLE                  a short text
     """
 
@@ -74,8 +76,8 @@ class Misbehaved(Exception):
 class Finding(NamedTuple):
     """A counterexample: a config, calls, and the difference that they lead to.
 
-    The calls end with the step at which the difference shows. If it shows only after the trace (LOAD) or in no replay
-    (UNSTABLE), they are all calls. `seed` is None if the calls do not come from a seed.
+    The calls end with the step at which the difference shows. If the difference shows only after the trace (LOAD) or in
+    no replay (UNSTABLE), the finding has all calls of the trace. `seed` is None if the calls do not come from a seed.
     """
 
     config: Any

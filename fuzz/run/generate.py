@@ -1,16 +1,17 @@
 """Generates the trace of a seed.
 
 `PossibleCalls` has the calls that the subject's domains give in a state. The fast loop of lockstep draws one of these
-calls with a seeded random number generator, the Hypothesis state machine draws from their domains, and the explorer
-takes every call. A domain may depend on the state, so each call is generated in the state in which it is executed.
+calls with a seeded random number generator, the Hypothesis state machine draws each argument from its domain, and the
+explorer takes every call. A domain may depend on the state, so each call is generated in the state in which it is
+executed.
 
-Most seeds give ordinary traces. The seed's remainder selects the others: traces with wide values, which are integers
-near limits (`fuzz/run/wide.py`); traces with bursts, which repeat a call, or a few calls in turn, hundreds of times
-(`Bursts`); and traces of more than a thousand steps.
+Most seeds give ordinary traces. A seed modulo 16, 32 or 64 selects the others: traces with wide values, which are
+integers near limits (`fuzz/run/wide.py`); traces with bursts, which repeat a call, or a few calls in turn, hundreds of
+times (`Bursts`); and traces of more than a thousand steps. A trace may have both wide values and bursts.
 
-The first numbers of a seed's generator choose the settings and the swarm (weights of the actions, `fuzz/subject.py`),
-the later ones actions and arguments. Python returns the same numbers for a seed in every version, so equal code gives
-equal traces.
+The first numbers of a seed's generator choose the settings and the swarm (factors of the actions' weights,
+`fuzz/subject.py`), the later ones actions and arguments. Python returns the same numbers for a seed in every version,
+so equal code gives equal traces.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ KINDS_EVERY = 64
 _LONG_STEPS, _BURST_STEPS = 1024, 640
 #: Numbers of repetitions in a burst, near sizes of words, pages and queues. Half of the bursts draw one of these
 #: numbers, the others any number from the smallest to the largest.
-_LENGTHS = (65, 100, 129, 200, 255, 256, 257, 300)
+_REPETITIONS = (65, 100, 129, 200, 255, 256, 257, 300)
 #: The largest number of calls that a burst repeats in turn, and the largest number of steps of a burst.
 MAX_IN_TURN, _MAX_BURST = 3, 600
 #: The probability that a burst begins at a step outside bursts.
@@ -58,9 +59,9 @@ _BEGINS = 1 / 64
 #: The probabilities that a burst repeats several calls in turn, and that every second call of a burst is a step of the
 #: system, such as the completion of a write.
 _SEVERAL, _WITH_STEPS = 0.25, 0.25
-#: With probability `_CONSECUTIVE`, one integer in the arguments of a repeated call grows by 1 each time, or with
-#: probability `_ALL` every integer. With probability `_DRAWN`, or if no integer can grow, the arguments are drawn each
-#: time. Otherwise they are constant.
+#: The arguments of a repeated call are consecutive with probability `_CONSECUTIVE`: one integer grows by 1 each time,
+#: or with probability `_ALL` every integer that can grow. The arguments are drawn each time with probability `_DRAWN`,
+#: and if they should be consecutive but no integer can grow. Otherwise the arguments are constant.
 _CONSECUTIVE, _ALL, _DRAWN = 0.6, 0.25, 0.25
 #: The probability that a trace with bursts has the largest value of a setting that bounds an argument, such as the
 #: number of transactions.
@@ -105,7 +106,7 @@ class ActionCalls:
             )
         self.listed: list[Arguments] = [copy_of(each) for each in itertools.product(*self.fixed)]
         fixed_first = sorted(range(len(domains)), key=lambda i: not isinstance(domains[i], tuple))
-        #: index of each parameter in the list that has the fixed domains first; None if this is the parameters' order
+        #: for each parameter, its index in the list that has the fixed domains first; None if the list has this order
         self.permutation = (
             None if fixed_first == sorted(fixed_first) else [fixed_first.index(i) for i in range(len(domains))]
         )
@@ -170,7 +171,8 @@ class PossibleCalls:
     def chooser(self, cfg: Any, swarm: str, rng: Rng) -> Chooser:
         """Returns a function that draws a call in a state, with the weights of a swarm ("" for none).
 
-        The function raises NoCall if none of a thousand drawn actions has arguments in the state.
+        The function raises NoCall if none of a thousand drawn actions has arguments in the state, or if all weights are
+        0.
         """
         situation_of, bits = self.subject.situation, rng.getrandbits
         tables = _Tables(self, swarm)
@@ -285,11 +287,12 @@ def plan_trace(subject: Subject, profile_config: Any, seed: int, steps: int | No
     drawn = {name: value for name, value in drawn.items() if getattr(profile_config, name) == defaults[name]}
     swarms = ["", *subject.swarms]
     swarm = swarms[int(rng.random() * len(swarms))]
-    wide, bursts, is_long = [seed % of in which for of, which in (_WIDE, _BURSTS, _LONG)]
+    wide, bursts, is_long = [seed % divisor in remainders for divisor, remainders in (_WIDE, _BURSTS, _LONG)]
     if wide or bursts:
-        sizes = [name for name in _bounds(subject) if name not in subject.largest]
-        free = {name: value for name, value in drawn.items() if name not in sizes}
-        drawn |= Wide(subject, profile_config, rng).settings(free)
+        # a setting that bounds an argument becomes wide only if the subject limits how large the setting may be
+        kept = [name for name in _bounds(subject) if name not in subject.largest]
+        others = {name: value for name, value in drawn.items() if name not in kept}
+        drawn |= Wide(subject, profile_config, rng).settings(others)
     for name in drawn if bursts else ():
         if name in _bounds(subject) and name in subject.largest and rng.random() < _LARGEST_SIZE:
             drawn[name] = largest(subject, profile_config, "", name)
@@ -300,7 +303,7 @@ def plan_trace(subject: Subject, profile_config: Any, seed: int, steps: int | No
 def chooser(subject: Subject, plan: TracePlan, rng: Rng) -> Chooser:
     """Returns the function that draws the calls of a planned trace, with wide values and bursts if the plan has them.
 
-    The function raises NoCall as that of `PossibleCalls.chooser`.
+    The function raises NoCall as described at `PossibleCalls.chooser`.
     """
     calls = possible_calls(subject, plan.config)
     choose = calls.chooser(plan.config, plan.swarm, rng)
@@ -343,23 +346,27 @@ class Bursts:
         return self.repeated[self.left % len(self.repeated)](state)
 
     def _begin(self, state: Any) -> None:
-        length = self._one_of(_LENGTHS if self.random() < 0.5 else range(_LENGTHS[0], _LENGTHS[-1] + 1))
-        self.repeated = [self._repeating(*self._first(state), length)]
+        any_number = range(_REPETITIONS[0], _REPETITIONS[-1] + 1)
+        repetitions = self._one_of(_REPETITIONS if self.random() < 0.5 else any_number)
+        self.repeated = [self._repeating(*self._call_to_repeat(state), repetitions)]
         sample = self.random()
         if sample < _SEVERAL:
             for _ in range(1 + int(self.random() * (MAX_IN_TURN - 1))):
-                self.repeated.append(self._repeating(*self.choose_one(state), length))
+                self.repeated.append(self._repeating(*self.choose_one(state), repetitions))
         elif sample < _SEVERAL + _WITH_STEPS:
             self.repeated.append(self._step_of_the_system)
-        self.left = min(length * len(self.repeated), _MAX_BURST)
+        self.left = min(repetitions * len(self.repeated), _MAX_BURST)
 
     def _step_of_the_system(self, state: Any) -> tuple[ActionCalls, Arguments]:
         """Draws eight calls. Returns the first one without arguments that is no fault, or else the first."""
         calls = [self.choose_one(state) for _ in range(8)]
         return next((call for call in calls if not call[1] and not self.is_fault[call[0].name]), calls[0])
 
-    def _first(self, state: Any) -> tuple[ActionCalls, Arguments]:
-        """Returns the call to repeat: with probability 1/2 of any action, otherwise of the wrapped chooser."""
+    def _call_to_repeat(self, state: Any) -> tuple[ActionCalls, Arguments]:
+        """Returns a call of any action, with equal weights, or with probability 1/2 a call of the wrapped chooser.
+
+        If the drawn action has no arguments in the state, also returns a call of the wrapped chooser.
+        """
         if self.random() < 0.5:
             action = self._one_of(self.actions)
             arguments = action.draw(self.cfg, state, self.rng)
@@ -367,23 +374,23 @@ class Bursts:
                 return action, arguments
         return self.choose_one(state)
 
-    def _repeating(self, action: ActionCalls, arguments: Arguments, length: int) -> Chooser:
+    def _repeating(self, action: ActionCalls, arguments: Arguments, repetitions: int) -> Chooser:
         """Returns a chooser that repeats an action, with consecutive, drawn or constant arguments."""
         sample = self.random()
         if arguments and sample < _CONSECUTIVE:
-            paths = list(self._integers(action.name, arguments, length))
+            paths = list(self._integers(action.name, arguments, repetitions))
             if paths:
                 return _consecutive(action, arguments, paths if self.random() < _ALL else [self._one_of(paths)])
         if arguments and sample < _CONSECUTIVE + _DRAWN:
             return lambda state: (action, action.draw(self.cfg, state, self.rng) or arguments)
         return lambda state: (action, copy_of(arguments))
 
-    def _integers(self, action: str, arguments: Arguments, length: int) -> Iterator[tuple[int, ...]]:
-        """Yields the paths of the integers in arguments that are still legal after `length` increments."""
+    def _integers(self, action: str, arguments: Arguments, increments: int) -> Iterator[tuple[int, ...]]:
+        """Yields the paths of the integers in arguments that are still legal after this number of increments."""
         for i, (param, argument) in enumerate(zip(self.subject.machine.actions[action].params, arguments, strict=True)):
             for leaf in leaves(param.annotation, argument, param.name):
-                end = leaf.value + length
-                if end <= largest(self.subject, self.cfg, action, leaf.name) and is_legal(leaf.kind, end, self.cfg):
+                top = leaf.value + increments
+                if top <= largest(self.subject, self.cfg, action, leaf.name) and is_legal(leaf.kind, top, self.cfg):
                     yield (i, *leaf.path)
 
     def _one_of(self, values: Sequence[Any]) -> Any:

@@ -3,7 +3,7 @@
 The second side is what the model is compared with: the component's implementation (or a mutant of it), the model under
 another profile, or a foreign program. A pair without a second side runs the model alone and checks its properties.
 
-`Pair.step` executes a call on both sides and returns the difference, if there is one. A `Depth` selects what it
+`Pair.step` executes a call on both sides and returns the difference, if there is one. A `Depth` selects what the step
 compares. Every step compares outcomes, and checks that the model returns the same state object for a refused action.
 
 Replay, shrinking, edge cover, the Hypothesis state machine and recordings use pairs. The fast loops of lockstep, of the
@@ -49,8 +49,8 @@ class Depth(Flag):
     """What a step compares or checks besides outcomes and refusals."""
 
     OUTCOME = 0
-    VIEW = auto()  # compare the implementation's view with the model's state; of another second side, the observations
-    EXACT = auto()  # with VIEW, for an implementation: compare the classes of all parts and the observations, too
+    VIEW = auto()  # the model's state and the implementation's view; for another second side, the two observations
+    EXACT = auto()  # with VIEW, for an implementation: also the classes of all parts, and the two observations
     STRUCTURE = auto()  # the structural invariants: the implementation's own check
     PROPERTIES = auto()
     STATE = VIEW | STRUCTURE
@@ -67,14 +67,14 @@ LOADED_STEPS = 32
 class ImplementationSide:
     """The implementation as second side: an instance in its initial state, or loaded with a given state.
 
-    The method of the same name executes an action.
+    Each action is executed by the instance's method of the same name.
     """
 
     def __init__(self, subject: Subject, cfg: Any, state: Any = None) -> None:
-        kind = subject.implementation
+        implementation = subject.implementation
         self.agrees = exact
         self.subject, self.machine, self.cfg = subject, subject.machine, cfg
-        self.instance: Any = kind(cfg) if state is None else kind.load(cfg, state)
+        self.instance: Any = implementation(cfg) if state is None else implementation.load(cfg, state)
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
@@ -132,7 +132,7 @@ class ProfileSide:
         return self.act(name, arguments)
 
     def difference(self, state: Any, exactly: bool = False) -> Difference | None:  # noqa: ARG002
-        """Returns how the observations of the two states differ, or None. `exactly` makes no difference."""
+        """Returns how the observations of the two states differ, or None. `exactly` is ignored."""
         machine = self.machine
         return observation_difference(machine.observe(self.cfg, state), machine.observe(self.other_config, self.state))
 
@@ -145,7 +145,10 @@ class Side(Protocol):
     """A second side. Its methods may raise Misbehaved, and an implementation's methods any exception."""
 
     def agrees(self, outcome: Any, theirs: Any, /) -> bool:
-        """Returns whether the side's outcome (`theirs`) equals the model's, as far as the side can represent it."""
+        """Returns whether the side's outcome (`theirs`) equals the model's.
+
+        What the side cannot represent, such as a class, is not compared.
+        """
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
@@ -184,10 +187,11 @@ def second_side(target: Target, state: Any = None, second: Second | None = None)
 class Pair:
     """The model and the second side of a target, from the initial state or from `start` on.
 
-    `state` and `outcome` are those of the model after the last step, `values` has the values of the history variables
-    after this step, and `other_outcome` is the second side's outcome. Properties in `skipped` are not checked. An
-    exception of the second side's constructor or `load` is the difference of every step. `fold_history=False` leaves
-    the history variables at their initial values, for callers that check no property with history.
+    `state` and `outcome` are those of the model after the latest step, `values` has the values of the properties'
+    history variables after this step, and `other_outcome` is the second side's outcome. Properties in `skipped` are not
+    checked. An exception of the second side's constructor or `load` is the difference of every step.
+    `fold_history=False` leaves these history variables at their initial values, for callers that check no property with
+    history variables.
     """
 
     def __init__(
@@ -213,9 +217,9 @@ class Pair:
             self._problem = crash(_SECOND, "start" if start is None else "load", problem)
 
     def load(self, state: Any) -> None:
-        """Puts both sides into a state of the model. History variables keep their values.
+        """Puts both sides into a state of the model. `values` is unchanged.
 
-        If the second side's `load` raises an exception, it is the difference of every later step.
+        If the second side's `load` raises an exception, this exception is the difference of every later step.
         """
         self.state, self._problem, self._is_unchecked = state, None, False
         try:
@@ -226,9 +230,10 @@ class Pair:
     def step(self, call: Call, depth: Depth = Depth.ALL) -> Difference | None:
         """Executes a call on both sides, and compares and checks what `depth` selects. Returns the first difference.
 
-        The first step from the initial state begins with a check of this state, as deep as `depth`. If this check
-        fails, or if there is no second side after an exception, the call is not executed. After a difference, the two
-        sides may be in different states, until `load` is called. Raises KeyError for an unknown action.
+        The first step from the initial state begins with a check of this state, as deep as `depth`. The call is not
+        executed if this check fails, or if the second side's constructor or `load` has raised an exception. After a
+        difference, the two sides may be in different states, until `load` is called. Raises KeyError for an unknown
+        action.
         """
         different = self._initial_difference(depth._value_) if self._is_unchecked else self._problem
         if different is not None:
@@ -272,9 +277,10 @@ class Pair:
         return None
 
     def _initial_difference(self, wanted: int) -> Difference | None:
-        """Returns the exception that prevents a second side, or what is wrong in the initial state; None if nothing is.
+        """Returns the difference for an exception of the second side's constructor, or else of the initial state.
 
-        `wanted` is the value of a `Depth`. Views and structures are checked for an implementation only.
+        Returns None if there is neither. `wanted` is the value of a `Depth`. View and structure are checked for an
+        implementation only.
         """
         self._is_unchecked = False
         side, different, who = self.side, self._problem, _VIEW_OR_CHECK
@@ -321,9 +327,10 @@ class Copy:
         return [wrapped(name, method) for name, method in zip(self.side.machine.actions, methods, strict=True)]
 
     def difference(self, state: Any, exactly: bool = True) -> Difference | None:
-        """Executes the recorded calls. Returns how an outcome differs, or the copy's state from `state`, or None.
+        """Executes the recorded calls. Returns the first outcome that differs, or else how the copy's state differs.
 
-        With `exactly`, states are compared with the classes of all parts and with observations.
+        The copy's state is compared with `state`. Returns None if nothing differs. With `exactly`, the classes of all
+        parts, and the observations, must be equal, too.
         """
         action = "state"
         try:
@@ -345,11 +352,12 @@ class Copy:
 
 
 def load_difference(target: Target, calls: Calls) -> Difference | None:
-    """Repeats a trace, and loads a copy of the implementation before each of the last calls and after the last call.
+    """Repeats a trace, and loads copies of the implementation: before each of the last calls, and after the last call.
 
-    Returns how a copy differs after the calls that followed its loading; None if no copy differs, or if the second side
-    is no implementation. Also returns a difference of the first instance: if it shows while the trace is repeated,
-    `view` has changed the instance; if it shows after the copies' calls, a copy shares state with it.
+    Returns how a copy differs after the calls that followed its loading. Also returns how the first instance differs: a
+    difference while the trace is repeated means that `view` has changed the first instance; a difference after the
+    copies' calls means that a copy shares state with the first instance. Returns None if nothing differs, or if the
+    second side is no implementation.
     """
     if target.second is not Second.IMPLEMENTATION:
         return None

@@ -9,20 +9,21 @@ changes of the counterexample are tried, in this order, until none is accepted:
     simplify         each argument and setting to a value earlier in its domain, in one call or in all calls with this
                      value; wide integers to small ones
     remove pairs     of calls
-    merge            replace two neighbouring calls by any one call
+    merge            replace two neighbouring calls by any one call; not in very short counterexamples, which substitute
+                     also covers
     end earlier      replace a call by any other, and remove all calls after it
     trade            remove one call, and change one argument of another call, or one setting
     fewer arguments  replace a call by one of an action with fewer arguments
     order            swap neighbouring calls into the machine's order of actions, so that equal causes get equal
                      signatures
-    substitute       remove one call, and replace another by any other; in very short counterexamples only
+    substitute       remove one call, and replace another call by any other; in very short counterexamples only
 
 A change is accepted if the changed counterexample has the same cause. The budget counts executed steps, not time, so
 equal findings give equal shrunk traces, unless a deadline ends shrinking early or a step needs about as much time as a
 hang.
 
-Shrinking ends in a local minimum. `shortest` also shrinks findings of the same cause from other seeds, and returns the
-shortest.
+Shrinking ends in a local minimum, unless the budget or the deadline ends it earlier. `shortest` also shrinks findings
+of the same cause from other seeds, and returns the shortest.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ from fuzz.target import Target
 
 #: The number of steps after which shrinking one finding ends: a few seconds.
 BUDGET_STEPS = 120_000
-#: `HANG_SECONDS` while a hang is shrunk. It is shorter, because each candidate that hangs takes this long.
+#: `HANG_SECONDS` while a hang is shrunk. This time is shorter, because each candidate that hangs takes this long.
 _HANG_SECONDS_OF_A_HANG = HANG_SECONDS / 20
 #: Calls are substituted only in counterexamples with at most this many steps: each call has hundreds of substitutes.
 _MAX_STEPS_TO_SUBSTITUTE = 6
-#: The changes move earlier, merge, end earlier, trade, fewer arguments and order are tried in counterexamples with at
-#: most this many steps.
+#: The changes "move earlier", "merge", "end earlier", "trade", "fewer arguments" and "order" are tried in
+#: counterexamples with at most this many steps.
 _MAX_STEPS_TO_TRADE = 24
 #: A repetition is a row of consecutive calls in which every call, every second or every third (up to `MAX_IN_TURN`) is
-#: of one action, and which has at least this many calls. It is first removed as a whole.
+#: of one action, and which has at least this many calls. Shrinking first tries to remove the whole repetition.
 _MIN_REPETITION = 16
 #: Limits of `shortest`: steps of the search for further findings, number of findings that are shrunk, steps for each.
 _SEARCH_STEPS, _SEARCH_FINDINGS, _SEARCH_BUDGET = 50_000, 6, 20_000
@@ -61,7 +62,7 @@ _SIMPLE = tuple(sorted({0, 1, 2, *[(1 << width) + by for width in WIDTHS for by 
 
 
 class Rank(NamedTuple):
-    """An argument, given by its index in its domain in the state before the call."""
+    """Stands for the argument that has this index in the argument's domain, in the state before the call."""
 
     rank: int
 
@@ -78,7 +79,7 @@ class Candidate(NamedTuple):
 
 
 class _BudgetExhausted(Exception):
-    """The budget is used up."""
+    """The budget is used up, or the deadline has passed."""
 
 
 class Shrinker:
@@ -126,9 +127,10 @@ class Shrinker:
     # ---- trying
 
     def _accept(self, candidate: Candidate, *, only_shorter: bool = False) -> bool:
-        """Executes a candidate that was not tried before, and keeps it if its cause is the same. Returns whether kept.
+        """Executes a candidate, and keeps it if its cause is the same. Returns whether the candidate was kept.
 
-        With `only_shorter`, the candidate is kept only if its cause shows after fewer steps than the best one's.
+        A candidate that was tried before is not executed and not kept. With `only_shorter`, the candidate is kept only
+        if its cause shows after fewer steps than the cause of the best one.
         """
         if candidate in self.tried:
             return False
@@ -238,7 +240,7 @@ class Shrinker:
         return self.candidate._replace(steps=steps)
 
     def _remove_repetitions(self) -> None:
-        """Removes repetitions, the last first. A repetition that cannot be removed is shortened by bisection."""
+        """Removes repetitions, from the last one to the first. Shortens by bisection those that cannot be removed."""
         for start, end in reversed(self._repetitions()):
             self._accept(self._without(range(start, end)))
         for start, end in reversed(self._repetitions()):
@@ -261,14 +263,17 @@ class Shrinker:
         return found
 
     def _end_earlier(self) -> None:
-        """Ends the trace at the earliest call that can be replaced by one with the same cause."""
+        """Finds the earliest call in whose place another call shows the cause. Ends the trace with that other call."""
         if len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE:
             for index in range(len(self.candidate.steps) - 1):
                 if any(self._accept(c._replace(steps=c.steps[: index + 1])) for c in self._replacements(index, None)):
                     return
 
     def _remove_chunks(self) -> None:
-        """Removes chunks of consecutive calls, from half of the trace down to single calls, the last first."""
+        """Removes chunks of consecutive calls, from half of the trace down to single calls.
+
+        Chunks of one size are tried from the end of the trace to its beginning.
+        """
         size = max(1, len(self.candidate.steps) // 2)
         while size:
             start = len(self.candidate.steps) - size
@@ -289,7 +294,10 @@ class Shrinker:
             again = any(self._accept(self._without(pair)) for pair in pairs)
 
     def _move_earlier(self) -> None:
-        """Moves one call to an earlier index, if the cause then shows earlier. The calls after it are removed."""
+        """Moves one call to an earlier index, if the cause then shows after fewer steps.
+
+        The calls after the step that shows the cause are removed.
+        """
         again = len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
         while again:
             steps = self.candidate.steps
@@ -340,6 +348,7 @@ class Shrinker:
         """Yields candidates in which one argument value is replaced in all calls by an earlier value of its domain.
 
         A tuple, such as a position, is replaced in all arguments, any other value only in arguments of the same name.
+        Then yields the candidates of `_renumbered`.
         """
         used: dict[tuple[str, Any], Any] = {}
         for name, arguments in self.candidate.steps:
@@ -395,7 +404,9 @@ class Shrinker:
     def _variants(self, base: Candidate, index: int, *, only_simpler: bool) -> Iterator[Candidate]:
         """Yields candidates with one argument of the call at an index changed to another value of its domain.
 
-        With `only_simpler`, to an earlier value, and wide integers to smaller ones.
+        In a domain that depends on the state, only the first eight values are tried. With `only_simpler`, the argument
+        is changed to an earlier value of its domain; if the argument is not in its domain, any value of the domain
+        counts as earlier, and a wide integer in the argument is also replaced by smaller ones.
         """
         name, arguments = base.steps[index]
         params = self.subject.machine.actions[name].params
@@ -427,7 +438,7 @@ class Shrinker:
                     break
 
     def _other_settings(self, base: Candidate) -> Iterator[Candidate]:
-        """Yields candidates with another value of one setting. It can save an action that changes the setting."""
+        """Yields candidates with another value of one setting. This can save an action that changes the setting."""
         for name, values in self.subject.settings.items():
             for value in values:
                 if value != getattr(base.config, name):
@@ -459,7 +470,10 @@ class Shrinker:
             yield base._replace(steps=(*base.steps[:index], call, *base.steps[index + 1 :]))
 
     def _merge(self) -> None:
-        """Replaces two neighbouring calls by any possible call, if that takes a quarter of the budget at most."""
+        """Replaces two neighbouring calls by any possible call, if that takes at most a quarter of the budget left.
+
+        Very short counterexamples are left to `_substitute`.
+        """
         again = _MAX_STEPS_TO_SUBSTITUTE < len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
         while again:
             indices = reversed(range(len(self.candidate.steps) - 2))
@@ -469,7 +483,7 @@ class Shrinker:
             again = any(self._accept(c) for c in candidates)
 
     def _substitute(self) -> None:
-        """Removes one call and replaces another by any possible call; the last calls first."""
+        """Removes one call and replaces another by any possible call. Begins with the last calls of the trace."""
         while 2 < len(self.candidate.steps) <= _MAX_STEPS_TO_SUBSTITUTE:
             count = len(self.candidate.steps)
             indices = [
@@ -502,10 +516,10 @@ class Shrinker:
 def shrink(
     target: Target, finding: Finding, *, budget_steps: int = BUDGET_STEPS, until: float | None = None
 ) -> Finding:
-    """Returns a shorter counterexample with the same cause, or the finding itself.
+    """Returns a shorter or simpler counterexample with the same cause, or the finding itself.
 
-    Shrinking ends after about `budget_steps` executed steps (a candidate that was begun is completed), or at `until`, a
-    time of `time.monotonic`. An unstable finding is returned unchanged.
+    Shrinking ends after about `budget_steps` executed steps, or at `until`, a time of `time.monotonic`. A candidate
+    that was begun is completed. An unstable finding is returned unchanged.
     """
     if finding.cause.kind is Kind.UNSTABLE:
         return finding
@@ -545,7 +559,10 @@ def shortest(
 
 
 def _end_of_repetition(names: list[str], start: int, interval: int) -> int:
-    """Returns the end of the calls from `start` on in which the name of the first recurs at each interval."""
+    """Returns the end of a repetition: the calls from `start` on, in which every `interval`-th call is of one action.
+
+    The end is the index after the last call of the repetition.
+    """
     end = start
     while end < len(names) and names[end] == names[start]:
         end += interval
@@ -553,6 +570,6 @@ def _end_of_repetition(names: list[str], start: int, interval: int) -> int:
 
 
 def simpler(number: int) -> Iterator[int]:
-    """Yields the integers by which shrinking replaces `number`, the simplest first; none for -2 to 2."""
+    """Yields the integers by which shrinking replaces `number`, the smallest first; none for -2 to 2."""
     if not -2 <= number <= 2:
         yield from (each for each in _SIMPLE if each < abs(number))

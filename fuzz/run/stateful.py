@@ -5,8 +5,8 @@ Each action is a rule whose arguments are drawn from the subject's domains in th
 
     TestComponent = stateful_test(find_subject(name))
 
-Generation and shrinking are those of Hypothesis, not of the fast loop, so this is a second, independent search. The
-benchmarks of the fast loop are relative to it.
+Generation and shrinking are those of Hypothesis, not of the fast loop, so this is a second, independent search. A
+benchmark compares the fast loop with this search.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class _Lockstep(RuleBasedStateMachine):
     steps_taken = 0
 
     @initialize(data=st.data())
-    def open(self, data: st.DataObject) -> None:
-        """Draws a value for each setting that the profile leaves at its default, as `plan_trace` does."""
+    def draw_settings(self, data: st.DataObject) -> None:
+        """Makes the pair. Draws the settings as `plan_trace` does for an ordinary trace."""
         defaults = self.subject.machine.config._field_defaults
         drawn = {
             name: data.draw(st.sampled_from(values), label=name)

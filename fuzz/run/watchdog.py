@@ -42,7 +42,8 @@ def watchdog(seconds: float) -> Iterator[None]:
     time and is not ended. Garbage collection is disabled, because its time depends on other objects of the process. The
     signal repeats, because the first one may arrive where exceptions are ignored, for example in a destructor. Inside
     another watchdog, the time counts for both. If the outer watchdog's time runs out meanwhile, it raises Hang right
-    after the inner one has ended. Has no effect outside the main thread, because Python delivers signals there only.
+    after the inner one has ended. Outside the main thread, `watchdog` has no effect: Python delivers signals to the
+    main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -2,16 +2,16 @@
 
 The dictionary of a component has the value of every constant integer expression of its implementation and its model,
 2^n for every shift by n, the limits of common widths, and the neighbours of all these. For a subject with a seeded bug
-it also has the numbers of the changed module.
+in the model or in the implementation, the dictionary also has the numbers of the changed module.
 
-A wide trace replaces some integers in its settings. It draws its calls like any other trace, then changes integers in
-their arguments. All integers of one name, which is that of an argument or field (`ledger`, `nanos`), change in one way,
-which is drawn once for the trace:
+In the settings of a wide trace, and of a trace with bursts, some integers are replaced. The calls of a wide trace are
+drawn like those of any other trace. Then integers in their arguments change. An integer has the name of its argument or
+field, such as `ledger` or `nanos`. For each name, one of these changes is drawn once for the trace:
 
-    kept      they are unchanged (half of the names)
-    shifted   one number of the trace is added to each; so equal values stay equal, and consecutive ids cross a limit. A
-              time is shifted by this number of milliseconds
-    replaced  some are replaced by 0 or by one of two numbers of the dictionary
+    kept      the integers of this name are unchanged (half of the names)
+    shifted   a number is added to each integer, the same number for all names. So equal values stay equal, and
+              consecutive ids cross a limit. A time is shifted by this number of milliseconds
+    replaced  some integers are replaced by 0, or by one of two numbers of the dictionary
 
 An argument whose domain depends on the state is never shifted; how it changes is drawn separately. The annotated type
 of an argument determines the legal numbers, within signed 64 bits, and the unit of a time. The subject's `largest`
@@ -34,7 +34,8 @@ from model.values import UNITS_PER_MS, BadValue, InUnit, fields_of, fitter
 
 #: Common integer widths in bits: bytes, words, pages, doubles.
 WIDTHS = (6, 7, 8, 15, 16, 31, 32, 40, 53, 63)
-#: Fractions of the names whose integers a trace keeps, and shifts. Those of the other names are replaced.
+#: The fraction of the names whose integers a trace keeps, and the fraction of the names whose integers a trace shifts.
+#: The integers of the other names are replaced.
 _KEPT, _SHIFTED = 0.5, 0.25
 #: Fraction of the values that are replaced, for a fixed domain and for one that depends on the state.
 _REPLACED, _REPLACED_IN_STATE = 0.25, 0.1
@@ -174,7 +175,7 @@ def is_legal(kind: Any, number: int, cfg: Any) -> bool:
 
 
 def _parts(kind: Any, value: tuple[Any, ...], name: str) -> Iterable[tuple[Any, str]]:
-    """Returns the annotated type and the name of each part of a tuple; in an unnamed tuple, each has `name`."""
+    """Returns the annotated type and the name of each part of a tuple. Each part of an unnamed tuple has `name`."""
     if hasattr(value, "_fields"):
         return _fields(type(value))
     return [(_item(kind), name)] * len(value)
@@ -203,7 +204,10 @@ def units_per_ms(kind: Any, cfg: Any) -> int:
 
 
 def largest(subject: Subject, cfg: Any, action: str, name: str) -> int:
-    """Returns the largest number that may be drawn for an integer of an argument or, without an action, a setting."""
+    """Returns the largest number that may be drawn for an integer of an argument; of a setting if `action` is empty.
+
+    `name` is the name of the integer: that of the argument, of the setting or of a field inside it.
+    """
     bound = subject.largest.get(f"{action}.{name}", subject.largest.get(name, _HIGHEST))
     return bound(cfg) if callable(bound) else bound
 
@@ -254,7 +258,7 @@ class Wide:
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
     def _number(self, kind: Any, value: int, name: str, is_fixed: bool, action: str) -> int:
-        """Returns an integer changed as all integers of its name; unchanged if the new value is not allowed."""
+        """Returns an integer after the change of its name; unchanged if the new value is not allowed."""
         key = name, is_fixed
         if key not in self._changes:
             self._changes[key] = self._change_of(kind, name, is_fixed, action)

@@ -7,8 +7,8 @@
 
 `result` and `observe` are optional; if one is absent, it is not compared. The opening line may have further keys, an
 operation may not. If the opening line has the key `operations`, its value is the number of operation and gap lines. If
-it has the key `brokerproof`, operations are actions of the model, and results are their plain outcomes; otherwise a
-mapping of the component says what they mean (`fuzz/trace/recording.py`).
+the opening line has the key `brokerproof`, operations are actions of the model, and results are their plain outcomes;
+otherwise a mapping of the component says what the operations mean (`fuzz/trace/recording.py`).
 `returned` is null if the operation did not return. Overlapping operations are concurrent, also in one thread. An
 operation that did not return overlaps all operations that were invoked later.
 
@@ -67,7 +67,7 @@ class BadTrace(BadValue):
 
 
 class Fetched(NamedTuple):
-    """The content of a trace file that was read elsewhere."""
+    """The content of a trace file that is in memory, for example because Spark has read the file."""
 
     uri: str
     data: bytes
@@ -259,7 +259,7 @@ def _object(path: Path | Fetched, number: int, line: bytes) -> dict[str, Any]:
 
 
 def _opening(path: Path | Fetched, number: int, data: dict[str, Any]) -> Trace:
-    """Returns the trace that a line opens, without operations. Raises BadTrace if the line lacks a key."""
+    """Returns the trace that a line opens, without operations. Raises BadTrace if the line does not fit the format."""
     wanted = {"trace": str, "component": str, "config": dict}
     for key, kind in wanted.items():
         if not isinstance(data.get(key), kind):

@@ -51,14 +51,14 @@ class Form(NamedTuple):
     """A format of a file of records, with a JSON object in each line. The records with the same key are a trace."""
 
     name: str
-    recognises: Callable[[Mapping[str, Any]], bool]  # first line -> whether the file is in this form
-    #: line -> the key of its trace, such as a bundle, and its operation; None: the line is no operation. Raises
+    recognises: Callable[[Mapping[str, Any]], bool]  # first record -> whether the file is in this form
+    #: record -> the key of its trace, such as a bundle, and its operation; None: the record is no operation. Raises
     #: BadValue, KeyError, TypeError or ValueError
     read: Callable[[Mapping[str, Any]], tuple[str, Operation] | None]
     config: Callable[[Sequence[Operation]], Mapping[str, Any]]  # the recorded config of a trace with these operations
     empty: str  # the message for a file without an operation
     among_text: bool = False  # whether lines that do not begin with `{`, such as those of a start script, are skipped
-    time: Callable[[Mapping[str, Any]], Any] = lambda line: None  # line -> the time of its record; None: unknown
+    time: Callable[[Mapping[str, Any]], Any] = lambda record: None  # record -> its time; None: unknown
 
 
 class Folded(NamedTuple):
