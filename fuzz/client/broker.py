@@ -2,7 +2,8 @@
 
 The process listens on 127.0.0.1, on one port for each broker. The first line on standard output has the addresses.
 Then the process reads requests from standard input, and writes a reply to each. Requests and replies are lines of JSON.
-A request is an object: the key `do` names a method (`Server.answer`), and the other keys are the method's arguments.
+A request is an object: the key `do` has the name of the method that `Server.answer` calls, and the other keys are the
+method's arguments.
 """
 
 from __future__ import annotations
@@ -120,13 +121,13 @@ class Server:
         self.problems.append(problem)
 
     def flush(self) -> None:
-        """Writes all replies, and completes the `wait` requests whose condition holds now."""
+        """Writes all replies, and completes the `wait` requests whose condition is met now."""
         dirty, self.dirty = self.dirty, []
         for link in dirty:
             link.flush()
         if self._waiting and self.cluster is not None:
             for what, value, future in self._waiting:
-                if not future.done() and self.cluster.holds(what, value):
+                if not future.done() and self.cluster.is_met(what, value):
                     future.set_result(True)
 
     # ---- requests
@@ -156,9 +157,9 @@ class Server:
         return self.urls
 
     async def do_wait(self, what: str, value: Any, seconds: float) -> bool:
-        """Waits for a condition of the cluster (`Ordered.holds`). Returns whether it held within the seconds."""
+        """Waits for a condition of the cluster (`Ordered.is_met`). Returns whether it was met within the seconds."""
         assert self.cluster is not None, "reset comes first"
-        if self.cluster.holds(what, value):
+        if self.cluster.is_met(what, value):
             return True
         waiting = (what, value, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)

@@ -44,8 +44,8 @@ class Cluster:
         self.checks_checksums = check
         self.max_message_sizes = max_message_sizes
         self.ownership = Ownership(len(urls))
-        self.open_at: int | None = 0  # the broker that stores sends; None between the two phases of a transfer
-        self.loaded_at = 0  # the broker that has loaded the topics, each with a new ledger
+        self.open_at: int | None = 0  # the owner, which stores sends; None between the two phases of a transfer
+        self.loaded_at = 0  # the broker that has loaded the topics; a new owner loads them at the first new session
         self.topics: dict[str, Topic] = {}
         self.of_producer: dict[tuple[int, int], tuple[Topic, Producer]] = {}  # by connection and id
         # orders about sends, acks, receipts and answers; `orders.py` describes them
@@ -54,9 +54,10 @@ class Cluster:
         self.answers: dict[str, deque[Order]] = defaultdict(deque)  # by kind of command, the next order first
         self.sessions = 0  # the number of the newest session
         self.started = time.monotonic()
-        #: received commands, used orders (ORDER), and ended connections (ENDED, or LOST if the client ended it):
-        #: milliseconds since the start, connection, kind, and details
+        #: received commands (not all kinds), used orders (ORDER), sent REACHED_END_OF_TOPIC, and ended connections
+        #: (ENDED, or LOST if the client ended it): milliseconds since the start, connection, kind, and details
         self.commands: list[tuple[float, int, str, Any]] = []
+        #: the number of all received commands by kind, and of ended connections (ENDED, LOST)
         self.counts: Counter[str] = Counter()
         #: the brokers' decisions, which `fuzz/answers/judge.py` compares with the models'
         self.journal: list[tuple[Any, ...]] = []
@@ -84,7 +85,7 @@ class Cluster:
         self._handlers[kind](connection, getattr(command, kind.name), message)
 
     def _note(self, connection: Connection, kind: str, about: Any) -> None:
-        """Records a command, or what happened to a connection."""
+        """Adds an item to `commands`."""
         self.commands.append(((time.monotonic() - self.started) * 1000, connection.number, kind, about))
 
     def topic(self, name: str) -> Topic:

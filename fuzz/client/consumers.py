@@ -27,7 +27,7 @@ class Consumers(Cluster):
         if key in topic.consumers:
             topic.remove(*topic.consumers.pop(key))
         first = 0 if body.initial_position == 1 else len(topic.log)  # 1 is Earliest
-        if body.HasField("start_message_id"):  # a reader; it starts inside of the entry if this is a message of a batch
+        if body.HasField("start_message_id"):  # a reader: after the entry, or at the entry of a message of a batch
             begin = body.start_message_id
             first = topic.first_from(begin, after=not begin.HasField("batch_index") or begin.batch_index < 0)
         is_durable = body.durable or not body.HasField("durable")

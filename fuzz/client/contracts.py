@@ -56,7 +56,10 @@ def operation_succeeds_while_brokers_serve(seen: Observed) -> str:
 
 @contract
 def client_keeps_its_connection(seen: Observed) -> str:
-    """The client ends a connection only if the client is closed, a receipt is out of order, or a lookup is refused."""
+    """The client ends a connection only if the client is closed, a receipt is out of order, or a broker refuses.
+
+    A broker refuses a lookup, or a CONNECT.
+    """
     lost = [each for each in seen.report.get("commands", ()) if each[2] == "LOST"]
     return f"the client ended {len(lost)} connections" if lost else ""
 
@@ -96,7 +99,7 @@ def deduplicated_log_has_no_duplicates(seen: Observed) -> str:
 
 @contract
 def callbacks_have_order_of_sending(seen: Observed) -> str:
-    """Callbacks come once for each message, in the order in which the messages were sent."""
+    """Callbacks come in the order in which the messages were sent, at most once for each message."""
     order = [int(payload) for payload, _, _ in seen.results]
     wrong = [b for a, b in pairwise(order) if a >= b]
     return f"the callback of message {_some(wrong)} came late or again" if wrong else ""
@@ -104,7 +107,7 @@ def callbacks_have_order_of_sending(seen: Observed) -> str:
 
 @contract
 def sequence_id_stands_for_one_message(seen: Observed) -> str:
-    """Each message, or batch, of a producer has a sequence id of its own, and keeps it when it is sent again."""
+    """No two messages, and no two batches, of a producer have the same sequence id."""
     messages: dict[int, str] = {}  # sequence id -> the message with which it was first sent
     sends = [about for _, _, kind, about in seen.report.get("commands", ()) if kind == "SEND"]
     wrong = [(i, messages[i], first) for _, i, first in sends if messages.setdefault(i, first) != first]
@@ -113,8 +116,8 @@ def sequence_id_stands_for_one_message(seen: Observed) -> str:
 
 @contract
 def every_send_completes(seen: Observed) -> str:
-    """Once the brokers are faithful again, every message gets its callback."""
-    done = {int(payload) for payload, _, _ in seen.results} | {number for number, _ in seen.refused}
+    """Once the brokers are faithful again, every message that the client accepted gets its callback."""
+    done = {int(payload) for payload, _, _ in seen.results} | {number for number, _ in seen.not_accepted}
     left = [number for number in range(seen.begun) if number not in done]
     return f"message {_some(left)} is still pending" if left else ""
 
@@ -149,7 +152,7 @@ def first_deliveries_have_order_of_log(seen: Observed) -> str:
 
 @contract
 def permits_are_conserved(seen: Observed) -> str:
-    """With all messages received, a consumer has between `receiverQueueSize / 2` and `receiverQueueSize` permits."""
+    """At the end of a run, a consumer has between `receiverQueueSize / 2` and `receiverQueueSize` permits."""
     queue = seen.settings.get("receiver_queue", 0)
     wrong = [each for each in seen.report.get("permits", ()) if queue and not queue / 2 <= each[3] <= queue]
     said = [f"{has} permits ({granted} granted, {cost} used), its queue is {queue}" for _, granted, cost, has in wrong]

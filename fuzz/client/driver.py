@@ -272,7 +272,7 @@ def _hear(heard: queue.Queue[Any], source: Any, message: Any) -> None:
 
 
 def _sleep_until(moment: float) -> float:
-    """Sleeps until a monotonic time. Returns how many seconds late the process wakes up."""
+    """Sleeps until a monotonic time. Returns how many seconds late the process wakes up; 0 if it need not sleep."""
     left = moment - time.monotonic()
     if left <= 0:
         return 0.0

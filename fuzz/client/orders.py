@@ -1,7 +1,7 @@
 """Orders, by which a schedule changes what the brokers do. Conditions and reports of the brokers for the harness.
 
-`Ordered.order` gives these orders. An order about sends, acks or receipts holds until another one replaces it. An order
-about answers is used once.
+`Ordered.order` gives these orders. An order about answers is used once. Any other of these orders stays in force until
+another one replaces it, or `end_orders` ends it; `release` also ends orders about sends and receipts.
 
     sends      store; defer: sends are processed when they are released; ignore: sends are not stored or answered, and
                their session is fenced
@@ -66,10 +66,12 @@ class Ordered(Consumers):
             self.answers[kind].extend(msgspec.convert(values, list[Order]))
 
     def release(self, how: str = "in_order") -> None:
-        """Stores deferred sends and sends held receipts; from now on, sends are stored and receipts sent at once.
+        """Ends the orders about sends and receipts. Processes the deferred sends, and sends the held receipts.
+
+        A fenced session at the owner gets CLOSE instead.
 
         how    in_order, reverse or twice: the held receipts of each session are sent in order, in reverse order, or
-               each twice; skip: all except the oldest are sent
+               each twice; skip: the oldest of several receipts is not sent
         """
         self.sends, self.holds_receipts = "store", False
         for key, (topic, producer) in list(self.of_producer.items()):
@@ -97,7 +99,7 @@ class Ordered(Consumers):
         producer.last_receipt = receipt
 
     def end_orders(self) -> None:
-        """Ends all orders: the brokers are faithful from now on. Releases all that was held back or deferred."""
+        """Makes the brokers faithful: ends orders, finishes a transfer, and releases what is held back or deferred."""
         self.answers.clear()
         self.acks = "store"
         self.corrupt_next(0)
@@ -143,11 +145,11 @@ class Ordered(Consumers):
             if producer.last_receipt is not None:
                 self._send_receipt(producer, producer.last_receipt)
 
-    def refuse_deferred(self, rank: int) -> None:
-        """Answers a deferred send of every session with ChecksumError: the one at index `rank`, or else the newest."""
+    def refuse_deferred(self, index: int) -> None:
+        """Answers a deferred send of every session with ChecksumError: the one at `index`, or else the newest."""
         for _, producer in self.of_producer.values():
             if producer.deferred:
-                self.refuse_send(producer, producer.deferred.pop(min(rank, len(producer.deferred) - 1)))
+                self.refuse_send(producer, producer.deferred.pop(min(index, len(producer.deferred) - 1)))
 
     def begin_transfer(self) -> bool:
         """Starts a transfer to the other broker: sends and acks are ignored, and clients stay attached.
@@ -228,8 +230,8 @@ class Ordered(Consumers):
     def terminate(self) -> int:
         """Sends REACHED_END_OF_TOPIC to every consumer, and PING on every connection of a consumer.
 
-        A client answers a PING, or ends the connection. Returns the number of answers and lost connections after which
-        all PING of this call are answered or their connections lost, for `holds("pings", number)`.
+        A client answers each PING, or ends the connection. Returns the parameter of the condition `pings` (`is_met`)
+        that waits until this is so: the number of answers and lost connections so far, plus the number of these PING.
         """
         expected = self.counts["PONG"] + self.counts["LOST"]
         for topic in self.topics.values():
@@ -266,8 +268,8 @@ class Ordered(Consumers):
 
     # ---- conditions and reports
 
-    def holds(self, what: str, value: Any) -> bool:
-        """Returns whether the condition `what` holds; `value` is its parameter."""
+    def is_met(self, what: str, value: Any) -> bool:
+        """Returns whether the condition `what` is met; `value` is its parameter."""
         if what == "received":  # `value` is the newest message of a producer's session
             return any(p.last_payload == str(value).encode() for _, p in self.of_producer.values())
         if what == "producers":
@@ -312,7 +314,8 @@ class Ordered(Consumers):
     def report(self) -> dict[str, Any]:
         """Returns what happened since the reset, as plain data.
 
-        commands     as `Cluster.commands`; `counts` has their numbers by kind
+        commands     as `Cluster.commands`
+        counts       as `Cluster.counts`
         journal      the decisions, as `fuzz/answers/judge.py` reads them
         log          the entries of all topics: broker, producer, session, sequence id, payloads, ledger, entry
         refused      messages whose sends were answered with SEND_ERROR

@@ -28,7 +28,7 @@ class Observed(msgspec.Struct):
 
     settings: dict[str, Any]
     begun: int = 0  # number of messages that the application has sent, also those that the client did not accept
-    refused: list[tuple[int, str]] = []  # number and error of each message that the client did not accept
+    not_accepted: list[tuple[int, str]] = []  # number and error of each message that the client did not accept
     results: list[list[str]] = []  # payload, result and message id of each callback, in order
     consumers: int = 0  # number of consumers that have subscribed
     received: list[list[Any]] = []  # payload, ledger, entry, batch index, redelivery count
@@ -88,14 +88,14 @@ class Run:
         """Starts brokers with these settings of `Cluster`, and a client.
 
         In an experiment, the schedule's setting `brokers` changes these settings. The schedule's settings `producer`
-        and `consumer` change the options of `produce` and `subscribe`.
+        and `consumer` change the options of `create_producer` and `subscribe`.
         """
         settings |= self.settings.get("brokers", {})
         urls = self.broker("reset", **settings)
         url = ",".join([urls[0], *[each.removeprefix("pulsar://") for each in urls[1:]]])
         self.client("open", url=url, operation_timeout_seconds=operation_timeout_seconds)
 
-    def produce(self, **options: Any) -> None:
+    def create_producer(self, **options: Any) -> None:
         """Creates the producer with these options of the client. Adds a failure to the observation."""
         options |= self.settings.get("producer", {})
         error = self.client("create_producer", topic=TOPIC, limit=self.patience + 5.0, **options)
@@ -118,15 +118,14 @@ class Run:
         """Sends `count` messages, if there is a producer, and waits as `sync`."""
         if not self.producers:
             return
-        refused = self.client("send", first=self.observed.begun, count=count)
-        self.observed.refused += refused
+        self.observed.not_accepted += self.client("send", first=self.observed.begun, count=count)
         self.observed.begun += count
         self.sync()
 
     def wait(self, what: str, value: Any, patience: float | None = None) -> bool:
-        """Waits for a condition of the brokers (`Ordered.holds`). Returns whether it held in time.
+        """Waits for a condition of the brokers (`Ordered.is_met`). Returns whether it was met in time.
 
-        If an earlier condition did not hold in time, returns False at once.
+        If an earlier condition was not met in time, returns False at once.
         """
         if not self.is_patient:
             return False
@@ -135,9 +134,9 @@ class Run:
         return self.is_patient
 
     def pending(self) -> int:
-        """Returns the number of messages that have no callback yet."""
+        """Updates the results. Returns the number of accepted messages that have no callback yet."""
         self.observed.results = self.client("results", count=0, seconds=0.0)
-        return self.observed.begun - len(self.observed.refused) - len(self.observed.results)
+        return self.observed.begun - len(self.observed.not_accepted) - len(self.observed.results)
 
     def sync(self) -> None:
         """Waits until the producer has a session, every consumer has granted permits, and all callbacks have come.
@@ -157,7 +156,7 @@ class Run:
 
     def settle(self, seconds: float) -> None:
         """Waits for the callbacks of all messages, for `seconds` at most."""
-        count = self.observed.begun - len(self.observed.refused)
+        count = self.observed.begun - len(self.observed.not_accepted)
         self.observed.results = self.client("results", count=count, seconds=seconds if self.is_patient else 0.0)
         self.is_patient = self.is_patient and len(self.observed.results) >= count
 

@@ -142,11 +142,12 @@ def find_scenario(name: str) -> Scenario:
 def generate(scenario: Scenario, seed: int) -> Schedule:
     """Returns the schedule of a seed.
 
-    A schedule has only some kinds of steps, so that a step that triggers a frequent defect is not in every schedule.
+    In a schedule, only some kinds of steps are possible: a step that triggers a frequent defect is not in every
+    schedule.
     """
     random = Random(seed)  # noqa: S311
     settings = {name: random.choice(values) for name, values in scenario.settings.items()}
-    first, *others = scenario.steps  # the first kind is in every schedule
+    first, *others = scenario.steps  # the first kind is possible in every schedule
     kinds = [first, *[name for name in others if random.random() < 0.5]]
     weights = [scenario.steps[name].weight for name in kinds]
     names = random.choices(kinds, weights, k=random.randint(3, scenario.length))
@@ -157,8 +158,8 @@ def generate(scenario: Scenario, seed: int) -> Schedule:
 def execute(harness: Harness, scenario: Scenario, schedule: Schedule, patience: float = PATIENCE) -> Observed:
     """Runs a schedule. Returns the observation. A setting that the schedule lacks has its simplest value.
 
-    The run waits for an effect for at most `patience` seconds. Raises BrokerFailed if a process of the harness fails,
-    or if a decision of the brokers differs from the models'.
+    The run waits for an effect for at most `patience` seconds. A crash or hang of the client is in the observation.
+    Raises BrokerFailed if the brokers or the driver fail, or if a decision of the brokers differs from the models'.
     """
     settings = {name: values[0] for name, values in scenario.settings.items()} | schedule.settings
 

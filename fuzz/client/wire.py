@@ -1,9 +1,10 @@
 """Pulsar's binary protocol: frames, checksums, and protobuf messages built from a table of field numbers.
 
 A frame is a length, the length of a command, and the command. These lengths have four bytes, big-endian. Behind the
-command, SEND and MESSAGE have a message: optionally the magic number 0x0e01 and the CRC32C of all bytes that follow,
-then the length of the metadata, the metadata, and the payload. The payload of a batch has for each of its messages the
-length of the `SingleMessageMetadata`, the `SingleMessageMetadata`, and the message's own payload.
+command, SEND and MESSAGE have headers and payload (the parameter `message`): optionally the magic number 0x0e01 and the
+CRC32C of all bytes that follow, then the length of the metadata, the metadata, and the payload. The payload of a batch
+has for each of its messages the length of the `SingleMessageMetadata`, the `SingleMessageMetadata`, and the message's
+own payload.
 
 The names are those of `PulsarApi.proto`, some of them shortened: LOOKUP is `CommandLookupTopic`, REDELIVER is
 `CommandRedeliverUnacknowledgedMessages`, `ledger` is `ledgerId`, `ack_words` is the ack set. In `BaseCommand`, the
@@ -259,7 +260,6 @@ class ServerError(IntEnum):
     CONSUMER_BUSY = 5
     SERVICE_NOT_READY = 6
     CHECKSUM_ERROR = 9
-    TOPIC_NOT_FOUND = 11
     PRODUCER_BUSY = 16
     NOT_ALLOWED = 22
 

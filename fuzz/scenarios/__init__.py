@@ -3,9 +3,9 @@
 To add a scenario, write a module with a `scenario` (`fuzz/client/schedule.py`); `producer.py` is an example. It has
 
     settings    the settings of a schedule, each with its domain; shrinking prefers values at the front
-    begin       starts the brokers (`run.start`) and attaches clients (`run.produce`, `run.subscribe`)
-    steps       kinds of steps: a function of the run and arguments, the arguments' domains, a weight. Every schedule
-                has the first kind, and about half of the others
+    begin       starts the brokers (`run.start`) and attaches clients (`run.create_producer`, `run.subscribe`)
+    steps       kinds of steps: a function of the run and arguments, the arguments' domains, a weight. In a schedule,
+                the first kind and about half of the others are possible
     end         ends the orders to the brokers, which then answer as the models do, and collects the observation
                 (`Run.finish`)
     contracts   functions of the observation (`fuzz/client/contracts.py`, or a module here), most severe first; for

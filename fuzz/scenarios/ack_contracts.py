@@ -37,13 +37,16 @@ def unacknowledged_message_stays(seen: Observed) -> str:
 
 @contract
 def acknowledgement_reaches_cursor(seen: Observed) -> str:
-    """An acknowledged message leaves the backlog: alone with index acks, otherwise with its whole entry."""
+    """An acknowledged message of an entry without acks by deserialized ids leaves the backlog.
+
+    With index acks it leaves alone, otherwise with its whole entry.
+    """
     return _still_in_backlog(seen, by_id=False)
 
 
 @contract
 def acknowledgement_by_id_reaches_cursor(seen: Observed) -> str:
-    """An acknowledged message leaves the backlog, also if its entry has acks by deserialized ids."""
+    """An acknowledged message of an entry that has acks by deserialized ids leaves the backlog."""
     return _still_in_backlog(seen, by_id=True)
 
 
@@ -64,7 +67,7 @@ def messages_not_removed(seen: Observed, *, by_id: bool) -> list[Message]:
 
 
 def entries_acknowledged_by_id(seen: Observed) -> set[int]:
-    """Returns the entries that the application acknowledged by deserialized ids."""
+    """Returns the entries with individual acks of the application by deserialized ids."""
     return {entry for kind, _, _, _, entry, *_ in seen.calls if kind == "acknowledge_id"}
 
 

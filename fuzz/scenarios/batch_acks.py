@@ -49,7 +49,7 @@ def begin(run: Run) -> None:
     """Attaches a producer of batches and a consumer."""
     size = run.settings["size"]
     run.start()
-    run.produce(
+    run.create_producer(
         send_timeout_millis=0,
         batching_enabled=True,
         batching_max_messages=size,

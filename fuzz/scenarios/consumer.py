@@ -12,7 +12,7 @@ from fuzz.client.schedule import Scenario, StepKind
 def begin(run: Run) -> None:
     """Attaches a producer of batches and a consumer."""
     run.start()
-    run.produce(
+    run.create_producer(
         send_timeout_millis=0,
         batching_enabled=run.settings["size"] > 1,
         batching_max_messages=max(2, run.settings["size"]),

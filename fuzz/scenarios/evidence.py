@@ -40,7 +40,7 @@ def _journal(seen: Observed, kind: str) -> list[list[Any]]:
 
 
 def _sessions(seen: Observed) -> list[dict[int, int]]:
-    """Returns for each session of the producer the sequence ids of the sent messages; of a batch, of its first one."""
+    """Returns for each session of the producer: sent message -> sequence id. A batch is its first message."""
     found: list[dict[int, int]] = [{}]
     for kind, about in _commands(seen):
         if kind == "PRODUCER":
@@ -51,7 +51,7 @@ def _sessions(seen: Observed) -> list[dict[int, int]]:
 
 
 def _newest_ids(seen: Observed) -> dict[int, int]:
-    """Returns the newest sequence id of each sent message; of a batch, only that of its first message."""
+    """Returns sent message -> its newest sequence id. A batch is its first message."""
     return {message: number for session in _sessions(seen) for message, number in session.items()}
 
 
@@ -61,18 +61,18 @@ def _id_of(ids: dict[int, int], message: int) -> int | None:
 
 
 def _reused(seen: Observed) -> set[int]:
-    """Returns the messages (of a batch, its first one) that have the sequence id of an earlier message."""
+    """Returns the messages that have the sequence id of an earlier message. A batch is its first message."""
     owner: dict[int, int] = {}
     return {m for session in _sessions(seen) for m, number in session.items() if owner.setdefault(number, m) != m}
 
 
 def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
-    """Each message keeps its sequence id, and ids ascend in the order of messages, except that they restart.
+    """Each message keeps its sequence id. Ids ascend in the order of the messages, except at restarts.
 
-    For each restart there is one reconnection, not after the session that first sends the message with the smaller id.
-    The reconnection is before the first receipt: its session sends all earlier messages again. A message that was
-    pending at the reconnection, but was not sent before it, has an id from before the restart. At least one id is
-    reused.
+    At least one id is reused. A message whose id is not above that of the message before is a restart. Each restart has
+    a reconnection of its own before the first receipt: a session that sends all earlier messages again. The restart's
+    message is first sent in this session or in a later one. It need not be the first new message of the session: a
+    message that was pending and not sent at the reconnection has an id from before the restart.
     """
     ids: dict[int, int] = {}
     begun: dict[int, int] = {}  # message -> the first session that sends it
@@ -127,7 +127,7 @@ def pending_messages_were_refused_and_others_failed(seen: Observed) -> bool:
 
 
 def _answers(seen: Observed, kind: str) -> list[Answer]:
-    """Returns the ordered answer to the last command of a kind, for each handler; FAITHFUL without an order."""
+    """Returns for each handler how an order answered its last command of a kind; FAITHFUL without an order."""
     commands, found = _commands(seen), dict[int, Answer]()
     for (name, about), (following, order) in pairwise([*commands, ("", None)]):
         if name == kind:
@@ -156,10 +156,10 @@ def consumer_was_closed_during_its_request(seen: Observed) -> bool:
 
 
 def _subscribe_timed_out(seen: Observed, answer: Answer) -> bool:
-    """Returns whether every failed operation is a SUBSCRIBE with a timeout whose last ordered answer explains it.
+    """Returns whether only subscribing failed, with timeouts, and orders explain this, among them an order `answer`.
 
-    There are at most as many failures as consumers whose last SUBSCRIBE was refused or closed. At least one consumer
-    had the answer `answer`.
+    There are at most as many failures as consumers whose last SUBSCRIBE an order refused or closed. For at least one of
+    these consumers, the order was `answer`.
     """
     answers = [each for each in _answers(seen, "SUBSCRIBE") if each in (Answer.CLOSE, Answer.REFUSE)]
     is_timeout = all(each == "subscribe failed: Timeout" for each in seen.failed)
@@ -247,7 +247,7 @@ def backlog_was_acknowledged_cumulatively_and_lost(seen: Observed) -> bool:
 
 
 def _permits_follow_deviations(seen: Observed) -> bool:
-    """Returns whether the contract would hold if the client had returned the permits that deliveries cost.
+    """Returns whether `permits_are_conserved` holds after a correction of the permits for both deviations.
 
     With the deviations, the client returns one permit for a corrupt batch, and for any other batch one permit for each
     message, also for messages that the ack set excludes.

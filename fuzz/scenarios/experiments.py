@@ -16,7 +16,7 @@ def answer(run: Run, kind: str, how: str, count: int = 1) -> None:
 
 def send_only(run: Run, count: int) -> None:
     """Sends messages, and waits for nothing."""
-    run.observed.refused += run.client("send", first=run.observed.begun, count=count)
+    run.observed.not_accepted += run.client("send", first=run.observed.begun, count=count)
     run.observed.begun += count
 
 
@@ -34,7 +34,7 @@ def age(run: Run) -> None:
 
 def send_large(run: Run, size: int) -> None:
     """Sends a message with a payload of `size` bytes."""
-    run.observed.refused += run.client("send", first=run.observed.begun, count=1, size=size)
+    run.observed.not_accepted += run.client("send", first=run.observed.begun, count=1, size=size)
     run.observed.begun += 1
     run.sync()
 

@@ -47,7 +47,10 @@ def _bound(seen: Observed) -> int | None:
 
 @contract
 def redelivery_command_has_due_entries(seen: Observed) -> str:
-    """A redelivery command has entries whose delay is over, in order, each once. A nack is requested at most once."""
+    """A redelivery command has entries whose delay is over, in order, each once.
+
+    A nack leads to at most one request, and there are never more commands than due nacks.
+    """
     delay, calls = nacks.delay(seen.settings.get("delay", 0)), _calls(seen)
     dues = [(call.at + delay, call.entry) for call in calls if call.entry is not None]
     for number, command in enumerate(commands := _commands(seen)):
@@ -89,7 +92,7 @@ def later_nack_postpones_no_redelivery(seen: Observed) -> str:
 
 
 def _late(seen: Observed, *, is_undisturbed: bool) -> str:
-    """Returns a text about the latest redelivery if it exceeds the bound; otherwise an empty string.
+    """Returns a text about an entry that is not requested, or a request that exceeds the bound; otherwise "".
 
     With `is_undisturbed`, judges only nacks that are due before the next call, and the last nack; otherwise, only the
     other nacks.

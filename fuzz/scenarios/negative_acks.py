@@ -23,7 +23,7 @@ _NACK = "negative_acknowledge"
 def begin(run: Run) -> None:
     """Attaches a producer and a consumer."""
     run.start()
-    run.produce(send_timeout_millis=0, batching_enabled=False)
+    run.create_producer(send_timeout_millis=0, batching_enabled=False)
     run.subscribe(kind=run.settings["kind"], negative_ack_redelivery_delay_ms=run.settings["delay"])
 
 

@@ -12,7 +12,7 @@ def begin(run: Run) -> None:
     """Attaches a producer."""
     run.start(deduplication=run.settings["deduplication"])
     options = {"initial_sequence_id": 41} if run.settings["initial_sequence_id"] else {}
-    run.produce(
+    run.create_producer(
         send_timeout_millis=0,
         batching_enabled=run.settings["batching"],
         batching_max_messages=3,
@@ -73,9 +73,9 @@ def close_first(run: Run) -> None:
     run.broker("order", PRODUCER=[Order(Answer.CLOSE)])
 
 
-def checksum(run: Run, rank: int) -> None:
-    """Answers the deferred send of index `rank`, or the newest if there is none, with ChecksumError."""
-    run.broker("refuse_deferred", rank=rank)
+def checksum(run: Run, index: int) -> None:
+    """Answers the deferred send at `index`, or the newest if there is none, with ChecksumError."""
+    run.broker("refuse_deferred", index=index)
 
 
 scenario = Scenario(

@@ -26,7 +26,7 @@ _CLOSES = {
 def begin(run: Run) -> None:
     """Attaches a producer, and sends a message."""
     run.start(deduplication=run.settings["deduplication"], operation_timeout_seconds=_OPERATION_TIMEOUT)
-    run.produce(send_timeout_millis=0, batching_enabled=False)
+    run.create_producer(send_timeout_millis=0, batching_enabled=False)
     run.send(1)
 
 
