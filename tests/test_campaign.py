@@ -255,6 +255,7 @@ def test_more_traces_go_on_with_the_next_seeds() -> None:
     assert essence(state) == essence(run(MemoryStore(), plan=plan, traces=300))
     seeds = [s for r in state.runs for s in range(r["first_seed"], r["first_seed"] + r["traces"])]
     assert sorted(seeds) == list(range(10, 310))
+    assert {110, 10 + 2 * BLOCK} <= {r["first_seed"] for r in state.runs}  # the rest of a block, then whole blocks
 
 
 def test_seconds_mean_further_seconds() -> None:

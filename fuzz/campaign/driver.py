@@ -182,10 +182,13 @@ class _Rounds:
     def _next_task(self, spec: Spec, seconds: float) -> Task:
         """Plans and returns the next task of a spec, which takes about the given seconds and has at least one block.
 
-        Only the last task of a spec may be shorter than a block.
+        The last task of a spec may be shorter than a block. If an earlier run has ended within a block, the first task
+        has the rest of this block, so that later blocks begin at the same seeds as in a campaign without interruption.
         """
         first, block = self.next_seed[spec.subject], kind_of(spec.subject).block
         traces = max(block, round(self._speed(spec) * seconds / block) * block)
+        if begun := (first - self.plan.seed) % block:
+            traces = block - begun
         task = Task(spec, first, int(min(traces, self._left(spec))))
         self.next_seed[spec.subject] += task.traces
         self.planned_seconds[spec.subject] += self._seconds(task)

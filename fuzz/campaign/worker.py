@@ -6,7 +6,8 @@ real clients, in which a seed stands for a schedule. The types and their form as
 Seeds are grouped in blocks of a fixed size. The findings of a block, their shrunk traces and the block's coverage
 depend only on the code, the spec and the seeds of the block, unless a step takes about as long as a hang. A task has
 whole blocks; only the last block of a spec may have fewer seeds. So the findings do not depend on the number of workers
-or of Spark's partitions.
+or of Spark's partitions. If `--traces` ends a campaign within a block, the resumed campaign runs the rest of this block
+as a block.
 
 Within a block, the first finding of each cause is replayed twice, and shrunk if both replays show it. A property that
 was violated is not checked in the rest of the block, so that a common defect does not hide a rare one. After ENOUGH
@@ -52,7 +53,7 @@ class Spec(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Consecutive seeds of one spec: whole blocks. Only the last block of a spec may have fewer seeds."""
+    """Consecutive seeds of one spec: whole blocks, or the rest of one. The last block of a spec may be incomplete."""
 
     spec: Spec
     first_seed: int
