@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 import jsonschema
 import msgspec
 import pytest
+from rich.console import Console
 
 from fuzz.cli import app
 from fuzz.commands import check, result_type, schema_of
@@ -30,6 +31,8 @@ from fuzz.platform.sources import files_of
 from fuzz.platform.version import code_version
 from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
+from fuzz.tlc.manifest import all_runs, chosen
+from fuzz.tlc.runs import MODULES
 from fuzz.trace.recording import recordings
 from fuzz.workloads import workload_names
 from model.machine import BadValue
@@ -371,6 +374,19 @@ def test_checks_are_discovered_for_every_component() -> None:
     two = [each.name for each in check.checks_of(check.Tier.NIGHTLY, [check.Kind.GENERATED, check.Kind.FUZZ])]
     honest = [f"generated.{name}" for name in subject_names(without_canaries=True)]
     assert two == [*(f"fuzz.{name}" for name in subject_names()), *honest]
+
+
+def test_the_nightly_tier_makes_every_run_of_tlc(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, made = all_runs(MODULES), list[str]()
+
+    def run_tla(modules: list[str], scope: str | None, _console: Console, **options: bool) -> list[Any]:
+        made.extend(run.id for run in chosen(runs, modules, scope, **options))
+        return []
+
+    monkeypatch.setattr("fuzz.commands.tla.run_tla", run_tla)
+    for each in check.checks_of(check.Tier.NIGHTLY, [check.Kind.TLA]):
+        each.run(Console(quiet=True))
+    assert sorted(made) == sorted(run.id for run in runs)
 
 
 @pytest.fixture

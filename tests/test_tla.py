@@ -424,6 +424,7 @@ def test_a_scope_that_tlc_cannot_be_given(tmp_path: Path) -> None:
 def test_runs_are_chosen() -> None:
     runs = list(RUNS.values())
     assert {run.id for run in chosen(runs, [], None)} == {run.id for run in runs if not run.nightly}
+    assert chosen(runs, [], None, nightly=True) == runs
     assert [run.name for run in chosen(runs, ["RangeCache"], "nightly")] == ["nightly"]
     assert {run.module for run in chosen(runs, ["CacheSteps"], None)} == {"CacheSteps"}
     for modules, scope in ((["None"], None), (["CacheSteps"], "permits")):

@@ -262,7 +262,7 @@ def _mutants_run(options: mutants.Options) -> Callable[[Console], Outcome]:
 
 def _tla_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
     def run(console: Console) -> Outcome:
-        runs = tla.run([subject.tla or ""], None, console).modules
+        runs = tla.run([subject.tla or ""], None, console, nightly=True).modules
         return Outcome(f"{len(runs)} runs as expected", [line for each in runs for line in each.differences])
 
     if subject.tla:

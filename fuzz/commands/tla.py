@@ -41,9 +41,9 @@ class TlaResult(Result):
         return any(row.differences for row in self.modules)
 
 
-def run(modules: list[str], scope: str | None, console: Console) -> TlaResult:
-    """Runs TLC for the modules and the scope. Raises BadValue for unknown names."""
-    results = run_tla(modules, scope, console)
+def run(modules: list[str], scope: str | None, console: Console, *, nightly: bool = False) -> TlaResult:
+    """Makes the runs of TLC that `chosen` selects. Raises BadValue as `run_tla`."""
+    results = run_tla(modules, scope, console, nightly=nightly)
     return TlaResult(modules=[msgspec.convert(result.row(), TlaRow) for result in results])
 
 

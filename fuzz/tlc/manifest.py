@@ -18,7 +18,8 @@ fields of `Run`, such as:
     violates   instead of `checks`: the property that TLC must find violated
     fair       the fair actions, instead of those that the liveness properties name
     profile    default: `reference`
-    nightly    if true, `brokerproof tla` makes the run only if `--scope` names its scope. The nightly tests make it
+    nightly    if true, `brokerproof tla` makes the run only if `--scope` names its scope. The nightly tests and
+               `brokerproof check --tier nightly` make it
 
 The table `defaults` has defaults for the other tables of its file, and for the component's derived runs.
 """
@@ -227,11 +228,11 @@ def _with_none(value: Any) -> Any:
     return None if value == "None" else value
 
 
-def chosen(runs: list[Run], modules: list[str], scope: str | None) -> list[Run]:
-    """Returns the runs of the named modules in a scope; without a scope, all their runs except the nightly ones.
+def chosen(runs: list[Run], modules: list[str], scope: str | None, *, nightly: bool = False) -> list[Run]:
+    """Returns the runs of the named modules in a scope; without a scope, in all scopes.
 
-    If `modules` is empty, the runs are of all modules. Raises BadValue if a module has no run, or if these modules have
-    no run in the scope.
+    Without a scope, nightly runs are left out unless `nightly` is true. If `modules` is empty, the runs are of all
+    modules. Raises BadValue if a module has no run, or if these modules have no run in the scope.
     """
     with_runs = list(dict.fromkeys(run.module for run in runs))
     for module in modules:
@@ -239,7 +240,7 @@ def chosen(runs: list[Run], modules: list[str], scope: str | None) -> list[Run]:
             raise BadValue(f"no run has the module {module}; there are {', '.join(with_runs)}")
     of_modules = [run for run in runs if not modules or run.module in modules]
     if scope is None:
-        return [run for run in of_modules if not run.nightly]
+        return [run for run in of_modules if nightly or not run.nightly]
     found = [run for run in of_modules if run.scope == scope]
     if not found:
         scopes = ", ".join(dict.fromkeys(run.scope for run in of_modules))

@@ -83,14 +83,12 @@ def expected_of(run: Run) -> TlcResult:
 # ---- running ------------------------------------------------------------------------------------------
 
 
-def run_tla(modules: list[str], scope: str | None, console: Console, folder: Path | None = None) -> list[Result]:
+def run_tla(modules: list[str], scope: str | None, console: Console, *, nightly: bool = False) -> list[Result]:
     """Makes the runs that `chosen` selects, one after the other. Returns their results.
 
-    `folder` has the modules and the written runs (default: the project's). Raises BadValue for unknown names, for an
-    invalid run, and if there is no Java or no TLC.
+    Raises BadValue for unknown names, for an invalid run, and if there is no Java or no TLC.
     """
-    folder = folder or MODULES
-    runs = chosen(all_runs(folder), modules, scope)
+    runs = chosen(all_runs(MODULES), modules, scope, nightly=nightly)
     results = []
     with showing(console, "starting TLC") as update:
         for number, run in enumerate(runs):
@@ -99,7 +97,7 @@ def run_tla(modules: list[str], scope: str | None, console: Console, folder: Pat
                 update(number, len(runs), f"{run.module} {run.name}: {text}")
 
             progress("starting TLC")
-            results.append(make_run(run, folder, OUTPUT, progress=progress))
+            results.append(make_run(run, MODULES, OUTPUT, progress=progress))
     return results
 
 
