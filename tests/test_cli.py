@@ -96,6 +96,8 @@ def test_fuzz_finds_nothing_in_the_implementation(brokerproof: Any) -> None:
     assert data["steps_per_second"] * data["fuzzing_seconds"] == pytest.approx(steps)
     assert 0 < data["fuzzing_seconds"] <= data["seconds"]
     assert (data["processes"], data["compared_with"]) == (1, "implementation")
+    assert data["missed_coverage"] == []
+    assert not data.keys() & data["coverage"].keys()  # a key has one meaning
     assert ran.err == ""
 
 

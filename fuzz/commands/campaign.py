@@ -45,8 +45,7 @@ class CampaignResult(Result):
     rounds: Count
     findings: list[ExplainedFinding]
     resumed: bool
-    never: list[str]
-    failed: bool
+    missed_coverage: list[str]  # as in `fuzz`
     report: str
     version: str
 
@@ -56,7 +55,8 @@ class CampaignResult(Result):
 
         A known deviation of a real client does not count.
         """
-        return self.failed or any(not (each.defect and is_scenario(each.subject)) for each in self.findings)
+        unknown = [each for each in self.findings if not (each.defect and is_scenario(each.subject))]
+        return bool(self.missed_coverage or unknown)
 
 
 class Options(NamedTuple):
@@ -103,7 +103,6 @@ def run(options: Options, console: Console) -> CampaignResult:
                 progress=progress,
             )
         findings = explained_findings(store, state)
-        failed = missed_by_campaign(plan, state)
         return CampaignResult(
             out=out,
             subjects=[s.subject for s in specs],
@@ -115,8 +114,7 @@ def run(options: Options, console: Console) -> CampaignResult:
             rounds=state.rounds,
             findings=findings,
             resumed=resumed,
-            never=failed,
-            failed=bool(failed),
+            missed_coverage=missed_by_campaign(plan, state),
             report=write_report(store, plan, state, findings),
             version=code_version(),
         )
@@ -192,7 +190,7 @@ def default_out(plan: Plan, options: Options) -> str:
 def show(console: Console, result: CampaignResult) -> None:
     """Prints the findings step by step, then the totals."""
     show_findings(console, result.findings)
-    for line in result.never:
+    for line in result.missed_coverage:
         console.print(f"[red]failed[/] {escape(line)}")
     speed = result.steps / result.seconds if result.seconds else 0.0
     time = f"{result.seconds:,.0f} s in {result.rounds:,} complete {'round' if result.rounds == 1 else 'rounds'}"

@@ -211,7 +211,7 @@ def _fuzz_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
         if subject.canary:
             return Outcome(f"found in {ran}", []) if result.findings else Outcome("", [], f"canary not found in {ran}")
         findings = [f"{f.subject} {f.profile} {f.cause}" for f in result.findings]
-        return Outcome(f"no difference in {ran}", findings, "; ".join(result.never))
+        return Outcome(f"no difference in {ran}", findings, "; ".join(result.missed_coverage))
 
     yield Check(Kind.FUZZ, subject.name, (subject.name,), run)
 

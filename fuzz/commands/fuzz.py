@@ -60,15 +60,14 @@ class FuzzResult(Result):
     processes: Count
     compared_with: Second  # the second side: implementation, profile, or none if the model ran alone
     coverage: Coverage
-    never: list[str]
-    failed: bool
+    missed_coverage: list[str]  # lines for goals and actions that a long enough run did not reach
     findings: list[ExplainedFinding]
     version: str
 
     @property
     def found(self) -> bool:
         """Whether there is a finding, or a coverage goal was not reached in a long enough run."""
-        return bool(self.findings) or self.failed
+        return bool(self.findings or self.missed_coverage)
 
 
 def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
@@ -113,8 +112,7 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
         compared_with=target.second,
         steps_per_second=done.steps / done.fuzzing_seconds if done.fuzzing_seconds else 0.0,
         coverage=Coverage(actions=actions, **covered),
-        never=missed,
-        failed=bool(missed),
+        missed_coverage=missed,
         findings=[explained(found, folder.path(f"traces/{trace_name(found)}")) for found in done.findings],
         version=code_version(),
     )
@@ -136,7 +134,7 @@ _SIDES = {
 def show(console: Console, result: FuzzResult) -> None:
     """Prints the findings step by step, then the totals."""
     show_findings(console, result.findings)
-    for line in result.never:
+    for line in result.missed_coverage:
         console.print(f"[red]failed[/] {escape(line)}")
     profile = result.profile if result.against is None else f"{result.profile} against {result.against}"
     console.print(f"{result.subject}, profile {profile}: {_SIDES[result.compared_with]}")
