@@ -29,6 +29,13 @@ def test_json_has_a_row_for_each_policy_and_size(capsys: pytest.CaptureFixture[s
     assert plot.read_text().startswith("<?xml")
 
 
+def test_the_heading_of_the_gap_says_what_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "transfer", "--policy", "V0", "--size", "1"]) == 0
+    words = capsys.readouterr().out.split()
+    assert "rounds" in words
+    assert "steps" not in words
+
+
 @pytest.mark.parametrize(
     ("policy", "costs"),
     [

@@ -143,7 +143,7 @@ def show(console: Console, result: CompareResult) -> None:
     console.print()
     constant = {"workload"} if len(workloads) == 1 else set()
     shown = [key for key, value in result.policies[0].items() if not isinstance(value, list) and key not in constant]
-    titles = [key.replace("_", " ") for key in shown]
+    titles = [workload.title(key) for key in shown]
     # without a minimum, a heading of long words is cut
     table = Table(*[Column(title, min_width=max(map(len, title.split()))) for title in titles], box=None)
     for row in result.policies:
@@ -174,7 +174,7 @@ def draw(workload: Workload, rows: list[dict[str, Any]], kind: str) -> bytes:
         for policy in dict.fromkeys(row["policy"] for row in rows):
             points = points_of(workload, rows, policy, measure)
             axis.plot(list(points), list(points.values()), marker="o", markersize=3, label=policy)
-        axis.set_title(measure.replace("_", " "))
+        axis.set_title(workload.title(measure))
         axis.set_xscale("log")
         axis.xaxis.set_minor_formatter("")
         axis.set_yscale("symlog" if max(row[measure] for row in rows) > _LINEAR else "linear")

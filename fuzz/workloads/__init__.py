@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -51,6 +51,11 @@ class Workload:
     parameters: Any  # a named tuple of numbers: the defaults
     check: Callable[[str], Any]  # raises BadValue for a policy that cannot run here
     measure: Callable[[Cell], Iterator[msgspec.Struct]]  # yields the rows of a cell
+    titles: Mapping[str, str] = field(default_factory=dict)  # headings of fields whose names are no headings
+
+    def title(self, name: str) -> str:
+        """Returns the heading of a field of the rows."""
+        return self.titles.get(name, name.replace("_", " "))
 
     def with_parameters(self, settings: Mapping[str, str]) -> Any:
         """Returns the default parameters, with those of `settings` replaced. The values of `settings` are texts.

@@ -6,8 +6,8 @@ rounds of a transfer does not depend on the number of topics. Topics in equal st
 `Kind`: only one topic of a kind is run, and the number of its topics is stored.
 
     client_lookups      lookups that brokers receive
-    publish_gap_steps   rounds from the last message that the source confirms to the first message that the destination
-                        confirms; the maximum over the topics
+    publish_gap_steps   rounds (not steps of the model) from the last message that the source confirms to the first
+                        message that the destination confirms; the maximum over the topics
     ignored_sends       sends that reach the source and are neither stored nor answered
     channel_appends     records of the channel
     client_commands     commands of the protocol to clients: close and prepare
@@ -333,4 +333,5 @@ workload = Workload(
     parameters=Parameters(),
     check=str,
     measure=measure,
+    titles={"publish_gap_steps": "publish gap, rounds"},
 )
