@@ -101,6 +101,12 @@ def test_a_log_has_the_attributes_in_an_object_or_flat_and_repeats_records() -> 
     assert [len(trace.operations) for trace in recorded_traces(Path("data.jsonl"))] == [11]
 
 
+@pytest.mark.parametrize("severity", ["WARN", "ERROR", "FATAL"])
+def test_a_warning_or_error_of_a_log_is_no_record(severity: str) -> None:
+    events = [event(each) for each in TRANSFER]
+    assert differences(write([*events, event(TRANSFER[1], SeverityText=severity)])) == []
+
+
 def test_a_log_of_a_container_has_other_lines_too() -> None:
     """The output of the start script, and a rotated file that begins in the middle of a line."""
     events = [json.dumps(event(each)) for each in TRANSFER]

@@ -88,7 +88,7 @@ def logged_record(line: Mapping[str, Any]) -> tuple[str, Operation] | None:
     attributes = line.get("Attributes", line)
     if not isinstance(attributes, Mapping):
         raise BadValue("Attributes must be an object")
-    if not {"serviceUnit", "data"} <= attributes.keys() or line.get("SeverityText") in ("WARN", "ERROR"):
+    if not {"serviceUnit", "data"} <= attributes.keys() or line.get("SeverityText") in ("WARN", "ERROR", "FATAL"):
         return None
     data = attributes["data"]
     if not isinstance(data, str):
