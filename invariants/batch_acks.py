@@ -189,14 +189,21 @@ def ack_returns_number_of_newly_acked_messages(cfg: Config, before: State, event
     return bool(event.outcome == sum(mask.bit_count() for mask in newly_acked))
 
 
+def is_after_last_entry(s: State, ack: Ack) -> bool:
+    """Returns whether the position of an acknowledgement is after the last entry."""
+    last = max([(i, count - 1) for i, count in enumerate(s.ledgers, 1) if count], default=(1, -1))
+    return tuple(ack.position) > last
+
+
 def ack_error(cfg: Config, s: State, ack: Ack) -> str:
     """Returns the error of the position or ack set of an acknowledgement, or an empty string."""
-    (ledger, entry), sizes = ack.position, s.ledgers
-    if not (1 <= ledger <= len(sizes) and 0 <= entry < sizes[ledger - 1]):
-        last = max([(i, count - 1) for i, count in enumerate(sizes, 1) if count], default=(1, -1))
-        return "after the last entry" if tuple(ack.position) > last else "no entry"
-    is_known = cfg.batch_sizes_are_known and bool(ack.ack_set)
-    return "beyond the batch" if is_known and mask_of(ack) & ~all_messages(cfg, entry_of(s, ack)) else ""
+    ledger, entry = ack.position
+    if not (1 <= ledger <= len(s.ledgers) and 0 <= entry < s.ledgers[ledger - 1]):
+        where = "after the last entry" if is_after_last_entry(s, ack) else "where no entry is"
+        return f"position is {[ledger, entry]}, {where}"
+    size = all_messages(cfg, entry_of(s, ack)).bit_length()
+    is_beyond = cfg.batch_sizes_are_known and mask_of(ack) >> size
+    return f"ack_set has a bit beyond the batch of {size}" if is_beyond else ""
 
 
 def mask_of(ack: Ack) -> int:
@@ -222,14 +229,12 @@ def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, eve
     after the last entry.
     """
     if event.name == "ack_individual":
-        errors = [ack_error(cfg, before, ack) for ack in event.arguments["acks"]]
-        after_last = "after the last entry"
-        never_valid = [i for i, error in enumerate(errors) if error not in ("", after_last)]
-        invalid = never_valid or [i for i, error in enumerate(errors) if error]
-        if not invalid or not is_error(event):
-            return not invalid and not is_error(event)
-        why, first = event.outcome.why, invalid[0]
-        return bool(why.startswith(f"acks[{first}].") and why.endswith(after_last) == (errors[first] == after_last))
+        acks = event.arguments["acks"]
+        errors = {i: error for i, ack in enumerate(acks) if (error := ack_error(cfg, before, ack))}
+        if not errors or not is_error(event):
+            return not errors and not is_error(event)
+        first = next((i for i in errors if not is_after_last_entry(before, acks[i])), min(errors))
+        return bool(event.outcome.why == f"acks[{first}].{errors[first]}")
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
     error = ack_error(cfg, before, ack)
     if event.name == "reset":
@@ -237,7 +242,8 @@ def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, eve
         return is_error(event) == (not is_next and (error != "" or bool(ack.ack_set and mask_of(ack) == 0)))
     if not error or not is_error(event):
         return is_error(event) == (bool(error) or moves_mark_delete_back(cfg, before, ack))
-    return bool(event.outcome.why.endswith("after the last entry") == (error == "after the last entry"))
+    expected = "position is after the last entry" if is_after_last_entry(before, ack) else error
+    return bool(event.outcome.why == expected)
 
 
 @always(batch_acks)
@@ -558,7 +564,7 @@ def cumulative_ack_into_entry_with_ack_set(cfg: Config, before: State, event: Ev
 def ack_list_has_position_without_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The last of several positions in a list of acks is after the last entry."""
     acks = event.arguments["acks"]
-    return len(acks) > 1 and ack_error(cfg, before, acks[-1]) == "after the last entry"
+    return len(acks) > 1 and is_after_last_entry(before, acks[-1])
 
 
 @sometimes(batch_acks)

@@ -10,6 +10,7 @@ import pytest
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.batch_acks import BatchAcks
+from invariants.properties import Event
 from model.batch_acks import machine as m
 from model.batch_acks.machine import Ack, Delivered, WriteResult
 from model.batch_acks.state import Acks, Config, Partial, State
@@ -204,6 +205,21 @@ def test_bad_input_is_rejected_and_changes_nothing(step: tuple[Any, ...], expect
     assert isinstance(refusal, Refused)
     assert refusal.why == expected
     assert again is s
+
+
+@pytest.mark.parametrize(
+    ("why", "is_right"),
+    [
+        ("acks[2].position is [0, 0], where no entry is", True),
+        ("acks[1].position is [1, 5], after the last entry", False),
+        ("acks[2].ack_set has a bit beyond the batch of 10", False),
+    ],
+)
+def test_the_property_compares_the_whole_error_of_a_list(why: str, is_right: bool) -> None:
+    [law] = [p for p in SUBJECT.properties if p.name == "ack_fails_iff_position_or_ack_set_is_invalid"]
+    s, acks = SUBJECT.machine.start(TEN), (Ack(at(1), None), Ack(at(5), None), Ack(Position(0, 0), None))
+    event = Event("ack_individual", {"acks": acks}, Refused("illegal_argument", why))
+    assert law.holds(TEN, s, event, s) == is_right
 
 
 def test_an_argument_of_the_wrong_type_is_an_error_that_names_it() -> None:
