@@ -6,6 +6,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -18,7 +19,7 @@ from fuzz.campaign.store import MemoryStore
 from fuzz.campaign.worker import FindingRow, Spec
 from fuzz.client import wire
 from fuzz.client.contracts import PRODUCER, permits_are_conserved
-from fuzz.client.harness import RUST_DRIVER, BrokerFailed, Harness
+from fuzz.client.harness import RUST_DRIVER, BrokerFailed, ClientDied, Harness
 from fuzz.client.hunt import Sought, explaining_deviation, hunt
 from fuzz.client.known import CLIENT_PROFILE, REFERENCE, Known, known_deviations
 from fuzz.client.run import SUBSCRIPTION, TOPIC, Observed, observe
@@ -35,7 +36,10 @@ from fuzz.client.schedule import (
 from fuzz.commands import schema_of
 from fuzz.commands.campaign import explained_findings, write_report
 from fuzz.scenarios import experiments
-from fuzz.scenarios.evidence import sequence_ids_restart_before_first_receipt
+from fuzz.scenarios.evidence import (
+    segmentation_fault_after_checksum_error,
+    sequence_ids_restart_before_first_receipt,
+)
 
 EXPERIMENTS = tomllib.loads((Path(__file__).parents[1] / "fuzz/scenarios/experiments.toml").read_text())["experiment"]
 #: Start brokers, or the client's process, with a seeded bug.
@@ -305,7 +309,7 @@ def nacked(*nacks: tuple[int, int], commands: Any = (), delay: int = 300, closed
 
 #: For each contract, an observation that violates it.
 VIOLATING = {
-    "client_does_not_crash": seen(ended="SIGSEGV"),
+    "client_does_not_crash": seen(ended="SIGSEGV", ended_by="SIGSEGV"),
     "client_does_not_hang": seen(hangs="close"),
     "operation_succeeds_while_brokers_serve": seen(failed=["subscribe failed: Timeout"]),
     "client_keeps_its_connection": seen(report={"commands": [[1.0, 1, "LOST", 0]]}),
@@ -361,6 +365,17 @@ OTHERWISE = {
     "redelivery_is_in_time": nacked((0, 0), delay=500, commands=((720, 0),)),
     "nack_after_close_is_rejected": nacked((0, 0), closed=10, after=1, commands=((320, 0),)),
 }
+
+
+@pytest.mark.parametrize(("by", "is_explained"), [("SIGSEGV", True), ("exit code 139", False)])
+def test_the_evidence_of_a_crash_is_its_signal(by: str, is_explained: bool) -> None:
+    def dies(run: Any) -> None:
+        raise ClientDied(by, "SIGSEGV")  # the request is only in the message
+
+    harness: Any = SimpleNamespace(broker=lambda do: {"refused": [1]})
+    observed = observe(harness, {}, [dies])
+    assert segmentation_fault_after_checksum_error(observed) == is_explained
+    assert observed.ended == f"the client's process ended by {by} during `SIGSEGV`"
 
 
 @pytest.mark.parametrize("row", known_deviations(), ids=str)

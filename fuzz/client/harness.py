@@ -32,7 +32,11 @@ def is_installed() -> bool:
 
 
 class ClientDied(Exception):
-    """The client's process ended: a crash of the client."""
+    """The client's process ended: a crash of the client. `by` is the signal or the exit code."""
+
+    def __init__(self, by: str, during: str) -> None:
+        super().__init__(f"the client's process ended by {by} during `{during}`")
+        self.by = by
 
 
 class ClientHangs(Exception):
@@ -167,7 +171,7 @@ class Harness:
         except EOFError:
             why = driver.why_ended()
             self.stop_client()
-            raise ClientDied(f"the client's process ended by {why} during `{do}`") from None
+            raise ClientDied(why, do) from None
         if isinstance(reply, dict) and reply.get("driver_failed"):
             raise BrokerFailed(f"driver, {do}: {reply['driver_failed']}")
         return reply

@@ -39,7 +39,8 @@ class Observed(msgspec.Struct):
     queued: list[int] = []  # messages that the application had not received when the last step ended
     lateness: float = 0.0  # the largest lateness of the client's process, in seconds (`Driver.lateness`)
     failed: list[str] = []  # operations of the client that failed
-    ended: str = ""  # how the client's process ended, if it did
+    ended: str = ""  # how the client's process ended, if it did, for a message
+    ended_by: str = ""  # the signal or the exit code by which it ended
     hangs: str = ""  # the call that did not return, if one did not
     redirect_lookups: int = 0  # number of lookups after a redirect to a broker that serves
     report: dict[str, Any] = {}  # `Ordered.report` of the brokers
@@ -227,7 +228,7 @@ def observe(
         for step in steps:
             step(run)
     except ClientDied as problem:
-        run.observed.ended = str(problem)
+        run.observed.ended, run.observed.ended_by = str(problem), problem.by
     except ClientHangs as problem:
         run.observed.hangs = str(problem)
     if run.observed.ended or run.observed.hangs:
