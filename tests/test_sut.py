@@ -19,13 +19,13 @@ from fuzz.campaign.worker import FindingRow, Spec
 from fuzz.platform.java import java_home
 from fuzz.report.finding import parse_trace
 from fuzz.run.checks import all_but
-from fuzz.run.finding import Kind, Misbehaved
+from fuzz.run.finding import Cause, Kind, Misbehaved
 from fuzz.run.generate import plan_trace
 from fuzz.run.lockstep import Lockstep
 from fuzz.subject import subject_names
-from fuzz.sut.hunt import Hunted, Hunter, shrunk
+from fuzz.sut.hunt import Hunted, Hunter, _is_hopeless, shrunk
 from fuzz.sut.link import Limits, Link
-from fuzz.sut.program import Hello, Program, agrees, introduction, outcome_data
+from fuzz.sut.program import Hello, HelloCause, Program, _object, agrees, introduction, outcome_data
 from fuzz.target import Target, resolve
 from fuzz.trace.agreement import cause_of
 from model.machine import BadValue, Failed, Refused
@@ -284,6 +284,24 @@ def test_the_message_says_what_a_program_did() -> None:
     assert "a reply of more than 1,048,576 bytes" in message("endless line")
     assert re.search("the reply must have id \\d+, got -1", message("wrong id"))
     assert "more than 100 nested lists and objects" in message("nested")
+
+
+def test_a_reply_has_at_most_100_nested_lists_and_objects() -> None:
+    def reply(lists: int) -> bytes:
+        return b'{"id":' + b"[" * lists + b"]" * lists + b"}"
+
+    assert "id" in _object(reply(99))
+    with pytest.raises(Misbehaved, match="more than 100 nested lists and objects"):
+        _object(reply(100))
+
+
+def test_a_failure_of_an_action_named_hello_is_no_failure_of_the_hello() -> None:
+    program = Program((sys.executable, "-ISc", "print(7)"), resolve("canary").subject, Limits(PATIENT[-1]))
+    with pytest.raises(Misbehaved) as failed:
+        program.start()
+    assert failed.value.difference.cause == HelloCause(Kind.PROTOCOL, "hello no object")
+    assert _is_hopeless(HelloCause(Kind.CRASH, "hello error"))
+    assert not _is_hopeless(Cause(Kind.CRASH, "hello error"))
 
 
 def test_the_last_words_of_a_program_control_no_terminal() -> None:

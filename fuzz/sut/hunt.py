@@ -22,7 +22,7 @@ from fuzz.run.finding import Cause, Difference, Finding, Kind, Misbehaved
 from fuzz.run.lockstep import Lockstep, ModelStep
 from fuzz.run.pair import Depth, Pair
 from fuzz.run.replay import replay
-from fuzz.sut.program import HELLO, Program, Reply, ReplySide, agrees, outcome_data, text_after_id
+from fuzz.sut.program import HelloCause, Program, Reply, ReplySide, agrees, outcome_data, text_after_id
 from fuzz.target import Target
 from model.machine import BadValue
 
@@ -176,7 +176,7 @@ class Hunter:
 
         If they show none, returns an UNSTABLE finding with the message of `seen`, the difference in the reply.
         """
-        if _fails_at_hello(seen.cause):
+        if isinstance(seen.cause, HelloCause):
             return Finding(trace.config, tuple(trace.calls[:1]), seen, trace.seed)
         target = self.target.with_config(trace.config)
         with shorter_limit(self.program, seen.cause):
@@ -198,7 +198,7 @@ def shrunk(target: Target, spec: Spec, finding: Finding, seconds: float) -> Find
     with shorter_limit(program, finding.cause):
         with suppress(Misbehaved):
             program.start()
-        if _fails_at_hello(finding.cause):
+        if isinstance(finding.cause, HelloCause):
             seconds = 0.0
         return finding_row(target, spec, finding, time.monotonic() + seconds)
 
@@ -214,7 +214,7 @@ def shorter_limit(program: Program, cause: Cause) -> Iterator[None]:
         program.close()
         note = f" ({limits.seconds:g} s before the trace was shrunk)"
         program.limits = limits._replace(seconds=limits.seconds * _HANG_FRACTION, note=note)
-        program.start_seconds = program.limits.seconds if _fails_at_hello(cause) else limits.seconds
+        program.start_seconds = program.limits.seconds if isinstance(cause, HelloCause) else limits.seconds
     try:
         yield
     finally:
@@ -223,11 +223,6 @@ def shorter_limit(program: Program, cause: Cause) -> Iterator[None]:
             program.limits, program.start_seconds = limits, limits.seconds
 
 
-def _fails_at_hello(cause: Cause) -> bool:
-    """Returns whether `Program.start` failed."""
-    return cause.what.startswith(HELLO)
-
-
 def _is_hopeless(cause: Cause) -> bool:
     """Returns whether further traces are useless: each would reach its time limit, or fail in the same way."""
-    return cause.kind in (Kind.HANG, Kind.PROTOCOL, Kind.UNSTABLE) or _fails_at_hello(cause)
+    return cause.kind in (Kind.HANG, Kind.PROTOCOL, Kind.UNSTABLE) or isinstance(cause, HelloCause)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.run.call import Arguments
 from fuzz.run.compare import observation_difference, same
-from fuzz.run.finding import Difference, Kind, Misbehaved
+from fuzz.run.finding import Cause, Difference, Kind, Misbehaved
 from fuzz.subject import Subject
 from fuzz.sut.link import Limits, Link, misbehaved, printable
 from model.machine import BadValue, Failed, Machine, Refused, plain
@@ -31,15 +31,17 @@ from model.values import describe
 
 #: The version of the protocol.
 VERSION = 1
-#: The beginning of `Cause.what` for a failure of `Program.start`.
-HELLO = "hello "
 #: The largest number of encoded calls that are kept. Most arguments come from fixed domains, so calls repeat.
 _MOST_KEPT = 100_000
-#: A reply with this depth of nested lists and objects is rejected, because functions that compare and print replies
-#: are recursive.
-_REJECTED_DEPTH = 100
+#: The largest depth of nested lists and objects in a reply. It is limited because functions that compare and print
+#: replies are recursive.
+_MAX_DEPTH = 100
 #: The time limit of a trace in single steps (each request has one call), as a multiple of the time limit of a reply.
 _TRACE_FACTOR = 3
+
+
+class HelloCause(Cause):
+    """The cause of a failure of `Program.start`."""
 
 
 class Hello(NamedTuple):
@@ -170,10 +172,11 @@ class Program:
                 self._link.limits = self.limits
             except Misbehaved as problem:
                 self.close()
-                kind, message = problem.difference.cause.kind, f"hello: {problem.difference.message}"
+                (kind, what), message = problem.difference.cause, f"hello: {problem.difference.message}"
                 if kind is Kind.HANG:
                     message += "; does it flush its output after each line?"
-                raise misbehaved(kind, f"{HELLO}{problem.difference.cause.what}", message) from None
+                cause = HelloCause(kind, f"hello {what}")
+                raise Misbehaved(Difference(cause, message, None, message)) from None
         return self.hello
 
     def close(self) -> None:
@@ -394,12 +397,12 @@ def _object(line: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise misbehaved(Kind.PROTOCOL, "no object", f"a reply must be a JSON object: {_short(line)}")
     level: list[Any] = [data]
-    for _ in range(_REJECTED_DEPTH):
+    for _ in range(_MAX_DEPTH + 1):
         if not level:
             return data
         parts = [each.values() if isinstance(each, dict) else each for each in level]
         level = [part for each in parts for part in each if isinstance(part, dict | list)]
-    raise misbehaved(Kind.PROTOCOL, "too deep", f"more than {_REJECTED_DEPTH} nested lists and objects: {_short(line)}")
+    raise misbehaved(Kind.PROTOCOL, "too deep", f"more than {_MAX_DEPTH} nested lists and objects: {_short(line)}")
 
 
 def _short(line: bytes) -> str:
