@@ -309,8 +309,8 @@ def nacked(*nacks: tuple[int, int], commands: Any = (), delay: int = 300, closed
 
 #: For each contract, an observation that violates it.
 VIOLATING = {
-    "client_does_not_crash": seen(ended="SIGSEGV", ended_by="SIGSEGV"),
-    "client_does_not_hang": seen(hangs="close"),
+    "client_does_not_crash": seen(crash="SIGSEGV", crashed_by="SIGSEGV"),
+    "client_does_not_hang": seen(hang="close"),
     "operation_succeeds_while_brokers_serve": seen(failed=["subscribe failed: Timeout"]),
     "client_keeps_its_connection": seen(report={"commands": [[1.0, 1, "LOST", 0]]}),
     "client_frames_are_valid": seen(report={"problems": ["the client sent a frame of 9 bytes has a command of 99"]}),
@@ -375,7 +375,7 @@ def test_the_evidence_of_a_crash_is_its_signal(by: str, is_explained: bool) -> N
     harness: Any = SimpleNamespace(broker=lambda do: {"refused": [1]})
     observed = observe(harness, {}, [dies])
     assert segmentation_fault_after_checksum_error(observed) == is_explained
-    assert observed.ended == f"the client's process ended by {by} during `SIGSEGV`"
+    assert observed.crash == f"the client's process ended by {by} during `SIGSEGV`"
 
 
 @pytest.mark.parametrize("row", known_deviations(), ids=str)

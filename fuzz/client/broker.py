@@ -178,7 +178,7 @@ class Server:
         assert self.cluster is not None, "reset comes first"
         gone = [link for link in self.links.values() if broker in (None, link.broker)]
         for link in gone:
-            self.cluster.ended.add(link.number)
+            self.cluster.may_end.add(link.number)
             self.cluster.forget(link)  # at once, because `connection_lost` is called later
             link.cluster = None
             self.links.pop(link.number, None)

@@ -55,7 +55,7 @@ class Cluster:
         self.sessions = 0  # the number of the newest session
         self.started = time.monotonic()
         #: received commands (not all kinds), used orders (ORDER), sent REACHED_END_OF_TOPIC, and ended connections
-        #: (ENDED, or LOST if the client ended it): milliseconds since the start, connection, kind, and details
+        #: (ENDED if it is in `may_end`, else LOST): milliseconds since the start, connection, kind, and details
         self.commands: list[tuple[float, int, str, Any]] = []
         #: the number of all received commands by kind, and of ended connections (ENDED, LOST)
         self.counts: Counter[str] = Counter()
@@ -67,8 +67,8 @@ class Cluster:
         self.late_replies: list[tuple[Connection, Any]] = []
         #: replies to SEEK that are sent before or after the next SUCCESS of a SUBSCRIBE: answer, connection, reply
         self.seek_replies: list[tuple[Answer, Connection, Any]] = []
-        #: numbers of the connections that a broker ended, or that the client may end because of a reply
-        self.ended: set[int] = set()
+        #: numbers of the connections that may end: a broker ended them, or the client may end them because of a reply
+        self.may_end: set[int] = set()
         #: numbers of the messages whose sends were answered with SEND_ERROR
         self.refused: list[int] = []
         self._handlers: dict[int, Callable[[Connection, Any, bytes], None]] = {
@@ -100,7 +100,7 @@ class Cluster:
         self._note(connection, "CONNECT", body.client_version)
         order = self._order(connection, "CONNECT")
         if order.answer is Answer.ERROR:
-            self.ended.add(connection.number)
+            self.may_end.add(connection.number)
             error = ServerError.SERVICE_NOT_READY
             connection.send(command_of(Type.ERROR, request_id=0, error=error, message="not ready"))
         if order.answer in (Answer.ERROR, Answer.SILENT):
@@ -136,7 +136,7 @@ class Cluster:
             reply.LOOKUP_RESPONSE.response = _REDIRECT
             reply.LOOKUP_RESPONSE.url = self.urls[1 - connection.broker]
         elif answer is not Answer.FAITHFUL:
-            self.ended.add(connection.number)  # by design, the client may end the connection
+            self.may_end.add(connection.number)  # by design, the client may end the connection
             reply.LOOKUP_RESPONSE.response = _FAILED
             reply.LOOKUP_RESPONSE.error = ServerError.SERVICE_NOT_READY
         else:
@@ -315,7 +315,7 @@ class Cluster:
 
     def forget(self, connection: Connection) -> None:
         """Ends all sessions of a connection that has ended."""
-        how = "ENDED" if connection.number in self.ended else "LOST"
+        how = "ENDED" if connection.number in self.may_end else "LOST"
         self.counts[how] += 1
         self._note(connection, how, connection.broker)
         self.parked = [each for each in self.parked if each[0] is not connection]

@@ -85,7 +85,7 @@ class Ordered(Consumers):
             held, producer.receipts = producer.receipts, []
             receipts = {"reverse": held[::-1], "skip": held[1:] or held, "twice": [r for r in held for _ in range(2)]}
             if how in ("reverse", "skip") and len(held) > 1:
-                self.ended.add(producer.connection.number)  # by design, the client reconnects: wrong order
+                self.may_end.add(producer.connection.number)  # by design, the client reconnects: wrong order
             for receipt in receipts.get(how, held):
                 self._send_receipt(producer, receipt)
 
@@ -94,7 +94,7 @@ class Ordered(Consumers):
         number = receipt.SEND_RECEIPT.sequence_id
         later = dropwhile(lambda each: each != number, producer.arrived)
         if receipt is producer.last_receipt and any(each < number for each in later):
-            self.ended.add(producer.connection.number)  # by design, the client reconnects
+            self.may_end.add(producer.connection.number)  # by design, the client reconnects
         producer.connection.send(receipt)
         producer.last_receipt = receipt
 
@@ -108,13 +108,13 @@ class Ordered(Consumers):
         self.release()
 
     def corrupt_next(self, count: int) -> None:
-        """Gives the next `count` deliveries of each subscription a wrong checksum."""
+        """Gives the next `count` deliveries of each existing subscription a wrong checksum."""
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 each.deliveries_to_corrupt = count
 
     def hold_messages(self) -> None:
-        """Holds MESSAGE commands back from now on."""
+        """Holds the MESSAGE commands of the existing subscriptions back from now on."""
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 each.held = each.held or []
@@ -134,7 +134,7 @@ class Ordered(Consumers):
                 each.held = each.held or None  # if no command is left, later ones are sent at once
 
     def force_ack_set(self, words: list[int]) -> None:
-        """Sets the ack set of the next delivery of each subscription."""
+        """Sets the ack set of the next delivery of each existing subscription."""
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 each.forced_ack_set = words

@@ -39,9 +39,9 @@ class Observed(msgspec.Struct):
     queued: list[int] = []  # messages that the application had not received when the last step ended
     lateness: float = 0.0  # the largest lateness of the client's process, in seconds (`Driver.lateness`)
     failed: list[str] = []  # operations of the client that failed
-    ended: str = ""  # how the client's process ended, if it did, for a message
-    ended_by: str = ""  # the signal or the exit code by which it ended
-    hangs: str = ""  # the call that did not return, if one did not
+    crash: str = ""  # how the client's process ended, if it crashed, for a message
+    crashed_by: str = ""  # the signal or the exit code by which it crashed
+    hang: str = ""  # the call that did not return, if one did not
     redirect_lookups: int = 0  # number of lookups after a redirect to a broker that serves
     report: dict[str, Any] = {}  # `Ordered.report` of the brokers
 
@@ -164,11 +164,11 @@ class Run:
     def receive(self, count: int, seconds: float = 0.2) -> None:
         """Lets each consumer receive up to `count` messages, each within `seconds`, and acknowledge them one by one."""
         for consumer in range(self.consumers):
-            known = self.taken.get(consumer, 0)
+            before = self.taken.get(consumer, 0)
             found = self.client("receive", count=count, seconds=seconds, consumer=consumer, limit=seconds * count + 5.0)
-            for index in range(known, known + len(found)):
+            for index in range(before, before + len(found)):
                 self.client("acknowledge", index=index, consumer=consumer)
-            self.taken[consumer] = known + len(found)
+            self.taken[consumer] = before + len(found)
             self.observed.received += found
 
     def take(self, count: int, seconds: float = 0.5) -> list[int]:
@@ -176,11 +176,11 @@ class Run:
 
         Returns their indexes among the messages that this consumer has received.
         """
-        known = self.taken.get(self.newest, 0)
+        before = self.taken.get(self.newest, 0)
         found = self.client("receive", count=count, seconds=seconds, limit=seconds * count + 5.0, consumer=self.newest)
-        self.taken[self.newest] = known + len(found)
+        self.taken[self.newest] = before + len(found)
         self.observed.received += found
-        return list(range(known, known + len(found)))
+        return list(range(before, before + len(found)))
 
     def call(self, kind: str, indexes: list[int], gap: float = 0.0) -> None:
         """Calls a method of the newest consumer for received messages, as `Driver.call`."""
@@ -228,9 +228,9 @@ def observe(
         for step in steps:
             step(run)
     except ClientDied as problem:
-        run.observed.ended, run.observed.ended_by = str(problem), problem.by
+        run.observed.crash, run.observed.crashed_by = str(problem), problem.by
     except ClientHangs as problem:
-        run.observed.hangs = str(problem)
-    if run.observed.ended or run.observed.hangs:
+        run.observed.hang = str(problem)
+    if run.observed.crash or run.observed.hang:
         run.observed.report = run.broker("report")
     return run.observed

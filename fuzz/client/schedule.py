@@ -181,6 +181,6 @@ def violations(scenario: Scenario, observed: Observed) -> list[Violation]:
         message = contract.check(observed)
         if message:
             found.append(Violation(contract, message))
-            if observed.ended or observed.hangs:
+            if observed.crash or observed.hang:
                 break
     return found

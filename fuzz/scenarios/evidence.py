@@ -139,7 +139,7 @@ def _answers(seen: Observed, kind: str) -> list[Answer]:
 def segmentation_fault_after_checksum_error(seen: Observed) -> bool:
     """The client crashed with SIGSEGV, and a message was refused while an older message was pending."""
     refused, done = seen.report.get("refused", ()), set(seen.acknowledged())
-    return seen.ended_by == "SIGSEGV" and any(set(range(each)) - done for each in refused)
+    return seen.crashed_by == "SIGSEGV" and any(set(range(each)) - done for each in refused)
 
 
 def producer_was_closed_during_its_request(seen: Observed) -> bool:
