@@ -369,7 +369,7 @@ class BatchAcks:
 
     def _record(self, to_apply: Reset | None) -> Snapshot:
         """Returns the record of memory, or of the state after a reset. O(n + k), up to the configured limits."""
-        ranges, ack_sets = self.cfg.max_ranges, self.cfg.max_batch_records
+        ranges, ack_sets = self.cfg.max_ranges, self.cfg.max_ack_sets
         if to_apply is not None:
             after = after_reset(to_apply)
             return after._replace(ack_sets=after.ack_sets[:ack_sets])
@@ -438,7 +438,7 @@ class BatchAcks:
         return WriteResult(False, tuple([each.ticket for each in resets]))
 
     def is_fully_persistable(self) -> bool:
-        fits = len(self._ack_sets.order) <= self.cfg.max_batch_records
+        fits = len(self._ack_sets.order) <= self.cfg.max_ack_sets
         return fits and len(self._deleted.firsts) <= self.cfg.max_ranges
 
     def reset(self, position: Position, ack_set: AckSet | None) -> int | Refused:

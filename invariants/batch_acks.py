@@ -86,7 +86,7 @@ def ranges(ledgers: tuple[int, ...], deleted: int) -> list[list[int]]:
 
 def fits_in_record(cfg: Config, s: State, acks: Acks) -> bool:
     """Returns whether a record can hold all acknowledgements."""
-    return len(ranges(s.ledgers, acks.deleted)) <= cfg.max_ranges and len(acks.partial) <= cfg.max_batch_records
+    return len(ranges(s.ledgers, acks.deleted)) <= cfg.max_ranges and len(acks.partial) <= cfg.max_ack_sets
 
 
 def unacked_after_reset(cfg: Config, reset: Reset, count: int) -> Masks:
@@ -433,7 +433,7 @@ def only_completed_write_is_durable(cfg: Config, before: State, event: Event, af
     if event.name in (*WRITE_ENDS, "crash") and before.writing is not None:
         kept = event.outcome.stored if event.name in WRITE_ENDS else event.arguments["write_survives"]
         wanted = before.writing.record if kept else before.durable
-        if not cfg.metadata_sets_are_recovered and event.name == "write_fails":
+        if not cfg.metadata_ack_sets_are_recovered and event.name == "write_fails":
             return after.durable._replace(partial=wanted.partial) == wanted
         return after.durable == wanted
     return after.durable == before.durable
@@ -455,11 +455,11 @@ def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: E
     kept, memory = (after.durable, before.acks) if is_close or write is None else (write.record, after.acks)
     held, known = ranges(after.ledgers, kept.deleted), ranges(after.ledgers, memory.deleted)
     most = min(len(known), cfg.max_ranges)
-    loses_ack_sets = is_close and not cfg.metadata_sets_are_recovered
+    loses_ack_sets = is_close and not cfg.metadata_ack_sets_are_recovered
     return (
         kept.first_unacked == memory.first_unacked
         and held[:most] == known[:most]
-        and (loses_ack_sets or kept.partial == memory.partial[: cfg.max_batch_records])
+        and (loses_ack_sets or kept.partial == memory.partial[: cfg.max_ack_sets])
     )
 
 
@@ -580,7 +580,7 @@ def empty_ledger_between_deleted_entries(cfg: Config, s: State) -> bool:
 def record_cannot_hold_everything(cfg: Config, s: State) -> bool:
     """A record can hold neither all ranges nor all ack sets."""
     too_many = len(ranges(s.ledgers, s.acks.deleted)) > cfg.max_ranges
-    return too_many and len(s.acks.partial) > cfg.max_batch_records
+    return too_many and len(s.acks.partial) > cfg.max_ack_sets
 
 
 @sometimes(batch_acks, on=("crash",))

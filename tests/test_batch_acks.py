@@ -298,7 +298,7 @@ def test_each_rule_differs_in_the_shipped_version() -> None:
     names, ours = m.batch_acks.rules, m.reference.config
     assert [name for name in names if getattr(SHIPPED, name) == getattr(ours, name)] == []
     changed = [name for name in names if getattr(LATER, name) == getattr(ours, name)]
-    assert changed == ["range_cap_is_exact", "metadata_sets_are_recovered"]
+    assert changed == ["range_cap_is_exact", "metadata_ack_sets_are_recovered"]
     changed = [name for name in names if getattr(m.pulsar_4_0.config, name) != getattr(SHIPPED, name)]
     assert changed == ["queue_applies"]
 
@@ -331,7 +331,7 @@ def test_a_clean_close_keeps_ack_sets_since_26474(cfg: Config, kept: list[int]) 
 
 
 def test_a_record_keeps_the_lowest_ranges_and_ack_sets() -> None:
-    cfg = TEN._replace(entries=9, max_ranges=2, max_batch_records=1)
+    cfg = TEN._replace(entries=9, max_ranges=2, max_ack_sets=1)
     s, _ = after(cfg, one(1), one(3), one(4), one(6), one(8), one(2, words(0)), one(5, words(0)), *WRITE)
     assert s.durable == Acks(0, 0b11010, (Partial(2, EVERYTHING - 1),))
     assert after(cfg, ("is_fully_persistable",), start_at=s)[1] is False
@@ -342,7 +342,7 @@ def test_a_record_keeps_the_lowest_ranges_and_ack_sets() -> None:
 def test_fully_persistable_counts_ack_sets() -> None:
     steps = [one(entry, words(0)) for entry in range(3)]
     for cfg, expected in ((TEN, False), (SHIPPED, True)):
-        assert after(cfg._replace(max_batch_records=2), *steps, ("is_fully_persistable",))[1] is expected
+        assert after(cfg._replace(max_ack_sets=2), *steps, ("is_fully_persistable",))[1] is expected
 
 
 def test_a_failed_write_is_retried() -> None:

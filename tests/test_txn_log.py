@@ -211,7 +211,7 @@ def test_committed_transaction_is_not_recovered_after_clean_restart() -> None:
 def test_truncation_keeps_deletion_order() -> None:
     """The caps admit one range and no ack set."""
     for rules, found in ((TWO, {1: "OPEN"}), (SHIPPED, {0: "OPEN", 1: "OPEN"})):
-        cfg = rules._replace(max_batch_records=0)
+        cfg = rules._replace(max_ack_sets=0)
         s, _ = after(cfg, NEW, NEW, DONE, *commit(0), ("persist",))
         assert s.durable == (Acks() if cfg.cursor_truncation == "prefix" else Acks(0, 0b10))
         assert restarted(cfg, s) == found

@@ -30,9 +30,9 @@ CONSTANTS
   None,
   \* Settings, and rules on which versions differ.  start_batch_acks is the first value of the variable batch_acks.
   \* Config in model/batch_acks/state.py explains them.
-  batch_sizes, entries, start_batch_acks, max_ranges, max_batch_records, max_ranges_in_metadata, cumulative_sets,
+  batch_sizes, entries, start_batch_acks, max_ranges, max_ack_sets, max_ranges_in_metadata, cumulative_sets,
   cumulative_ack_is_validated_first, lists_are_atomic, zero_words_mean_whole, partial_acks_are_dirty,
-  batch_sizes_are_known, reset_record_has_new_acks, queue_applies, range_cap_is_exact, metadata_sets_are_recovered,
+  batch_sizes_are_known, reset_record_has_new_acks, queue_applies, range_cap_is_exact, metadata_ack_sets_are_recovered,
   \* The values of the actions' arguments.
   acks, position, ack_set, reset_ack_set, stored_in_metadata, write_survives, reopen_batch_acks
 
@@ -151,10 +151,10 @@ LowestRanges(ls, deleted, most) ==
 \* The acknowledgements that a record holds: the lowest ranges and the lowest ack sets, each up to its limit.
 Capped(ls, a) ==
   Acks(a.first_unacked, LowestRanges(ls, a.deleted, IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1),
-       {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_batch_records})
+       {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_ack_sets})
 
 \* What a recovery reads of a record in the metadata store.
-InMetadata(a) == IF metadata_sets_are_recovered THEN a ELSE [a EXCEPT !.partial = {}]
+InMetadata(a) == IF metadata_ack_sets_are_recovered THEN a ELSE [a EXCEPT !.partial = {}]
 
 \* The acknowledgements after a reset.
 AfterReset(r) ==

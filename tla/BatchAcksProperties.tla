@@ -18,7 +18,7 @@ IsSubset(fewer, more) == \A n \in Numbers : RemainingIn(fewer, n) \subseteq Rema
 
 \* Whether one record can hold all acknowledgements of `a`.
 Fits(a) == /\ Cardinality(RangeStarts(ledgers, a.deleted)) <= max_ranges
-           /\ Cardinality(a.partial) <= max_batch_records
+           /\ Cardinality(a.partial) <= max_ack_sets
 
 -----------------------------------------------------------------------------
 (* Acknowledgements. *)

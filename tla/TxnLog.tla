@@ -29,7 +29,7 @@ CONSTANTS
   None,
   \* Settings, and rules on which versions differ.  start_batching is the first value of the variable batching.  Config
   \* in model/txn_log/state.py explains them.
-  start_batching, max_records, max_active, max_ranges, max_batch_records, max_ranges_in_metadata, batch_index_acks,
+  start_batching, max_records, max_active, max_ranges, max_ack_sets, max_ranges_in_metadata, batch_index_acks,
   batch_index_deletion, partial_deletes_are_dirty, metadata_ack_sets_are_recovered, range_cap_is_exact,
   cursor_truncation, ambiguous_append, replay_removes_ended_first, incomplete_replay, empty_low_watermark,
   \* The values of the actions' arguments.
@@ -182,7 +182,7 @@ MaxRanges == IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1
 Truncated(ls, a) ==
   Acks(a.first_unacked,
        {n \in a.deleted : Cardinality({first \in RangeStarts(ls, a.deleted) : first <= n}) <= MaxRanges},
-       {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_batch_records})
+       {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_ack_sets})
 
 \* The kept deletions that are below the first entry that lost a deletion.
 PrefixOf(a, kept) ==

@@ -192,7 +192,7 @@ SMOKE = Scope(
         "begin_read",
         "end_read",
     ),
-    settings={"batch_sizes": (2, 1), "entries": 2, "max_ranges": 1, "max_batch_records": 1},
+    settings={"batch_sizes": (2, 1), "entries": 2, "max_ranges": 1, "max_ack_sets": 1},
     domains={
         "acks": (*[(at(0, each),) for each in SETS_OF_TWO], (at(1),), (at(1), at(2))),
         "position": (Position(1, 0), Position(1, 1), Position(1, 2)),
@@ -206,7 +206,7 @@ SMOKE = Scope(
         "batch_sizes": "two messages and one: an entry that can have an ack set, and one that cannot",
         "entries": "two: the first unacknowledged one, and one after it",
         "max_ranges": "one: two entries have at most one range",
-        "max_batch_records": "one: at most one entry has an ack set",
+        "max_ack_sets": "one: at most one entry has an ack set",
         "acks": "each entry, each message of the first one, and a list with a position after the last entry",
         "position": "both entries, and the next one",
         "ack_set": "none, and one that leaves the second message",
@@ -218,7 +218,7 @@ SMOKE = Scope(
 
 CI = SMOKE.changed(
     actions=tuple(batch_acks.actions),
-    settings={"entries": 0, "max_batch_records": 0, "max_ranges_in_metadata": 0},
+    settings={"entries": 0, "max_ack_sets": 0, "max_ranges_in_metadata": 0},
     domains={
         "acks": ((at(0, (2,)),), (at(0, (1,)), at(1)), (at(2),), (Ack(Position(2, 0), None),)),
         "position": (Position(1, 0), Position(1, 1), Position(2, 0)),
@@ -230,7 +230,7 @@ CI = SMOKE.changed(
         "actions": "all actions of the model",
         "entries": "none at the start, at most three: two ranges after the mark-delete position",
         "max_ranges": "one: three entries can have two ranges",
-        "max_batch_records": "none: ack sets in records are in the other scopes",
+        "max_ack_sets": "none: ack sets in records are in the other scopes",
         "max_ranges_in_metadata": "zero: with a range the cursor ledger is used, without a range the metadata store",
         "acks": "one of two messages; the other one with the next entry; the third entry; one in the second ledger",
         "position": "the first two entries, and the first one of the second ledger",
@@ -269,7 +269,7 @@ NIGHTLY = SMOKE.changed(
         "batch_sizes": "two messages in each entry",
         "entries": "three: two ranges, or one after an entry with an ack set",
         "max_ranges": "one: a record cannot hold the second range",
-        "max_batch_records": "one: a record cannot hold all ack sets",
+        "max_ack_sets": "one: a record cannot hold all ack sets",
         "acks": "each entry, and each message",
         "position": "two entries, and the next one",
         "queued": "none: queued operations are in the scope queue",
@@ -349,7 +349,7 @@ subject = Subject(
         "entries": (4, 0, 9, 4, 0, 9, 4, 0, 9, _LONG_BACKLOG),
         "batch_acks": (True, True, True, False),
         "max_ranges": (10_000, 1, 2, 0),
-        "max_batch_records": (10_000, 1, 2, 0),
+        "max_ack_sets": (10_000, 1, 2, 0),
         "max_ranges_in_metadata": (1000, 1, 0, -1),
     },
     weights={

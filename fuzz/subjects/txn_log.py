@@ -94,7 +94,7 @@ APPEND_AND_REPLAY = (
 
 SMOKE = Scope(
     actions=(*APPEND_AND_REPLAY, "flush", "fail_write", "reopen"),
-    settings={"max_records": 2, "max_ranges": 1, "max_batch_records": 1},
+    settings={"max_records": 2, "max_ranges": 1, "max_ack_sets": 1},
     domains={
         "timeout_ms": (0,),
         "txn": (0,),
@@ -107,7 +107,7 @@ SMOKE = Scope(
         "actions": "append, delete, persist, fail and replay; excludes participants, trimming and time",
         "max_records": "two: two transactions share an entry, or an entry is flushed with one record",
         "max_ranges": "one: two entries have at most one range",
-        "max_batch_records": "one: of two partly deleted entries, a record keeps the first only",
+        "max_ack_sets": "one: of two partly deleted entries, a record keeps the first only",
         "timeout_ms": "zero: time does not advance in this scope",
         "txn": "the first transaction is updated; the second stays OPEN",
         "to": "commit: an abort has the same steps",
@@ -298,7 +298,7 @@ subject = Subject(
         "max_records": (2, 3, 1, 5, 65),
         "max_active": (0, 0, 1, 2),
         "max_ranges": (10_000, 1, 2, 0),
-        "max_batch_records": (10_000, 1, 2, 0),
+        "max_ack_sets": (10_000, 1, 2, 0),
         "max_ranges_in_metadata": (1000, 1, 0, -1),
     },
     weights={

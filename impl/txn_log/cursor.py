@@ -113,7 +113,7 @@ def range_starts(snapshot: Snapshot, first_entry: int, ledgers: Sequence[int]) -
 def truncated(cfg: Config, snapshot: Snapshot, first_entry: int, ledgers: Sequence[int]) -> Snapshot:
     """Returns the snapshot up to the first entry that exceeds a limit. O(w / 64 * ranges)."""
     ranges = range_starts(snapshot, first_entry, ledgers) if snapshot.window else 0
-    partial = snapshot.partial[: cfg.max_batch_records]
+    partial = snapshot.partial[: cfg.max_ack_sets]
     limits = []
     if ranges.bit_count() > cfg.max_ranges:
         for _ in range(cfg.max_ranges):

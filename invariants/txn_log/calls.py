@@ -29,7 +29,7 @@ def fits_in_position_info(cfg: Config, s: State) -> bool:
     range_starts = s.acks.deleted & ~(s.acks.deleted << 1)
     for first in accumulate(s.ledgers[:-1], initial=s.first_entry) if range_starts else ():
         range_starts |= s.acks.deleted & 1 << first
-    return range_starts.bit_count() <= cfg.max_ranges and len(s.acks.partial) <= cfg.max_batch_records
+    return range_starts.bit_count() <= cfg.max_ranges and len(s.acks.partial) <= cfg.max_ack_sets
 
 
 def closes_cleanly(before: State, event: Event) -> bool:

@@ -416,7 +416,7 @@ def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, 
 def is_fully_persistable(cfg: Config, s: State) -> Step[State, bool]:
     """`isCursorDataFullyPersistable`: returns whether a record can hold all acknowledgements."""
     ranges, ack_sets = range_starts(s.ledgers, s.acks.deleted).bit_count(), len(s.acks.partial)
-    return s, ranges <= cfg.max_ranges and (ack_sets <= cfg.max_batch_records or not cfg.persistable_compares_ack_sets)
+    return s, ranges <= cfg.max_ranges and (ack_sets <= cfg.max_ack_sets or not cfg.persistable_compares_ack_sets)
 
 
 @batch_acks.action
@@ -539,14 +539,14 @@ shipped = batch_acks.profile(
         queue_applies="last",
         range_cap_is_exact=False,
         persistable_compares_ack_sets=False,
-        metadata_sets_are_recovered=False,
+        metadata_ack_sets_are_recovered=False,
     ),
 )
 
 later = batch_acks.profile(
     "pulsar-2026-09",
     "pulsar-2026-07 with apache/pulsar#26474: recovery reads ack sets in the metadata store, the range limit is exact",
-    shipped.config._replace(metadata_sets_are_recovered=True, range_cap_is_exact=True),
+    shipped.config._replace(metadata_ack_sets_are_recovered=True, range_cap_is_exact=True),
 )
 
 before_25047 = shipped.config._replace(queue_applies="all")

@@ -40,7 +40,7 @@ class Config(NamedTuple):
         int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
     #: maximum number of ack sets (`BatchedEntryDeletionIndexInfo`) in a record; those of the lowest entries are kept
-    max_batch_records: Annotated[
+    max_ack_sets: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
     #: a cursor that is closed with at most this many ranges is stored in the metadata store, with more ranges in the
@@ -104,7 +104,7 @@ class Config(NamedTuple):
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.isCursorDataFullyPersistable, master 2026-07"})
     ] = True
     #: whether a recovery from the metadata store reads the ack sets; they are stored there in any case
-    metadata_sets_are_recovered: Annotated[
+    metadata_ack_sets_are_recovered: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.recover before apache/pulsar#26474"})
     ] = True
 
@@ -333,7 +333,7 @@ def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
     """
     ranges = cfg.max_ranges + (not cfg.range_cap_is_exact)
     deleted = lowest_ranges(ledgers, acks.deleted, ranges) if acks.deleted else 0
-    return Acks(acks.first_unacked, deleted, acks.partial[: cfg.max_batch_records])
+    return Acks(acks.first_unacked, deleted, acks.partial[: cfg.max_ack_sets])
 
 
 def closes_into_metadata_store(cfg: Config, starts: int) -> bool:
@@ -347,7 +347,7 @@ def closes_into_metadata_store(cfg: Config, starts: int) -> bool:
 
 def read_from_metadata(cfg: Config, acks: Acks) -> Acks:
     """Returns what a recovery reads of a record in the metadata store: the whole record, or all but the ack sets."""
-    return acks if cfg.metadata_sets_are_recovered else acks._replace(partial=())
+    return acks if cfg.metadata_ack_sets_are_recovered else acks._replace(partial=())
 
 
 def acks_after_reset(reset: Reset) -> Acks:

@@ -44,7 +44,7 @@ class Config(NamedTuple):
         int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
     #: maximum number of ack sets of partially deleted entries in a persisted `PositionInfo`
-    max_batch_records: Annotated[
+    max_ack_sets: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
     #: a closed cursor with at most this many ranges is stored in the metadata store, a cursor with more ranges in the
@@ -83,7 +83,7 @@ class Config(NamedTuple):
     ] = True
     #: which deletions a `PositionInfo` has if they exceed a limit. `prefix`: all deletions below some entry, and none
     #: from this entry on. `independent`: the lowest ranges up to `max_ranges`, and the lowest ack sets up to
-    #: `max_batch_records`
+    #: `max_ack_sets`
     cursor_truncation: Annotated[
         Literal["prefix", "independent"],
         Rule(
@@ -347,10 +347,10 @@ def cursor_config(cfg: Config, size: int = 1) -> batch_acks_state.Config:
     return batch_acks_state.Config(
         batch_sizes=(size,),
         max_ranges=cfg.max_ranges,
-        max_batch_records=cfg.max_batch_records,
+        max_ack_sets=cfg.max_ack_sets,
         max_ranges_in_metadata=cfg.max_ranges_in_metadata,
         range_cap_is_exact=cfg.range_cap_is_exact,
-        metadata_sets_are_recovered=cfg.metadata_ack_sets_are_recovered,
+        metadata_ack_sets_are_recovered=cfg.metadata_ack_sets_are_recovered,
     )
 
 

@@ -39,7 +39,7 @@ def record_respects_limits() -> Answer:
     proof, index = Proof(), z3.Int("index")
     LowestRanges(proof).show()
     ranges, parts = z3.Ints("ranges parts")
-    cfg = lifted(Config()).replace({"max_ranges": ranges, "max_batch_records": parts})
+    cfg = lifted(Config()).replace({"max_ranges": ranges, "max_ack_sets": parts})
     acks = unknown(Acks, "acks").replace({"deleted": bitmasks.unknown_mask("deleted")})
     kept, asked = bitmasks.unknown_mask("kept"), []
     partial = acks.fields["partial"]
@@ -68,7 +68,7 @@ def record_respects_limits() -> Answer:
     draw = random.Random(10_000)  # noqa: S311
     for _ in range(300):
         ledgers = tuple([draw.randrange(4) for _ in range(draw.randint(1, 4))])
-        plain = Config(max_ranges=draw.randrange(4), max_batch_records=draw.randrange(3))
+        plain = Config(max_ranges=draw.randrange(4), max_ack_sets=draw.randrange(3))
         memory = Acks(0, draw.getrandbits(sum(ledgers) or 1) & ((1 << sum(ledgers)) - 1), ())
         found = state.capped(plain, ledgers, memory)
         count, all_ranges = (ranges_in(ledgers, each.deleted) for each in (found, memory))
@@ -125,7 +125,7 @@ def recovery_invents_nothing() -> Answer:
     run_map_against_list(it.proof)
     draw = random.Random(55)  # noqa: S311
     for plain, acks, _, _mask in random_acks(300):
-        cfg = plain._replace(max_ranges=draw.randrange(3), max_batch_records=draw.randrange(3))
+        cfg = plain._replace(max_ranges=draw.randrange(3), max_ack_sets=draw.randrange(3))
         found = model.recovered(state.start(cfg), state.capped(cfg, (6,), acks), draw.random() < 0.5).acks
         kept = all(left_of(cfg, acks, n) & ~left_of(cfg, found, n) == 0 for n in range(6))
         it.proof.run(f"{acks}", kept, found)

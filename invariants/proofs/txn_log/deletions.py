@@ -213,7 +213,7 @@ class TruncatedRecord:
     def __init__(self) -> None:
         self.proof = Proof()
         ranges, parts, cut = z3.Ints("ranges parts cut")
-        self.cfg = lifted(Config()).replace({"max_ranges": ranges, "max_batch_records": parts})
+        self.cfg = lifted(Config()).replace({"max_ranges": ranges, "max_ack_sets": parts})
         self.acks: Rec = unknown(Acks, "acks").replace({"deleted": bitmasks.unknown_mask("deleted")})
         self.partial: Seq = self.acks.fields["partial"]
         self.one, self.other = z3.Ints("one other")  # entries
@@ -323,14 +323,14 @@ def _run_of_caps(proof: Proof, draw: random.Random) -> None:
     deleted = sum(1 << n for n, kind in enumerate(kinds, first_unacked + 1) if kind == "whole")
     parts = [Partial(n, draw.choice((1, 2, 6))) for n, kind in enumerate(kinds, first_unacked + 1) if kind == "part"]
     acks = Acks(first_unacked, deleted, tuple(parts))
-    cfg = Config(max_ranges=draw.randrange(4), max_batch_records=draw.randrange(4))
+    cfg = Config(max_ranges=draw.randrange(4), max_ack_sets=draw.randrange(4))
     log = tuple([(Record(1, "NEW", 1),) * 3 for _ in range(count)])
     s = model.start(cfg)._replace(log=log, ledgers=_ledgers(draw, count), acks=acks)
     for record in (model.cursor_snapshot(cfg, s), model.closed_cursor(cfg, s)):
         lost = [model.remaining_records(record, n, 3) & ~model.remaining_records(acks, n, 3) for n in range(count)]
         found = [model.remaining_records(record, n, 3) != 7 for n in range(count)]
         first = next((n for n in range(count) if lost[n]), count)
-        proof.run(f"{acks} with {cfg.max_ranges}, {cfg.max_batch_records}", not any(found[first:]), record)
+        proof.run(f"{acks} with {cfg.max_ranges}, {cfg.max_ack_sets}", not any(found[first:]), record)
 
 
 def _ledgers(draw: random.Random, count: int) -> tuple[int, ...]:
