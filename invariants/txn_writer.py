@@ -57,7 +57,7 @@ def tasks_run(cfg: Config, before: State, event: Event) -> tuple[Task, ...]:
     number = effects_of(event).number
     if event.name == "run_writer_tasks":
         return before.tasks[:number]
-    if cfg.thread == "queued":
+    if cfg.executor == "queued":
         return ()
     if event.name == "add":
         return (Record(number, event.arguments["size"], event.arguments["fails_on"]),)
@@ -97,13 +97,13 @@ def respects_limits(cfg: Config, write: Write, sizes: list[int]) -> bool:
 def can_trigger(cfg: Config, task: Task, flush: Flush) -> bool:
     """Whether a task can cause this flush: with its trigger and its size."""
     if not isinstance(task, Record):
-        return flush.reason == ("delay" if task == "tick" else "close")
+        return flush.trigger == ("delay" if task == "tick" else "close")
     is_large = task.size >= cfg.max_bytes
-    if is_large or flush.reason not in ("records", "size"):
-        return is_large and flush.reason == "large"
+    if is_large or flush.trigger not in ("records", "size"):
+        return is_large and flush.trigger == "large"
     is_full = flush.size >= cfg.max_bytes
     # with a cap, a record that would exceed it flushes the buffer first
-    return flush.reason == "records" or is_full or (cfg.size_limit == "cap" and flush.size + task.size > cfg.max_bytes)
+    return flush.trigger == "records" or is_full or (cfg.size_limit == "cap" and flush.size + task.size > cfg.max_bytes)
 
 
 # ---- callbacks ------------------------------------------------------------------------------------------
@@ -277,9 +277,9 @@ def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: St
     tasks = iter(tasks_run(cfg, before, event))
     for flush in flushes:
         has_max_records = flush.records >= cfg.max_records
-        if has_max_records != (flush.reason == "records"):
+        if has_max_records != (flush.trigger == "records"):
             return False
-        if flush.size >= cfg.max_bytes and not has_max_records and flush.reason != "size":
+        if flush.size >= cfg.max_bytes and not has_max_records and flush.trigger != "size":
             return False
         # `tasks` is an iterator: a flush is compared only with tasks after the task of the previous flush
         if not any(can_trigger(cfg, task, flush) for task in tasks):
@@ -463,9 +463,9 @@ def fenced_ledger_accepts_no_write(cfg: Config, before: State, event: Event, aft
 # ---- coverage goals ----------------------------------------------------------------------------------------
 
 
-def flushed_by(event: Event, reason: str) -> bool:
+def flushed_by(event: Event, trigger: str) -> bool:
     """Whether a step flushed the buffer with this trigger."""
-    return any(flush.reason == reason for flush in effects_of(event).flushes)
+    return any(flush.trigger == trigger for flush in effects_of(event).flushes)
 
 
 @sometimes(txn_writer, on=ADDS, given=is_batching)
@@ -519,7 +519,7 @@ def failure_overtakes_write_in_flight(cfg: Config, before: State, event: Event, 
     return bool(after.in_flight) and any(callback.outcome == "fenced" for callback in effects_of(event).callbacks)
 
 
-@sometimes(txn_writer, on=("run_writer_tasks",), given=lambda cfg: is_batching(cfg) and cfg.thread == "queued")
+@sometimes(txn_writer, on=("run_writer_tasks",), given=lambda cfg: is_batching(cfg) and cfg.executor == "queued")
 def later_record_fails_first_while_closing(cfg: Config, before: State, event: Event, after: State) -> bool:
     """While the writer is closing, a queued record fails before earlier, buffered records."""
     numbers = [callback.record for callback in effects_of(event).callbacks if callback.outcome == "closed"]

@@ -18,7 +18,7 @@ from model.batch_acks.state import Acks, Partial
 from model.machine import BadValue, Failed, Refused
 from model.pending_acks import machine as m
 from model.pending_acks import stats
-from model.pending_acks.log_index import Key, Lag, LogIndex, empty_index, next_lag, with_entry, without_acked
+from model.pending_acks.log_index import Key, LagBackoff, LogIndex, empty_index, next_lag, with_entry, without_acked
 from model.pending_acks.machine import AckArgument, Effects, Reply
 from model.pending_acks.state import (
     Config,
@@ -257,7 +257,7 @@ def test_master_accepts_acks_of_both_types() -> None:
     steps = [*OPEN, ack(1, (0, None)), *WRITE, ("ack_cumulative", 2, 1, None), *WRITE, ("abort", 1, 0), *WRITE]
     s, outcome = after(MASTER, *steps[:-3])
     assert (outcome, len(s.individual_acks), s.cumulative_ack is not None) == (done(2), 1, True)
-    s, outcome = after(MASTER._replace(ends_cover_both_types=True), *steps, ("commit", 2, 0), *WRITE)
+    s, outcome = after(MASTER._replace(commit_and_abort_cover_both_types=True), *steps, ("commit", 2, 0), *WRITE)
     assert (s.cursor.first_unacked, outcome.redelivered) == (2, ())
 
 
@@ -526,17 +526,17 @@ def test_handle_in_error_fails_requests_until_it_is_opened() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lag", "expected"),
+    ("backoff", "expected"),
     [
-        (Lag(500), [500, 500, 1000, 1500, 2000]),
-        (Lag(2, None, 2), [2, 2, 8, 18, 32]),
-        (Lag(2, 9, 2), [2, 2, 8, 9, 9]),
-        (Lag(5, 3), [5, 3, 3, 3, 3]),
+        (LagBackoff(500), [500, 500, 1000, 1500, 2000]),
+        (LagBackoff(2, None, 2), [2, 2, 8, 18, 32]),
+        (LagBackoff(2, 9, 2), [2, 2, 8, 9, 9]),
+        (LagBackoff(5, 3), [5, 3, 3, 3, 3]),
     ],
 )
-def test_next_lag_has_maximum_and_exponent(lag: Lag, expected: list[int]) -> None:
-    assert [next_lag(lag, keys) for keys in range(5)] == expected
-    index = SparseIndex(*lag)
+def test_next_lag_has_maximum_and_exponent(backoff: LagBackoff, expected: list[int]) -> None:
+    assert [next_lag(backoff, keys) for keys in range(5)] == expected
+    index = SparseIndex(*backoff)
     found = [index.max_index_lag]
     for n in range(4):
         index.add(100_000, n, n)
@@ -545,23 +545,23 @@ def test_next_lag_has_maximum_and_exponent(lag: Lag, expected: list[int]) -> Non
 
 
 def test_lag_grows_with_the_number_of_keys() -> None:
-    lag = Lag(2)
-    index, added = empty_index(lag), []
+    backoff = LagBackoff(2)
+    index, added = empty_index(backoff), []
     for n in range(40):
         before = len(index.keys)
-        index = with_entry(lag, index, 1, n, n)
+        index = with_entry(backoff, index, 1, n, n)
         added += [n] if len(index.keys) > before else []
     assert added == [1, 3, 7, 13, 21, 31]
-    index, trimmed = without_acked(lag, index, 8)
+    index, trimmed = without_acked(backoff, index, 8)
     assert (trimmed, index.max_index_lag) == (8, 6)
     assert index.keys == (Key(13, 5), Key(21, 13), Key(31, 23))
 
 
 def test_commits_and_aborts_add_no_key() -> None:
-    lag = Lag(2)
-    index = with_entry(lag, with_entry(lag, empty_index(lag), 1, -1, 0), 5, -1, 1)
+    backoff = LagBackoff(2)
+    index = with_entry(backoff, with_entry(backoff, empty_index(backoff), 1, -1, 0), 5, -1, 1)
     assert index == LogIndex(6, 2, -1, ())
-    assert with_entry(lag, index, 1, 3, 2) == LogIndex(0, 2, 3, (Key(3, 2),))
+    assert with_entry(backoff, index, 1, 3, 2) == LogIndex(0, 2, 3, (Key(3, 2),))
 
 
 def test_new_handle_has_not_been_opened() -> None:
@@ -655,7 +655,10 @@ RULES = [
 @pytest.mark.nightly
 @pytest.mark.parametrize(("rule", "value"), sorted(set(RULES), key=str))
 def test_each_rule_alone_breaks_a_property(rule: str, value: Any) -> None:
-    """Except the owner of a replayed end: it matters only with records that `ends_cover_both_types` = False writes."""
+    """Every rule but one breaks a property alone.
+
+    The owner of a replayed commit or abort matters only if `commit_and_abort_cover_both_types` is false, too.
+    """
     lockstep = Lockstep(Target(SUBJECT, m.reference.config._replace(**{rule: value})))
     seeds = 300 if rule != "replay_checks_cumulative_owner" else 40
     findings = [finding for finding in map(lockstep.run, range(seeds)) if finding is not None]

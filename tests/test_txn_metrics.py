@@ -63,7 +63,14 @@ def flushes_of(body: TxnWriter, cfg: Config, seed: int) -> Iterator[Flush]:
 
 def config(**settings: object) -> Config:
     """The reference with settings; what is drawn by a seed is fixed, for the writer must have the same."""
-    fixed = {"max_records": 4, "max_bytes": 60, "max_delay_ms": 7, "start": 5, "thread": "queued", "writes": "at_once"}
+    fixed = {
+        "max_records": 4,
+        "max_bytes": 60,
+        "max_delay_ms": 7,
+        "start": 5,
+        "executor": "queued",
+        "writes": "immediate",
+    }
     cfg: Config = SUBJECT.machine.configure(fixed | settings, find_profile(SUBJECT, "reference"))
     return cfg
 
@@ -79,10 +86,10 @@ def test_triggers_add_up_to_the_batches_of_every_histogram() -> None:
     scraped = scrape(metrics)
     for metric in METRICS:
         name = proposed_name("txn_tc", metric)
-        if metric.reason is None:
+        if metric.trigger is None:
             assert total(scraped, f"{name}_count") == len(flushes)
         else:
-            counted = [flush for flush in flushes if flush.reason == metric.reason]
+            counted = [flush for flush in flushes if flush.trigger == metric.trigger]
             assert total(scraped, f"{name}_total") == len(counted)
     by_trigger = [total(scraped, f"{proposed_name('txn_tc', m)}_total") for m in TRIGGERS]
     assert sum(by_trigger) == len(flushes)
@@ -94,7 +101,7 @@ def test_triggers_add_up_to_the_batches_of_every_histogram() -> None:
 
 
 def test_the_names_are_the_proposal_s() -> None:
-    in_proposal = [m for m in METRICS if m.reason != "large"]
+    in_proposal = [m for m in METRICS if m.trigger != "large"]
     assert [proposed_name(log, m) for log in LOGS for m in in_proposal] == PROPOSED
     for log in LOGS:
         metrics = TxnMetrics(log)
@@ -191,7 +198,7 @@ def test_with_batching_off_nothing_is_counted(settings: dict[str, object]) -> No
 
 def test_a_large_record_counts_only_for_the_batch_before_it() -> None:
     metrics = TxnMetrics("txn_tc")
-    body = TxnWriter(config(thread="immediate"), metrics.of_writer("c", 7))
+    body = TxnWriter(config(executor="immediate"), metrics.of_writer("c", 7))
     body.add(60, "nothing")
     assert set(scrape(metrics).values()) == {0}
     body.add(10, "nothing")
@@ -207,7 +214,7 @@ def test_a_large_record_counts_only_for_the_batch_before_it() -> None:
 def test_a_flush_that_fails_is_counted() -> None:
     """Before the write: a fenced ledger, and a batch that cannot be serialised."""
     metrics = TxnMetrics("txn_tc")
-    body = TxnWriter(config(thread="immediate", max_records=2), metrics.of_writer("c", 7))
+    body = TxnWriter(config(executor="immediate", max_records=2), metrics.of_writer("c", 7))
     body.add(1, "nothing")
     assert [a.outcome for a in body.add(1, "batch").callbacks] == ["serialization"] * 2
     body.fence()

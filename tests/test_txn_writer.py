@@ -32,7 +32,7 @@ def config(profile: str = "reference", **settings: Any) -> Config:
 
 
 REFERENCE, SHIPPED = config(), config("pulsar-2026-07")
-QUEUED, SHIPPED_QUEUED = config(thread="queued"), config("pulsar-2026-07", thread="queued")
+QUEUED, SHIPPED_QUEUED = config(executor="queued"), config("pulsar-2026-07", executor="queued")
 
 
 def after(cfg: Config, *steps: Any, start_at: State | None = None) -> tuple[State, list[Any]]:
@@ -65,9 +65,9 @@ def failures(outcomes: list[Any], why: str = "") -> list[Any]:
     return [a.record for a in failed if a.outcome == why] if why else [(a.record, a.outcome) for a in failed]
 
 
-def reasons(outcomes: list[Any]) -> list[str]:
-    """Why the buffer was flushed, each time."""
-    return [flush.reason for each in outcomes for flush in each.flushes]
+def triggers(outcomes: list[Any]) -> list[str]:
+    """The triggers of the flushes, in order."""
+    return [flush.trigger for each in outcomes for flush in each.flushes]
 
 
 # ---- batches
@@ -128,7 +128,7 @@ def test_trigger_order(sizes: tuple[int, ...], flushed: list[Flush]) -> None:
 def test_large_record_is_written_alone_after_the_buffer() -> None:
     _, outcomes = after(REFERENCE, add(10), add(50), add(10))
     assert outcomes[1].writes == (Write(1, True, (1,), 14), Write(2, False, (2,), 50))
-    _, outcomes = after(config(writes="at_once"), add(10), add(50))
+    _, outcomes = after(config(writes="immediate"), add(10), add(50))
     assert outcomes[1].callbacks == (Callback(1, "ok", Position(1, 0), 0, 1), Callback(2, "ok", Position(1, 1)))
 
 
@@ -140,7 +140,7 @@ def test_every_record_is_large_with_max_bytes_zero() -> None:
 @pytest.mark.parametrize("settings", [{"batching": False}, {"max_records": 1}, {"max_records": 0}])
 def test_records_are_written_within_the_call_without_batching(settings: dict[str, Any]) -> None:
     """Not even the writer's thread is needed, and there is no timer."""
-    cfg = config(thread="queued", **settings)
+    cfg = config(executor="queued", **settings)
     s, outcomes = after(cfg, add(10), add(100), wait(1000), ("complete_write",), CLOSE, add(3))
     assert [each.writes for each in outcomes[:2]] == [(Write(1, False, (1,), 10),), (Write(2, False, (2,), 100),)]
     assert outcomes[3].callbacks == (Callback(1, "ok", Position(1, 0)),)
@@ -207,7 +207,7 @@ def test_record_added_after_a_tick_is_flushed_by_the_next() -> None:
 def test_idle_writer_keeps_max_delay(profile: str) -> None:
     """The tick died of an empty buffer in a revision of apache/pulsar#16758."""
     _, outcomes = after(config(profile), wait(100), add(1), wait(10))
-    assert reasons(outcomes) == ["delay"]
+    assert triggers(outcomes) == ["delay"]
 
 
 # ---- the ledger
@@ -260,7 +260,7 @@ def test_shipped_unserialisable_batch_stays_and_loses_large_record() -> None:
     """The buffer is flushed repeatedly; no callback completes before close, that of the large record never."""
     steps = [add(1), add(1, "batch"), add(1), add(1), add(60), wait(30)]
     s, outcomes = after(SHIPPED, *steps)
-    assert reasons(outcomes) == ["records", "records", "large", "delay", "delay", "delay"]
+    assert triggers(outcomes) == ["records", "records", "large", "delay", "delay", "delay"]
     assert (failures(outcomes), len(s.buffer), s.pending_callbacks) == ([], 4, (1, 2, 3, 4, 5))
     s, outcomes = after(SHIPPED, CLOSE, start_at=s)
     assert failures(outcomes, "closed") == [1, 2, 3, 4]
@@ -301,12 +301,12 @@ def test_later_records_fail_first_while_closing(cfg: Config, held: int) -> None:
 def test_tick_after_close_has_no_effect() -> None:
     for cfg in (QUEUED, SHIPPED_QUEUED):
         s, outcomes = after(cfg, add(10), run(), CLOSE, wait(10), run())
-        assert (reasons(outcomes), failures(outcomes, "closed"), s.timer) == ([], [1], None)
+        assert (triggers(outcomes), failures(outcomes, "closed"), s.timer) == ([], [1], None)
 
 
 def test_tick_while_closing_fails_its_batch() -> None:
     s, outcomes = after(QUEUED, add(10), run(), wait(10), CLOSE, run())
-    assert (reasons(outcomes), failures(outcomes, "closed")) == (["delay"], [1])
+    assert (triggers(outcomes), failures(outcomes, "closed")) == (["delay"], [1])
     assert (s.status, s.in_flight) == ("closed", ())
 
 
@@ -324,9 +324,9 @@ def test_second_close_completes_with_the_first(cfg: Config, done: int) -> None:
 
 
 def test_close_that_flushes() -> None:
-    cfg = config("flush-on-close", thread="queued")
+    cfg = config("flush-on-close", executor="queued")
     s, outcomes = after(cfg, add(10), run(), CLOSE, add(10), run(), DONE)
-    assert (reasons(outcomes), failures(outcomes)) == (["close"], [(2, "closed")])
+    assert (triggers(outcomes), failures(outcomes)) == (["close"], [(2, "closed")])
     assert [entry.records for entry in s.log] == [(1,)]
 
 
@@ -359,7 +359,7 @@ def test_new_writer_is_empty_and_its_timer_is_armed() -> None:
 
 def test_canonical_form_counts_from_now_and_renumbers() -> None:
     """The same steps at once, and after records and writes that failed and left nothing."""
-    cfg = config(thread="queued", max_delay_ms=40)
+    cfg = config(executor="queued", max_delay_ms=40)
     earlier = [add(50), add(1), add(50), run(), wait(40), run(), LOST, LOST, LOST, wait(7), wait(33), run()]
     known, later = m.txn_writer.start(cfg), after(cfg, *earlier)[0]
     assert m.txn_writer.canonical(cfg, later) == known._replace(flushes=())
@@ -437,7 +437,7 @@ def broken(cfg: Config, before: State, step: tuple[Any, ...], wrong: Effects | N
     return [p.name for p in asked if name in (p.on or (name,)) and not p.holds(cfg, before, event, s)]
 
 
-AT_ONCE = config(thread="queued", writes="at_once")
+IMMEDIATE_WRITES = config(executor="queued", writes="immediate")
 
 
 @pytest.mark.parametrize(
@@ -449,7 +449,7 @@ AT_ONCE = config(thread="queued", writes="at_once")
         ((1, 1, 1, 1), "entry_respects_batch_limits"),
     ],
 )
-@pytest.mark.parametrize("cfg", [QUEUED, AT_ONCE], ids=["queued", "at_once"])
+@pytest.mark.parametrize("cfg", [QUEUED, IMMEDIATE_WRITES], ids=["queued", "immediate"])
 def test_wrong_batch_violates_its_property(cfg: Config, sizes: tuple[int, ...], found: str) -> None:
     """Though it never was in the buffer between two steps, and whenever its write ends."""
     s, _ = after(cfg, *map(add, sizes))
@@ -474,10 +474,10 @@ def test_wrong_trigger_violates_its_property(cfg: Config, steps: list[Any], step
     s, _ = after(cfg, *steps)
     effects: Effects = m.txn_writer.step(cfg, s, step[0], step[1:])[1]
     (flush,) = effects.flushes
-    assert flush.reason == right
-    for reason in ("records", "size", "large", "delay", "close"):
-        wrong = effects._replace(flushes=(flush._replace(reason=reason),))
-        expected = [] if reason == right else ["flush_trigger_is_correct"]
+    assert flush.trigger == right
+    for trigger in ("records", "size", "large", "delay", "close"):
+        wrong = effects._replace(flushes=(flush._replace(trigger=trigger),))
+        expected = [] if trigger == right else ["flush_trigger_is_correct"]
         assert broken(cfg, s, step, wrong) == expected
 
 
@@ -520,7 +520,7 @@ def test_batches_are_recycled(profile: str) -> None:
     [
         ({"max_delay_ms": 0}, "txn_writer.max_delay_ms is 0, must be integer of 1 or more"),
         ({"max_bytes": -1}, "txn_writer.max_bytes is -1, must be integer of 0 or more"),
-        ({"thread": "own"}, "txn_writer.thread is 'own', must be one of immediate, queued"),
+        ({"executor": "own"}, "txn_writer.executor is 'own', must be one of immediate, queued"),
     ],
 )
 def test_invalid_setting_is_named(settings: dict[str, Any], said: str) -> None:

@@ -86,14 +86,14 @@ WithAppend(s, request) ==
   IF batched_writes THEN [s EXCEPT !.buffer = Append(@, request)] ELSE [s EXCEPT !.in_flight = Append(@, <<request>>)]
 
 \* A ready handle takes a request.  An ack that conflicts is rejected.  The value is [s, result].  As shipped
-\* (~ends_cover_both_types), the ack type of a commit or abort is fixed here: it is cumulative if any transaction has a
-\* pending cumulative ack.  If this is another transaction, a commit completes without a record.
+\* (~commit_and_abort_cover_both_types), the ack type of a commit or abort is fixed here: it is cumulative if any
+\* transaction has a pending cumulative ack.  If this is another transaction, a commit completes without a record.
 Accepted(s, request) ==
   LET r == request.record
       Queued(after) == [s |-> after, result |-> "queued"]
       other == PendingCumulativeAck(s)
       is_owner == other # None /\ other.txn = r.txn
-      is_beside_other == ~ends_cover_both_types /\ other # None /\ ~is_owner
+      is_beside_other == ~commit_and_abort_cover_both_types /\ other # None /\ ~is_owner
   IN IF r.op = "ack"
      THEN IF conflict_check = "before_append" /\ Conflicts(s, r) THEN [s |-> s, result |-> "conflict"]
           ELSE Queued(WithAppend(s, request))
@@ -147,7 +147,7 @@ EndedAcks(s, r, is_replay) ==
   LET any_owner == is_replay /\ r.cumulative /\ ~replay_checks_cumulative_owner
       cumulative == IF s.cumulative_ack = None THEN None
                     ELSE IF s.cumulative_ack.txn = r.txn \/ any_owner THEN s.cumulative_ack ELSE None
-      by_type == ~ends_cover_both_types
+      by_type == ~commit_and_abort_cover_both_types
   IN [acks |-> IF by_type /\ r.cumulative THEN {} ELSE AcksOf(s, r.txn),
       cumulative |-> IF by_type /\ ~r.cumulative THEN None ELSE cumulative]
 
@@ -217,7 +217,7 @@ Applied(s, request, cursor_rejects) ==
             is_kept == r.op = "commit" /\ ~is_acked /\ rejected_commit # "drop"
             Acked(after) == IF is_acked THEN WithCommittedAcks(after, ended) ELSE after
         IN IF is_kept
-           THEN [s |-> [s EXCEPT !.status = IF rejected_commit = "close_store" THEN "error" ELSE "ready"],
+           THEN [s |-> [s EXCEPT !.status = IF rejected_commit = "fail_handle" THEN "error" ELSE "ready"],
                  result |-> "failed"]
            ELSE With(Acked(WithoutEndedAcks(s, r.txn, ended)), Result)
   IN IF r.op = "ack" THEN WithAppliedAck(s, r) ELSE With(EndedAcks(s, r, FALSE), Ended)

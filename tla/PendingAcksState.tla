@@ -26,7 +26,7 @@ CONSTANTS
   \* Settings.  Config in model/pending_acks/state.py explains settings and rules.
   batch_sizes, batch_index_acks, batched_writes, min_lag, max_lag, lag_exponent, max_failed_reads,
   \* Rules on which versions and proposals differ.
-  cross_type_conflicts, conflict_check, failed_append, rejected_commit, ends_cover_both_types,
+  cross_type_conflicts, conflict_check, failed_append, rejected_commit, commit_and_abort_cover_both_types,
   batch_index_of_pending_entry_conflicts, overlap_check, empty_ack_set_acks_entry, low_watermark_aborts,
   replay_rewinds, stopped_replay_fails, failed_reads_are_bounded, replay_drops, replay_keeps_cumulative_ack_set,
   replay_checks_cumulative_owner, log_deletion

@@ -93,22 +93,22 @@ RecordOf(id, kind, last) ==
 OfId(id, ts) == {t \in ts : t.id = id}
 TheOne(ts) == CHOOSE t \in ts : TRUE
 
-\* TxnMetaImpl: applies a durable record, live and at replay.  The value is [txns, deleted, result]: the map after the
+\* TxnMetaImpl: applies a durable record, live and at replay.  The value is [txns, to_delete, result]: the map after the
 \* record, the positions that the record deletes, and its result.  A record that ends its transaction removes the
 \* transaction from the map and deletes all of the transaction's positions.  A record without effect is deleted.
 ApplyRecord(ts, r, position, deadline) ==
   LET mine == OfId(r.txn, ts)
       t == TheOne(mine)
       positions == Append(t.positions, position)
-      rejected == [txns |-> ts, deleted |-> {position}, result |-> "invalid_status"]
-      Done(then) == [txns |-> (ts \ mine) \cup {then}, deleted |-> {}, result |-> "success"]
+      rejected == [txns |-> ts, to_delete |-> {position}, result |-> "invalid_status"]
+      Done(then) == [txns |-> (ts \ mine) \cup {then}, to_delete |-> {}, result |-> "success"]
       new == [id |-> r.txn, status |-> "OPEN", partitions |-> {}, subscriptions |-> {}, deadline_ms |-> deadline,
               positions |-> <<position>>]
   IN IF r.op = "NEW" THEN Done(IF mine = {} THEN new ELSE [t EXCEPT !.positions = positions])
      ELSE IF mine = {} THEN rejected
      ELSE IF r.to # None THEN
        IF t.status # Expected[r.to] THEN rejected
-       ELSE IF HasEnded(r.to) THEN [txns |-> ts \ mine, deleted |-> Members(positions), result |-> "success"]
+       ELSE IF HasEnded(r.to) THEN [txns |-> ts \ mine, to_delete |-> Members(positions), result |-> "success"]
        ELSE Done([t EXCEPT !.status = r.to, !.positions = positions])
      ELSE IF t.status # "OPEN" THEN rejected
      ELSE IF r.op = "ADD_PARTITION" THEN Done([t EXCEPT !.partitions = @ \cup {r.name}, !.positions = positions])
@@ -292,7 +292,7 @@ WithEffect(s, r, position) ==
                        ELSE HistoryOf(TheOne(OfId(r.txn, s.txns)), r.to)
             done == [s EXCEPT !.txns = effect.txns, !.confirmed = WithConfirmed(@, history),
                               !.confirmed_id = IF r.txn > @ THEN r.txn ELSE @]
-        IN Accepted(DeletePositions(IF effect.result = "success" THEN done ELSE s, effect.deleted),
+        IN Accepted(DeletePositions(IF effect.result = "success" THEN done ELSE s, effect.to_delete),
                     <<CompletionOf(r, effect.result)>>)
   IN With(ApplyRecord(s.txns, r, position, s.now_ms + r.timeout_ms), Next)
 
@@ -414,7 +414,7 @@ ReplayRecord(s, r, position) ==
             stays == is_end /\ ~replay_removes_ended_first /\ ~s.deletions_succeed
             ts == IF stays THEN effect.txns \cup {[t EXCEPT !.status = r.to, !.positions = Append(@, position)]}
                   ELSE effect.txns
-        IN DeletePositions([s EXCEPT !.txns = ts, !.confirmed = IF is_end THEN WithEnd(@, r) ELSE @], effect.deleted)
+        IN DeletePositions([s EXCEPT !.txns = ts, !.confirmed = IF is_end THEN WithEnd(@, r) ELSE @], effect.to_delete)
   IN With(ApplyRecord(s.txns, r, position, r.start_ms + r.timeout_ms), Done)
 
 \* Applies the records of an entry that were undeleted when it was read.

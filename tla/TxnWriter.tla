@@ -28,7 +28,7 @@ CONSTANTS
   None,
   \* Settings, the environment of the writer, and rules on which versions differ.  Config in model/txn_writer/state.py
   \* explains them.
-  batching, max_records, max_bytes, max_delay_ms, header_bytes, thread, writes, unserialisable_batch,
+  batching, max_records, max_bytes, max_delay_ms, header_bytes, executor, writes, unserialisable_batch,
   unserialisable_unbatched, second_close, closed_buffer, size_limit, delay_from, close_buffered,
   \* The values of the actions' arguments.
   add_size, fails_on, count, by, durable
@@ -116,7 +116,7 @@ Completed(s, write) == Stored(WithCallbacks(s, write.records), write, TRUE)
 \* ManagedLedger.asyncAddEntry: submits an entry.  A fenced ledger fails the write at once.
 Submitted(s, batched, records, bytes) ==
   LET write == [batched |-> batched, records |-> records, size |-> bytes]
-      Begun(t) == IF writes = "at_once" THEN Completed(t, write) ELSE [t EXCEPT !.in_flight = Append(@, write)]
+      Begun(t) == IF writes = "immediate" THEN Completed(t, write) ELSE [t EXCEPT !.in_flight = Append(@, write)]
   IN IF s.fenced THEN WithCallbacks(s, records) ELSE With(s, Begun)
 
 HasUnserialisableRecord(s) == \E each \in Members(s.buffer) : each.fails_on = "batch"
@@ -180,7 +180,7 @@ Run(s, task) ==
   ELSE IF task.is = "tick" THEN AfterTick(s) ELSE AfterCloseTask(s)
 
 \* Submits a task to the executor.
-WithTask(s, task) == IF thread = "immediate" THEN Run(s, task) ELSE [s EXCEPT !.tasks = Append(@, task)]
+WithTask(s, task) == IF executor = "immediate" THEN Run(s, task) ELSE [s EXCEPT !.tasks = Append(@, task)]
 
 RECURSIVE RunAll(_, _)
 RunAll(s, list) ==

@@ -11,8 +11,8 @@ from model.txn_writer.state import Callback, Config, Effects, State
 
 Names = Mapping[str, Any]
 
-#: Reason of a flush -> its recorded name.
-REASONS = {"records": "records_count", "size": "bytes_size", "large": "large_single_data", "delay": "max_delay"}
+#: Trigger of a flush -> its recorded name.
+TRIGGERS = {"records": "records_count", "size": "bytes_size", "large": "large_single_data", "delay": "max_delay"}
 #: Outcome of a failed callback -> its recorded name, where the names differ.
 FAILURES = {"closed": "writer_closed"}
 #: Recorded operation -> the recorded name of `Effects.number`.
@@ -28,8 +28,8 @@ def settings(recorded: Names) -> Names:
         "max_delay_ms": recorded["max_delay_ms"],
         "start": recorded["start_ms"],
         "header_bytes": recorded["batch_header_bytes"],
-        "thread": recorded["writer_thread"],
-        "writes": "at_once" if recorded["ledger_writes"] == "complete_immediately" else recorded["ledger_writes"],
+        "executor": recorded["writer_thread"],
+        "writes": "immediate" if recorded["ledger_writes"] == "complete_immediately" else recorded["ledger_writes"],
     }
 
 
@@ -97,8 +97,8 @@ def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
     """Returns an observation in recorded form, which does not have the entries of the ledgers."""
     names = ("records", "bytes", "oldest_waited_ms")
     flushes = [
-        {"reason": REASONS.get(reason, reason), **dict(zip(names, numbers, strict=True))}
-        for reason, *numbers in seen["flushes"]
+        {"reason": TRIGGERS.get(trigger, trigger), **dict(zip(names, numbers, strict=True))}
+        for trigger, *numbers in seen["flushes"]
     ]
     return {**{name: value for name, value in seen.items() if name != "entries"}, "flushes": flushes}
 

@@ -97,7 +97,7 @@ def age(s: State) -> int:
 
 SMOKE = Scope(
     actions=("add", "close", "run_writer_tasks", "advance_time", "complete_write", "fail_write"),
-    settings={"max_records": 2, "max_bytes": 3, "max_delay_ms": 2, "thread": "queued"},
+    settings={"max_records": 2, "max_bytes": 3, "max_delay_ms": 2, "executor": "queued"},
     domains={
         "size": (1, 3),
         "fails_on": ("nothing",),
@@ -111,7 +111,7 @@ SMOKE = Scope(
         "max_records": "two: the smallest batch",
         "max_bytes": "three: more than two small records; they are flushed because of `max_records`",
         "max_delay_ms": "two: a record can be added between two ticks",
-        "thread": "queued: an immediate executor equals a queued one whose tasks run at once",
+        "executor": "queued: an immediate executor equals a queued one whose tasks run at once",
         "size": "a small record, and one of `max_bytes`",
         "fails_on": "none: failures are in the scope failures",
         "count": "one task at a time",
@@ -142,7 +142,7 @@ CI = SMOKE.changed(
 
 FAILURES_SCOPE = SMOKE.changed(
     actions=("add", "close", "run_writer_tasks", "advance_time"),
-    settings={"max_records": 3, "max_bytes": 2, "max_delay_ms": 1, "writes": "at_once"},
+    settings={"max_records": 3, "max_bytes": 2, "max_delay_ms": 1, "writes": "immediate"},
     domains={"size": (1, 2), "fails_on": ("nothing", "size", "single", "batch")},
     bounds={"tasks": 2, "closers": 2, "age": 2},
     reasons={
@@ -260,8 +260,8 @@ subject = Subject(
         "max_bytes": (30, 7, 100, 2, 1000, 1, 50, 0),
         "max_delay_ms": (10, 1, 3, 100),
         "start": (0, 1000),
-        "thread": ("queued", "immediate"),
-        "writes": ("queued", "queued", "at_once"),
+        "executor": ("queued", "immediate"),
+        "writes": ("queued", "queued", "immediate"),
     },
     weights={
         "add": 9,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from model.machine import BadValue
-from model.txn_writer.state import Reason
+from model.txn_writer.state import Trigger
 from model.txn_writer.wire import DELAY, PREFIXES, PRINTED, RECORDS, SIZE, TRIGGERS, Log, Metric
 
 
@@ -37,8 +37,8 @@ class TxnMetrics:
             Histogram(proposed_name(log, m), m.about, PREFIXES[log][2], registry=self.registry, buckets=m.buckets)
             for m in (RECORDS, SIZE, DELAY)
         ]
-        self._triggers = {
-            m.reason: Counter(proposed_name(log, m), m.about, PREFIXES[log][2], registry=self.registry)
+        self._counters = {
+            m.trigger: Counter(proposed_name(log, m), m.about, PREFIXES[log][2], registry=self.registry)
             for m in TRIGGERS
         }
 
@@ -52,19 +52,19 @@ class TxnMetrics:
             raise BadValue(f"metrics of {self.log} have the labels {wanted}; coordinator_id is {coordinator_id}")
         labels = [cluster] if coordinator_id is None else [cluster, str(coordinator_id)]
         records, size, delay = [each.labels(*labels) for each in self._histograms]
-        triggers = {reason: each.labels(*labels) for reason, each in self._triggers.items() if reason is not None}
+        triggers = {trigger: each.labels(*labels) for trigger, each in self._counters.items() if trigger is not None}
         return WriterMetrics(records, size, delay, triggers)
 
 
 class WriterMetrics:
     """The metrics of one writer; labels are resolved in advance."""
 
-    def __init__(self, records: Histogram, size: Histogram, delay: Histogram, triggers: dict[Reason, Counter]) -> None:
-        self._records, self._size, self._delay, self._triggers = records, size, delay, triggers
+    def __init__(self, records: Histogram, size: Histogram, delay: Histogram, triggers: dict[Trigger, Counter]) -> None:
+        self._records, self._size, self._delay, self._counters = records, size, delay, triggers
 
-    def flushed(self, reason: Reason, records: int, size: int, waited_ms: int) -> None:
+    def flushed(self, trigger: Trigger, records: int, size: int, waited_ms: int) -> None:
         """Counts a flush of `records` and `size` bytes whose oldest record waited for `waited_ms`. O(1)."""
-        self._triggers[reason].inc()
+        self._counters[trigger].inc()
         self._records.observe(records)
         self._size.observe(size)
         self._delay.observe(waited_ms / 1000)

@@ -22,10 +22,10 @@ from model.txn_writer.state import (
     FailsOn,
     Flush,
     Outcome,
-    Reason,
     Record,
     State,
     Task,
+    Trigger,
     Write,
 )
 
@@ -36,7 +36,7 @@ _FENCED = Refused("illegal_state", "the ledger is fenced")
 class Metrics(Protocol):
     """Receiver of flush metrics (`TxnLogBufferedWriterMetricsStats`)."""
 
-    def flushed(self, reason: Reason, records: int, size: int, waited_ms: int) -> None:
+    def flushed(self, trigger: Trigger, records: int, size: int, waited_ms: int) -> None:
         """A batch of `records` and `size` bytes is flushed; its oldest record waited for `waited_ms`."""
 
 
@@ -113,7 +113,7 @@ class TxnWriter:
         self.now = cfg.start
         self._metrics = metrics
         self._max_records, self._max_bytes, self._delay = cfg.max_records, cfg.max_bytes, cfg.max_delay_ms
-        self._batching, self._queued = cfg.batching and cfg.max_records >= 2, cfg.thread == "queued"
+        self._batching, self._queued = cfg.batching and cfg.max_records >= 2, cfg.executor == "queued"
         self._status: Any = "open"
         self._tasks: deque[Task] = deque()
         self._pool = Pool()
@@ -164,7 +164,7 @@ class TxnWriter:
         write = Write(self._next_write, batch is not None, records, size)
         self._next_write += 1
         self._writes.append(write)
-        if self.cfg.writes == "at_once":
+        if self.cfg.writes == "immediate":
             self._complete(write, batch)
         else:
             self._in_flight.append((write, batch))
@@ -190,13 +190,13 @@ class TxnWriter:
         self._callbacks += [Callback(number, "ok", position, index, size) for index, number in enumerate(numbers)]
         self._pool.recycle(batch)
 
-    def _flush(self, reason: Reason) -> None:
+    def _flush(self, trigger: Trigger) -> None:
         """Submits the buffer as one batch. Its records fail if it cannot be serialised or the writer is not open."""
         batch = self._buffer
         count, size, waited = len(batch.numbers), batch.size, self.now - batch.since[0]
-        self._flushes.append(Flush(reason, count, size, waited))
+        self._flushes.append(Flush(trigger, count, size, waited))
         if self._metrics is not None:
-            self._metrics.flushed(reason, count, size, waited)
+            self._metrics.flushed(trigger, count, size, waited)
         self._buffer = self._pool.take()
         if batch.unserialisable:
             self._fail(batch.numbers, "serialization")

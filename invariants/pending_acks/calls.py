@@ -93,7 +93,7 @@ def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: S
         owners = [s.txn for s in (before.cumulative_ack,) if s is not None]
         owners += [r.record.txn for r in open_requests(before) if r.record.op == "ack" and r.record.cumulative]
         cumulative = owners[-1:] == [arguments["txn"]]
-        if not cfg.ends_cover_both_types or cfg.conflict_check == "after_append":
+        if not cfg.commit_and_abort_cover_both_types or cfg.conflict_check == "after_append":
             cumulative = queue[-1].record.cumulative
     record, number = LogRecord(op, cumulative, arguments["txn"], acks), before.next_request  # type: ignore[arg-type]
     is_last = queue[-1] == Request(number, record, arguments.get("low_watermark", 0)) == open_requests(after)[-1]

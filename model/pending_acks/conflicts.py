@@ -209,7 +209,7 @@ def pending_conflict(cfg: Config, s: State, record: LogRecord) -> str:
     return next((why for why in found if why), "")
 
 
-def never_completes(s: State, record: LogRecord) -> bool:
+def has_batch_index_of_pending_entry(s: State, record: LogRecord) -> bool:
     """Returns whether a record has a batch-index ack of an entry that is pending as a whole.
 
     Master 2026-07 never completes such a request: `PositionAckSetUtil.andAckSet` throws in `handleIndividualAck` when

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from model.values import record
 
 
-class Lag(NamedTuple):
+class LagBackoff(NamedTuple):
     """Parameters of `LogIndexLagBackoff`; the maximum None stands for `Long.MAX_VALUE`."""
 
     minimum: int
@@ -43,20 +43,20 @@ class LogIndex(NamedTuple):
     keys: tuple[Key, ...]  # ascending in both positions
 
 
-def next_lag(lag: Lag, keys: int) -> int:
+def next_lag(backoff: LagBackoff, keys: int) -> int:
     """`LogIndexLagBackoff.next`: returns after how many records the next key is added: `minimum * keys ** exponent`."""
     if keys == 0:
-        return lag.minimum
-    records = lag.minimum * int(keys**lag.exponent)
-    return records if lag.maximum is None else min(records, lag.maximum)
+        return backoff.minimum
+    records = backoff.minimum * int(keys**backoff.exponent)
+    return records if backoff.maximum is None else min(records, backoff.maximum)
 
 
-def empty_index(lag: Lag) -> LogIndex:
+def empty_index(backoff: LagBackoff) -> LogIndex:
     """Returns the index of an empty log."""
-    return LogIndex(0, next_lag(lag, 0), -1, ())
+    return LogIndex(0, next_lag(backoff, 0), -1, ())
 
 
-def with_entry(lag: Lag, index: LogIndex, records: int, ack_position: int, log_position: int) -> LogIndex:
+def with_entry(backoff: LagBackoff, index: LogIndex, records: int, ack_position: int, log_position: int) -> LogIndex:
     """`MLPendingAckStore.handleMetadataEntry`: returns the index with one more log entry, of `records` records.
 
     `ack_position` is the last entry of the topic that these records ack. If the log entry has only commits and aborts,
@@ -69,10 +69,10 @@ def with_entry(lag: Lag, index: LogIndex, records: int, ack_position: int, log_p
     if keys and keys[-1].ack_position == newest:
         keys = keys[:-1]
     keys = (*keys, Key(newest, log_position))
-    return LogIndex(0, next_lag(lag, len(keys)), newest, keys)
+    return LogIndex(0, next_lag(backoff, len(keys)), newest, keys)
 
 
-def without_acked(lag: Lag, index: LogIndex, first_unacked: int) -> tuple[LogIndex, int]:
+def without_acked(backoff: LagBackoff, index: LogIndex, first_unacked: int) -> tuple[LogIndex, int]:
     """`MLPendingAckStore.clearUselessLogData`: removes the keys before `first_unacked`, and mark-deletes the log.
 
     The log is mark-deleted at the last removed key. Returns the index, and the number of log entries to mark-delete.
@@ -82,4 +82,4 @@ def without_acked(lag: Lag, index: LogIndex, first_unacked: int) -> tuple[LogInd
         return index, 0
     deleted = index.keys[removed - 1].log_position + 1
     keys = tuple([Key(key.ack_position, key.log_position - deleted) for key in index.keys[removed:]])
-    return index._replace(max_index_lag=next_lag(lag, len(keys)), keys=keys), deleted
+    return index._replace(max_index_lag=next_lag(backoff, len(keys)), keys=keys), deleted

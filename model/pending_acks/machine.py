@@ -66,14 +66,14 @@ from model.pending_acks.conflicts import (
     buffered_or_in_flight,
     conflict,
     first_position_after,
-    never_completes,
+    has_batch_index_of_pending_entry,
     pending_cumulative_ack,
     redeliveries,
     with_pending,
 )
 from model.pending_acks.log_index import with_entry, without_acked
 from model.pending_acks.replay import (
-    Ended,
+    EndedAcks,
     ended_acks,
     with_committed_acks,
     with_replayed,
@@ -181,7 +181,7 @@ def accepted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str
     is_cumulative = latest is not None and latest.txn == record.txn
     # In a shipped broker, if another transaction has a cumulative ack, a commit completes without a record
     # (`internalCommitTxn`), and an abort is logged with ack type Cumulative (`internalAbortTxn`).
-    if latest is not None and not is_cumulative and not cfg.ends_cover_both_types:
+    if latest is not None and not is_cumulative and not cfg.commit_and_abort_cover_both_types:
         if record.op == "commit":
             return s, Reply(request.number, "done"), ""
         is_cumulative = True
@@ -310,10 +310,10 @@ def applied(cfg: Config, s: State, request: Request, cursor_rejects: bool) -> tu
     redelivered: tuple[Redelivery, ...] = ()
     if record.op == "abort":
         redelivered = redeliveries(cfg, after, ended.individual)
-    elif not cursor_rejects or ended == Ended((), None):
+    elif not cursor_rejects or ended == EndedAcks((), None):
         after = with_committed_acks(cfg, after, ended)
     elif cfg.rejected_commit != "drop":
-        return s._replace(status="error" if cfg.rejected_commit == "close_store" else "ready"), "failed", ()
+        return s._replace(status="error" if cfg.rejected_commit == "fail_handle" else "ready"), "failed", ()
     return with_low_watermark(cfg, after, request.low_watermark, ended.individual != ()), "done", redelivered
 
 
@@ -326,7 +326,7 @@ def with_applied_ack(cfg: Config, s: State, record: LogRecord) -> tuple[State, s
     if cfg.conflict_check == "after_append":
         if conflict(cfg, s, record):
             return s, "conflict"
-        if not record.cumulative and never_completes(s, record):
+        if not record.cumulative and has_batch_index_of_pending_entry(s, record):
             return s, ""
     return with_pending_ack(s, record), "done"
 
@@ -485,7 +485,7 @@ def with_failed_ack(s: State, record: LogRecord) -> tuple[State, str]:
     if record.op != "ack":
         return s, "failed"
     if not record.cumulative:
-        return (s, "") if never_completes(s, record) else (with_pending_ack(s, record), "failed")
+        return (s, "") if has_batch_index_of_pending_entry(s, record) else (with_pending_ack(s, record), "failed")
     other = s.cumulative_ack
     if other is None or (
         other.txn == record.txn and first_position_after(record.acks[0]) > first_position_after(other.ack)
@@ -661,7 +661,7 @@ master = pending_acks.profile(
         conflict_check="after_append",
         failed_append="apply",
         rejected_commit="keep_pending",
-        ends_cover_both_types=False,
+        commit_and_abort_cover_both_types=False,
         batch_index_of_pending_entry_conflicts=False,
         overlap_check="trimmed_words",
         low_watermark_aborts="from_first",

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from model.pending_acks.conflicts import acks_of, conflict, never_completes, pending_conflict, with_pending, without_txn
+from model.pending_acks.conflicts import (
+    acks_of,
+    conflict,
+    has_batch_index_of_pending_entry,
+    pending_conflict,
+    with_pending,
+    without_txn,
+)
 from model.pending_acks.state import (
     Config,
     CumulativeAck,
@@ -24,29 +31,29 @@ from model.pending_acks.state import (
 )
 
 
-class Ended(NamedTuple):
+class EndedAcks(NamedTuple):
     """The pending acks that a commit or abort ends."""
 
     individual: tuple[PositionAck, ...]
     cumulative: CumulativeAck | None
 
 
-def ended_acks(cfg: Config, s: State, end: LogRecord, *, replayed: bool) -> Ended:
+def ended_acks(cfg: Config, s: State, record: LogRecord, *, replayed: bool) -> EndedAcks:
     """`internalCommitTxn`, `internalAbortTxn`: returns the acks that end: all pending acks of the transaction.
 
     In master 2026-07, the ack type of the record selects individual or cumulative acks. There, a replayed commit or
     abort of type Cumulative applies to the cumulative ack of any transaction (`handleCommit`, `handleAbort`).
     """
-    acks, cumulative = acks_of(s, end.txn), s.cumulative_ack
-    any_owner = replayed and end.cumulative and not cfg.replay_checks_cumulative_owner
-    if cumulative is not None and cumulative.txn != end.txn and not any_owner:
+    acks, cumulative = acks_of(s, record.txn), s.cumulative_ack
+    any_owner = replayed and record.cumulative and not cfg.replay_checks_cumulative_owner
+    if cumulative is not None and cumulative.txn != record.txn and not any_owner:
         cumulative = None
-    if cfg.ends_cover_both_types:
-        return Ended(acks, cumulative)
-    return Ended((), cumulative) if end.cumulative else Ended(acks, None)
+    if cfg.commit_and_abort_cover_both_types:
+        return EndedAcks(acks, cumulative)
+    return EndedAcks((), cumulative) if record.cumulative else EndedAcks(acks, None)
 
 
-def without_ended_acks(s: State, txn: int, ended: Ended) -> State:
+def without_ended_acks(s: State, txn: int, ended: EndedAcks) -> State:
     """Returns the state without the ended acks of a transaction."""
     pending = without_txn(s.individual_acks, txn) if ended.individual else s.individual_acks
     return s._replace(
@@ -54,7 +61,7 @@ def without_ended_acks(s: State, txn: int, ended: Ended) -> State:
     )
 
 
-def with_committed_acks(cfg: Config, s: State, ended: Ended) -> State:
+def with_committed_acks(cfg: Config, s: State, ended: EndedAcks) -> State:
     """`individualAckCommitCommon`: returns the state in which the subscription's cursor has the committed acks."""
     after = with_individual_acks(cfg, s.cursor, ended.individual)
     if ended.cumulative is not None:
@@ -76,7 +83,7 @@ def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
 
     A record that conflicts with pending acks is dropped: a broker that appends before it checks has rejected the ack.
     """
-    if never_completes(s, record) or pending_conflict(cfg, s, record):
+    if has_batch_index_of_pending_entry(s, record) or pending_conflict(cfg, s, record):
         return s
     acks = record.acks
     if cfg.replay_drops == "record":

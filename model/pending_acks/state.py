@@ -20,7 +20,7 @@ from model.batch_acks.state import (
     with_mark_delete_at,
 )
 from model.machine import Setting
-from model.pending_acks.log_index import Lag, LogIndex, empty_index
+from model.pending_acks.log_index import LagBackoff, LogIndex, empty_index
 from model.values import AtLeast, Origin, Rule, record
 
 # ---- configuration ------------------------------------------------------------------------------------
@@ -65,22 +65,22 @@ class Config(NamedTuple):
         ),
     ] = "before_append"
     #: What happens after a failed append. The record may be durable: BookKeeper can recover an entry whose write was
-    #: reported as failed, also after a fence. `close_store`: the status is error until a replay has read what is
+    #: reported as failed, also after a fence. `fail_handle`: the status is error until a replay has read what is
     #: durable. `apply`: the ack becomes pending, and memory differs from the log until the next replay.
     failed_append: Annotated[
-        Literal["close_store", "apply"],
+        Literal["fail_handle", "apply"],
         Rule(
             Origin.READ,
             {"apply": "PendingAckHandleImpl.internal{Individual,Cumulative}AcknowledgeMessage, master 2026-07"},
         ),
-    ] = "close_store"
-    #: What happens to a commit if the cursor rejects its acks. `close_store`: the commit fails, and the status is
+    ] = "fail_handle"
+    #: What happens to a commit if the cursor rejects its acks. `fail_handle`: the commit fails, and the status is
     #: error; the commit record is durable, so a replay applies the commit. `keep_pending`: the commit fails, the handle
     #: stays ready, and the acks stay pending (#25528, in master since May 2026). The log has the commit all the same: a
     #: later abort releases acks that a replay commits. `drop`: the commit completes, and the pending acks are removed
     #: although the cursor does not have them.
     rejected_commit: Annotated[
-        Literal["close_store", "keep_pending", "drop"],
+        Literal["fail_handle", "keep_pending", "drop"],
         Rule(
             Origin.READ,
             {
@@ -88,11 +88,11 @@ class Config(NamedTuple):
                 "keep_pending": "since #25528",
             },
         ),
-    ] = "close_store"
+    ] = "fail_handle"
     #: Whether a commit or abort ends the acks of both types that its transaction has pending when the record becomes
     #: durable. Otherwise a commit or abort ends the acks of one type. The type is determined when the request arrives,
     #: and depends on the cumulative acks of other transactions.
-    ends_cover_both_types: Annotated[
+    commit_and_abort_cover_both_types: Annotated[
         bool, Rule(Origin.READ, {False: "PendingAckHandleImpl.internal{CommitTxn,AbortTxn}, master 2026-07"})
     ] = True
     #: Whether a batch-index ack conflicts if the entry is pending as a whole; otherwise the ack's future never
@@ -165,9 +165,9 @@ class Config(NamedTuple):
     ] = "acked_prefix"
 
 
-def log_index_backoff(cfg: Config) -> Lag:
+def log_index_backoff(cfg: Config) -> LagBackoff:
     """Returns the parameters of `LogIndexLagBackoff`, which decides when the log index gets a key."""
-    return Lag(cfg.min_lag, cfg.max_lag, cfg.lag_exponent)
+    return LagBackoff(cfg.min_lag, cfg.max_lag, cfg.lag_exponent)
 
 
 # ---- state --------------------------------------------------------------------------------------------

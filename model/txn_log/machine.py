@@ -316,7 +316,7 @@ def with_effect(cfg: Config, s: State, record: Record, position: RecordPosition)
             new = Confirmed(before.id, record.to, before.partitions, before.subscriptions)
         confirmed, confirmed_id = with_confirmed(s.confirmed, new), max(s.confirmed_id, record.txn)
         s = s._replace(txns=effect.txns, confirmed=confirmed, confirmed_id=confirmed_id)
-    return delete_positions(cfg, s, effect.deleted), Completion(record.txn, record.op, effect.result)
+    return delete_positions(cfg, s, effect.to_delete), Completion(record.txn, record.op, effect.result)
 
 
 # ---- failures of the ledger and of the cursor ---------------------------------------------------------

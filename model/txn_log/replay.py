@@ -118,11 +118,11 @@ def with_replayed(cfg: Config, s: State, record: Record, position: RecordPositio
     effect = apply_record(s.txns, record, position, record.start_ms + record.timeout_ms)
     txns = effect.txns
     if effect.result == "success" and record.to in ENDED:
-        s = s._replace(confirmed=with_end(s.confirmed, record.txn, record.to))
+        s = s._replace(confirmed=with_ended(s.confirmed, record.txn, record.to))
         ending = find_txn(s.txns, record.txn)
         if ending is not None and not cfg.replay_removes_ended_first and not s.deletions_succeed:
             txns = put_txn(txns, ending._replace(status=record.to, positions=(*ending.positions, position)))
-    return delete_positions(cfg, s._replace(txns=txns), effect.deleted)
+    return delete_positions(cfg, s._replace(txns=txns), effect.to_delete)
 
 
 # ---- end of the replay --------------------------------------------------------------------------------
@@ -154,28 +154,31 @@ def as_confirmed(t: Txn) -> Confirmed:
     return Confirmed(t.id, t.status, t.partitions, t.subscriptions)
 
 
-def with_confirmed(known: tuple[Confirmed, ...], new: Confirmed) -> tuple[Confirmed, ...]:
-    """Returns `known`, a value of `State.confirmed`, after a transaction is added or replaced, in order of ids."""
-    if not known or known[-1].id < new.id:
-        return (*known, new)
-    return tuple([p for p in known if p.id < new.id]) + (new,) + tuple([p for p in known if p.id > new.id])
+def with_confirmed(confirmed: tuple[Confirmed, ...], new: Confirmed) -> tuple[Confirmed, ...]:
+    """Returns the elements of `State.confirmed`, in order of ids, after one is added or replaced."""
+    if not confirmed or confirmed[-1].id < new.id:
+        return (*confirmed, new)
+    return tuple([c for c in confirmed if c.id < new.id]) + (new,) + tuple([c for c in confirmed if c.id > new.id])
 
 
-def with_end(known: tuple[Confirmed, ...], txn: int, end: Target) -> tuple[Confirmed, ...]:
-    """Returns `known` after the replay of a COMMITTED or ABORTED record; unchanged if `may_end` is false."""
-    return tuple([p._replace(status=end) if p.id == txn and may_end(p.status, end) else p for p in known])
+def with_ended(confirmed: tuple[Confirmed, ...], txn: int, to: Target) -> tuple[Confirmed, ...]:
+    """Returns the elements of `State.confirmed` after the replay of a transaction's COMMITTED or ABORTED record.
 
-
-def may_end(status: Status, end: Target) -> bool:
-    """Whether a transaction with the confirmed status `status` can end with the status `end`.
-
-    The confirmed status may lag behind the log: a COMMITTING record may be durable although it was not confirmed.
+    `to` is the new status. If `may_end` is false, the transaction's element does not change.
     """
-    return status in ("OPEN", EXPECTED[end], end)
+    return tuple([c._replace(status=to) if c.id == txn and may_end(c.status, to) else c for c in confirmed])
 
 
-def recovered_history(known: tuple[Confirmed, ...], txns: tuple[Txn, ...]) -> tuple[Confirmed, ...]:
-    """Returns `known` after a replay: the recovered transactions, and ended ones that are not recovered."""
+def may_end(status: Status, to: Target) -> bool:
+    """Whether a transaction with the confirmed status `status` can be COMMITTED or ABORTED (`to`) in the log.
+
+    The log may have a COMMITTING or ABORTING record that is not confirmed: then the confirmed status is still OPEN.
+    """
+    return status in ("OPEN", EXPECTED[to], to)
+
+
+def recovered_history(confirmed: tuple[Confirmed, ...], txns: tuple[Txn, ...]) -> tuple[Confirmed, ...]:
+    """Returns `State.confirmed` after a replay: the recovered transactions, and ended ones that are not recovered."""
     ongoing = {t.id for t in txns}
-    ended = [p for p in known if p.status in ENDED and p.id not in ongoing]
+    ended = [c for c in confirmed if c.status in ENDED and c.id not in ongoing]
     return tuple(sorted(ended + [as_confirmed(t) for t in txns]))

@@ -293,7 +293,7 @@ class Effect(NamedTuple):
     """Effect of a durable record: the map after it, the positions of records to delete, and its request's result."""
 
     txns: tuple[Txn, ...]
-    deleted: tuple[RecordPosition, ...]
+    to_delete: tuple[RecordPosition, ...]
     result: Literal["success", "invalid_status"]
 
 

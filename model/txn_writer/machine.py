@@ -45,10 +45,10 @@ from model.txn_writer.state import (
     FailsOn,
     Flush,
     Outcome,
-    Reason,
     Record,
     State,
     Task,
+    Trigger,
     Write,
     is_batching,
     start,
@@ -111,7 +111,7 @@ def submitted(cfg: Config, s: State, batched: bool, records: tuple[int, ...], si
     write = Write(s.next_write, batched, records, size)
     out.writes.append(write)
     s = s._replace(next_write=s.next_write + 1)
-    if cfg.writes == "at_once":
+    if cfg.writes == "immediate":
         return completed(s, write, out)
     return s._replace(in_flight=(*s.in_flight, write))
 
@@ -132,13 +132,13 @@ def completed(s: State, write: Write, out: EffectCollector) -> State:
     return stored(s, write, True)
 
 
-def flushed(cfg: Config, s: State, reason: Reason, out: EffectCollector) -> tuple[State, bool]:
+def flushed(cfg: Config, s: State, trigger: Trigger, out: EffectCollector) -> tuple[State, bool]:
     """`TxnLogBufferedWriter.doFlush`: flushes the buffer as one batch.
 
     Returns the state, and false if an exception escapes; the buffer is then unchanged.
     """
     records = tuple([each.number for each in s.buffer])
-    out.flushes.append(Flush(reason, len(records), s.size, s.now - s.buffer[0].since))
+    out.flushes.append(Flush(trigger, len(records), s.size, s.now - s.buffer[0].since))
     if "batch" in [each.fails_on for each in s.buffer]:
         if cfg.unserialisable_batch == "escapes":
             return s, False
@@ -229,7 +229,7 @@ def run_task(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
 
 def execute(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
     """Submits a task to the executor, which runs it now or queues it."""
-    if cfg.thread == "immediate":
+    if cfg.executor == "immediate":
         return run_task(cfg, s, task, out)
     return s._replace(tasks=(*s.tasks, task))
 

@@ -37,9 +37,9 @@ class Config(NamedTuple):
     #: bytes of magic and version before a batch
     header_bytes: Annotated[int, AtLeast(0)] = 4
     #: whether an executor task runs within the call that submits it, or in `run_writer_tasks`
-    thread: Literal["immediate", "queued"] = "immediate"
+    executor: Literal["immediate", "queued"] = "immediate"
     #: whether a ledger write completes within the call that submits it, or in `complete_write`, in submission order
-    writes: Literal["at_once", "queued"] = "queued"
+    writes: Literal["immediate", "queued"] = "queued"
 
     #: the effect of a batch that cannot be serialised. `fails`: all its records fail. `escapes`: the exception reaches
     #: the executor, the batch stays in the buffer, and a large record that triggered the flush is dropped
@@ -88,7 +88,7 @@ def is_batching(cfg: Config) -> bool:
 #: written as a plain entry; batch: when its batch is flushed.
 FailsOn = Literal["nothing", "size", "single", "batch"]
 #: The trigger of a flush: max records, max size, a large record, max delay, or close.
-Reason = Literal["records", "size", "large", "delay", "close"]
+Trigger = Literal["records", "size", "large", "delay", "close"]
 #: The result of a callback. ok: success; closed: the writer is closed; fenced: the ledger is fenced (both are
 #: `ManagedLedgerFencedException`); write_failed: the write failed; serialization: `ManagedLedgerInterceptException`.
 Outcome = Literal["ok", "closed", "fenced", "write_failed", "serialization"]
@@ -132,7 +132,7 @@ class Entry(NamedTuple):
 class Flush(NamedTuple):
     """A flush: its trigger, number of records, bytes, and the age of its oldest record in milliseconds."""
 
-    reason: Reason
+    trigger: Trigger
     records: int
     size: int
     waited: int

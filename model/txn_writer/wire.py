@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from model.txn_writer.state import Reason
+from model.txn_writer.state import Trigger
 
 # ---- entries ------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Metric(NamedTuple):
     name: str
     shipped: str
     about: str
-    reason: Reason | None = None  # the flush trigger that a counter counts
+    trigger: Trigger | None = None  # the flush trigger that a counter counts
     buckets: tuple[float, ...] = ()
 
 

@@ -17,7 +17,7 @@ from invariants.proofs.symbolic import Reader, Rec, RecursiveSum, Seq, as_term, 
 from model.pending_acks import log_index as model
 from model.pending_acks import machine as pending_acks
 from model.pending_acks import state as pending_acks_state
-from model.pending_acks.log_index import Lag, LogIndex
+from model.pending_acks.log_index import LagBackoff, LogIndex
 from model.pending_acks.state import Config, State
 
 MODEL = "model.pending_acks.log_index"
@@ -26,7 +26,7 @@ LAST = z3.Function("last ack", z3.IntSort(), z3.IntSort())
 
 
 #: When a key is added does not matter for these claims.
-ANY_LAG: dict[Any, Any] = {model.next_lag: lambda lag, keys: z3.Int("any lag")}
+ANY_LAG: dict[Any, Any] = {model.next_lag: lambda backoff, keys: z3.Int("any lag")}
 
 
 def in_order(keys: Seq, p: Any, q: Any) -> Any:
@@ -47,7 +47,7 @@ class Index:
         self.keys: Seq = self.index.fields["keys"]
         self.p, self.q, self.j, self.end = z3.Ints("p q j end")
         self.first_unacked, self.records = z3.Ints("mark records")
-        self.lag = lifted(Lag(1)).replace({"minimum": z3.Int("minimum")})
+        self.backoff = lifted(LagBackoff(1)).replace({"minimum": z3.Int("minimum")})
         self.known = [self.keys.length >= 0, self.records >= 1, self.end >= 0]
 
     def holds(self, index: Rec, end: Any, log: Any, p: Any, q: Any, j: Any) -> Any:
@@ -77,13 +77,13 @@ class Index:
         last, n = LAST(self.end), self.keys.length
         given = self.assumed((self.p, self.q, n - 1), (self.j,))
         reader = Reader(self.known, stubs=ANY_LAG)
-        for path in reader.paths(model.with_entry, self.lag, self.index, self.records, last, self.end):
+        for path in reader.paths(model.with_entry, self.backoff, self.index, self.records, last, self.end):
             yield path.value, [*given, *path.when, last >= -1]
 
     def cleared(self) -> Iterator[tuple[Rec, Any, list[Any]]]:
         """Yields on each path the index after a mark-delete, the number of deleted log entries, and the premises."""
         reader = Reader(self.known, stubs=ANY_LAG)
-        for path in reader.paths(model.without_acked, self.lag, self.index, self.first_unacked):
+        for path in reader.paths(model.without_acked, self.backoff, self.index, self.first_unacked):
             count = reader.sums[0]
             gone = count.whole()
             key_indexes = (self.p, self.q, self.p + gone, self.q + gone, gone - 1)
@@ -104,7 +104,7 @@ class Index:
     def count_is_index(self) -> None:
         """Proves by induction that the keys below the mark-delete position are the first ones."""
         reader, n, k = Reader(self.known, stubs=ANY_LAG), z3.Int("n"), z3.Int("k")
-        reader.paths(model.without_acked, self.lag, self.index, self.first_unacked)
+        reader.paths(model.without_acked, self.backoff, self.index, self.first_unacked)
         count = reader.sums[0]
 
         def so_far(end: Any, key_index: Any) -> Any:
@@ -132,15 +132,15 @@ def runs(count: int) -> Iterator[Run]:
     """Yields the steps of random logs; always the same."""
     draw = random.Random(153)  # noqa: S311
     for _ in range(count):
-        lag = Lag(draw.choice((1, 1, 2, 5)), draw.choice((None, 3)), draw.choice((1, 2)))
-        index, first_unacked, steps = model.empty_index(lag), 0, ""
+        backoff = LagBackoff(draw.choice((1, 1, 2, 5)), draw.choice((None, 3)), draw.choice((1, 2)))
+        index, first_unacked, steps = model.empty_index(backoff), 0, ""
         log: tuple[int, ...] = ()
         for _ in range(12):
             last = draw.randrange(-1, 6)
-            index = model.with_entry(lag, index, draw.randint(1, 3), last, len(log))
+            index = model.with_entry(backoff, index, draw.randint(1, 3), last, len(log))
             log = (*log, last)
             first_unacked += draw.choice((0, 0, 1, 2))
-            index, trimmed = model.without_acked(lag, index, first_unacked)
+            index, trimmed = model.without_acked(backoff, index, first_unacked)
             steps += f"{last} "
             yield Run(f"{steps}up to {first_unacked}", index, log[trimmed:], log[:trimmed], first_unacked)
             log = log[trimmed:]
@@ -195,7 +195,7 @@ def trimmed_is_acknowledged() -> Answer:
     it.count_is_index()
     _prove_trim_by_durable_cursor(it)
     p, q, j = it.p, it.q, it.j
-    it.proof.need("an empty index has no keys", not model.empty_index(Lag(1)).keys)
+    it.proof.need("an empty index has no keys", not model.empty_index(LagBackoff(1)).keys)
     it.proof.lemma("an index without keys", it.holds(it.index, z3.IntVal(0), LAST, p, q, j), [it.keys.length == 0])
     for index, there in it.counted():
         it.proof.show("one more entry", it.holds(index, it.end + 1, LAST, p, q, j), [*there, LAST(it.end) >= -1])
@@ -230,7 +230,7 @@ def _prove_trim_by_durable_cursor(it: Index) -> None:
     stubs: Any = {
         model.with_entry: counted,
         model.without_acked: cleared,
-        pending_acks_state.log_index_backoff: lambda cfg: it.lag,
+        pending_acks_state.log_index_backoff: lambda cfg: it.backoff,
         pending_acks_state.last_acked_entry: lambda entry: last,
         pending_acks_state.without_prefix: lambda s, count: s,
     }

@@ -140,7 +140,7 @@ def end_deletes_all() -> Answer:
     new = it.map_of(was)
     for path in it.reader.paths(state.apply_record, new, it.record, it.position, z3.Int("deadline"), when=[it.is_its]):
         effect, there = path.value.fields, [*given, *path.when]
-        then, deleted = effect["txns"].fields["here"], _as_seq(effect["deleted"])
+        then, deleted = effect["txns"].fields["here"], _as_seq(effect["to_delete"])
         applied = as_term(equal(effect["result"], "success"))
         ends = z3.And(applied, was.defined, z3.Not(then.defined))
         proof.possible("a record", there)
@@ -164,7 +164,7 @@ def end_deletes_all() -> Answer:
             wanted: tuple[RecordPosition, ...] = (RecordPosition(99, 0),)
         else:
             wanted = () if effect_.txns else (*places_, RecordPosition(99, 0))
-        proof.run(f"{record.to or record.op} of {before_}", effect_.deleted == wanted, effect_.deleted)
+        proof.run(f"{record.to or record.op} of {before_}", effect_.to_delete == wanted, effect_.to_delete)
     return proof.answer()
 
 

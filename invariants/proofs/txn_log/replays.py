@@ -60,7 +60,7 @@ class Transaction:
             model.put_txn: _with_txn,
             model.remove_txn: _without_txn,
             model.delete_positions: lambda cfg, s, positions: s,  # changes no transaction, as its type says
-            replay.with_end: lambda known, txn, end: known,  # what callers know, not what the store knows
+            replay.with_ended: lambda confirmed, txn, to: confirmed,  # what callers know, not what the store knows
         }
         self.reader = Reader(self.known, stubs=stubs)
 

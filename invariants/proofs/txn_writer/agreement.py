@@ -35,7 +35,7 @@ def triggers_agree(held: int, first: int, second: int, size: int, max_records: i
     pre: (first if held > 0 else 0) + (second if held > 1 else 0) < max_bytes
     post: _
     """
-    cfg = Config(max_records=max_records, max_bytes=max_bytes, thread="immediate")
+    cfg = Config(max_records=max_records, max_bytes=max_bytes, executor="immediate")
     buffer: tuple[Buffered, ...] = ()
     if held > 0:
         buffer = (Buffered(1, first, "nothing", 0),)

@@ -135,11 +135,11 @@ def batch_is_less_than_two_limits() -> Answer:
         "    if s.size >= cfg.max_bytes:\n"
         '        return flushed(cfg, s, "size", out)[0]\n'
         '    return flushed(cfg, s, "records", out)[0] if len(s.buffer) >= cfg.max_records else s',
-        refutes="a flush has its reason",
+        refutes="a flush has its trigger",
     ),
 )
 def records_before_bytes() -> Answer:
-    """PIP-160 flushes by the number of records, by their size and by the delay; a flush is counted under one reason."""
+    """PIP-160 flushes by the number of records, by their size and by the delay; a flush counts under one trigger."""
     proof, it = Proof(), Writer()
     [_, paths, out] = next(it.steps())
     size = it.record.fields["size"]
@@ -152,9 +152,9 @@ def records_before_bytes() -> Answer:
     }
     flushes = flushes_in(out)
     for flush, call in flushes:
-        reason, there = flush["reason"], [*it.known, *call.when]
-        is_it = z3.Or(*[z3.And(code_is(reason, name), cause) for name, cause in wanted.items()])
-        proof.show("a flush has its reason", is_it, there, direct=True)
+        trigger, there = flush["trigger"], [*it.known, *call.when]
+        is_it = z3.Or(*[z3.And(code_is(trigger, name), cause) for name, cause in wanted.items()])
+        proof.show("a flush has its trigger", is_it, there, direct=True)
         whole = z3.And(flush["records"] == z3.If(large, it.count, count), flush["size"] == z3.If(large, it.size, total))
         proof.show("a flush is the whole buffer", whole, there, direct=True)
     happens = [z3.And(*call.when) for _, call in flushes]
@@ -172,9 +172,9 @@ def records_before_bytes() -> Answer:
         proof.show("otherwise the record is buffered", stays, [*it.known, *path.when], direct=True)
     for cfg, what, flushed, s in runs(200):
         right = len(flushed) < 2 and all(
-            (each.reason == "records") == (each.records >= cfg.max_records)
+            (each.trigger == "records") == (each.records >= cfg.max_records)
             for each in flushed
-            if each.reason != "large"
+            if each.trigger != "large"
         )
         proof.run(what, right, (flushed, len(s.buffer)))
     return proof.answer()
