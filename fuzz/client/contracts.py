@@ -56,9 +56,9 @@ def operation_succeeds_while_brokers_serve(seen: Observed) -> str:
 
 @contract
 def client_keeps_its_connection(seen: Observed) -> str:
-    """The client ends a connection only if the client is closed, a receipt is out of order, or a broker refuses.
+    """The client ends a connection only for one of three reasons.
 
-    A broker refuses a lookup, or a CONNECT.
+    The client is closed, a receipt is out of order, or a broker refuses a lookup or a CONNECT.
     """
     lost = [each for each in seen.report.get("commands", ()) if each[2] == "LOST"]
     return f"the client ended {len(lost)} connections" if lost else ""

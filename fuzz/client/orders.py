@@ -230,8 +230,8 @@ class Ordered(Consumers):
     def terminate(self) -> int:
         """Sends REACHED_END_OF_TOPIC to every consumer, and PING on every connection of a consumer.
 
-        A client answers each PING, or ends the connection. Returns the parameter of the condition `pings` (`is_met`)
-        that waits until this is so: the number of answers and lost connections so far, plus the number of these PING.
+        Returns the parameter of the condition `pings`, which is met when each PING of this call has its answer, or its
+        connection is lost: a client answers a PING, or ends the connection.
         """
         expected = self.counts["PONG"] + self.counts["LOST"]
         for topic in self.topics.values():

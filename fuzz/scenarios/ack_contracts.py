@@ -39,7 +39,7 @@ def unacknowledged_message_stays(seen: Observed) -> str:
 def acknowledgement_reaches_cursor(seen: Observed) -> str:
     """An acknowledged message of an entry without acks by deserialized ids leaves the backlog.
 
-    With index acks it leaves alone, otherwise with its whole entry.
+    With index acks the message leaves alone, otherwise with its whole entry.
     """
     return _still_in_backlog(seen, by_id=False)
 

@@ -40,7 +40,7 @@ def _journal(seen: Observed, kind: str) -> list[list[Any]]:
 
 
 def _sessions(seen: Observed) -> list[dict[int, int]]:
-    """Returns for each session of the producer: sent message -> sequence id. A batch is its first message."""
+    """Returns for each session of the producer: sent message -> sequence id. Of a batch, only its first message."""
     found: list[dict[int, int]] = [{}]
     for kind, about in _commands(seen):
         if kind == "PRODUCER":
@@ -51,7 +51,7 @@ def _sessions(seen: Observed) -> list[dict[int, int]]:
 
 
 def _newest_ids(seen: Observed) -> dict[int, int]:
-    """Returns sent message -> its newest sequence id. A batch is its first message."""
+    """Returns sent message -> its newest sequence id. Of a batch, only its first message."""
     return {message: number for session in _sessions(seen) for message, number in session.items()}
 
 
@@ -61,7 +61,7 @@ def _id_of(ids: dict[int, int], message: int) -> int | None:
 
 
 def _reused(seen: Observed) -> set[int]:
-    """Returns the messages that have the sequence id of an earlier message. A batch is its first message."""
+    """Returns the messages that have the sequence id of an earlier message. Of a batch, only its first message."""
     owner: dict[int, int] = {}
     return {m for session in _sessions(seen) for m, number in session.items() if owner.setdefault(number, m) != m}
 
