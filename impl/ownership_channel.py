@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from model.machine import Failed, Refused
 from model.ownership_channel.machine import Transition
-from model.ownership_channel.records import BLANK, FIRST_VERSION, LAST_VERSION, Config, Data
-from model.ownership_channel.state import Broker, CleanUp, Message, State, Task
+from model.ownership_channel.records import BLANK, MAX_VERSION, MIN_VERSION, Config, Data
+from model.ownership_channel.state import Broker, BundleRecord, CleanUp, Message, State
 
 _IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 #: The valid transitions of both storages, then those of the system topic.
@@ -40,7 +40,7 @@ _NONE = (None, BLANK)
 
 
 def _successor(version: int) -> int:
-    return version + 1 if version != LAST_VERSION else FIRST_VERSION
+    return version + 1 if version != MAX_VERSION else MIN_VERSION
 
 
 def _accepts(storage: str, check_brokers: bool, old: Data | None, new: Data | None) -> bool:
@@ -95,7 +95,7 @@ class _Broker:
         self.session = "Stable"
         self.view, self.read = view, read
         self.stale = set[int]()
-        self.tasks: list[Task] = []
+        self.tasks: list[BundleRecord] = []
         self.lookups = set[int]()
         self.unloads = set[int]()
         self.clean_ups: dict[int, bool] = {}  # the targets of clean-ups, and whether they run
@@ -184,7 +184,7 @@ class OwnershipChannel:
             if settled and (data is None or data.state != "Owned" or data.source_broker not in _NONE):
                 at.unloads.discard(bundle)
             if data is not None and _actor(data) == broker:
-                at.tasks.append(Task(bundle, data))
+                at.tasks.append(BundleRecord(bundle, data))
         if at.clean_ups:
             self._end_clean_ups(broker)
 
@@ -315,7 +315,7 @@ class OwnershipChannel:
 
     # ---- handlers ----
 
-    def _take_task(self, broker: int, task: int) -> Task | None:
+    def _take_task(self, broker: int, task: int) -> BundleRecord | None:
         tasks = self._brokers[broker].tasks
         return tasks.pop(task) if task < len(tasks) else None
 
@@ -378,7 +378,7 @@ class OwnershipChannel:
             return Refused("not_enabled", "the broker is up")
         at = self._brokers[broker] = _Broker(list(self._stored), len(self._log))
         in_flight = [(b, data) for b, data in enumerate(at.view) if data is not None and data.state in _IN_FLIGHT]
-        at.tasks = [Task(b, data) for b, data in in_flight if _actor(data) == broker]
+        at.tasks = [BundleRecord(b, data) for b, data in in_flight if _actor(data) == broker]
         self._register(broker)
         return len(at.tasks)
 

@@ -13,7 +13,7 @@ from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Failed, Refused
 from model.ownership_channel.machine import ownership_channel
 from model.ownership_channel.records import Config, Data
-from model.ownership_channel.state import Broker, State, Task
+from model.ownership_channel.state import Broker, BundleRecord, State
 
 #: States in which one broker has to write the bundle's next record.
 IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
@@ -222,7 +222,7 @@ def handler_begins_only_at_broker_that_has_to_act(cfg: Config, before: State, ev
         if data is not None and (data.force or not at.is_disabled):
             is_of_source = data.state in ("Releasing", "Splitting", "Deleted") or (data.state == "Free" and data.force)
             actor = data.source_broker if is_of_source else data.dst_broker if data.state == "Assigning" else None
-        if (Task(bundle, data) in begun) != (actor == event.arguments["broker"]):  # type: ignore[arg-type]
+        if (BundleRecord(bundle, data) in begun) != (actor == event.arguments["broker"]):  # type: ignore[arg-type]
             return False
     # no handler begins for another record
     return len(begun) <= len(list(view_changes(before, event, after)))
@@ -354,7 +354,7 @@ def resumed(before: State, event: Event, after: State, states: tuple[str, ...]) 
     broker = event.arguments["broker"]
     at = after.brokers[broker]
     return isinstance(event.outcome, Refused) or all(
-        Task(bundle, data) in at.tasks
+        BundleRecord(bundle, data) in at.tasks
         for bundle, data in enumerate(at.view)
         if data is not None
         and data.state in states

@@ -14,7 +14,7 @@ from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from model.machine import Failed, Refused
 from model.ownership_channel import machine as m
-from model.ownership_channel.records import BLANK, FIRST_VERSION, LAST_VERSION, Config, Data, keeps_left
+from model.ownership_channel.records import BLANK, MAX_VERSION, MIN_VERSION, Config, Data, keeps_left
 from model.ownership_channel.state import State, canonical, ownership_channel
 from tests.conftest import RECORDINGS
 
@@ -307,7 +307,7 @@ OWNED = Data("Owned", 0, 1, 5)
         ("metadata_store", OWNED, Data("Assigning", 1, 0, 7), True),
         ("metadata_store", OWNED, Data("Free", None, None, 6, True), False),
         ("system_topic", OWNED, Data("Releasing", 0, 0, 6), True),
-        ("system_topic", Data("Owned", 0, None, LAST_VERSION), Data("Releasing", 1, 0, FIRST_VERSION), False),
+        ("system_topic", Data("Owned", 0, None, MAX_VERSION), Data("Releasing", 1, 0, MIN_VERSION), False),
         ("metadata_store", None, Data("Owned", 1, 0, 1), False),
         ("metadata_store", None, Data("Assigning", 1, None, 2, True), True),  # force does not help
         ("system_topic", None, Data("Splitting", None, 0, 9), False),

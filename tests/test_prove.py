@@ -326,8 +326,8 @@ SEEDED = {
     "a version follows itself": Seeded(
         "each-version-is-accepted-once",
         "model.ownership_channel.records",
-        "old == LAST_VERSION else old + 1)",
-        "old == LAST_VERSION else old)",
+        "old == MAX_VERSION else old + 1)",
+        "old == MAX_VERSION else old)",
         "ownership_channel",
     ),
     "one log entry too many is deleted": Seeded(

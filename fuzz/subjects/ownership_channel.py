@@ -8,8 +8,8 @@ from typing import Any
 from fuzz.subject import Scope, Subject
 from impl.ownership_channel import OwnershipChannel
 from invariants import ownership_channel as invariants
-from model.ownership_channel.records import FIRST_VERSION, LAST_VERSION, Config, Data
-from model.ownership_channel.state import Broker, CleanUp, Message, State, Task, ownership_channel
+from model.ownership_channel.records import MAX_VERSION, MIN_VERSION, Config, Data
+from model.ownership_channel.state import Broker, BundleRecord, CleanUp, Message, State, ownership_channel
 
 STATES = ("Init", "Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted")
 STORAGES = ("system_topic", "metadata_store")
@@ -25,8 +25,8 @@ RECORDS = (
     Data("Free", None, 0, 1),
     Data("Free", 1, 0, 2, True),
     Data("Owned", 1, 0, 4),
-    Data("Owned", 0, 1, LAST_VERSION),
-    Data("Releasing", 1, 0, FIRST_VERSION),
+    Data("Owned", 0, 1, MAX_VERSION),
+    Data("Releasing", 1, 0, MIN_VERSION),
 )
 
 
@@ -306,9 +306,9 @@ def data_of(record: Any) -> Data | None:
     return Data(record["state"], record["dst"], record["source"], record["version"], record["force"])
 
 
-def tasks_of(tasks: Any) -> tuple[Task, ...]:
+def tasks_of(tasks: Any) -> tuple[BundleRecord, ...]:
     """Returns the tasks for the twin's tasks of a broker, or for its snapshot of a clean-up."""
-    return tuple([Task(each["bundle"], data_of(each["data"])) for each in tasks])  # type: ignore[arg-type]
+    return tuple([BundleRecord(each["bundle"], data_of(each["data"])) for each in tasks])  # type: ignore[arg-type]
 
 
 def broker_of(at: Mapping[str, Any], bundles: range) -> Broker:

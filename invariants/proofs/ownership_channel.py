@@ -18,7 +18,7 @@ from invariants.proofs.symbolic import Reader, Rec, Seq, as_term, equal, lifted,
 from model.ownership_channel import records as model
 from model.ownership_channel import recovery, requests
 from model.ownership_channel import state as channel
-from model.ownership_channel.records import LAST_VERSION, Config, Data
+from model.ownership_channel.records import MAX_VERSION, Config, Data
 from model.ownership_channel.state import Broker, State
 
 MODEL = "model.ownership_channel.records"
@@ -39,7 +39,7 @@ class Write:
         self.version, self.old_version = self.new.fields["version_id"], self.old.value.fields["version_id"]
         self.known = [self.bundle >= 0, self.bundle < self.s.fields["settled"].length]
         self.known += [self.broker >= 0, self.broker < self.s.fields["brokers"].length]
-        self.known += [self.old_version < LAST_VERSION, self.version <= LAST_VERSION]
+        self.known += [self.old_version < MAX_VERSION, self.version <= MAX_VERSION]
         cfg = lifted(Config(storage=storage))
         kept = Reader(self.known, havoc=OPEN).call(model.is_rejected, cfg, self.old, self.new)
         session = self.s.fields["brokers"].at(self.broker).fields["session"]

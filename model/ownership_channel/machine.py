@@ -7,15 +7,16 @@ their handlers, the end of one handler with its write, or one event of a broker,
 
 State (`state.py`):
 
-    records     in the topic or in the store. `records.py` has the rule by which a reader accepts or rejects a record
+    records     in the topic or in the store. `records.py` has the rule that accepts or rejects a record
     broker      its session; its view, which has the last record that it accepted of each bundle; running handlers;
                 parked lookups; pending unloads; clean-ups
     leader      the broker that runs the monitor (`recovery.py`)
 
 Life of a bundle. Source and destination are brokers that a record names:
 
-    lookup      a broker answers with the owner in its view, or parks the lookup until the view has an owner. If the
-                bundle has no owner, the broker assigns it
+    lookup      a broker answers with the owner in its view, or with the destination of a record in flight. If the view
+                has neither, the broker assigns the bundle. A lookup that waits is parked until the view has a record
+                that is not in flight
     assign      Assigning -> Owned; the destination writes Owned before it loads a topic
     unload      Owned -> Releasing; the source closes the bundle's topics, then writes Assigning (transfer) or Free
     split       Owned -> Splitting; the source writes Owned for both halves, then Deleted for the bundle
@@ -33,8 +34,8 @@ removed. Pulsar writes a tombstone, which has no version. After a tombstone vers
 before the tombstone can be accepted. The reference writes a forced Init record with the next version.
 
 Simplifications, under every profile:
-  * The source of a forced unload writes a forced Free record, and removes it at once. In Pulsar, `handleReleaseEvent`
-    writes Free without force, and the monitor removes the record later.
+  * The source of a forced unload writes a forced Free record, and the handler of this record removes it. In Pulsar,
+    `handleReleaseEvent` writes Free without force, and the monitor removes the record later.
   * A pending unload completes at a Deleted or forced Free record. `UnloadManager` waits until the record is removed.
   * A broker that begins to shut down resigns as leader, and rejects unloads and splits. In Pulsar, `disableBroker`
     resigns last, and a channel in state Disabled still publishes unloads and splits.
@@ -102,7 +103,7 @@ def should_keep_left(
 # ---- profiles -------------------------------------------------------------------------------------------
 
 reference = ownership_channel.profile(
-    "reference", "records are stored in the system topic, and removed with a version", Config()
+    "reference", "records are stored in the system topic, and removed by a record that has a version", Config()
 )
 shipped = ownership_channel.profile(
     "pulsar-2026-09",

@@ -1,4 +1,4 @@
-"""Records of the ownership channel, and which of two records a reader keeps (PIP-192, PIP-378).
+"""Records of the ownership channel, and the rule that accepts or rejects a new record (PIP-192, PIP-378).
 
 Models `ServiceUnitState`, `ServiceUnitStateData` and `ServiceUnitStateDataConflictResolver`. A record has the state of
 one bundle (service unit). The channel keeps the last accepted record of each bundle. A bundle without a record is in
@@ -11,7 +11,8 @@ state `Init`. A record may name two brokers, a source and a destination:
     Splitting   the source, which is still the owner, splits the bundle
     Deleted     the source has split the bundle
 
-`keeps_left` is `shouldKeepLeft`. The order of its checks is: versions, force, transition, brokers.
+`keeps_left` is `shouldKeepLeft`. A reader of the topic calls it, or a writer to the metadata store. The order of its
+checks is: versions, force, transition, brokers.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ SEMI_TERMINAL: frozenset[str] = frozenset({"Free", "Deleted"})
 BLANK = -1
 #: `VERSION_ID_INIT`.
 VERSION_ID_INIT = 1
-#: The largest and the smallest `long` of Java: the version after the largest is the smallest.
-LAST_VERSION, FIRST_VERSION = 2**63 - 1, -(2**63)
+#: The largest and the smallest version (`long`). The version after the largest is the smallest.
+MAX_VERSION, MIN_VERSION = 2**63 - 1, -(2**63)
 
 #: A broker field of a record: a broker's number, `BLANK`, or None.
 BrokerName = Annotated[int, AtLeast(BLANK)] | None
@@ -66,11 +67,11 @@ class Config(NamedTuple):
         Literal["releasing_first", "assigning_first"],
         Rule(Origin.READ, {"assigning_first": "PIP-192, until apache/pulsar#19683"}),
     ] = "releasing_first"
-    #: whether a reader compares the version of a new record with the version of the existing record
+    #: whether the version of a new record is compared with the version of the existing record
     versions: Annotated[
         Literal["checked", "unchecked"], Rule(Origin.READ, {"unchecked": "PIP-192, until apache/pulsar#19620"})
     ] = "checked"
-    #: whether a reader of the topic accepts a record whose predecessor it has not seen
+    #: whether a reader of the topic accepts a record whose version is higher than the next version
     version_gap: Annotated[
         Literal["accepted", "rejected"], Rule(Origin.READ, {"rejected": "before apache/pulsar#20110"})
     ] = "accepted"
@@ -117,8 +118,8 @@ class Config(NamedTuple):
             },
         ),
     ] = "all"
-    #: whether a lookup in a disabled channel assigns the bundle. In Pulsar, such a lookup began before the channel was
-    #: disabled
+    #: whether a lookup in a disabled channel assigns the bundle. In Pulsar, only a lookup that began before the channel
+    #: was disabled does so
     disabled_channel_assigns: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#26520"})] = False
     #: which old records the monitor removes. semi_terminal: only Free and Deleted records
     monitor_removes: Annotated[
@@ -130,8 +131,8 @@ class Config(NamedTuple):
     lookup_at_source: Annotated[
         Literal["answered", "parked"], Rule(Origin.READ, {"parked": "before apache/pulsar#22112"})
     ] = "answered"
-    #: whether a broker that is not registered parks lookups like any other broker. false: it parks none, and answers
-    #: with the owner or the destination in its view
+    #: whether a broker that is not registered parks lookups like any other broker. false: it answers with the owner or
+    #: the destination in its view, and parks a lookup only if it assigns the bundle
     unregistered_broker_parks: Annotated[
         bool, Rule(Origin.READ, {False: "ServiceUnitStateChannelImpl.getActiveOwnerAsync"})
     ] = True
@@ -147,7 +148,7 @@ class Config(NamedTuple):
 
 @record
 class Data(NamedTuple):
-    """A record of a bundle (`ServiceUnitStateData`), without its timestamp."""
+    """A record of a bundle (`ServiceUnitStateData`), without `splitServiceUnitToDestBroker` and `timestamp`."""
 
     state: ServiceUnitState
     dst_broker: BrokerName = None
@@ -242,7 +243,7 @@ def is_rejected(cfg: Config, left: Data | None, right: Data | None) -> bool:
 
 def is_next_version(old: int, new: int) -> bool:
     """Whether the version `new` directly follows the version `old`, with the overflow of Java's `long`."""
-    return new == (FIRST_VERSION if old == LAST_VERSION else old + 1)
+    return new == (MIN_VERSION if old == MAX_VERSION else old + 1)
 
 
 def is_owner_compared(right: Data) -> bool:

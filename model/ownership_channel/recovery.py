@@ -4,8 +4,8 @@ Models `LeaderElectionImpl`, and these parts of `ServiceUnitStateChannelImpl`:
 
 deletion    the registry entry of a broker is deleted; a leader that has a session schedules a clean-up of this broker
 clean-up    a broker checks the health of another broker, the target. If the check fails, it overrides each orphan: a
-            record by which the target owns a bundle or takes part in its transfer or split. The override names another
-            broker, or frees the bundle if there is none
+            record by which the target owns a bundle, or takes part in its assignment, transfer or split. The override
+            names another broker, or frees the bundle if there is none
 monitor     the leader schedules clean-ups of unregistered brokers that its view names, overrides records that have been
             in flight for too long, and removes old Free and Deleted records
 shutdown    a broker disables its channel, runs a clean-up of itself without a health check, and stops
@@ -23,9 +23,9 @@ from model.machine import Step, refused
 from model.ownership_channel.records import IN_FLIGHT, SEMI_TERMINAL, Config, Data, is_blank, next_version
 from model.ownership_channel.requests import BrokerNumber, Bundle
 from model.ownership_channel.state import (
+    BundleRecord,
     CleanUp,
     State,
-    Task,
     actor_of,
     begun,
     clean_up_of,
@@ -76,7 +76,7 @@ def scheduled(s: State, broker: int, target: int) -> State:
     return with_broker(s, broker, clean_ups=(*at.clean_ups, CleanUp(target, False, ())))
 
 
-def crashed(cfg: Config, s: State, broker: int) -> State:
+def stopped(cfg: Config, s: State, broker: int) -> State:
     """Returns the state after a broker stopped: its view, handlers, requests, clean-ups and leadership are lost."""
     at = down(cfg, is_registered=s.brokers[broker].is_registered)
     if s.leader == broker:
@@ -89,7 +89,7 @@ def crash(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """A broker crashes. Its registry entry stays until its session expires (`expire`)."""
     if not s.brokers[broker].is_up:
         return refused(s, "not_enabled", "the broker is down")
-    return crashed(cfg, s, broker), None
+    return stopped(cfg, s, broker), None
 
 
 @ownership_channel.action
@@ -103,7 +103,7 @@ def restart(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
         return refused(s, "not_enabled", "the broker is up")
     resumed = {"in_flight": IN_FLIGHT, "assigning": {"Assigning"}, "nothing": ()}[cfg.restart_resumes]
     tasks = [
-        Task(bundle, data)
+        BundleRecord(bundle, data)
         for bundle, data in enumerate(s.settled)
         if data is not None and data.state in resumed and actor_of(data) == broker
     ]
@@ -131,7 +131,7 @@ def lose_session(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, Non
     if not at.is_up or at.session == "Unstable":
         return refused(s, "not_enabled", "the broker has no session")
     if cfg.session_expired_policy == "shutdown":
-        return deregistered(crashed(cfg, s, broker), broker), None
+        return deregistered(stopped(cfg, s, broker), broker), None
     is_stale = cfg.storage == "metadata_store"
     s = with_broker(s, broker, session="Unstable", is_stale=(is_stale,) * cfg.bundles)
     return deregistered(s, broker), None
@@ -236,8 +236,8 @@ def needed_by(cfg: Config, data: Data | None) -> list[int]:
 def override_stuck(cfg: Config, s: State, bundle: Bundle, dst: BrokerNumber) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.monitorOwnerships`: overrides a record that has been in flight for too long.
 
-    All brokers that the record names are registered. `dst` may be any registered broker, also one that the record
-    names. Returns the version of the override.
+    Refused unless all brokers that the record names are registered. `dst` may be any registered broker, also one that
+    the record names. Returns the version of the override.
     """
     leader = monitoring_leader(s)
     data = None if leader is None else s.brokers[leader].view[bundle]
@@ -352,4 +352,4 @@ def stop(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     job = clean_up_of(at, broker)
     if job is None or orphans_left(cfg, at, job):
         return refused(s, "not_enabled", "the broker does not shut down, or its clean-up is not done")
-    return deregistered(crashed(cfg, s, broker), broker), None
+    return deregistered(stopped(cfg, s, broker), broker), None

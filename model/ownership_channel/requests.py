@@ -40,13 +40,14 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
     """`ServiceUnitStateChannelImpl.getOwnerAsync`: looks up the owner of a bundle in a broker's view.
 
     owner                    the broker answers with the owner; it parks the lookup if the owner is not registered
-    in flight to a broker    this destination parks the lookup; every other broker answers with the destination
+    in flight to a broker    the destination parks the lookup; every other broker answers with the destination
     neither                  the broker assigns the bundle to `dst` (`publishAssignEventAsync`) and parks the lookup.
                              The Assigning record is rejected if the bundle is Releasing without destination. While a
                              lookup of the bundle is parked, the broker writes no further Assigning record
 
-    Fails if the bundle was split, or if a disabled channel has to assign the bundle. Returns the broker to which the
-    client is redirected, or None if the lookup is parked (`getOwnerRequests`).
+    `Config.lookup_at_source` and `Config.unregistered_broker_parks` change the first two cases. Fails if the record in
+    the view is Deleted, or if a disabled channel has to assign the bundle. Returns the broker to which the client is
+    redirected, or None if the lookup is parked (`getOwnerRequests`).
     """
     at = s.brokers[broker]
     if not at.is_up:
@@ -161,8 +162,8 @@ def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
 def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
     """`TableViewImpl.handleMessage`: a broker reads the compacted topic instead of its unread messages.
 
-    The compacted topic has the last accepted record of each bundle, but no record of a bundle that was removed by a
-    tombstone. Returns the number of records that the view accepts.
+    The compacted topic has the last accepted record of each bundle, unless a tombstone has removed this record.
+    Returns the number of records that the view accepts.
     """
     at = s.brokers[broker]
     if not at.is_up or at.read == len(s.log):
@@ -180,9 +181,9 @@ def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
 def late_ack(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
     """`PersistentSubscription.acknowledgeMessage`: a cumulative ack of a broker's reader arrives late.
 
-    The broker that has meanwhile loaded the channel's topic ignores the ack. With `late_ack_moves_reader`, the ack
-    moves the reader's cursor to the end of the log, and the reader skips its unread messages. Returns the number of
-    skipped messages.
+    Meanwhile the channel's topic was loaded again, and the broker that serves it ignores the ack. With
+    `late_ack_moves_reader`, the ack moves the reader's cursor to the end of the log, and the reader skips its unread
+    messages. Returns the number of skipped messages.
     """
     at = s.brokers[broker]
     if not at.is_up or cfg.storage != "system_topic":

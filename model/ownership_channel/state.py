@@ -33,8 +33,8 @@ class Message(NamedTuple):
     data: Data | None
 
 
-class Task(NamedTuple):
-    """A bundle and its record that a running handler handles, or that a clean-up has to override."""
+class BundleRecord(NamedTuple):
+    """A bundle with one of its records: the record that a running handler handles, or an orphan."""
 
     bundle: int
     data: Data
@@ -49,8 +49,8 @@ class CleanUp(NamedTuple):
 
     target: int
     is_running: bool  # false: scheduled; the clean-up runs once the target has failed the health check
-    #: the orphans at the start of the clean-up that the clean-up does not retry, and has not overridden yet
-    snapshot: tuple[Task, ...]
+    #: orphans that were in the view when the clean-up began, are not retried, and are not overridden yet
+    snapshot: tuple[BundleRecord, ...]
 
 
 @record
@@ -64,7 +64,7 @@ class Broker(NamedTuple):
     view: tuple[Data | None, ...]  # by bundle: the record in the table view of this broker
     is_stale: tuple[bool, ...]  # by bundle: the session was lost after the record was read (metadata store)
     read: int  # number of messages of the log that this broker has read
-    tasks: tuple[Task, ...]  # running handlers, each with the record that it handles
+    tasks: tuple[BundleRecord, ...]  # running handlers: for each of them, the record that it handles
     lookups: tuple[bool, ...]  # by bundle: a lookup is parked (`getOwnerRequests`)
     unloads: tuple[bool, ...]  # by bundle: an unload is pending (`UnloadManager.inFlightUnloadRequest`)
     clean_ups: tuple[CleanUp, ...]
@@ -170,7 +170,10 @@ def can_split(cfg: Config, bundle: int) -> bool:
 
 
 def exists(cfg: Config, s: State, bundle: int) -> bool:
-    """Whether the namespace has the bundle: the bundle is not split, and its parent, if it has one, is split."""
+    """Whether the namespace has the bundle: the bundle is not split, and its parent, if it has one, is split.
+
+    A bundle has a parent only if the parent can be split (`can_split`).
+    """
     parent = (bundle - 1) // 2
     return not s.is_split[bundle] and (bundle == 0 or not can_split(cfg, parent) or s.is_split[parent])
 
@@ -196,12 +199,12 @@ def owner_of(data: Data | None) -> int | None:
     return {"Owned": data.dst_broker, "Splitting": data.source_broker}.get(data.state)
 
 
-def is_orphan(cfg: Config, data: Data | None, broker: int) -> bool:
-    """`ServiceUnitStateChannelImpl.doCleanup`: whether a clean-up of the broker overrides this record."""
+def is_orphan(cfg: Config, data: Data | None, target: int) -> bool:
+    """`ServiceUnitStateChannelImpl.doCleanup`: whether a clean-up of the target overrides this record."""
     if data is None or data.state not in ACTIVE:
         return False
     is_source_needed = data.state in IN_FLIGHT or cfg.source_of_owned_is_orphan
-    return data.dst_broker == broker or (is_source_needed and data.source_broker == broker)
+    return data.dst_broker == target or (is_source_needed and data.source_broker == target)
 
 
 # ---- writing and reading --------------------------------------------------------------------------------
@@ -211,8 +214,8 @@ def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> S
     """`ServiceUnitStateTableView.put`: returns the state after a broker wrote a record (None: a tombstone).
 
     The write completes normally even if the record conflicts with the last accepted one. The system topic stores every
-    message, and each reader accepts or rejects it. The metadata store stores neither a conflicting record nor a record
-    of a broker without session.
+    message, and each reader accepts or rejects it. The metadata store does not store a record that conflicts with the
+    stored one (with `blind_retry`: with the one in the writer's view), or whose writer has no session.
     """
     old = s.settled[bundle]
     if cfg.storage == "system_topic":
@@ -262,8 +265,9 @@ def applied(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) 
 def handled(cfg: Config, at: Broker, broker: int, bundle: int, data: Data | None) -> Broker:
     """`ServiceUnitStateChannelImpl.handleEvent`: returns the broker after its handler of a record was called.
 
-    The record completes pending requests, and begins a task if `actor_of` is this broker. In a disabled channel, a
-    record that is not forced only fails the parked lookup.
+    A record that is not in flight completes the bundle's parked lookup. A record that ends the unload of the bundle
+    completes the pending unload. If `actor_of` returns this broker, the record's handler is running afterwards
+    (`tasks`). In a disabled channel, a record that is not forced only fails the parked lookup.
     """
     state = state_of(data)
     if state not in IN_FLIGHT and at.lookups[bundle]:
@@ -274,7 +278,7 @@ def handled(cfg: Config, at: Broker, broker: int, bundle: int, data: Data | None
     if at.unloads[bundle] and (is_transferred or state in ("Free", "Deleted", "Init")):
         at = at._replace(unloads=with_item(at.unloads, bundle, False))
     if data is not None and actor_of(data) == broker:
-        at = at._replace(tasks=(*at.tasks, Task(bundle, data)))
+        at = at._replace(tasks=(*at.tasks, BundleRecord(bundle, data)))
     return at
 
 
@@ -295,10 +299,10 @@ def is_retried(cfg: Config, bundle: int) -> bool:
     return cfg.clean_up_retries == "all" or (cfg.clean_up_retries == "ordinary" and not is_system(cfg, bundle))
 
 
-def orphans_left(cfg: Config, at: Broker, job: CleanUp) -> tuple[Task, ...]:
-    """Returns the orphans that a clean-up has not overridden yet, with their records."""
+def orphans_left(cfg: Config, at: Broker, job: CleanUp) -> tuple[BundleRecord, ...]:
+    """Returns the orphans that a clean-up still has to override: retried ones in the view, then its snapshot."""
     retried = [
-        Task(bundle, data)
+        BundleRecord(bundle, data)
         for bundle, data in enumerate(at.view)
         if data is not None and is_retried(cfg, bundle) and is_orphan(cfg, data, job.target)
     ]
@@ -322,7 +326,7 @@ def clean_up_of(at: Broker, target: int) -> CleanUp | None:
 def begun(cfg: Config, at: Broker, target: int) -> CleanUp:
     """Returns a clean-up of a target that begins to run. Its snapshot has the orphans that are not retried."""
     snapshot = [
-        Task(bundle, data)
+        BundleRecord(bundle, data)
         for bundle, data in enumerate(at.view)
         if data is not None and not is_retried(cfg, bundle) and is_orphan(cfg, data, target)
     ]
