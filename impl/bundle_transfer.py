@@ -301,7 +301,7 @@ class BundleTransfer:
         self._apply(broker, self._end)
         return None
 
-    def suspect(self, broker: int) -> Refused | None:
+    def lose_session(self, broker: int) -> Refused | None:
         """Ends a broker's registration."""
         b = self._brokers[broker]
         if not b.registered:

@@ -248,7 +248,7 @@ def test_timeout_of_the_close_does_not_release_an_open_ledger() -> None:
 
 def test_destination_without_registration_does_not_load_early() -> None:
     """As merged, the destination loads while the source still serves; fencing alone protects the log."""
-    begun = (("transfer", 1), ("deliver", 1), ("break_connection", 0, 0), ("lookup", 0, 0, 0), ("suspect", 1))
+    begun = (("transfer", 1), ("deliver", 1), ("break_connection", 0, 0), ("lookup", 0, 0, 0), ("lose_session", 1))
     moved = (("deliver", 0), ("receive", 0, 0), ("lookup", 0, 0, 0), ("connect", 0, 0))
     steps = (*begun[:2], ("deliver", 0), *begun[2:], *moved, ("begin_load", 0, 1), ("open_topic", 0, 1, 0))
     assert broken(ONE, *steps) == set()
@@ -261,7 +261,7 @@ def test_destination_without_registration_does_not_load_early() -> None:
 TWO = Config(producers=1, consumers=1)
 #: Broker 1 takes over from broker 0, which has lost its session and serves the producer; the consumer moves.
 TAKEN_OVER: tuple[Any, ...] = (
-    ("suspect", 0),
+    ("lose_session", 0),
     ("override", 1),
     ("deliver", 1),
     ("break_connection", 0, 1),

@@ -211,7 +211,7 @@ def test_the_same_cause_at_another_call_makes_a_trace_shorter() -> None:
             "stale-owner-loads-topic-again",
             [
                 *[("transfer", (1,)), ("override_stuck", (1,)), ("deliver", (1,)), ("jump", (2,)), ("deliver", (1,))],
-                *[("suspect", (1,)), ("override", (0,)), ("register", (1,)), ("break_connection", (0, 2))],
+                *[("lose_session", (1,)), ("override", (0,)), ("register", (1,)), ("break_connection", (0, 2))],
                 *[("lookup", (0, 2, 1)), ("connect", (0, 2)), ("begin_load", (0, 1)), ("open_topic", (0, 1, 0))],
             ],
             11,

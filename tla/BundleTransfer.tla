@@ -37,7 +37,7 @@ CONSTANTS
   restart_acts_on_record, removal_compares_instance, drained_topic_reopens, source_parks,
   cursor_close_checks_ownership, closing_topic_answers, load_checks_ownership_again, recovery_seals_ledger,
   \* The values of the actions' arguments.
-  broker, suspect_broker, dst, owner, topic, client, kept
+  broker, lose_session_broker, dst, owner, topic, client, kept
 
 VARIABLES
   records,  \* the channel: ownership records [state, dst, source, forced]
@@ -252,24 +252,24 @@ OverrideStuck ==
        /\ \A b \in {d, r.dst, r.source} : members[b].registered
        /\ Become(Overridden(S, d))
 
-\* The topic after broker b crashed: b loses its topic object and its clients.
+\* The topic after broker b stopped: b loses its topic object and its clients.
 WithoutBroker(t, b) ==
   LET Left(c) == IF c.peer = b /\ c.phase # "directed" THEN WithoutConnection(c, "lookup", None) ELSE c
   IN [Abandoned(t, b) EXCEPT !.clients = [c \in Clients |-> Left(t.clients[c])]]
-Crashed(s, b) ==
+Stopped(s, b) ==
   [s EXCEPT !.bundle = [k \in Topics |-> WithoutBroker(s.bundle[k], b)], !.members[b] = Broker(FALSE, 0)]
 
-Crash == \E b \in broker : members[b].alive /\ Become(Crashed(S, b))
+Crash == \E b \in broker : members[b].alive /\ Become(Stopped(S, b))
 Restart ==
   \E b \in broker :
     LET last == Len(records) - 1
         started == [S EXCEPT !.members[b] = Broker(TRUE, last)]
     IN ~members[b].alive /\ Become(IF restart_acts_on_record THEN Applied(started, b, last) ELSE started)
-\* Suspect: a broker loses its metadata session.  Register: the broker registers again.
-Suspect ==
-  \E b \in suspect_broker :
+\* LoseSession: a broker loses its metadata session.  Register: the broker registers again.
+LoseSession ==
+  \E b \in lose_session_broker :
     /\ members[b].registered
-    /\ Become(IF session_loss = "shutdown" THEN Crashed(S, b) ELSE [S EXCEPT !.members[b].registered = FALSE])
+    /\ Become(IF session_loss = "shutdown" THEN Stopped(S, b) ELSE [S EXCEPT !.members[b].registered = FALSE])
 Register ==
   \E b \in broker :
     LET last == Len(records) - 1

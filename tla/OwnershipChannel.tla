@@ -340,11 +340,11 @@ Registered(s, b) ==
   [s EXCEPT !.cluster = [n \in Brokers |-> IF n = b THEN s.cluster[n] ELSE WithoutJob(s.cluster[n], b)]]
 \* The state without b as leader.
 NotLed(s, b) == IF s.leader = b THEN [s EXCEPT !.leader = None, !.knows = FALSE] ELSE s
-Crashed(s, b) ==
+Stopped(s, b) ==
   [NotLed(s, b) EXCEPT !.cluster[b] = [StartedBroker(NoRecords, 0) EXCEPT !.up = FALSE,
                                                                           !.registered = s.cluster[b].registered]]
 
-Crash == \E b \in broker : cluster[b].up /\ Become(Crashed(S, b))
+Crash == \E b \in broker : cluster[b].up /\ Become(Stopped(S, b))
 Restart ==
   \E b \in broker :
     /\ ~cluster[b].up
@@ -360,7 +360,7 @@ LoseSession ==
   \E b \in broker :
     /\ cluster[b].up /\ cluster[b].session # "Unstable"
     /\ LET lost == [S EXCEPT !.cluster[b].session = "Unstable", !.cluster[b].stale = [k \in Bundles |-> ~OnTopic]]
-       IN Become(Deregistered(IF session_expired_policy = "shutdown" THEN Crashed(S, b) ELSE lost, b))
+       IN Become(Deregistered(IF session_expired_policy = "shutdown" THEN Stopped(S, b) ELSE lost, b))
 Reconnect ==
   \E b \in broker :
     /\ cluster[b].up /\ cluster[b].session = "Unstable"
@@ -470,7 +470,7 @@ Stop ==
   \E b \in broker :
     /\ HasJob(cluster[b], b)
     /\ Left(cluster[b], JobOf(cluster[b], b)) = <<>>
-    /\ Become(Deregistered(Crashed(S, b), b))
+    /\ Become(Deregistered(Stopped(S, b), b))
 
 -----------------------------------------------------------------------------
 (* Measures that a scope bounds, so that there are finitely many states. *)

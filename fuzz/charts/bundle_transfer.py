@@ -16,7 +16,7 @@ ARROWS = {
     **dict.fromkeys(("transfer", "override", "override_stuck"), ("channel", "channel")),
     **dict.fromkeys(("deliver", "jump"), ("channel", "broker")),
     **dict.fromkeys(("publish", "fail_publish", "close_timeout"), ("broker", "channel")),
-    **dict.fromkeys(("crash", "restart", "suspect", "register", "disconnect", "clean_up"), ("broker", "broker")),
+    **dict.fromkeys(("crash", "restart", "lose_session", "register", "disconnect", "clean_up"), ("broker", "broker")),
     **dict.fromkeys(("begin_load", "open_topic", "close_ledger", "fail_close"), ("broker", "bookies")),
     **dict.fromkeys(("confirm", "fail_add"), ("bookies", "broker")),
     "lookup": ("client", "broker"),
@@ -28,7 +28,7 @@ ARROWS = {
 }
 #: By action, the text at its arrow, if the text is not the action's name.
 TEXTS = {
-    "suspect": "loses its session",
+    "lose_session": "loses its session",
     "close_ledger": "close ledger",
     "fail_close": "close fails",
     "begin_load": "begin load",

@@ -163,15 +163,15 @@ CRASH = Scope(
 )
 
 SESSION = Scope(
-    actions=(*PROTOCOL, "suspect", "override_stuck", "jump"),
+    actions=(*PROTOCOL, "lose_session", "override_stuck", "jump"),
     settings=SMOKE.settings,
-    domains=dict(SMOKE.domains) | {"kept": (0,), "suspect.broker": (0,)},
+    domains=dict(SMOKE.domains) | {"kept": (0,), "lose_session.broker": (0,)},
     bounds={"messages": 0, "entries": 0, "records": 2},
     reasons=dict(CRASH.reasons)
     | {
         "actions": "the protocol, lost sessions, overrides of stuck transfers, and missed records",
         "kept": "none: nothing is sent",
-        "suspect.broker": "the source; lost sessions of the destination are left to fuzzing",
+        "lose_session.broker": "the source; lost sessions of the destination are left to fuzzing",
         "messages": "none: the scope is about ownership, lookups and topic objects",
         "entries": "none: nothing is sent",
         "records": "two: a broker lags by one record",
@@ -308,7 +308,7 @@ subject = Subject(
         "override_stuck": 0.3,
         "crash": 0.15,
         "restart": 2,
-        "suspect": 0.15,
+        "lose_session": 0.15,
         "register": 0.5,
         "fail_publish": 0.2,
         "close_timeout": 0.3,
@@ -342,7 +342,7 @@ subject = Subject(
             "begin_load": 2,
             "open_topic": 2,
             "confirm": 0.2,
-            **dict.fromkeys(("jump", "transfer", "suspect", "crash", "restart", "override"), 0.1),
+            **dict.fromkeys(("jump", "transfer", "lose_session", "crash", "restart", "override"), 0.1),
         },
         "two owners": {
             "register": 8,
@@ -354,7 +354,7 @@ subject = Subject(
             "open_topic": 3,
             "confirm": 3,
             "answer": 0.1,
-            **dict.fromkeys(("jump", "transfer", "suspect", "crash", "restart", "override", "disconnect"), 0.1),
+            **dict.fromkeys(("jump", "transfer", "lose_session", "crash", "restart", "override", "disconnect"), 0.1),
         },
         "fenced adds": {"deliver": 0.1, "confirm": 4, "crash": 0, "disconnect": 0.2, "fail_add": 0.1, "register": 4},
         "reload": {"clean_up": 1, "transfer": 0.1, "crash": 0, "begin_load": 4, "open_topic": 4, "admit": 2},
@@ -376,7 +376,7 @@ subject = Subject(
         },
         "lost sessions": {
             **dict.fromkeys(invariants.FAULTS, 0),
-            "suspect": 12,
+            "lose_session": 12,
             "break_connection": 2,
             "transfer": 0,
             "override": 4,

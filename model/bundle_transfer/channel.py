@@ -29,7 +29,7 @@ from model.bundle_transfer.state import (
 from model.machine import Refused, Step, refused
 from model.values import Below
 
-BrokerName = Annotated[int, Below("brokers")]
+BrokerNumber = Annotated[int, Below("brokers")]
 
 IN_FLIGHT = ("acquiring", "releasing", "assigning")
 DOWN = Refused("not_ready", "the broker is down")
@@ -41,7 +41,7 @@ def appended(s: State, r: Record) -> State:
 
 
 @bundle_transfer.action
-def transfer(cfg: Config, s: State, dst: BrokerName) -> Step[State, None]:
+def transfer(cfg: Config, s: State, dst: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: starts the transfer of the bundle to a registered broker.
 
     The leader, or a broker that an operator calls, appends Releasing; in V1b and V2 it appends acquiring.
@@ -55,7 +55,7 @@ def transfer(cfg: Config, s: State, dst: BrokerName) -> Step[State, None]:
 
 
 @bundle_transfer.action
-def deliver(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
+def deliver(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, str]:
     """`ServiceUnitStateChannelImpl.handleEvent`: a broker applies the next record of the channel and acts on it.
 
     Returns the record's state.
@@ -69,7 +69,7 @@ def deliver(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
 
 
 @bundle_transfer.fault
-def jump(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
+def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, str]:
     """`ServiceUnitStateChannelImpl.handleEvent`: a slow broker applies the newest record and misses earlier records.
 
     The channel's topic was compacted, or notifications of the metadata store were coalesced. Returns the state of the
@@ -126,10 +126,10 @@ def sent_to_all(s: State, broker: int, command: Command) -> State:
 
 
 @bundle_transfer.action
-def publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
+def publish(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
     """`ServiceUnitStateChannelImpl.handleReleaseEvent`, `handleAssignEvent`: a broker appends the record of its duty.
 
-    Returns whether readers accept the record. The broker does not learn of it.
+    Returns whether readers accept the record. The broker does not learn whether they do.
 
     prepare   the destination of acquiring appends Releasing, once it has begun to load every topic (V1b, V2)
     release   the source appends Assigning (V4: Owned), once it has closed the ledger of every topic
@@ -143,7 +143,7 @@ def publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
     if b.duty == "release" and is_closing(s, broker):
         return refused(s, "not_enabled", "a ledger is open")
     if b.duty == "release" and cfg.source_parks and waits_at(s, broker):
-        return refused(s, "not_enabled", "a request that waits for the transfer is parked")
+        return refused(s, "not_enabled", "a client waits for the source's answer")
     return published(cfg, s, broker)
 
 
@@ -179,7 +179,7 @@ def published(cfg: Config, s: State, broker: int) -> tuple[State, bool]:
 
 
 @bundle_transfer.fault
-def fail_publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
+def fail_publish(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.pubAsync`: a broker fails to append the record of its duty, and does not retry."""
     b = s.brokers[broker]
     if not b.duty:
@@ -188,7 +188,7 @@ def fail_publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]
 
 
 @bundle_transfer.fault
-def close_timeout(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
+def close_timeout(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
     """`BrokerService.unloadServiceUnit`: closing the topics exceeds `namespaceBundleUnloadingTimeoutMs`.
 
     With `close_timeout_publishes` the source appends the record of its duty; otherwise it goes on closing its topics.
@@ -210,7 +210,7 @@ def overridden(s: State, dst: int) -> State:
 
 
 @bundle_transfer.action
-def override(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
+def override(cfg: Config, s: State, owner: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.doCleanup`: the leader reassigns a bundle whose owner is not registered.
 
     The leader also reassigns a bundle in transfer if the source or the destination is not registered.
@@ -225,10 +225,11 @@ def override(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
 
 
 @bundle_transfer.fault
-def override_stuck(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
+def override_stuck(cfg: Config, s: State, owner: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.monitorOwnerships`: the leader reassigns a bundle in transfer for more than 30 s.
 
-    The source and the destination are registered. The new owner may be any registered broker, also one of these two.
+    Refused unless the source and the destination are registered. The new owner may be any registered broker, also one
+    of these two.
     """
     r = s.records[-1]
     if r.state not in IN_FLIGHT or r.source is None:
@@ -242,17 +243,17 @@ def override_stuck(cfg: Config, s: State, owner: BrokerName) -> Step[State, None
 
 
 @bundle_transfer.fault
-def crash(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
+def crash(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """A broker stops: its registration, topic objects and connections are lost.
 
     The broker's unconfirmed entries stay stored at the bookies.
     """
     if not s.brokers[broker].alive:
         return s, DOWN
-    return crashed(s, broker), None
+    return stopped(s, broker), None
 
 
-def crashed(s: State, broker: int) -> State:
+def stopped(s: State, broker: int) -> State:
     """Returns the state after a broker stopped."""
     s = s._replace(topics=tuple([without_broker(t, broker) for t in s.topics]))
     return with_broker(s, broker, Broker(False, False, 0, "", False, 0))
@@ -268,7 +269,7 @@ def without_broker(t: Topic, broker: int) -> Topic:
 
 
 @bundle_transfer.action
-def restart(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
+def restart(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.handleExisting`: a broker starts, registers, and acts on the newest record."""
     if s.brokers[broker].alive:
         return refused(s, "illegal_state", "the broker is running")
@@ -277,7 +278,7 @@ def restart(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
 
 
 @bundle_transfer.fault
-def suspect(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
+def lose_session(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.handleMetadataSessionEvent`: a running broker loses its session and registration.
 
     With `session_loss` "shutdown", the broker stops.
@@ -286,12 +287,12 @@ def suspect(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
     if not b.registered:
         return refused(s, "illegal_state", "the broker is not registered")
     if cfg.session_loss == "shutdown":
-        return crashed(s, broker), None
+        return stopped(s, broker), None
     return with_broker(s, broker, b._replace(registered=False)), None
 
 
 @bundle_transfer.action
-def register(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
+def register(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """`BrokerRegistryImpl.registerAsync`: a running broker registers again.
 
     The broker first applies the newest record; with `session_loss` "stale", it keeps its view.

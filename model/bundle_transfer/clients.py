@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from model.bundle_transfer.channel import DOWN, IN_FLIGHT, BrokerName
+from model.bundle_transfer.channel import DOWN, IN_FLIGHT, BrokerNumber
 from model.bundle_transfer.state import (
     Client,
     Command,
@@ -22,10 +22,10 @@ from model.bundle_transfer.state import (
     without_connection,
     without_session,
 )
-from model.bundle_transfer.topics import TopicName, added, may_load
+from model.bundle_transfer.topics import TopicNumber, added, may_load
 from model.machine import Failed, Refused, Step, refused
 
-ClientName = int
+ClientNumber = int
 
 NO_CLIENT = Refused("illegal_argument", "the topic has no such client")
 OTHER_PHASE = Refused("not_enabled", "the client is not in this phase")
@@ -46,7 +46,7 @@ def replaced(s: State, topic: int, client: int, changed: Client) -> State:
 
 
 def answer_of(cfg: Config, s: State, broker: int) -> int | None:
-    """Returns the broker with whose address a broker answers a lookup from its view; None if it parks the lookup.
+    """Returns the owner or destination that a broker answers to a lookup from its view; None if it parks the lookup.
 
     If the view has an owner, the answer is the owner; the lookup is parked if the owner is not registered. During a
     transfer, the destination parks the lookup (with `source_parks` also the source), and every other broker answers
@@ -61,7 +61,7 @@ def answer_of(cfg: Config, s: State, broker: int) -> int | None:
 
 
 @bundle_transfer.action
-def lookup(cfg: Config, s: State, topic: TopicName, client: ClientName, broker: BrokerName) -> Step[State, str]:
+def lookup(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber, broker: BrokerNumber) -> Step[State, str]:
     """`ServerCnx.handleLookup`: a client without address looks its topic up at a broker.
 
     The broker answers from its view, or parks the lookup. Returns "answered" or "parked".
@@ -81,11 +81,11 @@ def lookup(cfg: Config, s: State, topic: TopicName, client: ClientName, broker: 
 
 
 @bundle_transfer.action
-def answer(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
-    """`ServiceUnitStateChannelImpl.handleOwnEvent`: a broker answers a parked lookup once its view has an owner.
+def answer(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> Step[State, int]:
+    """`ServiceUnitStateChannelImpl.handleOwnEvent`: a broker answers a parked lookup once its view has an answer.
 
-    The owner must be registered. If the answering broker has lost its registration, the lookup fails. Returns the
-    owner.
+    The answer is a registered owner, or the destination of a transfer to another broker (`answer_of`). If the answering
+    broker has lost its registration, the lookup fails. Returns the answer.
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "parked" or c.peer is None:
@@ -100,7 +100,7 @@ def answer(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[
 
 
 @bundle_transfer.action
-def connect(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, None]:
+def connect(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> Step[State, None]:
     """`ConnectionHandler.grabCnx`: a client connects to its address and sends `PRODUCER` or `SUBSCRIBE`.
 
     If the broker is down, the client looks the topic up again; without `address_is_used_once`, it keeps the address.
@@ -117,10 +117,10 @@ def connect(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 
 
 @bundle_transfer.action
-def admit(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
+def admit(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> Step[State, str]:
     """`ServerCnx.handleProducer`, `handleSubscribe`: a broker answers `PRODUCER` or `SUBSCRIBE` from its view.
 
-    The owner answers with success once it has loaded the topic, and with an error while it closes the topic. The
+    The owner answers with success once it has loaded the topic, and with an error while the topic is fenced. The
     destination of a transfer parks the request until it owns the bundle. Any other broker answers with an error.
     """
     t, c = found(s, topic, client)
@@ -162,11 +162,11 @@ def pending(cfg: Config, c: Client, client: int) -> tuple[int, ...]:
 
 
 @bundle_transfer.action
-def send(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
+def send(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> Step[State, int]:
     """`ProducerImpl.sendAsync`: the application sends a message. Returns the message's sequence id.
 
-    The step is refused while the window of pending messages is full. A producer that is not ready keeps the message
-    until it is attached again.
+    The step is refused while the window of pending messages is full. A producer that is not ready, or that is paused,
+    keeps the message until it is attached again.
     """
     _, c = found(s, topic, client)
     if c is None or not is_producer(cfg, client):
@@ -178,12 +178,12 @@ def send(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[St
 
 
 @bundle_transfer.action
-def process(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
+def process(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> Step[State, str]:
     """`ServerCnx.handleSend`, `ServerCnx.handleAck`: a broker processes the next send or ack of an attached client.
 
-    A fenced topic ignores the command: the client gets neither a receipt nor an error. In V3 the broker then closes the
-    sessions of all clients of the topic. A duplicate send gets a receipt, and a send in doubt ends the session (see
-    `added`). Returns "added", "duplicate", "in_doubt", "acknowledged" or "ignored".
+    If the topic is not open, the broker ignores the command: the client gets neither a receipt nor an error. In V3 the
+    broker then closes the sessions of all clients of the topic. A duplicate send gets a receipt, and a send in doubt
+    ends the session (see `added`). Returns "added", "duplicate", "in_doubt", "acknowledged" or "ignored".
     """
     t, c = found(s, topic, client)
     if c is None:
@@ -206,7 +206,7 @@ def process(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 
 
 @bundle_transfer.action
-def dispatch(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
+def dispatch(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> Step[State, int]:
     """`Consumer.sendMessages`: the broker sends the consumer the next entry. Returns the position of the entry."""
     t, c = found(s, topic, client)
     if c is None or is_producer(cfg, client):
@@ -222,7 +222,7 @@ def dispatch(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Ste
 
 
 @bundle_transfer.action
-def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
+def receive(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> Step[State, int]:
     """`ClientCnx`: a client handles the next command of its broker. Returns how many commands to the broker are lost.
 
     success   a producer sends all pending messages again, oldest first
@@ -258,7 +258,7 @@ def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 
 
 @bundle_transfer.fault
-def break_connection(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, None]:
+def break_connection(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> Step[State, None]:
     """`ConnectionHandler.connectionClosed`: a connection breaks.
 
     Commands in flight in both directions are lost, and the client looks the topic up again.

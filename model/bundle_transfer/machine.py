@@ -26,7 +26,8 @@ The reference differs from Pulsar in rules of `Config` (see `fuzz/defects/`). A 
 transfer, or if its broker does not own the bundle:
   * a broker disconnects the clients of its stale topics on any Owned record, even if the record names it as owner, or
     does not name it at all;
-  * the source retries to close a topic. After a failure or a timeout it does not append Assigning;
+  * the source retries a failed close, and continues a close that times out. It appends Assigning only when the ledger
+    of every topic is closed;
   * an unregistered broker answers no request. When it registers again, it first applies the newest record;
   * a restarted broker acts on the newest record, also on Releasing and Assigning.
 

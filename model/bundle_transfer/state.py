@@ -52,10 +52,10 @@ class Config(NamedTuple):
 
     #: V0: PIP-307 as merged. V1a: the source sends the close command as soon as the ledger is closed. V1b: as V1a, and
     #: the destination begins to load every topic before the source fences it. V2: as V1a, and the source first pauses
-    #: its clients. Paused clients connect to the destination, which begins to load topics before they are fenced.
-    #: V3: as V1a, but the close command has no address, so the client looks the topic up; a send or an ack that reaches
-    #: a fenced topic closes the sessions of the topic's clients. V4: as V0, but the source appends Owned in place of
-    #: Assigning
+    #: its clients. Paused clients connect to the destination. The destination begins to load topics before the source
+    #: fences them. V3: as V1a, but the close command has no address, so the client looks the topic up; a send or an ack
+    #: that reaches a fenced topic closes the sessions of the topic's clients. V4: as V0, but the source appends Owned
+    #: in place of Assigning
     variant: Annotated[
         Variant,
         Rule(
@@ -109,7 +109,8 @@ class Config(NamedTuple):
     unregistered_source_makes_orphan: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
     #: whether a restarted broker handles the newest record (`handleExisting`) like a record that is delivered to it
     restart_acts_on_record: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#25379"})] = True
-    #: whether the clean-up of a closed topic compares the topic object before it removes it, and not only the name
+    #: whether the clean-up of a closed topic object removes only this object. false: it removes the object that the
+    #: cache has under the topic's name
     removal_compares_instance: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#26145"})] = True
     #: whether a topic that is closing opens again when its last pending write completes
     drained_topic_reopens: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#7735"})] = False
@@ -149,8 +150,8 @@ class Broker(NamedTuple):
     registered: bool
     view: int  # index in `State.records` of the last record that the broker applied; 0 if the broker is down
     duty: Duty
-    #: the last Owned record that the broker applied names this broker as source; always false without
-    #: `owner_names_source`
+    #: the last Owned record that the broker applied names this broker as source; always false unless
+    #: `stale_topics_closed_on` is `owner_names_source`
     named_source: bool
     leaked: int  # number of failed writes that still count as pending on the broker's connections
 
@@ -194,7 +195,8 @@ class Command(NamedTuple):
     """A command from a broker to a client."""
 
     kind: Literal["success", "receipt", "message", "close", "prepare"]
-    #: receipt: a sequence id; message: the position of an entry; close, prepare: the number of the addressed broker
+    #: receipt: a sequence id; message: the position of an entry; close, prepare: the broker whose address is in the
+    #: command
     value: int | None = None
 
 
@@ -208,7 +210,9 @@ class Client(NamedTuple):
     #: waiting: it has sent `PRODUCER` or `SUBSCRIBE` to the peer
     #: ready: it has received success
     phase: Literal["lookup", "parked", "directed", "waiting", "ready"]
-    peer: int | None  # the broker of the phase
+    #: parked: the broker that parked the lookup; directed: the broker of the address; waiting, ready: the broker of the
+    #: connection; lookup: None
+    peer: int | None
     paused: bool  # V2: it has received prepare and sends nothing; its connection to the destination is not modelled
     #: producer: number of messages that the application sent; consumer: position of the next entry to dispatch
     begun: int
@@ -279,7 +283,7 @@ bundle_transfer = Machine(
 
 @bundle_transfer.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Returns the state without the records before every running broker's view."""
+    """Returns the state without the records that precede the views of all running brokers."""
     first = min([b.view for b in s.brokers if b.alive], default=len(s.records) - 1)
     if not first:
         return s

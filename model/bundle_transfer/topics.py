@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from model.bundle_transfer.channel import BrokerName
+from model.bundle_transfer.channel import BrokerNumber
 from model.bundle_transfer.state import (
     DISCONNECTED_BEFORE_OWNED,
     LOADED_BEFORE_OWNED,
@@ -27,7 +27,7 @@ from model.bundle_transfer.state import (
 from model.machine import Failed, Refused, Step, refused
 from model.values import AtLeast, Below
 
-TopicName = Annotated[int, Below("topics")]
+TopicNumber = Annotated[int, Below("topics")]
 
 NO_OBJECT = Refused("not_enabled", "the broker has no topic object in this phase")
 
@@ -62,7 +62,7 @@ def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
 
 
 @bundle_transfer.action
-def begin_load(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, None]:
+def begin_load(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, None]:
     """`BrokerService.loadOrCreatePersistentTopic`: a broker begins to load a topic. Nothing is fenced yet."""
     t = s.topics[topic]
     o = t.objects[broker]
@@ -76,7 +76,7 @@ def begin_load(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
 
 @bundle_transfer.action
 def open_topic(
-    cfg: Config, s: State, topic: TopicName, broker: BrokerName, kept: Annotated[int, AtLeast(0)]
+    cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber, kept: Annotated[int, AtLeast(0)]
 ) -> Step[State, int]:
     """`ManagedLedgerImpl.initialize`: the broker opens the topic's managed ledger.
 
@@ -113,7 +113,7 @@ def unconfirmed_in(t: Topic) -> tuple[Entry, ...]:
 
 
 @bundle_transfer.action
-def confirm(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int]:
+def confirm(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, int]:
     """`OpAddEntry.addComplete`: the bookies confirm the oldest add in flight.
 
     If the session of the add is still attached, the broker sends the producer a receipt. If another broker has fenced
@@ -139,7 +139,7 @@ def confirm(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step
 
 
 @bundle_transfer.fault
-def fail_add(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, None]:
+def fail_add(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, None]:
     """`OpAddEntry.addComplete`: the oldest add in flight fails at the bookies, and so do all later adds."""
     o = s.topics[topic].objects[broker]
     if o is None or not o.adds:
@@ -182,7 +182,7 @@ def abandoned(t: Topic, o: TopicObject) -> Topic:
 
 
 @bundle_transfer.action
-def close_ledger(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int]:
+def close_ledger(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, int]:
     """`PersistentTopic.close`: phase 1 ends: the ledger is closed at its last confirmed entry, the cursor is persisted.
 
     Adds in flight get no answer. Returns the number of these adds.
@@ -210,7 +210,7 @@ def shut(o: TopicObject, phase: str) -> TopicObject:
 
 
 @bundle_transfer.fault
-def fail_close(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, str]:
+def fail_close(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, str]:
     """`PersistentTopic.close`: fails before the ledger is closed, for instance because a replicator does not stop.
 
     The source keeps the topic in its cache and retries the close. With `failed_close_evicts` the topic is removed
@@ -228,7 +228,7 @@ def fail_close(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
 
 
 @bundle_transfer.action
-def disconnect(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int | None]:
+def disconnect(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, int | None]:
     """`ServiceUnitStateChannelImpl.handleOwnEvent`: phase 2; a broker that knows the new owner closes its stale topic.
 
     The broker sends every attached client a close command with the owner's address; in V3 without address. A topic is
@@ -252,7 +252,7 @@ def disconnect(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> S
 
 
 @bundle_transfer.action
-def clean_up(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, bool]:
+def clean_up(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, bool]:
     """`BrokerService.removeTopicFromCache`: the clean-up of a closed topic object removes it from the cache.
 
     If the broker has loaded the topic again, the clean-up removes nothing; without `removal_compares_instance`, it
@@ -272,6 +272,7 @@ def added(cfg: Config, t: Topic, broker: int, client: int, sequence: int) -> tup
 
     A send is a duplicate if its sequence id is at most the highest persisted sequence id of the producer. Otherwise the
     send is in doubt (`MessageDupStatus.Unknown`) if its sequence id is at most the highest received sequence id.
+    Without `deduplication` every send is added.
     """
     o = t.objects[broker]
     assert o is not None, "a send is added by a topic object"
