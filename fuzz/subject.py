@@ -88,20 +88,20 @@ class Scope:
         return {name: self.reasons[name] for name in ("actions", *self.settings, *self.domains, *self.bounds)}
 
 
-class Outline(NamedTuple):
+class CoarseModels(NamedTuple):
     """Coarse models of a component, one for each key, such as a position. Each allows every history of the component.
 
-    An outline is a state of a coarse model. `of` returns the outline of a state for a key. `after` yields the outlines
-    that are possible after an action with its arguments and plain outcome: none if the action cannot have this outcome.
-    `key_of` returns the key of an action, or None if it has none. `concerns` returns whether an action with this
-    outcome depends on the outline for a key or changes it. With outlines, the search for an order of a concurrent
-    history can refute the history without a visit to all states of the model.
+    An *outline* is a state of a coarse model. `of` returns the outline of a state for a key. `after` yields the
+    outlines that are possible after an action with its arguments and plain outcome: none if the action cannot have this
+    outcome. `key_of` returns the key of an action, or None if the action has none. `concerns` returns whether an action
+    with this outcome depends on the outline for a key or changes this outline. With coarse models, the search for an
+    order of a concurrent history can refute the history without a visit to all states of the model.
     """
 
     of: Callable[[Any, Any, Any], Hashable]  # config, state, key
     #: config, outline, key, action, arguments, plain outcome
     after: Callable[[Any, Any, Any, str, tuple[Any, ...], Any], Iterable[Hashable]]
-    #: action, arguments; without `key_of`, there is one outline, with the key None
+    #: action, arguments; without `key_of`, there is one coarse model, with the key None
     key_of: Callable[[str, tuple[Any, ...]], Hashable | None] | None = None
     #: config, key, action, arguments, plain outcome
     concerns: Callable[[Any, Any, str, tuple[Any, ...], Any], bool] = lambda cfg, key, action, arguments, outcome: True
@@ -129,7 +129,7 @@ class Subject:
     partition: Callable[[str, Mapping[str, Any]], Hashable] = lambda action, arguments: None
     #: (config, action, plain outcome) -> whether the action with this outcome leaves every state unchanged
     unchanged: Callable[[Any, str, Any], bool] = lambda cfg, action, outcome: False
-    outline: Outline | None = None
+    coarse_models: CoarseModels | None = None
     #: (config, actions that may follow, with arguments) -> a function from a state to its representative. In states
     #: with the same representative, each of these actions has the same outcome, and the next states have the same
     #: representative

@@ -67,7 +67,7 @@ def remembered(task: Task) -> TaskResult:
 def essence(state: State) -> tuple[list[FindingRow], dict[str, list[Row]], int, int]:
     """Returns what must not depend on how the work was cut."""
     coverage = {name: total.rows() for name, total in state.coverage.items()}
-    return state.merged_findings(), coverage, state.traces, state.steps
+    return state.merge_findings(), coverage, state.traces, state.steps
 
 
 def content(store: LocalStore) -> dict[Path, bytes]:
@@ -89,7 +89,7 @@ def whole(finished: tuple[LocalStore, State]) -> State:
 
 
 def test_the_seeded_bug_is_found_and_findings_are_merged(whole: State) -> None:
-    findings = whole.merged_findings()
+    findings = whole.merge_findings()
     assert findings
     assert len({f.signature for f in findings}) == len(findings)
     assert all(f.reproduced and f.cause == "outcome:time_pass" and f.shrunk_length <= 5 for f in findings)
@@ -110,7 +110,7 @@ def test_results_do_not_depend_on_how_seeds_are_cut(whole: State, slots: int, pa
 def test_the_state_read_equals_the_state_that_was_run(finished: tuple[LocalStore, State]) -> None:
     store, whole = finished
     assert essence(read_state(store, read_plan(store))) == essence(whole)
-    names = {trace_name(f) for f in whole.merged_findings()}
+    names = {trace_name(f) for f in whole.merge_findings()}
     assert set(store.sizes("traces")) == names
 
 

@@ -33,7 +33,7 @@ from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from fuzz.tlc.manifest import all_runs, chosen
 from fuzz.tlc.runs import MODULES
-from fuzz.trace.recording import recordings
+from fuzz.trace.recording import mappings
 from fuzz.workloads import workload_names
 from model.machine import BadValue
 from tests.conftest import RECORDINGS, ROOT, NoWorkers, Ran, descendants, planned_steps, ticking, wait_for
@@ -241,8 +241,8 @@ def test_a_finding_is_printed_step_by_step(brokerproof: Any) -> None:
 
 
 def test_replay_of_recordings(brokerproof: Any, tmp_path: Path) -> None:
-    [recording] = [each for each in recordings() if each.component == "range_cache"]
-    smallest = {deviation.smallest for deviation in recording.deviations}
+    [mapping] = [each for each in mappings() if each.component == "range_cache"]
+    smallest = {deviation.smallest for deviation in mapping.deviations}
     lines = gzip.decompress((RECORDINGS / "range_cache.jsonl.gz").read_bytes()).decode().splitlines(keepends=True)
     starts = [i for i, line in enumerate(lines) if "trace" in from_json(line)]
     path = tmp_path / "smallest.jsonl"
@@ -260,7 +260,7 @@ def test_replay_of_recordings(brokerproof: Any, tmp_path: Path) -> None:
     assert all(row["explanation"] is None and row["before"] for row in data["differences"])
     shown = brokerproof("replay", path, "--profile", "reference")
     names = {row["known_deviation"] for row in data["differences"]}
-    assert names == {deviation.name for deviation in recording.deviations}
+    assert names == {deviation.name for deviation in mapping.deviations}
     assert names <= {defect.id for defect in defects_of("range_cache")}
     assert all(f"known deviation {name}: " in shown.out for name in names)
 

@@ -542,7 +542,7 @@ def campaign(
 ) -> tuple[MemoryStore, list[FindingRow]]:
     store, plan = MemoryStore(), Plan((Spec("client.producer", profile),), seed)
     opened = open_campaign(store, plan)
-    return store, run_campaign(store, plan, opened, Cut(slots), traces=traces, partitions=slots).merged_findings()
+    return store, run_campaign(store, plan, opened, Cut(slots), traces=traces, partitions=slots).merge_findings()
 
 
 CRASH = "client_does_not_crash: cpp-foreign-checksum-error-crashes"
@@ -553,7 +553,7 @@ def test_a_campaign_finds_a_known_deviation_and_says_how_often_it_replays(tmp_pa
     assert (found.signature, found.seed, found.replays, found.reproduced) == (CRASH, 9, 3, True)
     plan = read_plan(store)
     state = read_state(store, plan)
-    assert state.merged_findings() == [found]
+    assert state.merge_findings() == [found]
     [shown] = explained_findings(store, state)
     assert shown.defect is not None
     assert shown.explanation.guarantee.startswith("Whatever a broker answers")

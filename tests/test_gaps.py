@@ -14,7 +14,7 @@ from fuzz.run.generate import generate, plan_trace
 from fuzz.target import resolve
 from fuzz.trace.agreement import replayer_of
 from fuzz.trace.file import ABSENT, ENGINE_KEY, BadTrace, Operation, Trace, write_traces
-from fuzz.trace.recording import recorded_traces, recordings
+from fuzz.trace.recording import mappings, recorded_traces
 from model.machine import plain
 from tests.conftest import RECORDINGS
 from tests.test_cli import keeps_to_schema
@@ -175,9 +175,9 @@ def test_an_action_whose_calls_cannot_be_listed_excludes_no_other_action() -> No
 
 
 def test_a_recording_whose_results_depend_on_earlier_operations_has_no_gaps() -> None:
-    recording = next(each for each in recordings() if each.fold is not None)
+    mapping = next(each for each in mappings() if each.fold is not None)
     operations = [Operation("gap", {}, ABSENT, ABSENT, 2, gap=1), Operation("tombstone", {}, ABSENT, ABSENT, 3)]
-    trace = Trace("t", recording.component, {"brokers": []}, operations, path="t.jsonl", line=1)
+    trace = Trace("t", mapping.component, {"brokers": []}, operations, path="t.jsonl", line=1)
     with pytest.raises(BadTrace, match=r"t\.jsonl:1: .* can have no gaps and no threads"):
         replayer_of(trace).replay(trace)
 

@@ -21,7 +21,7 @@ from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import resolve
 from fuzz.trace.agreement import Replayer, replayer_of
 from fuzz.trace.file import ABSENT, BadTrace, Operation, Span, Trace, read_traces, write_traces
-from fuzz.trace.recording import action_recording
+from fuzz.trace.recording import action_mapping
 from fuzz.trace.threads import LostUpdate, Recorder, run_threads
 from model.canary import State, canary
 from model.machine import plain
@@ -157,12 +157,12 @@ def test_independent_parts_are_decided_one_by_one() -> None:
 
 
 def test_no_outline_judges_a_part_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The outline demands a write before each read. Each part has only one of the two."""
+    """The coarse model demands a write before each read. Each part has only one of the two."""
     monkeypatch.setattr("fuzz.run.linearize._MOST_POINTS", (0, inf))
     given = history(("a", 0, 1, ("write", 0)), ("b", 2, 3, ("read", 0)))
-    outline = CoarseModel(0, lambda operation, state: [1] if operation[0] == "write" or state else [])
+    coarse = CoarseModel(0, lambda operation, state: [1] if operation[0] == "write" or state else [])
     for part_of in (lambda operation: operation[0], lambda operation: None):
-        verdict = linearize(given, 0, steps, part_of=part_of, coarse_models=[outline])
+        verdict = linearize(given, 0, steps, part_of=part_of, coarse_models=[coarse])
         assert verdict.result is Result.LINEARIZABLE
 
 
@@ -260,29 +260,29 @@ def test_long_histories_are_decided_and_corrupted_ones_refuted(name: str) -> Non
     assert refuted >= 0.99 * (count - of_corrupted["possible"]), of_corrupted
 
 
-OUTLINED = [name for name in subject_names() if find_subject(name).outline is not None]
+WITH_COARSE_MODELS = [name for name in subject_names() if find_subject(name).coarse_models is not None]
 
 
-@pytest.mark.parametrize("name", OUTLINED)
-def test_an_outline_allows_what_the_model_allows(name: str) -> None:
+@pytest.mark.parametrize("name", WITH_COARSE_MODELS)
+def test_a_coarse_model_allows_what_the_model_allows(name: str) -> None:
     subject, seen = find_subject(name), set[Any]()
-    outline = subject.outline
-    assert outline is not None
+    coarse = subject.coarse_models
+    assert coarse is not None
     for profile in subject.machine.profiles:
         base = find_profile(subject, profile)
         for seed in range(12):
             cfg = plan_trace(subject, base, seed)[0].config
-            state, keys = subject.machine.start(cfg), dict[Any, None]() if outline.key_of else {None: None}
+            state, keys = subject.machine.start(cfg), dict[Any, None]() if coarse.key_of else {None: None}
             for action, arguments in generate(subject, base, seed):
-                key = outline.key_of and outline.key_of(action, arguments)
+                key = coarse.key_of and coarse.key_of(action, arguments)
                 keys |= {key: None} if key is not None else {}
                 before, of_keys = state, list(keys)[:24]
                 state, outcome = subject.machine.step(cfg, state, action, arguments)
                 about = action, arguments, plain(outcome)
                 for key in of_keys:
-                    now, then = (outline.of(cfg, each, key) for each in (before, state))
-                    if outline.concerns(cfg, key, *about):
-                        assert then in outline.after(cfg, now, key, *about), (profile, about)
+                    now, then = (coarse.of(cfg, each, key) for each in (before, state))
+                    if coarse.concerns(cfg, key, *about):
+                        assert then in coarse.after(cfg, now, key, *about), (profile, about)
                         seen.add((now, then))
                     else:
                         assert then == now, (profile, about)
@@ -301,8 +301,8 @@ def test_an_outline_refutes_what_has_too_many_orders() -> None:
     given = [Timed(thread, 10 * i, 10 * i + 5, ("add", i)) for i in range(60) for thread in "ab"]
     given[1::2] = [each._replace(operation=("add", -1 - i)) for i, each in enumerate(given[1::2])]
     wrong = Timed("c", 700, 701, ("parity", 1))
-    outline = CoarseModel(0, lambda call, state: [1 - state] if call[0] == "add" else [state] * (state == call[1]))
-    found = linearize([*given, wrong], (), sets, coarse_models=[outline], budget=20_000)
+    coarse = CoarseModel(0, lambda call, state: [1 - state] if call[0] == "add" else [state] * (state == call[1]))
+    found = linearize([*given, wrong], (), sets, coarse_models=[coarse], budget=20_000)
     assert (found.result, found.blocked, found.order[-1] in given) == (Result.NOT_LINEARIZABLE, wrong, True)
     assert linearize([*given, wrong], (), sets, budget=20_000).result is Result.UNDECIDED
     found = linearize(
@@ -310,7 +310,7 @@ def test_an_outline_refutes_what_has_too_many_orders() -> None:
     )
     assert (found.result, found.blocked) == (Result.NOT_LINEARIZABLE, wrong)
     right = wrong._replace(operation=("parity", 0))
-    assert linearize([*given, right], (), sets, coarse_models=[outline], budget=20_000).result is Result.LINEARIZABLE
+    assert linearize([*given, right], (), sets, coarse_models=[coarse], budget=20_000).result is Result.LINEARIZABLE
 
 
 REDUCED = [name for name in subject_names() if find_subject(name).reduction is not None]
@@ -381,16 +381,16 @@ def test_a_reduction_that_merges_too_much_is_found() -> None:
 
 def test_the_outline_of_the_tracker_refutes_wrong_times_delays_and_rejections() -> None:
     target = resolve("negative_acks")
-    outline, cfg = target.subject.outline, target.config
-    assert outline is not None
+    coarse, cfg = target.subject.coarse_models, target.config
+    assert coarse is not None
     machine = target.subject.machine
     start, plain_id = machine.start(cfg), {"kind": "message_id", "partition": 0}
-    closed = outline.of(cfg, machine.step(cfg, start, "close", ())[0], None)
+    closed = coarse.of(cfg, machine.step(cfg, start, "close", ())[0], None)
     delay = {"delay": cfg.redelivery_delay_ms, "backoff_used": False, "timer_changed": False}
 
     def is_possible(state: Any, name: str, outcome: Any, **given: Any) -> bool:
         arguments = machine.actions[name].arguments(given, cfg)
-        return any(outline.after(cfg, state, None, name, arguments, outcome))
+        return any(coarse.after(cfg, state, None, name, arguments, outcome))
 
     nack = {"entry": [1, 0], "redelivery_count": None, "message_id": plain_id}
     rejected = plain(machine.step(cfg, closed, "nack", machine.actions["nack"].arguments(nack, cfg))[1])
@@ -511,7 +511,7 @@ def test_data_of_a_subject_about_its_actions_is_not_applied_to_other_operations(
         "fill": [("add", {"tokens": 5}), ("add", {"tokens": 5})],
         "drain": [("take", {"tokens": 8})],
     }
-    recording = replace(action_recording("canary"), actions=lambda cfg, state, operation, config: actions[operation.op])
+    mapping = replace(action_mapping("canary"), actions=lambda cfg, state, operation, config: actions[operation.op])
     refusal = plain(canary.step(canary.configure({}), State(7, 0), "add", (5,))[1])
     calls = (("put", "a", 1), ("query", "a", 2), ("put", "b", 3), ("fill", "a", refusal), ("drain", "a", 8))
     operations = [
@@ -519,9 +519,9 @@ def test_data_of_a_subject_about_its_actions_is_not_applied_to_other_operations(
         for i, (op, part, result) in enumerate(calls)
     ]
     trace = Trace("t", "canary", {}, operations)
-    assert Replayer(recording, subject).replay(trace).mismatches == []
+    assert Replayer(mapping, subject).replay(trace).mismatches == []
     operations[-1] = operations[-1]._replace(result=7)
-    [mismatch] = Replayer(recording, subject).replay(trace).mismatches
+    [mismatch] = Replayer(mapping, subject).replay(trace).mismatches
     assert (mismatch.labels, mismatch.expected, mismatch.actual) == (["order"], [8], 7)
 
 

@@ -15,7 +15,7 @@ from fuzz.subject import find_profile, find_subject
 from fuzz.target import Target
 from fuzz.trace.agreement import Replayer
 from fuzz.trace.file import ABSENT, Trace
-from fuzz.trace.recording import Recording, recorded_traces, recording_of, recordings
+from fuzz.trace.recording import TraceMapping, mapping_of, mappings, recorded_traces
 from tests.conftest import RECORDINGS
 
 FILES = {
@@ -47,75 +47,75 @@ def test_every_operation_agrees_under_the_recorded_version(name: str) -> None:
     """Result and observation of every operation, for model and implementation, without exception."""
     count = operations = 0
     for trace in traces(name):
-        recording = recording_of(trace)
-        replayed = Replayer(recording, find_subject(recording.subject)).replay(trace)
+        mapping = mapping_of(trace)
+        replayed = Replayer(mapping, find_subject(mapping.subject)).replay(trace)
         assert replayed.mismatches == []
         count, operations = count + 1, operations + replayed.operations
         assert all(o.result is not ABSENT or o.observe is not ABSENT for o in trace.operations), trace.id
     assert (count, operations) == FILES[name], "the numbers that the recordings were made with"
 
 
-def shown(recording: Recording) -> dict[str, list[tuple[int, str]]]:
+def shown(mapping: TraceMapping) -> dict[str, list[tuple[int, str]]]:
     """Which deviations the recordings show under the reference: after how many operations, in which trace."""
     found: dict[str, list[tuple[int, str]]] = {}
     for name in FILES:
         for trace in traces(name):
-            if recording_of(trace) is recording:
-                for m in Replayer(recording, find_subject(recording.subject), "reference").replay(trace).mismatches:
+            if mapping_of(trace) is mapping:
+                for m in Replayer(mapping, find_subject(mapping.subject), "reference").replay(trace).mismatches:
                     found.setdefault(str(m.known_deviation), []).append((m.line - trace.line, trace.id))
     return found
 
 
-@pytest.mark.parametrize("recording", recordings(), ids=lambda r: f"{r.component}-{r.subject}-{r.profile}")
-def test_the_reference_departs_in_exactly_the_pinned_ways(recording: Recording) -> None:
+@pytest.mark.parametrize("mapping", mappings(), ids=lambda r: f"{r.component}-{r.subject}-{r.profile}")
+def test_the_reference_departs_in_exactly_the_pinned_ways(mapping: TraceMapping) -> None:
     """Each pinned deviation shows, nothing else does, and its smallest trace is the smallest."""
-    found = shown(recording)
-    pinned = {d.name: d.smallest for d in recording.deviations if d.smallest}
+    found = shown(mapping)
+    pinned = {d.name: d.smallest for d in mapping.deviations if d.smallest}
     assert {name: min(shortest)[1] for name, shortest in found.items()} == pinned
 
 
-@pytest.mark.parametrize("recording", recordings(), ids=lambda r: f"{r.component}-{r.subject}-{r.profile}")
-def test_a_deviation_breaks_the_property_that_it_names(recording: Recording) -> None:
+@pytest.mark.parametrize("mapping", mappings(), ids=lambda r: f"{r.component}-{r.subject}-{r.profile}")
+def test_a_deviation_breaks_the_property_that_it_names(mapping: TraceMapping) -> None:
     """Under the recorded version's profile the property is broken in the smallest trace; under the reference it is not."""
-    subject = find_subject(recording.subject)
+    subject = find_subject(mapping.subject)
     always = {p.name for p in subject.properties if p.kind == "always"}
-    for deviation in recording.deviations:
+    for deviation in mapping.deviations:
         assert (deviation.breaks in always) is (deviation.name not in BY_DESIGN)
         flags = deviation.fields
-        reference, recorded = (find_profile(subject, p) for p in ("reference", recording.profile))
+        reference, recorded = (find_profile(subject, p) for p in ("reference", mapping.profile))
         assert all(getattr(reference, f) != getattr(recorded, f) for f in flags)
         if deviation.smallest:
             [trace] = [t for name in FILES for t in traces(name) if t.id == deviation.smallest]
-            broken = broken_in(recording, trace, recording.profile)
+            broken = broken_in(mapping, trace, mapping.profile)
             if deviation.name in BY_DESIGN:
                 assert broken == set(), "a design that breaks a property is a defect, and names the property"
             else:
                 assert deviation.breaks in broken
-            assert deviation.breaks not in broken_in(recording, trace, "reference")
+            assert deviation.breaks not in broken_in(mapping, trace, "reference")
 
 
-@pytest.mark.parametrize("recording", recordings(), ids=lambda r: f"{r.component}-{r.subject}-{r.profile}")
-def test_a_recorded_config_overrides_no_rule_of_its_profile(recording: Recording) -> None:
+@pytest.mark.parametrize("mapping", mappings(), ids=lambda r: f"{r.component}-{r.subject}-{r.profile}")
+def test_a_recorded_config_overrides_no_rule_of_its_profile(mapping: TraceMapping) -> None:
     """Otherwise replay would compare with rules that no profile has."""
-    machine = find_subject(recording.subject).machine
-    profile = find_profile(find_subject(recording.subject), recording.profile)
-    configs = {str(t.config): t.config for name in FILES for t in traces(name) if recording_of(t) is recording}
+    machine = find_subject(mapping.subject).machine
+    profile = find_profile(find_subject(mapping.subject), mapping.profile)
+    configs = {str(t.config): t.config for name in FILES for t in traces(name) if mapping_of(t) is mapping}
     for config in configs.values():
-        cfg = machine.configure(dict(recording.settings(config)), profile)
+        cfg = machine.configure(dict(mapping.settings(config)), profile)
         assert {rule: getattr(cfg, rule) for rule in machine.rules} == {r: getattr(profile, r) for r in machine.rules}
 
 
-def broken_in(recording: Recording, trace: Trace, profile: str) -> set[str]:
+def broken_in(mapping: TraceMapping, trace: Trace, profile: str) -> set[str]:
     """The properties that a trace's actions break under a profile."""
-    subject, broken = find_subject(recording.subject), set[str]()
-    cfg = subject.machine.configure(dict(recording.settings(trace.config)), find_profile(subject, profile))
+    subject, broken = find_subject(mapping.subject), set[str]()
+    cfg = subject.machine.configure(dict(mapping.settings(trace.config)), find_profile(subject, profile))
     start: Any = subject.machine.start(cfg)
     if "start_ns" in trace.config and hasattr(start, "now_ns"):
         start = start._replace(now_ns=trace.config["start_ns"])
     pair = Pair(Target(subject, cfg, model_only=True), start=start)
     indexes = {name: i for i, name in enumerate(subject.machine.actions)}
     for operation in trace.operations:
-        for name, data in recording.actions(cfg, pair.state, operation, trace.config):
+        for name, data in mapping.actions(cfg, pair.state, operation, trace.config):
             call = Call(name, subject.machine.actions[name].arguments(data, cfg))
             before, values = pair.state, pair.values
             assert pair.step(call, Depth.OUTCOME) is None

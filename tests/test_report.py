@@ -228,7 +228,7 @@ def test_each_of_several_components_is_linked_from_the_top() -> None:
 
 def test_the_steps_of_a_trace_end_with_the_difference(seeded: Ran) -> None:
     _, state, findings = seeded
-    explanation = explain(parse_trace(state.merged_findings()[0].trace))
+    explanation = explain(parse_trace(state.merge_findings()[0].trace))
     assert [step.action for step in explanation.steps] == ["put", "put"]
     assert (explanation.kind, explanation.field, explanation.problem) == ("view", "queue", "")
     assert "differs  model -> implementation: queue" in printed(findings)
@@ -256,7 +256,7 @@ def test_findings_of_one_cause_are_printed_once(shipped: Ran) -> None:
 
 
 def test_a_trace_of_another_version_is_explained_as_such(seeded: Ran) -> None:
-    text = seeded[1].merged_findings()[0].trace.replace('"op":"put"', '"op":"put_before"')
+    text = seeded[1].merge_findings()[0].trace.replace('"op":"put"', '"op":"put_before"')
     explanation = explain(parse_trace(text))
     assert "range_cache has no action put_before" in explanation.problem
 

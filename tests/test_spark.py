@@ -89,7 +89,7 @@ def test_a_real_client_on_spark(spark: Any, partitions: int) -> None:
     )
     assert workers.warm_up(plan.specs).keys() == {"client.producer"}
     state = run_campaign(store, plan, open_campaign(store, plan), workers, traces=16, partitions=partitions)
-    [found] = state.merged_findings()
+    [found] = state.merge_findings()
     assert (found.signature.split(":")[0], found.seed, found.reproduced) == ("client_does_not_crash", 9, True)
 
 

@@ -14,10 +14,10 @@ from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.trace.agreement import Replayer, replayer_of
 from fuzz.trace.file import ABSENT, ENGINE_KEY, BadTrace, Operation, Trace, read_traces, write_traces
 from fuzz.trace.parallel import replay_files
-from fuzz.trace.recording import recorded_traces, recordings
+from fuzz.trace.recording import mappings, recorded_traces
 from tests.conftest import RECORDINGS
 
-RECORDED = sorted({each.component for each in recordings()})
+RECORDED = sorted({each.component for each in mappings()})
 OPEN = '{"trace":"t","component":"range_cache","config":{"caches":["c0"],"max_requeue_times":1,"extend_ttl_of_recently_accessed":false,"start_ns":0}}\n'
 CLEAR = '{"op":"clear","args":{"cache":"c0","now_ns":5},"result":{"removed_entries":0,"removed_bytes":0}}\n'
 
@@ -197,7 +197,7 @@ def test_deviations_that_the_profile_has_are_not_tried(
     trace = next(recorded_traces(RECORDINGS / "active_cursor_container.jsonl.gz"))
     trace = replace(trace, operations=[trace.operations[0]._replace(result="no such result")])
     replayer = replayer_of(trace, profile)
-    assert len(replayer.recording.deviations) == 5
+    assert len(replayer.mapping.deviations) == 5
     tried = list[Any]()
     original = Replayer.first_mismatch
     monkeypatch.setattr(Replayer, "first_mismatch", lambda self, *a: tried.append(a) or original(self, *a))

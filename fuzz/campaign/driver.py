@@ -50,7 +50,7 @@ class Live(NamedTuple):
     findings: int
 
 
-class Workers(Protocol):
+class TaskRunner(Protocol):
     """Runs tasks: on Spark, or in this process."""
 
     slots: int  # the number of tasks that run at the same time
@@ -76,7 +76,7 @@ def run_campaign(
     store: Store,
     plan: Plan,
     state: State,
-    workers: Workers,
+    workers: TaskRunner,
     *,
     traces: int | None = None,
     seconds: float | None = None,
@@ -106,7 +106,7 @@ def run_campaign(
         state.runs += commit(store, state.rounds + 1, results, now - last_end)
         state.add(results, now - last_end)
         last_end = now
-        write_traces(store, state.merged_findings())
+        write_traces(store, state.merge_findings())
         progress(state, workers.live())
 
 
@@ -219,7 +219,7 @@ class Inline:
         return future
 
     def live(self) -> Live:
-        """As Workers.live."""
+        """As TaskRunner.live."""
         return self._live
 
 
@@ -253,7 +253,7 @@ class SparkWorkers:
         return {result.task.spec.subject: result.task.traces / max(result.seconds, 1e-6) for result in results}
 
     def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
-        """As Workers.submit. A task whose executor is lost is run again on another one.
+        """As TaskRunner.submit. A task whose executor is lost is run again on another one.
 
         The future raises BadValue if a task fails.
         """
@@ -285,5 +285,5 @@ class SparkWorkers:
         return [result_from(text) for text in lines]
 
     def live(self) -> Live:
-        """As Workers.live."""
+        """As TaskRunner.live."""
         return Live(*[count.value - before for count, before in zip(self._counts, self._warm_up, strict=True)])

@@ -127,7 +127,7 @@ class State:
         seconds = sum(row["seconds"] for row in self.runs)
         return sum(row["shrinking_seconds"] for row in self.runs) / seconds if seconds else 0.0
 
-    def merged_findings(self) -> list[FindingRow]:
+    def merge_findings(self) -> list[FindingRow]:
         """Reduces `findings` to one for each subject, profile and signature. Returns the findings that are left."""
         self.findings = merged(self.findings)
         return self.findings
@@ -221,7 +221,7 @@ def read_state(store: Store, plan: Plan) -> State:
         for row in coverage:
             total = state.coverage.setdefault(row["subject"], Total())
             total.add(Row(row["kind"], row["key"], row["times"], row["first_seed"]))
-    state.merged_findings()
+    state.merge_findings()
     return state
 
 

@@ -89,7 +89,7 @@ def compared(newer: tuple[Plan, State], older: tuple[Plan, State], name: str) ->
 
 def _signatures(state: State, subjects: set[str]) -> set[tuple[str, str]]:
     """Returns the signatures of the findings of some subjects, each with its subject."""
-    return {(found.subject, found.signature) for found in state.merged_findings() if found.subject in subjects}
+    return {(found.subject, found.signature) for found in state.merge_findings() if found.subject in subjects}
 
 
 def _gained(subject: str, newer: State, older: State) -> list[str]:

@@ -126,7 +126,7 @@ def explained_findings(store: Store, state: State) -> list[ExplainedFinding]:
         (schedule.explained if is_scenario(found.subject) else explained)(
             found, store.path(f"traces/{trace_name(found)}")
         )
-        for found in state.merged_findings()
+        for found in state.merge_findings()
     ]
 
 

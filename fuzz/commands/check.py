@@ -34,7 +34,7 @@ from fuzz.platform.sources import ROOT, changed_since, components_used_by, diges
 from fuzz.prove import claims_about
 from fuzz.seeding import mutants_of
 from fuzz.subject import Subject, find_subject, subject_names
-from fuzz.trace.recording import recorded_traces, recording_of, recordings
+from fuzz.trace.recording import mapping_of, mappings, recorded_traces
 from model.machine import BadValue
 
 #: The default file of the cache: the checks that passed without findings.
@@ -180,8 +180,8 @@ def _replay_checks() -> Iterator[Check]:
     """
     for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
         first = next(recorded_traces(path))
-        mapped = (each.subject for each in recordings() if each.component == first.component)
-        components = tuple(dict.fromkeys([recording_of(first).subject, *mapped]))
+        mapped = (each.subject for each in mappings() if each.component == first.component)
+        components = tuple(dict.fromkeys([mapping_of(first).subject, *mapped]))
         yield Check(Kind.REPLAY, path.name.partition(".")[0], components, partial(_replay, path))
 
 

@@ -139,8 +139,8 @@ def _replayed(target: Target, path: Path) -> Hunted:
     machine, started = target.subject.machine, time.monotonic()
     trace = next(read_traces(path))
     replayer = replayer_of(trace, subject=target.subject)
-    if replayer.recording.subject != target.subject.name:
-        raise BadValue(f"{path} has a trace of {replayer.recording.subject}, not of {target.subject.name}")
+    if replayer.mapping.subject != target.subject.name:
+        raise BadValue(f"{path} has a trace of {replayer.mapping.subject}, not of {target.subject.name}")
     cfg = machine.configure(trace.config)
     calls = [call for each in trace.operations for call in replayer.calls(trace, cfg, None, each)]
     seed = trace.header.get("seed")

@@ -148,18 +148,18 @@ def _wrong_canonical_form(name: str) -> str:
 def _disagreeing_trace(name: str) -> str:
     """Returns the id of the first recorded trace with which the model disagrees; empty if it agrees with all."""
     from fuzz.trace.agreement import Replayer
-    from fuzz.trace.recording import recorded_traces, recording_of, recordings
+    from fuzz.trace.recording import mapping_of, mappings, recorded_traces
 
-    components = {each.component for each in recordings() if each.subject == name}
+    components = {each.component for each in mappings() if each.subject == name}
     for path in sorted((_ROOT / "tests" / "recordings").glob("*.gz")) if components else ():
         for trace in recorded_traces(path):
             if trace.component not in components:
                 break  # all traces of a file are of one component
-            recording = recording_of(trace)
-            if recording.subject != name:  # the config of a trace may select another subject
+            mapping = mapping_of(trace)
+            if mapping.subject != name:  # the config of a trace may select another subject
                 continue
             try:
-                if Replayer(recording, find_subject(name), model_only=True).replay(trace).mismatches:
+                if Replayer(mapping, find_subject(name), model_only=True).replay(trace).mismatches:
                     return trace.id
             except BadValue:
                 return trace.id

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuzz.trace.file import Operation
-from fuzz.trace.recording import Recording, error_or
+from fuzz.trace.recording import TraceMapping, error_or
 from model.ack_set import Config, State
 from model.machine import plain
 
@@ -47,9 +47,9 @@ def of_kind(kind: str) -> Callable[[Names], bool]:
     return lambda config: config.get("kind") == kind
 
 
-recordings = tuple(
+mappings = tuple(
     [
-        Recording(
+        TraceMapping(
             component="ack_set",
             subject="ack_set",
             profile="pulsar-2026-07",

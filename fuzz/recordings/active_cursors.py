@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuzz.trace.file import Operation
-from fuzz.trace.recording import Deviation, Recording, error_or
+from fuzz.trace.recording import Deviation, TraceMapping, error_or
 from model.active_cursors.machine import Config, State
 from model.machine import plain
 
@@ -111,9 +111,9 @@ def as_recorded(seen: Any, recorded: Any) -> Any:
     return chosen
 
 
-def recording(container: str, profile: str, defects: Mapping[str, str], *others: Deviation) -> Recording:
+def mapping(container: str, profile: str, defects: Mapping[str, str], *others: Deviation) -> TraceMapping:
     """Returns the mapping of the recordings of one container."""
-    return Recording(
+    return TraceMapping(
         component="active_cursor_container",
         subject="active_cursors",
         profile=profile,
@@ -136,8 +136,8 @@ def no_grace_period(smallest: str) -> Deviation:
     return Deviation("added_entries_are_not_cached_after_the_last_cursor_left", ("has_grace_period",), "", smallest)
 
 
-recordings = (
-    recording(
+mappings = (
+    mapping(
         "linked_list",
         "pulsar-2026-07-any-call",
         {
@@ -153,7 +153,7 @@ recordings = (
             "edge/linked_list/add_same_name_twice",
         ),
     ),
-    recording(
+    mapping(
         "heap",
         "pulsar-2026-07-heap-any-call",
         {
@@ -163,7 +163,7 @@ recordings = (
         },
         no_grace_period("backward_and_removal/heap/18"),
     ),
-    recording(
+    mapping(
         "navigable_set",
         "pulsar-2026-07-set",
         {"heap-readd-keeps-old-item": "edge/navigable_set/add_same_name_twice"},

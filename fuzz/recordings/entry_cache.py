@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuzz.trace.file import Operation
-from fuzz.trace.recording import Recording, error_or
+from fuzz.trace.recording import TraceMapping, error_or
 from model.entry_cache.state import Config, State
 from model.machine import plain
 
@@ -105,8 +105,8 @@ def observation(cfg: Config, seen: Any, recorded: Mapping[str, Any]) -> Any:
     }
 
 
-recordings = (
-    Recording(
+mappings = (
+    TraceMapping(
         component="entry_cache_manager",
         subject="entry_cache",
         profile="pulsar-2026-07",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuzz.trace.file import Operation
-from fuzz.trace.recording import Deviation, Recording, error_or
+from fuzz.trace.recording import Deviation, TraceMapping, error_or
 from model.machine import plain
 
 Names = Mapping[str, Any]
@@ -134,8 +134,8 @@ MANAGER_RESULTS: dict[str, Callable[[Any, Sequence[str]], Any]] = {
     "evict_by_size": lambda o, names: removed(o),
 }
 
-recordings = (
-    Recording(
+mappings = (
+    TraceMapping(
         component="legacy_cache",
         subject="legacy_cache",
         profile="pulsar-4.0",
@@ -154,7 +154,7 @@ recordings = (
             ),
         ),
     ),
-    Recording(
+    TraceMapping(
         component="legacy_cache",
         subject="legacy_manager",
         profile="pulsar-4.0",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuzz.trace.file import Operation
-from fuzz.trace.recording import Deviation, Recording, error_or
+from fuzz.trace.recording import Deviation, TraceMapping, error_or
 from model.machine import plain
 from model.negative_acks.delay import go_default_backoff, multiplier_backoff
 from model.negative_acks.machine import Config, Elapsed, Nacked, Redelivery, State
@@ -245,8 +245,8 @@ NO_MINIMUM_DELAY = Deviation(
     "no_minimum_delay", ("min_delay_applies_to",), "tracker_starts_with_any_delay", "edge/first_backoff_is_zero"
 )
 
-recordings = (
-    Recording(
+mappings = (
+    TraceMapping(
         JAVA,
         "negative_acks",
         "pulsar-2026-07",
@@ -265,7 +265,7 @@ recordings = (
         },
         others=(SHORTER_NACK, TASK_AFTER_CLOSE),
     ),
-    Recording(
+    TraceMapping(
         BEFORE_393,
         "negative_acks",
         "java-before-393",
@@ -284,7 +284,7 @@ recordings = (
         },
         others=(NACK_DUE_AT_A_RUN, TASK_AFTER_CLOSE),
     ),
-    Recording(
+    TraceMapping(
         GO,
         "negative_acks",
         "go",

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from fuzz.trace.file import ABSENT, Operation
-from fuzz.trace.recording import Folded, Form, Recording
+from fuzz.trace.recording import Folded, Form, TraceMapping
 from model.machine import BadValue, Failed
 from model.ownership_channel.records import BLANK, Config, Data, follows, is_blank, state_of
 from model.ownership_channel.state import State
@@ -210,8 +210,8 @@ LOG = Form(
     time=logged_time,
 )
 
-recordings = (
-    Recording(
+mappings = (
+    TraceMapping(
         component=CHANNEL,
         subject="ownership_channel",
         profile="pulsar-2026-09",
@@ -223,7 +223,7 @@ recordings = (
         fold=kept,
     ),
     *[
-        Recording(
+        TraceMapping(
             component=component,
             subject="ownership_channel",
             profile="pulsar-2026-07",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuzz.trace.file import Operation
-from fuzz.trace.recording import Recording
+from fuzz.trace.recording import TraceMapping
 from model.machine import Refused, plain
 from model.range_cache import Config, State
 
@@ -107,8 +107,8 @@ def observation(cfg: Config, seen: Any, recorded: Mapping[str, Any]) -> Any:
     return {"caches": caches, "removal_queue": seen["removal_queue"], "open_reads": seen["open_copies"]}
 
 
-recordings = (
-    Recording(
+mappings = (
+    TraceMapping(
         component="range_cache",
         subject="range_cache",
         profile="pulsar-2026-07",

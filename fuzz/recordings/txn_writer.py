@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fuzz.trace.file import Operation
-from fuzz.trace.recording import Recording, error_or
+from fuzz.trace.recording import TraceMapping, error_or
 from model.txn_writer.state import Callback, Config, Effects, State
 
 Names = Mapping[str, Any]
@@ -103,8 +103,8 @@ def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
     return {**{name: value for name, value in seen.items() if name != "entries"}, "flushes": flushes}
 
 
-recordings = (
-    Recording(
+mappings = (
+    TraceMapping(
         component="txn_log_buffered_writer",
         subject="txn_writer",
         profile="pulsar-2026-07",

@@ -95,7 +95,7 @@ class _Comparison:
             return True
         if self.copy is None and step >= self.copy_from and isinstance(self.side, ImplementationSide):
             self.copy = Copy(self.side, step + 1)
-            self.methods[:] = self.copy.recording(self.methods)  # in place: the loop calls through this list
+            self.methods[:] = self.copy.recorded(self.methods)  # in place: the loop calls through this list
         return False
 
     def differs_at_end(self, state: Any) -> bool:

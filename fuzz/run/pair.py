@@ -313,7 +313,7 @@ class Copy:
         self.side = ImplementationSide(side.subject, side.cfg, side.instance.view())
         self.steps: list[tuple[str, Arguments, Any]] = []
 
-    def recording(self, methods: list[Callable[..., Any]]) -> list[Callable[..., Any]]:
+    def recorded(self, methods: list[Callable[..., Any]]) -> list[Callable[..., Any]]:
         """Returns the first instance's methods, wrapped to record their calls and outcomes for `difference`."""
 
         def wrapped(name: str, method: Callable[..., Any]) -> Callable[..., Any]:

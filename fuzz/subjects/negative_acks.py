@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fuzz.subject import Outline, Scope, Subject
+from fuzz.subject import CoarseModels, Scope, Subject
 from impl.negative_acks.tracker import NegativeAcks
 from invariants import negative_acks as invariants
 from model.machine import plain
@@ -264,7 +264,7 @@ def tree_from_tla(tree: Mapping[str, Any] | None) -> Tree:
     return Node(tree["time"], tree["height"], tree_from_tla(tree["left"]), tree_from_tla(tree["right"]))
 
 
-# ---- outline, for the check of concurrent histories -----------------------------------------------------
+# ---- outlines, for the check of concurrent histories -----------------------------------------------------
 
 
 def without_nacks(cfg: Config, s: State, _key: None = None) -> State:
@@ -384,7 +384,7 @@ subject = Subject(
     measures={"pending": pending, "overdue": overdue, "reach": reach},
     scopes={"smoke": SMOKE, "ci": CI, "ids": IDS, "nightly": NIGHTLY},
     corrupt={each.__name__: each for each in CORRUPTED},
-    outline=Outline(without_nacks, after_call),
+    coarse_models=CoarseModels(without_nacks, after_call),
     steps=128,
     tla="NegativeAcks",
     from_tla=from_tla,

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from fuzz.subject import Offset, Outline, Scope, Subject
+from fuzz.subject import CoarseModels, Offset, Scope, Subject
 from impl.range_cache import RangeCaches
 from invariants import range_cache as invariants
 from model.machine import Refused, plain
@@ -316,7 +316,7 @@ def changes_nothing(cfg: Config, action: str, outcome: Any) -> bool:
     return action == "exists" or (action == "mark_read" and outcome is None)
 
 
-# ---- outline, for the check of concurrent histories; representatives ------------------------------------
+# ---- outlines, for the check of concurrent histories; representatives ------------------------------------
 
 
 def outline_of(cfg: Config, s: State, key: tuple[int, Position]) -> State:
@@ -512,7 +512,7 @@ subject = Subject(
         "requeues": most_requeues,
     },
     scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY},
-    outline=Outline(outline_of, after_call, key_of, concerns),
+    coarse_models=CoarseModels(outline_of, after_call, key_of, concerns),
     reduction=without_hidden_order,
     corrupt={
         "size_too_large": size_too_large,

@@ -43,7 +43,7 @@ from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
 from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace
-from fuzz.trace.recording import Deviation, Recording, message_of, recording_of
+from fuzz.trace.recording import Deviation, TraceMapping, mapping_of, message_of
 from model.machine import BadValue, Refused
 
 #: In a gap, the recorded values of an action's arguments are combined only if they have at most this many combinations.
@@ -109,15 +109,15 @@ class Replayed:
 
 
 class Replayer:
-    """Replays traces that have one mapping (`Recording`) under one profile, by default that of the recorded version.
+    """Replays traces that have one mapping (`TraceMapping`) under one profile, by default that of the recorded version.
 
     With `model_only`, the model runs alone even under `reference`, where the implementation would otherwise run, too.
     """
 
     def __init__(
-        self, recording: Recording, subject: Subject, profile: str | None = None, *, model_only: bool = False
+        self, mapping: TraceMapping, subject: Subject, profile: str | None = None, *, model_only: bool = False
     ) -> None:
-        self.recording = recording
+        self.mapping = mapping
         self.subject = subject
         self.profile = profile
         self.model_only = model_only
@@ -130,7 +130,7 @@ class Replayer:
         same for each set of deviations that is tried. Gaps and concurrent histories need a search, which costs more.
         """
         has_gaps, is_history = any(each.gap is not None for each in trace.operations), is_concurrent(trace)
-        if self.recording.fold is not None and (has_gaps or is_history):
+        if self.mapping.fold is not None and (has_gaps or is_history):
             what = f"a recording of {trace.component} can have no gaps and no threads"
             raise BadTrace(trace.path, trace.line, f"{what}: each result depends on all earlier operations")
         try:
@@ -160,7 +160,7 @@ class Replayer:
             replayed.mismatches += [mismatch._replace(known_deviation=each.name) for each in deviations]
             known += deviations
             mismatch = self.first_mismatch(trace, self._with_deviations(base, trace, known))
-        if self.recording.fold is not None:
+        if self.mapping.fold is not None:
             # `fold` names the deviation of some mismatches itself, and `first_mismatch` passes over these. Add the
             # first one of each deviation: a dict keeps the last value of a key, so in reverse order
             with watchdog(_time_limit(trace)):
@@ -178,7 +178,7 @@ class Replayer:
             return replayed
         base = self._config(trace, self.profile)
         names = {each.known_deviation for each in replayed.mismatches}
-        cfg = self._with_deviations(base, trace, [each for each in self.recording.deviations if each.name in names])
+        cfg = self._with_deviations(base, trace, [each for each in self.mapping.deviations if each.name in names])
         pair = self._pair(trace, cfg)
         for operation in before.operations:
             for call in self.calls(trace, cfg, pair.state, operation):
@@ -268,8 +268,8 @@ class Replayer:
 
     def _observed(self, trace: Trace, cfg: Any, state: Any, recorded: Any) -> Any:
         """Returns the model's observation of a state in recorded form. `recorded` is the recorded observation."""
-        seen = self.recording.observation(cfg, self.subject.machine.observe(cfg, state), trace.config)
-        return self.recording.as_recorded(seen, recorded)
+        seen = self.mapping.observation(cfg, self.subject.machine.observe(cfg, state), trace.config)
+        return self.mapping.as_recorded(seen, recorded)
 
     def _check_order(self, trace: Trace) -> Replayed:
         """Replays a concurrent history. A mismatch says that it is not linearizable, or that this is undecided.
@@ -334,26 +334,26 @@ class Replayer:
         return replayed
 
     def _coarse_models(self, trace: Trace, cfg: Any, start: Any) -> list[CoarseModel]:
-        """Returns a coarse model for each key of the trace's calls (`Outline.key_of`), such as a position.
+        """Returns a coarse model for each key of the trace's calls (`CoarseModels.key_of`), such as a position.
 
-        The first is for the key of the most calls. Returns an empty list if the subject has no outlines, or if a result
-        was not recorded. Returns an empty list if the operations are not actions, because an outline takes actions with
-        their plain outcomes.
+        The first is for the key of the most calls. Returns an empty list if the subject has no coarse models, or if a
+        result was not recorded. Returns an empty list if the operations are not actions, because a coarse model takes
+        actions with their plain outcomes.
         """
-        outline = self.subject.outline
-        if outline is None or not trace.has_actions or any(each.result is ABSENT for each in trace.operations):
+        of_subject = self.subject.coarse_models
+        if of_subject is None or not trace.has_actions or any(each.result is ABSENT for each in trace.operations):
             return []
         calls = {id(each): self.calls(trace, cfg, None, each)[0] for each in trace.operations}
         keys: list[Any] = [None]
-        if outline.key_of is not None:
-            counts = Counter(outline.key_of(*call) for call in calls.values())
+        if of_subject.key_of is not None:
+            counts = Counter(of_subject.key_of(*call) for call in calls.values())
             keys = [key for key, _ in counts.most_common() if key is not None]
 
         def coarse(key: Any) -> CoarseModel:
             return CoarseModel(
-                outline.of(cfg, start, key),
-                lambda operation, state: outline.after(cfg, state, key, *calls[id(operation)], operation.result),
-                lambda operation: outline.concerns(cfg, key, *calls[id(operation)], operation.result),
+                of_subject.of(cfg, start, key),
+                lambda operation, state: of_subject.after(cfg, state, key, *calls[id(operation)], operation.result),
+                lambda operation: of_subject.concerns(cfg, key, *calls[id(operation)], operation.result),
             )
 
         return [coarse(key) for key in keys]
@@ -378,7 +378,7 @@ class Replayer:
         The function returns the state after the operation, the outcome in recorded form, and whether the operation was
         refused.
         """
-        machine, as_recorded, config = self.subject.machine, self.recording.result, trace.config
+        machine, as_recorded, config = self.subject.machine, self.mapping.result, trace.config
         # if operations are actions, their calls do not depend on the state, and are made once
         actions = trace.operations if trace.has_actions else ()
         fixed = {id(each): self.calls(trace, cfg, None, each) for each in actions if each.gap is None}
@@ -400,7 +400,7 @@ class Replayer:
         recorded version, no deviation changes the config.
         """
         cfg = self._with_deviations(base, trace, known)
-        others = [each for each in self.recording.deviations if self._with_deviations(cfg, trace, [each]) != cfg]
+        others = [each for each in self.mapping.deviations if self._with_deviations(cfg, trace, [each]) != cfg]
         for count in range(1, len(others) + 1):
             for chosen in itertools.combinations(others, count):
                 first = self.first_mismatch(trace, self._with_deviations(base, trace, [*known, *chosen]))
@@ -422,10 +422,10 @@ class Replayer:
         """
         machine = self.subject.machine
         try:
-            settings = dict(self.recording.settings(trace.config))
+            settings = dict(self.mapping.settings(trace.config))
             if profile is not None and trace.has_actions:
                 settings = {name: settings[name] for name in self.subject.settings if name in settings}
-            base = find_profile(self.subject, profile or self.recording.profile)
+            base = find_profile(self.subject, profile or self.mapping.profile)
             return machine.configure(settings, base)
         except (BadValue, KeyError, TypeError) as problem:
             raise BadTrace(trace.path, trace.line, f"config of {trace.id}: {message_of(problem)}") from None
@@ -451,7 +451,7 @@ class Replayer:
 
     def _mismatches(self, trace: Trace, cfg: Any, skipped: Skipped) -> Iterator[Mismatch]:
         """Yields the mismatches of a replay that does not check the skipped properties."""
-        recording, config, fold, folded = self.recording, trace.config, self.recording.fold, None
+        mapping, config, fold, folded = self.mapping, trace.config, self.mapping.fold, None
         pair, depth = self._pair(trace, cfg, skipped), Depth.ALL if trace.has_actions else Depth.VIEW
         for operation in trace.operations:
             calls = self.calls(trace, cfg, pair.state if fold is None else folded, operation)
@@ -466,7 +466,7 @@ class Replayer:
             if fold is not None:
                 folded, result, deviation = fold(cfg, folded, operation, pair.outcome, config)
             elif operation.result is not ABSENT:
-                result = recording.result(cfg, operation.op, pair.outcome, config)
+                result = mapping.result(cfg, operation.op, pair.outcome, config)
             if operation.result is not ABSENT and not same(result, operation.result):
                 found = Mismatch(trace.id, operation.line, operation.op, operation.result, result, Disagreement.RESULT)
                 yield found._replace(known_deviation=deviation)
@@ -504,7 +504,7 @@ class Replayer:
         """
         actions, calls = self.subject.machine.actions, list[Call]()
         try:
-            for name, arguments in self.recording.actions(cfg, state, operation, trace.config):
+            for name, arguments in self.mapping.actions(cfg, state, operation, trace.config):
                 if name not in actions:
                     raise BadValue(f"{self.subject.name} has no action {name}; it has {', '.join(actions)}")
                 calls.append(Call(name, actions[name].arguments(arguments, cfg)))
@@ -594,5 +594,5 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 
 def replayer_of(trace: Trace, profile: str | None = None, *, subject: Subject | None = None) -> Replayer:
     """Returns the replayer for a trace. `subject` replaces the mapping's subject. Raises BadTrace and BadValue."""
-    recording = recording_of(trace)
-    return Replayer(recording, subject or find_subject(recording.subject), profile)
+    mapping = mapping_of(trace)
+    return Replayer(mapping, subject or find_subject(mapping.subject), profile)

@@ -18,7 +18,7 @@ from fuzz.seeding import subject_or_mutant
 from fuzz.subject import find_profile, find_subject
 from fuzz.trace.agreement import Mismatch, Replayer
 from fuzz.trace.file import BadTrace, Fetched, Trace
-from fuzz.trace.recording import recorded_traces, recording_of, recordings
+from fuzz.trace.recording import mapping_of, mappings, recorded_traces
 from model.machine import BadValue
 
 #: Files are replayed on all cores if their total size is at least this many bytes.
@@ -61,8 +61,8 @@ def replay_files(
     Raises BadValue for the first trace that cannot be read or replayed.
     """
     if jobs > 1:
-        for recording in recordings():
-            find_subject(recording.subject)  # import before the fork, not in each process
+        for mapping in mappings():
+            find_subject(mapping.subject)  # import before the fork, not in each process
         with Workers(jobs, "fork", initializer=gc.disable) as pool:
             futures = [pool.submit(replay_part, paths, profile, part, jobs) for part in range(jobs)]
             results = [each.result() for each in futures]
@@ -126,14 +126,14 @@ def _replayer(made: Replayers, trace: Trace, profile: str | None) -> Replayer:
     the mutant or the profile is unknown.
     """
     mutant = trace.header.get("mutant") if trace.has_actions else None
-    recording = recording_of(trace)
-    key = recording.component, recording.subject, recording.profile, mutant, trace.has_actions
+    mapping = mapping_of(trace)
+    key = mapping.component, mapping.subject, mapping.profile, mutant, trace.has_actions
     if key not in made:
         try:
-            subject = subject_or_mutant(recording.subject, mutant)
+            subject = subject_or_mutant(mapping.subject, mutant)
             if profile is not None:
                 find_profile(subject, profile)
         except BadValue as problem:
             raise BadTrace(trace.path, trace.line, str(problem)) from None
-        made[key] = Replayer(recording, subject, profile)
+        made[key] = Replayer(mapping, subject, profile)
     return made[key]

@@ -1,12 +1,12 @@
 """Recordings of a real system, and mappings from recordings to components.
 
-A module in `fuzz/recordings/` has mappings. A mapping (`Recording`) maps a recorded component to a subject and a
+A module in `fuzz/recordings/` has mappings. A mapping (`TraceMapping`) maps a recorded component to a subject and a
 profile, each recorded operation to actions, and outcomes and observations to their recorded form. The mapping also
 lists the known deviations of the recorded version from the reference. For a trace whose operations are actions
-(`Trace.has_actions`), `action_recording` makes the mapping.
+(`Trace.has_actions`), `action_mapping` makes the mapping.
 
-A recorded decision table is a CSV file, named after its component. Each row is an operation; `Recording.results` names
-the columns that are the operation's result.
+A recorded decision table is a CSV file, named after its component. Each row is an operation; `TraceMapping.results`
+names the columns that are the operation's result.
 
 The records that an operator of a cluster can collect, such as the messages of a topic or the lines of a log, have other
 keys than a trace file. A `Form` maps a record to an operation.
@@ -62,7 +62,7 @@ class Form(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """The result of `Recording.fold`."""
+    """The result of `TraceMapping.fold`."""
 
     state: Any  # the next state of the mapping
     result: Any  # in recorded form
@@ -70,8 +70,8 @@ class Folded(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Recording:
-    """The mapping of the recordings of one component to a subject."""
+class TraceMapping:
+    """Maps the recordings of one component to a subject."""
 
     component: str  # the name of the component in the recordings
     subject: str
@@ -105,21 +105,21 @@ class Recording:
         return tuple([d._replace(smallest=d.smallest and of_component + d.smallest) for d in (*known, *self.others)])
 
 
-def recordings() -> list[Recording]:
+def mappings() -> list[TraceMapping]:
     """Returns the mappings of all recorded components."""
     package = importlib.import_module("fuzz.recordings")  # its modules import this one
     modules = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    return [r for name in modules for r in importlib.import_module(f"fuzz.recordings.{name}").recordings]
+    return [r for name in modules for r in importlib.import_module(f"fuzz.recordings.{name}").mappings]
 
 
-def recording_of(trace: Trace) -> Recording:
+def mapping_of(trace: Trace) -> TraceMapping:
     """Returns the mapping of a trace. Raises BadTrace if its operations are not actions and no mapping applies."""
     if trace.has_actions:
-        return action_recording(trace.component)
-    for each in recordings():
+        return action_mapping(trace.component)
+    for each in mappings():
         if each.component == trace.component and each.applies(trace.config):
             return each
-    known = ", ".join(sorted({r.component for r in recordings()}))
+    known = ", ".join(sorted({r.component for r in mappings()}))
     raise BadTrace(
         trace.path, trace.line, f"no mapping for the component {trace.component}; there are mappings for {known}"
     )
@@ -134,7 +134,7 @@ def recorded_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iter
         yield from [_table(path)] if part == 0 else []
         return
     first, is_after_text = first_object(path) or ({"trace": None}, False)
-    forms = () if "trace" in first else ((r, f) for r in recordings() for f in r.forms)
+    forms = () if "trace" in first else ((r, f) for r in mappings() for f in r.forms)
     form = next(((r, f) for r, f in forms if f.recognises(first) and (f.among_text or not is_after_text)), None)
     yield from read_traces(path, part, parts) if form is None else _imported(path, *form, part, parts)
 
@@ -143,7 +143,7 @@ def _table(path: Path | Fetched) -> Trace:
     """Returns a recorded decision table as one trace. Raises BadTrace."""
     name = path.name.partition(".")[0]
     trace = Trace(f"{name}/dev/table", name, {}, [], {}, str(path), 1)
-    results = recording_of(trace).results
+    results = mapping_of(trace).results
     for line, row in read_table(path):
         if not results < row.keys():
             raise BadTrace(path, 1, f"a table of {name} needs the columns {', '.join(sorted(results))}")
@@ -155,7 +155,7 @@ def _table(path: Path | Fetched) -> Trace:
     return trace
 
 
-def _imported(path: Path | Fetched, recording: Recording, form: Form, part: int, parts: int) -> Iterator[Trace]:
+def _imported(path: Path | Fetched, mapping: TraceMapping, form: Form, part: int, parts: int) -> Iterator[Trace]:
     """Yields the traces of a file in a form, a trace for each key. All operations are in memory. Raises BadTrace."""
     traces: dict[str, list[Operation]] = {}
     times, number = list[Any](), 0  # the times of the first and of the last record
@@ -173,7 +173,7 @@ def _imported(path: Path | Fetched, recording: Recording, form: Form, part: int,
         raise BadTrace(path, 0, f"{form.name}: {form.empty}")
     for key, operations in itertools.islice(traces.items(), part, None, parts):
         config = {"form": form.name, **form.config(operations)}
-        yield Trace(key, recording.component, config, operations, {}, str(path), operations[0].line)
+        yield Trace(key, mapping.component, config, operations, {}, str(path), operations[0].line)
 
 
 def message_of(problem: Exception) -> str:
@@ -183,9 +183,9 @@ def message_of(problem: Exception) -> str:
     return str(problem)
 
 
-def action_recording(subject: str) -> Recording:
+def action_mapping(subject: str) -> TraceMapping:
     """Returns the mapping of traces whose operations are actions of a subject, and whose results are plain outcomes."""
-    return Recording(
+    return TraceMapping(
         component=subject,
         subject=subject,
         profile="reference",
