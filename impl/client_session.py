@@ -25,24 +25,24 @@ _NOTHING = Refused("not_enabled", "the broker has no entry to deliver, no permit
 class _Link:
     """A handler's connection."""
 
-    __slots__ = ("created", "down", "phase", "served")
+    __slots__ = ("created", "down", "phase", "session")
 
     def __init__(self) -> None:
         self.phase = "lookup"
         self.created = False
-        self.served = "none"
+        self.session = "none"
         self.down: deque[Reply] = deque()
 
-    def reply(self, reply: Reply, served: str) -> None:
+    def reply(self, reply: Reply, session: str) -> None:
         self.down.append(reply)
-        self.served = served
+        self.session = session
 
     def leave(self, phase: str = "lookup") -> None:
-        self.phase, self.served = phase, "none"
+        self.phase, self.session = phase, "none"
         self.down.clear()
 
     def view(self) -> Link:
-        return Link(self.phase, self.created, self.served, tuple(self.down))  # type: ignore[arg-type]
+        return Link(self.phase, self.created, self.session, tuple(self.down))  # type: ignore[arg-type]
 
 
 class _Acked:
@@ -103,7 +103,7 @@ class ClientSession:
         if link.phase not in ("lookup", "redirected"):
             return _NOT_NOW
         way = "redirect" if link.phase == "redirected" else "lookup"
-        link.phase, link.served = "waiting", "requested"
+        link.phase, link.session = "waiting", "requested"
         if handler == "consumer":
             self._queue.clear()
             self._returned = 0
@@ -125,7 +125,7 @@ class ClientSession:
     def accept(self, handler: Handler) -> Refused | int:
         """Answers a request with success."""
         link = self._links[handler]
-        if link.served != "requested":
+        if link.session != "requested":
             return _NO_SESSION
         last = self._last(handler)
         link.reply(Reply("success", last), "open")
@@ -134,7 +134,7 @@ class ClientSession:
     def refuse(self, handler: Handler, retryable: bool) -> Refused | None:
         """Answers a request with an error."""
         link = self._links[handler]
-        if link.served != "requested":
+        if link.session != "requested":
             return _NO_SESSION
         link.reply(Reply("refused", int(retryable)), "none")
         return None
@@ -142,15 +142,15 @@ class ClientSession:
     def close(self, handler: Handler, redirect: bool) -> Refused | None:
         """Closes a session or a request."""
         link = self._links[handler]
-        if link.served not in ("requested", "open"):
+        if link.session not in ("requested", "open"):
             return _NO_SESSION
-        link.reply(Reply("close", int(redirect)), "closed" if link.served == "requested" else "none")
+        link.reply(Reply("close", int(redirect)), "closed" if link.session == "requested" else "none")
         return None
 
     def finish_transfer(self, handler: Handler, redirect: bool) -> Refused | None:
         """Closes a session whose sends are ignored."""
         link = self._links[handler]
-        if link.served != "ignoring":
+        if link.session != "ignoring":
             return _NO_SESSION
         link.reply(Reply("close", int(redirect)), "none")
         return None
@@ -158,7 +158,7 @@ class ClientSession:
     def late_success(self, handler: Handler) -> Refused | None:
         """Answers a closed request."""
         link = self._links[handler]
-        if link.served != "closed":
+        if link.session != "closed":
             return _NO_SESSION
         link.reply(Reply("success", self._last(handler)), "none")
         return None
@@ -172,7 +172,7 @@ class ClientSession:
 
     def end_of_topic(self) -> Refused | str:
         """Ignores REACHED_END_OF_TOPIC."""
-        if self._consumer.phase != "ready" or self._consumer.served != "open":
+        if self._consumer.phase != "ready" or self._consumer.session != "open":
             return _NO_SESSION
         return "ignored"
 
@@ -218,7 +218,7 @@ class ClientSession:
     def _succeed(self, handler: Handler, last: int) -> None:
         link = self._links[handler]
         if handler == "consumer":
-            self._permits = self._cfg.receiver_queue_size if link.served == "open" else 0
+            self._permits = self._cfg.receiver_queue_size if link.session == "open" else 0
         else:
             if not link.created:
                 self._published = self._cfg.initial_sequence_id if self._cfg.initial_sequence_id >= 0 else last
@@ -274,7 +274,7 @@ class ClientSession:
 
     def store(self) -> Refused | str:
         """Stores the next send."""
-        if self._producer.served != "open" or not self._up:
+        if self._producer.session != "open" or not self._up:
             return _NO_SEND
         entry = self._up.popleft()
         self._producer.down.append(Reply("receipt", entry.sequence))
@@ -286,7 +286,7 @@ class ClientSession:
 
     def send_error(self, checksum: bool) -> Refused | int:
         """Rejects the next send, and ignores later ones."""
-        if self._producer.served != "open" or not self._up:
+        if self._producer.session != "open" or not self._up:
             return _NO_SEND
         sequence = self._up.popleft().sequence
         self._producer.reply(Reply("checksum_error" if checksum else "send_error", sequence), "ignoring")
@@ -294,9 +294,9 @@ class ClientSession:
 
     def ignore_sends(self) -> Refused | None:
         """Begins to ignore sends."""
-        if self._producer.served != "open":
+        if self._producer.session != "open":
             return Refused("not_enabled", "the producer has no open session")
-        self._producer.served = "ignoring"
+        self._producer.session = "ignoring"
         return None
 
     def stray_reply(self, kind: str, sequence: int) -> Refused | str:
@@ -312,7 +312,7 @@ class ClientSession:
         return tuple([m for m in range(entry * size, (entry + 1) * size) if m not in self._acked])
 
     def _deliver(self, kind: str) -> Refused | int:
-        if self._consumer.served != "open" or self._permits <= 0:
+        if self._consumer.session != "open" or self._permits <= 0:
             return _NOTHING
         if self._replay:
             entry = heappop(self._replay)
@@ -340,7 +340,7 @@ class ClientSession:
     def _give_back(self, permits: int) -> None:
         self._returned += permits
         if self._consumer.phase == "ready" and self._returned >= self._half:
-            if self._consumer.served == "open":
+            if self._consumer.session == "open":
                 self._permits += self._returned
             self._returned = 0
 
@@ -371,7 +371,7 @@ class ClientSession:
     def acknowledge_elsewhere(self, message: int) -> Refused | None:
         """Another consumer acknowledges a message."""
         size = self._cfg.batch_size
-        if self._consumer.served == "open" or message >= len(self._log) * size or message in self._acked:
+        if self._consumer.session == "open" or message >= len(self._log) * size or message in self._acked:
             why = "the message does not exist or is acknowledged, or this consumer has it"
             return Refused("not_enabled", why)
         self._acked.add((message,))
@@ -423,7 +423,7 @@ class ClientSession:
         return None
 
     def _ack_at_broker(self, messages: Iterable[int]) -> None:
-        if self._consumer.served == "open":
+        if self._consumer.session == "open":
             self._acked.add(messages)
             if self._replay:
                 self._replay = [entry for entry in self._replay if self._unacked(entry)]
@@ -436,7 +436,7 @@ class ClientSession:
         self._taken.remove(message)
         if self._consumer.phase != "ready":
             return None
-        is_open = self._consumer.served == "open"
+        is_open = self._consumer.session == "open"
         if self._cfg.shared:
             entry = message // self._cfg.batch_size
             if is_open and entry < self._read and entry not in self._replay and self._unacked(entry):
@@ -467,7 +467,7 @@ class ClientSession:
             broken.append("the highest sequence id is not that of the log")
         if any(not 0 < len(tracked) < self._cfg.batch_size for tracked in self._tracked.values()):
             broken.append("a batch is tracked that is empty or complete")
-        if self._consumer.served == "open" and self._consumer.phase == "ready":
+        if self._consumer.session == "open" and self._consumer.phase == "ready":
             in_flight = sum(len(reply.messages) for reply in self._consumer.down)
             total = self._permits + in_flight + len(self._queue) + self._returned
             if total != self._cfg.receiver_queue_size:
@@ -506,11 +506,11 @@ class ClientSession:
         self._highest = max([entry.sequence for entry in self._log], default=-1)
         self._acked.add(state.acked)
         for link, each in ((self._producer, p.link), (self._consumer, c.link)):
-            link.phase, link.created, link.served, link.down = each.phase, each.created, each.served, deque(each.down)
+            link.phase, link.created, link.session, link.down = each.phase, each.created, each.session, deque(each.down)
         self._published, self._next = p.published, p.next_sequence_id
         self._pending, self._results, self._up = deque(p.pending), list(p.results), deque(p.up)
         self._permits, self._read, self._replay = c.permits, c.read, list(c.replay)
-        self._queue, self._returned, self._taken = deque(c.queue), c.returned, set(c.taken)
+        self._queue, self._returned, self._taken = deque(c.queue), c.available_permits, set(c.taken)
         for message in c.tracked:
             self._tracked.setdefault(message // cfg.batch_size, set()).add(message)
         self._grouped, self._cumulative = set(c.grouped), c.cumulative

@@ -175,7 +175,7 @@ def test_close_while_a_request_is_in_flight(handler: str) -> None:
     assert ran(Config(), *late)[1][-1] == "closed"
     state, outcomes = ran(Config(close_cancels_request=False), *late, ("handle", handler))
     assert outcomes[-2:] == ["kept", "ready"]
-    assert (state.producer if handler == "producer" else state.consumer).link.served == "none"
+    assert (state.producer if handler == "producer" else state.consumer).link.session == "none"
 
 
 @pytest.mark.parametrize(("handler", "phase"), [("producer", "lookup"), ("consumer", "failed")])
@@ -214,7 +214,7 @@ def test_corrupt_batch_returns_its_permits() -> None:
     state = done(cfg, *steps)
     assert (state.consumer.permits, state.acked) == (10, (0, 1, 2, 3, 4))
     state = done(cfg._replace(corrupt_batch_returns_all_permits=False), *steps)
-    assert state.consumer.permits + state.consumer.returned == 6
+    assert state.consumer.permits + state.consumer.available_permits == 6
 
 
 def test_a_new_session_starts_with_the_whole_queue() -> None:
@@ -274,7 +274,7 @@ def test_batch_that_another_consumer_acknowledged_in_part() -> None:
     assert ran(FIVE, *steps)[1][-1] is True
     assert ran(FIVE._replace(tracker_uses_ack_set=False), *steps)[1][-1] is False
     inflated = done(FIVE._replace(filtered_messages_return_permits=True), *steps).consumer
-    assert inflated.permits + inflated.returned == 7, "two more than the receiver queue"
+    assert inflated.permits + inflated.available_permits == 7, "two more than the receiver queue"
 
 
 def test_message_whose_ack_is_grouped_is_dropped_until_the_flush() -> None:
@@ -282,7 +282,7 @@ def test_message_whose_ack_is_grouped_is_dropped_until_the_flush() -> None:
     again = (("break_connection", "consumer"), *CONSUMER, ("dispatch",), ("handle", "consumer"))
     state, outcomes = ran(cfg, *CONSUMER, *DELIVERED, ("acknowledge", 0), *again)
     assert outcomes[-1] == "dropped"
-    assert state.consumer.permits + state.consumer.returned == 2
+    assert state.consumer.permits + state.consumer.available_permits == 2
 
 
 LOST_ACK = (

@@ -15,7 +15,7 @@
 (*             entries are numbered from 0                                   *)
 (*   sends     are numbered from 0; a message of the log has the number of   *)
 (*             its send, or -1 if an earlier session stored it               *)
-(*   link      [phase, created, served, down]: the phase of a handler,       *)
+(*   link      [phase, created, session, down]: the phase of a handler,      *)
 (*             whether it has been ready, its session at the broker, and the *)
 (*             commands in flight to it; the model explains the values       *)
 (*   command   [kind, value, messages]                                       *)
@@ -44,7 +44,7 @@ VARIABLES
              \*   damaged: the first slot of the pending queue is null (checksum_error_takes_oldest)
   consumer   \* link
              \*   at the broker: permits, read (the read position), replay (entries to redeliver)
-             \*   queue: incomingMessages; returned: permits that the next FLOW returns
+             \*   queue: incomingMessages; available_permits: permits that the next FLOW returns
              \*   taken: messages that the application has received, and has not acked or nacked
              \*   tracked: acked messages of partly acked batches
              \*   grouped, cumulative: acks that the next flush sends
@@ -77,12 +77,12 @@ MessagesOf(entry) == entry * batch_size..(entry + 1) * batch_size - 1
 EntryOf(m) == m \div batch_size
 Unacked(s, entry) == MessagesOf(entry) \ s.acked
 
-WithReply(s, h, reply, served) == [s EXCEPT ![h].link.down = Append(@, reply), ![h].link.served = served]
+WithReply(s, h, reply, session) == [s EXCEPT ![h].link.down = Append(@, reply), ![h].link.session = session]
 WithNextReply(s, h) == [s EXCEPT ![h].link.down = Tail(@)]
 
 \* The state after a handler lost or gave up its connection: the commands in flight in both directions are lost.
 Disconnected(s, h, phase) ==
-  LET left == [s EXCEPT ![h].link = [@ EXCEPT !.phase = phase, !.served = "none", !.down = <<>>]]
+  LET left == [s EXCEPT ![h].link = [@ EXCEPT !.phase = phase, !.session = "none", !.down = <<>>]]
   IN IF h = "producer" THEN [left EXCEPT !.producer.up = <<>>]
      ELSE [left EXCEPT !.consumer = [@ EXCEPT !.permits = 0, !.read = 0, !.replay = {}]]
 
@@ -99,7 +99,7 @@ Canonical(s) ==
       unread == {entry \in c.read..Len(s.log) - 1 : Unacked(s, entry) # {}}
       read == IF unread # {} THEN CHOOSE n \in unread : \A m \in unread : n <= m ELSE Max(c.read, Len(s.log))
   IN [s EXCEPT !.producer.published = IF reconnection_restarts_sequence_ids THEN @ ELSE -1,
-               !.consumer = IF c.link.served # "open" THEN [@ EXCEPT !.permits = 0, !.read = 0, !.replay = {}]
+               !.consumer = IF c.link.session # "open" THEN [@ EXCEPT !.permits = 0, !.read = 0, !.replay = {}]
                             ELSE IF c.link.phase = "ready" THEN [@ EXCEPT !.read = read] ELSE @]
 
 \* Makes the canonical form of a state the next state.
@@ -108,12 +108,12 @@ Become(given) ==
     log' = s.log /\ acked' = s.acked /\ producer' = s.producer /\ consumer' = s.consumer
 
 Init ==
-  LET link == [phase |-> "lookup", created |-> FALSE, served |-> "none", down |-> <<>>]
+  LET link == [phase |-> "lookup", created |-> FALSE, session |-> "none", down |-> <<>>]
   IN /\ log = [i \in 1..stored |-> Entry(-1, i - 1)]
      /\ acked = {}
      /\ producer = [link |-> link, published |-> -1, next_sequence_id |-> 0, pending |-> <<>>, results |-> <<>>,
                     up |-> <<>>, damaged |-> FALSE]
-     /\ consumer = [link |-> link, permits |-> 0, read |-> 0, replay |-> {}, queue |-> <<>>, returned |-> 0,
+     /\ consumer = [link |-> link, permits |-> 0, read |-> 0, replay |-> {}, queue |-> <<>>, available_permits |-> 0,
                     taken |-> {}, tracked |-> {}, grouped |-> {}, cumulative |-> -1, covered |-> -1]
 
 -----------------------------------------------------------------------------
@@ -121,36 +121,37 @@ Init ==
 
 Connect ==
   \E h \in handler :
-    LET sent == [S EXCEPT ![h].link = [@ EXCEPT !.phase = "waiting", !.served = "requested"]]
+    LET sent == [S EXCEPT ![h].link = [@ EXCEPT !.phase = "waiting", !.session = "requested"]]
     IN /\ S[h].link.phase \in {"lookup", "redirected"}
-       /\ Become(IF h = "producer" THEN sent ELSE [sent EXCEPT !.consumer = [@ EXCEPT !.queue = <<>>, !.returned = 0]])
+       /\ Become(IF h = "producer" THEN sent
+                 ELSE [sent EXCEPT !.consumer = [@ EXCEPT !.queue = <<>>, !.available_permits = 0]])
 FailRedirect ==
   \E h \in handler : S[h].link.phase = "redirected" /\ Become([S EXCEPT ![h].link.phase = "lookup"])
 
 \* The broker answers PRODUCER or SUBSCRIBE: with success (Accept), with success after it closed the session
 \* (LateSuccess), or with an error (Refuse).
 Success(h) == Reply("success", IF h = "producer" THEN LastSequenceId(S) ELSE 0, {})
-Accept == \E h \in handler : S[h].link.served = "requested" /\ Become(WithReply(S, h, Success(h), "open"))
-LateSuccess == \E h \in handler : S[h].link.served = "closed" /\ Become(WithReply(S, h, Success(h), "none"))
+Accept == \E h \in handler : S[h].link.session = "requested" /\ Become(WithReply(S, h, Success(h), "open"))
+LateSuccess == \E h \in handler : S[h].link.session = "closed" /\ Become(WithReply(S, h, Success(h), "none"))
 Refuse ==
   \E h \in handler, again \in retryable :
-    S[h].link.served = "requested" /\ Become(WithReply(S, h, Reply("refused", Number(again), {}), "none"))
+    S[h].link.session = "requested" /\ Become(WithReply(S, h, Reply("refused", Number(again), {}), "none"))
 \* The broker closes the session, with or without the URL of another broker.
 Close ==
   \E h \in handler, url \in redirect :
-    LET served == S[h].link.served
-    IN /\ served \in {"requested", "open"}
-       /\ Become(WithReply(S, h, Reply("close", Number(url), {}), IF served = "requested" THEN "closed" ELSE "none"))
+    LET session == S[h].link.session
+    IN /\ session \in {"requested", "open"}
+       /\ Become(WithReply(S, h, Reply("close", Number(url), {}), IF session = "requested" THEN "closed" ELSE "none"))
 FinishTransfer ==
   \E h \in handler, url \in redirect :
-    S[h].link.served = "ignoring" /\ Become(WithReply(S, h, Reply("close", Number(url), {}), "none"))
+    S[h].link.session = "ignoring" /\ Become(WithReply(S, h, Reply("close", Number(url), {}), "none"))
 BreakConnection ==
   \E h \in handler : S[h].link.phase \in {"waiting", "ready"} /\ Become(Disconnected(S, h, "lookup"))
 
 \* REACHED_END_OF_TOPIC: a client that does not know this command closes the connection.  Any other client does nothing.
 EndOfTopic ==
   LET left == Disconnected(S, "consumer", "lookup")
-  IN /\ consumer.link.phase = "ready" /\ consumer.link.served = "open"
+  IN /\ consumer.link.phase = "ready" /\ consumer.link.session = "open"
      /\ Become(IF ~unknown_command_disconnects THEN S
                ELSE IF producer.link.phase \in {"waiting", "ready"} THEN Disconnected(left, "producer", "lookup")
                ELSE left)
@@ -208,7 +209,7 @@ TimeOut == producer.pending # <<>> /\ producer.link.phase # "crashed" /\ Become(
 \* The broker takes the next send, and stores it or reports an error.
 WithoutNextSend == [S EXCEPT !.producer.up = Tail(@)]
 \* Whether the broker has a send to process.
-IsProcessing == producer.link.served = "open" /\ producer.up # <<>>
+IsProcessing == producer.link.session = "open" /\ producer.up # <<>>
 Store ==
   LET entry == producer.up[1]
       receipted == WithReply(WithoutNextSend, "producer", Reply("receipt", entry.sequence, {}), "open")
@@ -217,9 +218,9 @@ Store ==
 SendError ==
   \E isChecksum \in checksum :
     LET reply == Reply(IF isChecksum THEN "checksum_error" ELSE "send_error", producer.up[1].sequence, {})
-        served == IF checksum_error_ends_session \/ ~isChecksum THEN "ignoring" ELSE "open"
-    IN IsProcessing /\ Become(WithReply(WithoutNextSend, "producer", reply, served))
-IgnoreSends == producer.link.served = "open" /\ Become([S EXCEPT !.producer.link.served = "ignoring"])
+        session == IF checksum_error_ends_session \/ ~isChecksum THEN "ignoring" ELSE "open"
+    IN IsProcessing /\ Become(WithReply(WithoutNextSend, "producer", reply, session))
+IgnoreSends == producer.link.session = "open" /\ Become([S EXCEPT !.producer.link.session = "ignoring"])
 StrayReply ==
   \E word \in kind, id \in sequence :
     /\ producer.link.phase = "ready"
@@ -232,15 +233,15 @@ StrayReply ==
 \* The client sends FLOW once it has half of the receiver queue to return.
 WithReturned(s, permits) ==
   LET c == s.consumer
-      returned == c.returned + permits
-      flows == c.link.phase = "ready" /\ returned >= Max(1, receiver_queue_size \div 2)
-      granted == IF flows /\ c.link.served = "open" THEN returned ELSE 0
-  IN [s EXCEPT !.consumer = [@ EXCEPT !.returned = IF flows THEN 0 ELSE returned, !.permits = @ + granted]]
+      available == c.available_permits + permits
+      flows == c.link.phase = "ready" /\ available >= Max(1, receiver_queue_size \div 2)
+      granted == IF flows /\ c.link.session = "open" THEN available ELSE 0
+  IN [s EXCEPT !.consumer = [@ EXCEPT !.available_permits = IF flows THEN 0 ELSE available, !.permits = @ + granted]]
 
 \* An ack reaches the broker.  Without a session, the broker ignores the ack.
 AckedAtBroker(s, messages) ==
   LET done == [s EXCEPT !.acked = @ \cup messages]
-  IN IF s.consumer.link.served # "open" THEN s
+  IN IF s.consumer.link.session # "open" THEN s
      ELSE [done EXCEPT !.consumer.replay = {entry \in @ : Unacked(done, entry) # {}}]
 
 \* The broker delivers the next entry with unacknowledged messages: the first entry to redeliver, or else the first
@@ -255,7 +256,7 @@ Delivered(word) ==
       reply == Reply(word, entry, messages)
       charged == [S EXCEPT !.consumer = [@ EXCEPT !.permits = @ - Cardinality(messages), !.replay = @ \ {entry},
                                                   !.read = Max(@, entry + 1)]]
-  IN /\ consumer.link.served = "open" /\ consumer.permits > 0
+  IN /\ consumer.link.session = "open" /\ consumer.permits > 0
      /\ again \cup unread # {}
      /\ Become(WithReply(charged, "consumer", reply, "open"))
 Dispatch == Delivered("message")
@@ -264,7 +265,7 @@ DispatchCorrupt == Delivered("corrupt")
 \* Another consumer of the subscription acknowledges a message.
 AcknowledgeElsewhere ==
   \E m \in message :
-    /\ consumer.link.served # "open" /\ m < Len(log) * batch_size /\ m \notin acked
+    /\ consumer.link.session # "open" /\ m < Len(log) * batch_size /\ m \notin acked
     /\ Become([S EXCEPT !.acked = @ \cup {m}])
 
 \* The client receives an entry.  It drops messages whose acks are grouped, and returns their permits.
@@ -327,7 +328,7 @@ WithoutQueue(s) ==
 NegativeAcknowledge ==
   \E m \in message :
     LET rejected == [S EXCEPT !.consumer.taken = @ \ {m}]
-        isOpen == consumer.link.served = "open"
+        isOpen == consumer.link.session = "open"
         entry == EntryOf(m)
         again == isOpen /\ entry < consumer.read /\ Unacked(S, entry) # {}
         rewound == IF isOpen THEN [rejected EXCEPT !.consumer.read = 0] ELSE rejected
@@ -347,7 +348,7 @@ Refused(s, h, again) ==
      ELSE IF h = "producer" THEN WithoutPending(failed) ELSE failed
 
 Subscribed(s) ==
-  [s EXCEPT !.consumer.permits = IF s.consumer.link.served = "open" THEN receiver_queue_size ELSE 0]
+  [s EXCEPT !.consumer.permits = IF s.consumer.link.session = "open" THEN receiver_queue_size ELSE 0]
 
 \* A handler handles the next command.
 Handle ==

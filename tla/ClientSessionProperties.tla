@@ -47,7 +47,7 @@ ReadyHandlerHasSessionOrLearnsOtherwise ==
     LET link == S[h].link
         ends == {"close", "send_error", "checksum_error"}
     IN link.phase = "ready" =>
-         link.served \in {"open", "ignoring"} \/ \E i \in DOMAIN link.down : link.down[i].kind \in ends
+         link.session \in {"open", "ignoring"} \/ \E i \in DOMAIN link.down : link.down[i].kind \in ends
 
 \* A refused handler looks the topic up again if the refusal is retryable, also at its first request.
 RetryableRefusalIsRetried ==
@@ -66,15 +66,15 @@ FlushWaitsUntilConsumerIsReady ==
 PermitsAreConserved ==
   LET c == consumer
       Cost(reply) == Cardinality(reply.messages)
-  IN c.link.phase = "ready" /\ c.link.served = "open" =>
-       c.permits + Sum(c.link.down, Cost) + Len(c.queue) + c.returned = receiver_queue_size
+  IN c.link.phase = "ready" /\ c.link.session = "open" =>
+       c.permits + Sum(c.link.down, Cost) + Len(c.queue) + c.available_permits = receiver_queue_size
 
 \* The receiver queue of an exclusive consumer has each message once, in order.
 ExclusiveQueueIsInOrder == ~shared => \A i, j \in DOMAIN consumer.queue : i < j => consumer.queue[i] < consumer.queue[j]
 
 \* The broker's read position of an exclusive consumer is after every message of the consumer's receiver queue.
 QueuedMessageIsNotSentAgain ==
-  ~shared /\ consumer.link.phase = "ready" /\ consumer.link.served = "open" =>
+  ~shared /\ consumer.link.phase = "ready" /\ consumer.link.session = "open" =>
     \A i \in DOMAIN consumer.queue : EntryOf(consumer.queue[i]) < consumer.read
 
 \* A message that the client drops whenever it arrives is acknowledged at the broker, or its ack is grouped.  The client
@@ -100,5 +100,5 @@ EveryMessageIsAcknowledged ==
 HandlersAreAttached ==
   \A h \in Handlers :
     LET link == S[h].link
-    IN link.phase \in {"failed", "crashed"} \/ (link.phase = "ready" /\ link.served = "open")
+    IN link.phase \in {"failed", "crashed"} \/ (link.phase = "ready" /\ link.session = "open")
 =============================================================================

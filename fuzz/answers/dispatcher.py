@@ -166,7 +166,7 @@ def _permits_after(permits: int, size: int, ack_set: tuple[int, ...] | None) -> 
     cfg = session.Config(batch_size=size, stored=1)
     start = client_session.start(cfg)
     left = range(size) if ack_set is None else [index for index in range(size) if mask_of(ack_set) >> index & 1]
-    consumer = start.consumer._replace(permits=permits, link=start.consumer.link._replace(served="open"))
+    consumer = start.consumer._replace(permits=permits, link=start.consumer.link._replace(session="open"))
     acked = tuple([index for index in range(size) if index not in left])
     after, outcome = client_session.step(cfg, start._replace(acked=acked, consumer=consumer), "dispatch", ())
     return None if isinstance(outcome, Refused) else after.consumer.permits

@@ -47,10 +47,10 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
     p, c = s.producer, s.consumer
     return (
         tuple(
-            (link.phase, link.created, link.served, tuple(r.kind for r in link.down[:2])) for link in (p.link, c.link)
+            (link.phase, link.created, link.session, tuple(r.kind for r in link.down[:2])) for link in (p.link, c.link)
         ),
         (min(len(p.pending), 2), min(len(p.up), 2), p.results[-2:]),
-        (min(c.permits, 1), bool(c.replay), min(len(c.queue), 2), bool(c.returned)),
+        (min(c.permits, 1), bool(c.replay), min(len(c.queue), 2), bool(c.available_permits)),
         (bool(c.taken), bool(c.tracked), bool(c.grouped), c.cumulative >= 0),
     )
 
@@ -195,7 +195,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 def lost_permit(_cfg: Config, s: State) -> State | None:
     """The broker has one permit too few for the connected consumer."""
     link = s.consumer.link
-    if link.phase != "ready" or link.served != "open":
+    if link.phase != "ready" or link.session != "open":
         return None
     return s._replace(consumer=s.consumer._replace(permits=s.consumer.permits - 1))
 

@@ -136,7 +136,7 @@ def ready_handler_has_session_or_learns_otherwise(cfg: Config, s: State) -> bool
     """For every ready handler, the broker has a session, or a command that ends the session is in flight."""
     ends = ("close", "send_error", "checksum_error")
     return all(
-        link.phase != "ready" or link.served in ("open", "ignoring") or any(reply.kind in ends for reply in link.down)
+        link.phase != "ready" or link.session in ("open", "ignoring") or any(reply.kind in ends for reply in link.down)
         for link in links(s)
     )
 
@@ -190,16 +190,16 @@ def permits_are_conserved(cfg: Config, s: State) -> bool:
     This holds while the consumer is ready and the broker has the session.
     """
     c = s.consumer
-    if c.link.phase != "ready" or c.link.served != "open":
+    if c.link.phase != "ready" or c.link.session != "open":
         return True
     in_flight = sum(len(reply.messages) for reply in c.link.down)
-    return c.permits + in_flight + len(c.queue) + c.returned == cfg.receiver_queue_size
+    return c.permits + in_flight + len(c.queue) + c.available_permits == cfg.receiver_queue_size
 
 
 @always(client_session)
 def half_a_queue_of_permits_is_returned(cfg: Config, s: State) -> bool:
     """A ready consumer holds back fewer permits than half of its receiver queue."""
-    return s.consumer.link.phase != "ready" or s.consumer.returned < max(1, cfg.receiver_queue_size // 2)
+    return s.consumer.link.phase != "ready" or s.consumer.available_permits < max(1, cfg.receiver_queue_size // 2)
 
 
 @always(client_session, given=lambda cfg: not cfg.shared)
@@ -213,7 +213,7 @@ def exclusive_queue_is_in_order(cfg: Config, s: State) -> bool:
 def queued_message_is_not_sent_again(cfg: Config, s: State) -> bool:
     """The broker's read position of an exclusive consumer is after every message of the consumer's receiver queue."""
     c = s.consumer
-    attached = c.link.phase == "ready" and c.link.served == "open"
+    attached = c.link.phase == "ready" and c.link.session == "open"
     return not attached or all(entry_of(cfg, m) < c.read for m in c.queue)
 
 
@@ -265,13 +265,13 @@ def acknowledged_message_was_processed(
     return set(after.acked) <= values | set(discarded)
 
 
-#: For each delivered entry, in order: its number, and its messages that the ack set of its last delivery excluded.
+#: By entry, in ascending order: the messages of the entry that an ack set excluded (see the history `excluded`).
 Excluded = tuple[tuple[int, frozenset[int]], ...]
 
 
 @history(client_session, initial=lambda cfg: (), on=("handle",))
 def excluded(cfg: Config, value: Excluded, before: State, event: Event, after: State) -> Excluded:
-    """The messages of each entry that the ack set of its last delivery excluded."""
+    """By entry: the messages that the ack set excluded at the last delivery that queued a message of the entry."""
     if handled(before, event) != "message" or event.outcome != "queued":
         return value
     reply = before.consumer.link.down[0]
@@ -298,10 +298,10 @@ def flush_waits_until_consumer_is_ready(cfg: Config, before: State, event: Event
 
 
 @always(client_session, on=("negative_acknowledge",))
-def rejected_message_is_delivered_again(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The broker of a connected consumer will deliver a rejected message again if the message is not acknowledged."""
+def nacked_message_is_delivered_again(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The broker of a connected consumer will deliver a nacked message again if the message is not acknowledged."""
     c = after.consumer
-    if not happened(event) or c.link.phase != "ready" or c.link.served != "open":
+    if not happened(event) or c.link.phase != "ready" or c.link.session != "open":
         return True
     message = event.arguments["message"]
     entry = entry_of(cfg, message)
@@ -338,7 +338,7 @@ def arriving_message_is_dropped(cfg: Config, before: State, event: Event, after:
 @sometimes(client_session, on=("flush",))
 def ack_is_lost(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Acks reach a broker that has closed the session."""
-    return happened(event) and before.consumer.link.served != "open"
+    return happened(event) and before.consumer.link.session != "open"
 
 
 @sometimes(client_session, on=("handle",))
@@ -367,5 +367,5 @@ def every_message_is_acknowledged(cfg: Config, s: State) -> bool:
 def handlers_are_attached(cfg: Config, s: State) -> bool:
     """Every handler eventually is ready and has a session, or has failed, or the client has crashed."""
     return all(
-        link.phase in ("failed", "crashed") or (link.phase == "ready" and link.served == "open") for link in links(s)
+        link.phase in ("failed", "crashed") or (link.phase == "ready" and link.session == "open") for link in links(s)
     )

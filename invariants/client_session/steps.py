@@ -67,7 +67,7 @@ def left_in(cfg: Config, s: State, entry: int) -> tuple[int, ...]:
 
 
 def next_to_deliver(cfg: Config, s: State) -> int | None:
-    """Returns the first unacknowledged entry to redeliver, else from the read position on; None if there is none."""
+    """Returns the first unacknowledged entry of `replay`, else of the log from the read position on; or None."""
     c = s.consumer
     return next((e for e in (*c.replay, *range(c.read, len(s.log))) if left_in(cfg, s, e)), None)
 
@@ -81,38 +81,44 @@ def last_stored(cfg: Config, s: State) -> int:
 
 #: By step: whether it can happen, given the config, the state, the step's arguments, and the link of its handler.
 POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Link], bool]] = {
-    "connect": lambda cfg, s, asked, link: link.phase in ("lookup", "redirected"),
-    "fail_redirect": lambda cfg, s, asked, link: link.phase == "redirected",
-    "break_connection": lambda cfg, s, asked, link: link.phase in ("waiting", "ready"),
-    "handle": lambda cfg, s, asked, link: link.down != (),
-    "accept": lambda cfg, s, asked, link: link.served == "requested",
-    "refuse": lambda cfg, s, asked, link: link.served == "requested",
-    "close": lambda cfg, s, asked, link: link.served in ("requested", "open"),
-    "finish_transfer": lambda cfg, s, asked, link: link.served == "ignoring",
-    "late_success": lambda cfg, s, asked, link: link.served == "closed",
-    "end_of_topic": lambda cfg, s, asked, link: (link.phase, link.served) == ("ready", "open"),
-    "send": lambda cfg, s, asked, link: (
+    "connect": lambda cfg, s, arguments, link: link.phase in ("lookup", "redirected"),
+    "fail_redirect": lambda cfg, s, arguments, link: link.phase == "redirected",
+    "break_connection": lambda cfg, s, arguments, link: link.phase in ("waiting", "ready"),
+    "handle": lambda cfg, s, arguments, link: link.down != (),
+    "accept": lambda cfg, s, arguments, link: link.session == "requested",
+    "refuse": lambda cfg, s, arguments, link: link.session == "requested",
+    "close": lambda cfg, s, arguments, link: link.session in ("requested", "open"),
+    "finish_transfer": lambda cfg, s, arguments, link: link.session == "ignoring",
+    "late_success": lambda cfg, s, arguments, link: link.session == "closed",
+    "end_of_topic": lambda cfg, s, arguments, link: (link.phase, link.session) == ("ready", "open"),
+    "send": lambda cfg, s, arguments, link: (
         link.created and link.phase != "failed" and len(s.producer.pending) < cfg.max_pending_messages
     ),
-    "time_out": lambda cfg, s, asked, link: s.producer.pending != (),
-    "store": lambda cfg, s, asked, link: link.served == "open" and s.producer.up != (),
-    "send_error": lambda cfg, s, asked, link: link.served == "open" and s.producer.up != (),
-    "ignore_sends": lambda cfg, s, asked, link: link.served == "open",
-    "stray_reply": lambda cfg, s, asked, link: link.phase == "ready" and s.producer.pending[:1] != (asked["sequence"],),
+    "time_out": lambda cfg, s, arguments, link: s.producer.pending != (),
+    "store": lambda cfg, s, arguments, link: link.session == "open" and s.producer.up != (),
+    "send_error": lambda cfg, s, arguments, link: link.session == "open" and s.producer.up != (),
+    "ignore_sends": lambda cfg, s, arguments, link: link.session == "open",
+    "stray_reply": lambda cfg, s, arguments, link: (
+        link.phase == "ready" and s.producer.pending[:1] != (arguments["sequence"],)
+    ),
     **dict.fromkeys(
         DISPATCHES,
-        lambda cfg, s, asked, link: (
-            link.served == "open" and s.consumer.permits > 0 and next_to_deliver(cfg, s) is not None
+        lambda cfg, s, arguments, link: (
+            link.session == "open" and s.consumer.permits > 0 and next_to_deliver(cfg, s) is not None
         ),
     ),
-    "acknowledge_elsewhere": lambda cfg, s, asked, link: (
-        link.served != "open" and asked["message"] < len(s.log) * cfg.batch_size and asked["message"] not in s.acked
+    "acknowledge_elsewhere": lambda cfg, s, arguments, link: (
+        link.session != "open"
+        and arguments["message"] < len(s.log) * cfg.batch_size
+        and arguments["message"] not in s.acked
     ),
-    "receive": lambda cfg, s, asked, link: s.consumer.queue != (),
-    "acknowledge": lambda cfg, s, asked, link: asked["message"] in s.consumer.taken,
-    "acknowledge_cumulative": lambda cfg, s, asked, link: not cfg.shared and asked["message"] in s.consumer.taken,
-    "negative_acknowledge": lambda cfg, s, asked, link: asked["message"] in s.consumer.taken,
-    "flush": lambda cfg, s, asked, link: (
+    "receive": lambda cfg, s, arguments, link: s.consumer.queue != (),
+    "acknowledge": lambda cfg, s, arguments, link: arguments["message"] in s.consumer.taken,
+    "acknowledge_cumulative": lambda cfg, s, arguments, link: (
+        not cfg.shared and arguments["message"] in s.consumer.taken
+    ),
+    "negative_acknowledge": lambda cfg, s, arguments, link: arguments["message"] in s.consumer.taken,
+    "flush": lambda cfg, s, arguments, link: (
         link.phase == "ready" and (s.consumer.grouped != () or s.consumer.cumulative >= 0)
     ),
 }
@@ -187,7 +193,7 @@ RETURNS: dict[str, Callable[[Config, State, Event, State], object]] = {
 
 @always(client_session, given=client_session.is_reference)
 def step_returns_what_it_did(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step returns what the handler did with the command, or the sequence id, message or entry that it is about."""
+    """A step that handles a reply returns what the handler did; any other step, its value in `RETURNS`, or None."""
     if not happened(event):
         return True
     reply = reply_to(before, event)
@@ -207,7 +213,7 @@ def handler_without_connection_has_no_session(cfg: Config, s: State) -> bool:
     A consumer that is not ready has neither permits, nor a read position, nor entries to redeliver.
     """
     p, c = s.producer, s.consumer
-    if any(link.phase in DISCONNECTED and (link.served != "none" or link.down) for link in links(s)):
+    if any(link.phase in DISCONNECTED and (link.session != "none" or link.down) for link in links(s)):
         return False
     return (p.link.phase == "ready" or not p.up) and (
         c.link.phase == "ready" or (c.permits, c.read, c.replay) == (0, 0, ())
@@ -232,13 +238,13 @@ def _link_after(cfg: Config, before: State, event: Event, after: State, link: Li
     """Returns the link that the step's handler must have after the step."""
     name, reply = event.name, reply_to(before, event)
     sent = _sent(cfg, before, event)
-    served = {
+    session = {
         "connect": "requested",
         "accept": "open",
         **dict.fromkeys(("refuse", "finish_transfer", "late_success"), "none"),
-        "close": "closed" if link.served == "requested" else "none",
+        "close": "closed" if link.session == "requested" else "none",
         **dict.fromkeys(("send_error", "ignore_sends"), "ignoring"),
-    }.get(name, link.served)
+    }.get(name, link.session)
     phase, down = link.phase, link.down[int(name == "handle") :]
     if name == "negative_acknowledge" and not cfg.shared and phase == "ready":
         down = tuple(each for each in down if each.kind not in ("message", "corrupt"))
@@ -254,22 +260,22 @@ def _link_after(cfg: Config, before: State, event: Event, after: State, link: Li
             phase = "failed" if reply.kind == "refused" else "ready"
     if phase in DISCONNECTED:
         return Link(phase, link.created, "none", ())
-    return Link(phase, link.created or phase == "ready", served, (*down, *sent))  # type: ignore[arg-type]
+    return Link(phase, link.created or phase == "ready", session, (*down, *sent))  # type: ignore[arg-type]
 
 
 def _sent(cfg: Config, before: State, event: Event) -> tuple[Reply, ...]:
     """Returns the reply that a step of the broker sends, as a tuple; an empty tuple if the step sends no reply."""
-    asked, up = event.arguments, before.producer.up
+    arguments, up = event.arguments, before.producer.up
     if event.name in ("accept", "late_success"):
         return (Reply("success", last_stored(cfg, before) if handler_of(event) == "producer" else 0),)
     if event.name == "refuse":
-        return (Reply("refused", int(asked["retryable"])),)
+        return (Reply("refused", int(arguments["retryable"])),)
     if event.name in ("close", "finish_transfer"):
-        return (Reply("close", int(asked["redirect"])),)
+        return (Reply("close", int(arguments["redirect"])),)
     if event.name == "store":
         return (Reply("receipt", up[0].sequence),)
     if event.name == "send_error":
-        return (Reply("checksum_error" if asked["checksum"] else "send_error", up[0].sequence),)
+        return (Reply("checksum_error" if arguments["checksum"] else "send_error", up[0].sequence),)
     if event.name in DISPATCHES:
         kind = "message" if event.name == "dispatch" else "corrupt"
         return (Reply(kind, event.outcome, left_in(cfg, before, event.outcome)),)  # type: ignore[arg-type]
@@ -331,7 +337,7 @@ def subscription_changes_only_by_its_steps(cfg: Config, before: State, event: Ev
         pass
     elif event.name == "acknowledge_elsewhere":
         acked.add(message)
-    elif c.link.served != "open":
+    elif c.link.session != "open":
         pass
     elif event.name == "flush":
         acked |= {*c.grouped, *range(c.cumulative + 1)}
@@ -347,14 +353,14 @@ def subscription_changes_only_by_its_steps(cfg: Config, before: State, event: Ev
     if after.acked != tuple(sorted(acked)):
         return False
     expected_replay = tuple(e for e in sorted(replay) if left_in(cfg, after, e))
-    return now.link.served != "open" or (now.read, now.replay) == (read, expected_replay)
+    return now.link.session != "open" or (now.read, now.replay) == (read, expected_replay)
 
 
 @always(client_session, given=client_session.is_reference)
 def consumer_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The consumer's queue, received messages and acks change only as each step says.
 
-    The application receives the queued messages in order, and acknowledges or rejects each of them once. Without index
+    The application receives the queued messages in order, and acknowledges or nacks each of them once. Without index
     acks, acknowledged messages are tracked until their batch is complete; then the batch's ack is grouped until the
     next flush. With index acks, each ack is grouped at once. A cumulative ack replaces the acks that it covers. In the
     tracker of a redelivered batch, the messages that the ack set excludes are acknowledged.

@@ -91,7 +91,7 @@ class Session:
         link = self.s.fields[handler].fields["link"].fields
         kind = link["down"].at(0).fields["kind"]
         known = z3.Or(*[as_term(equal(kind, each)) for each in KINDS[handler]])
-        waits, requested = as_term(equal(link["phase"], "waiting")), as_term(equal(link["served"], "requested"))
+        waits, requested = as_term(equal(link["phase"], "waiting")), as_term(equal(link["session"], "requested"))
         is_message = z3.Or(*[as_term(equal(kind, each)) for each in ("message", "corrupt")])
         answers = z3.Implies(as_term(equal(kind, "success")), z3.And(waits, z3.Not(requested)))
         return [known, answers, z3.Implies(is_message, as_term(equal(link["phase"], "ready")))]
@@ -129,7 +129,7 @@ def messages_in_flight(s: Rec) -> Any:
 def permits(s: Rec) -> Any:
     """Returns the consumer's permits: at the broker, of messages in flight or in the receiver queue, and to return."""
     c = s.fields["consumer"].fields
-    return c["permits"] + messages_in_flight(s) + size(c["queue"]) + c["returned"]
+    return c["permits"] + messages_in_flight(s) + size(c["queue"]) + c["available_permits"]
 
 
 def conserves(cfg: Rec, s: Rec) -> Any:
@@ -137,12 +137,12 @@ def conserves(cfg: Rec, s: Rec) -> Any:
     c = s.fields["consumer"].fields
     link = c["link"].fields
     ready, waiting = (as_term(equal(link["phase"], phase)) for phase in ("ready", "waiting"))
-    is_open, requested = (as_term(equal(link["served"], served)) for served in ("open", "requested"))
+    is_open, requested = (as_term(equal(link["session"], session)) for session in ("open", "requested"))
     return z3.And(
         z3.Implies(requested, z3.Not(ready)),
         z3.Implies(z3.And(ready, is_open), permits(s) == cfg.fields["receiver_queue_size"]),
         z3.Implies(z3.Not(ready), z3.And(c["permits"] == 0, messages_in_flight(s) == 0)),
-        z3.Implies(waiting, z3.And(as_term(size(c["queue"])) == 0, c["returned"] == 0)),
+        z3.Implies(waiting, z3.And(as_term(size(c["queue"])) == 0, c["available_permits"] == 0)),
     )
 
 
@@ -158,7 +158,7 @@ def emptied(cfg: Rec, s: Rec) -> Any:
     link = c.fields["link"].replace({"down": kept})
     returned = c.fields["queue"].length + messages_in_flight(s)
     empty = s.replace({"consumer": c.replace({"link": link, "queue": Seq.empty(int)})})
-    return Reader().call(consumer.with_returned, cfg, empty, returned)
+    return Reader().call(consumer.with_more_permits, cfg, empty, returned)
 
 
 def show_emptied(proof: Proof, it: Session) -> None:
@@ -180,9 +180,9 @@ def show_emptied(proof: Proof, it: Session) -> None:
         proof.lemma("no reply yet", adds_up(z3.IntVal(0)), first)
         proof.show("one more reply", adds_up(n + 1), [*path.when, *inside, adds_up(n)])
         c = path.value.fields["consumer"].fields
-        left = c["permits"] + kept.whole() + size(c["queue"]) + c["returned"]
+        left = c["permits"] + kept.whole() + size(c["queue"]) + c["available_permits"]
         before = it.s.fields["consumer"].fields["link"].fields
-        is_open = as_term(equal(before["served"], "open"))
+        is_open = as_term(equal(before["session"], "open"))
         sums = [adds_up(it.down.length), BEFORE(z3.IntVal(0)) == 0]
         proof.show("all permits are returned", left == permits(it.s), [*path.when, *sums, is_open], direct=True)
 
@@ -204,8 +204,8 @@ def facts(it: Session, index: Any) -> list[Any]:
     Control(
         "a message that is dropped because its ack is grouped returns no permit",
         CONSUMER,
-        "    return with_returned(cfg, s, dropped),",
-        "    return with_returned(cfg, s, 0),",
+        "    return with_more_permits(cfg, s, dropped),",
+        "    return with_more_permits(cfg, s, 0),",
         refutes="permits are conserved",
     ),
     proves=("permits_are_conserved",),
@@ -225,11 +225,13 @@ def permits_are_conserved() -> Answer:
         proof.show("permits are conserved", conserves(it.cfg, path.value[0]), given, direct=True)
     first_state = client_session.start(Config()).consumer
     is_idle = first_state.link.phase != "ready" and first_state.permits == 0 and first_state.link.down == ()
-    proof.need("the invariant holds at the start", is_idle and first_state.queue == () and first_state.returned == 0)
+    proof.need(
+        "the invariant holds at the start", is_idle and first_state.queue == () and first_state.available_permits == 0
+    )
     for s in random_states(30):
         c = s.consumer
-        is_connected = c.link.phase == "ready" and c.link.served == "open"
-        held = c.permits + sum([len(reply.messages) for reply in c.link.down]) + len(c.queue) + c.returned
+        is_connected = c.link.phase == "ready" and c.link.session == "open"
+        held = c.permits + sum([len(reply.messages) for reply in c.link.down]) + len(c.queue) + c.available_permits
         proof.run("a random run", not is_connected or held == Config().receiver_queue_size, s)
     return proof.answer()
 

@@ -28,20 +28,20 @@ Message = Annotated[int, AtLeast(0)]
 def subscribed(cfg: Config, s: State) -> State:
     """`ConsumerImpl.connectionOpened`: returns the state after SUCCESS: FLOW for the whole receiver queue is sent."""
     c = s.consumer
-    return s._replace(consumer=c._replace(permits=cfg.receiver_queue_size if c.link.served == "open" else 0))
+    return s._replace(consumer=c._replace(permits=cfg.receiver_queue_size if c.link.session == "open" else 0))
 
 
-def with_returned(cfg: Config, s: State, permits: int) -> State:
-    """`ConsumerImpl.increaseAvailablePermits`: returns the state after the consumer had permits to return.
+def with_more_permits(cfg: Config, s: State, permits: int) -> State:
+    """`ConsumerImpl.increaseAvailablePermits`: returns the state after the consumer got permits to return.
 
     The consumer sends FLOW once the permits to return are half of the receiver queue.
     """
     c = s.consumer
-    returned = c.returned + permits
-    if c.link.phase != "ready" or returned < max(1, cfg.receiver_queue_size // 2):
-        return s._replace(consumer=c._replace(returned=returned))
-    granted = returned if c.link.served == "open" else 0
-    return s._replace(consumer=c._replace(returned=0, permits=c.permits + granted))
+    available = c.available_permits + permits
+    if c.link.phase != "ready" or available < max(1, cfg.receiver_queue_size // 2):
+        return s._replace(consumer=c._replace(available_permits=available))
+    granted = available if c.link.session == "open" else 0
+    return s._replace(consumer=c._replace(available_permits=0, permits=c.permits + granted))
 
 
 # ---- the broker ----------------------------------------------------------------------------------------
@@ -50,13 +50,13 @@ def with_returned(cfg: Config, s: State, permits: int) -> State:
 def next_entry(cfg: Config, s: State) -> int | None:
     """Returns the entry that the broker delivers next; None if there is no entry, no session or no permit."""
     c = s.consumer
-    if c.link.served != "open" or c.permits <= 0:
+    if c.link.session != "open" or c.permits <= 0:
         return None
     return first_unacked(cfg, s)
 
 
 def first_unacked(cfg: Config, s: State) -> int | None:
-    """Returns the first unacknowledged entry to redeliver, else from the read position on; None if there is none."""
+    """Returns the first unacknowledged entry of `replay`, else of the log from the read position on; or None."""
     return next((e for e in (*s.consumer.replay, *range(s.consumer.read, len(s.log))) if unacked(cfg, s, e)), None)
 
 
@@ -94,14 +94,14 @@ def acknowledge_elsewhere(cfg: Config, s: State, message: Message) -> Step[State
 
     Only while the consumer of this client has no session.
     """
-    if s.consumer.link.served == "open" or message >= len(s.log) * cfg.batch_size or message in s.acked:
+    if s.consumer.link.session == "open" or message >= len(s.log) * cfg.batch_size or message in s.acked:
         return refused(s, "not_enabled", "the message does not exist or is acknowledged, or this consumer has it")
     return s._replace(acked=merged(s.acked, (message,))), None
 
 
 def acked_at_broker(cfg: Config, s: State, messages: tuple[int, ...]) -> State:
     """`ServerCnx.handleAck`: returns the state after an ack reached the broker; without a session it is ignored."""
-    if s.consumer.link.served != "open":
+    if s.consumer.link.session != "open":
         return s
     s = s._replace(acked=merged(s.acked, messages))
     replay = tuple([e for e in s.consumer.replay if unacked(cfg, s, e)])
@@ -128,7 +128,7 @@ def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
     if cfg.filtered_messages_return_permits:
         dropped += cfg.batch_size - len(reply.messages)
     s = s._replace(consumer=c._replace(queue=(*c.queue, *fresh), tracked=tracked))
-    return with_returned(cfg, s, dropped), "queued" if fresh else "dropped"
+    return with_more_permits(cfg, s, dropped), "queued" if fresh else "dropped"
 
 
 def corrupt_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
@@ -137,7 +137,7 @@ def corrupt_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
     The client acks the entry with a validation error, and returns permits.
     """
     s = acked_at_broker(cfg, s, reply.messages)
-    return with_returned(cfg, s, len(reply.messages) if cfg.corrupt_batch_returns_all_permits else 1), "discarded"
+    return with_more_permits(cfg, s, len(reply.messages) if cfg.corrupt_batch_returns_all_permits else 1), "discarded"
 
 
 @client_session.action
@@ -147,7 +147,7 @@ def receive(cfg: Config, s: State) -> Step[State, int]:
     if not c.queue or c.link.phase == "crashed":
         return refused(s, "not_enabled", "the receiver queue is empty")
     s = s._replace(consumer=c._replace(queue=c.queue[1:], taken=merged(c.taken, c.queue[:1])))
-    return with_returned(cfg, s, 1), c.queue[0]
+    return with_more_permits(cfg, s, 1), c.queue[0]
 
 
 # ---- acknowledgements ----------------------------------------------------------------------------------
@@ -210,7 +210,8 @@ def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[Stat
 def flush(cfg: Config, s: State) -> Step[State, None]:
     """`PersistentAcknowledgmentsGroupingTracker.flush`: sends the cumulative ack and the individual acks.
 
-    While the consumer is not ready, all acks stay grouped; without `flush_waits_for_session` they are lost.
+    While the consumer is not ready, all acks stay grouped. Without `flush_waits_for_session` they are flushed, and are
+    lost unless the broker has already opened the session.
     """
     c = s.consumer
     waits = c.link.phase != "ready" and (cfg.flush_waits_for_session or c.link.phase in ("failed", "crashed"))
@@ -223,11 +224,11 @@ def flush(cfg: Config, s: State) -> Step[State, None]:
 
 @client_session.action
 def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State, None]:
-    """`ConsumerImpl.negativeAcknowledge`: the application rejects a message, and the client requests its redelivery.
+    """`ConsumerImpl.negativeAcknowledge`: the application nacks a message, and the client requests its redelivery.
 
     Shared: the client sends REDELIVER with the message's entry. Exclusive: it sends REDELIVER without ids, and the
     broker redelivers all unacknowledged messages. The client then drops its receiver queue and the messages of an older
-    consumer epoch, and returns their permits.
+    consumer epoch, and returns their permits. A consumer that is not ready sends nothing.
     """
     c = s.consumer
     if message not in c.taken:
@@ -238,7 +239,7 @@ def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State,
         return s, None
     if cfg.shared:
         return redelivering(cfg, s, message // cfg.batch_size), None
-    if c.link.served == "open":
+    if c.link.session == "open":
         s = s._replace(consumer=c._replace(read=0))
     return (emptied(cfg, s) if cfg.redelivery_of_all_clears_queue else s), None
 
@@ -246,7 +247,7 @@ def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State,
 def redelivering(cfg: Config, s: State, entry: int) -> State:
     """Returns the state after REDELIVER of an entry reached the broker; without a session it is ignored."""
     c = s.consumer
-    if c.link.served != "open" or entry >= c.read or not unacked(cfg, s, entry):
+    if c.link.session != "open" or entry >= c.read or not unacked(cfg, s, entry):
         return s
     return s._replace(consumer=c._replace(replay=merged(c.replay, (entry,))))
 
@@ -259,4 +260,4 @@ def emptied(cfg: Config, s: State) -> State:
     c = s.consumer
     permits = len(c.queue) + sum([len(reply.messages) for reply in c.link.down])
     kept = tuple([reply for reply in c.link.down if reply.kind not in ("message", "corrupt")])
-    return with_returned(cfg, s._replace(consumer=c._replace(link=c.link._replace(down=kept), queue=())), permits)
+    return with_more_permits(cfg, s._replace(consumer=c._replace(link=c.link._replace(down=kept), queue=())), permits)

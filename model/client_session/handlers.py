@@ -32,9 +32,9 @@ def connect(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
     link = link_of(s, handler)
     if link.phase not in ("lookup", "redirected"):
         return s, NOT_NOW
-    s = with_link(s, handler, link._replace(phase="waiting", served="requested"))
+    s = with_link(s, handler, link._replace(phase="waiting", session="requested"))
     if handler == "consumer":
-        s = s._replace(consumer=s.consumer._replace(queue=(), returned=0))
+        s = s._replace(consumer=s.consumer._replace(queue=(), available_permits=0))
     return s, "redirect" if link.phase == "redirected" else "lookup"
 
 
@@ -53,7 +53,7 @@ def accept(cfg: Config, s: State, handler: Handler) -> Step[State, int]:
 
     Returns the last sequence id, which PRODUCER_SUCCESS has; 0 for a consumer.
     """
-    if link_of(s, handler).served != "requested":
+    if link_of(s, handler).session != "requested":
         return s, NO_SESSION
     last = last_sequence_id(cfg, s) if handler == "producer" else 0
     return with_reply(s, handler, Reply("success", last), "open"), last
@@ -65,7 +65,7 @@ def refuse(cfg: Config, s: State, handler: Handler, retryable: bool) -> Step[Sta
 
     ServiceNotReady is retryable. TopicTerminated ends a producer, and TopicNotFound a consumer.
     """
-    if link_of(s, handler).served != "requested":
+    if link_of(s, handler).session != "requested":
         return s, NO_SESSION
     return with_reply(s, handler, Reply("refused", int(retryable)), "none"), None
 
@@ -76,10 +76,10 @@ def close(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State
 
     With `redirect`, the command CLOSE_PRODUCER or CLOSE_CONSUMER has the URL of another broker.
     """
-    served = link_of(s, handler).served
-    if served not in ("requested", "open"):
+    session = link_of(s, handler).session
+    if session not in ("requested", "open"):
         return s, NO_SESSION
-    return with_reply(s, handler, Reply("close", int(redirect)), "closed" if served == "requested" else "none"), None
+    return with_reply(s, handler, Reply("close", int(redirect)), "closed" if session == "requested" else "none"), None
 
 
 @client_session.action
@@ -89,7 +89,7 @@ def finish_transfer(cfg: Config, s: State, handler: Handler, redirect: bool) -> 
     The broker ignores sends because it has rejected a send, or because of a transfer: then this step is phase 2 of
     PIP-307. With `redirect`, the command CLOSE_PRODUCER has the URL of another broker.
     """
-    if link_of(s, handler).served != "ignoring":
+    if link_of(s, handler).session != "ignoring":
         return s, NO_SESSION
     return with_reply(s, handler, Reply("close", int(redirect)), "none"), None
 
@@ -100,7 +100,7 @@ def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
 
     The broker opens no session.
     """
-    if link_of(s, handler).served != "closed":
+    if link_of(s, handler).session != "closed":
         return s, NO_SESSION
     last = last_sequence_id(cfg, s) if handler == "producer" else 0
     return with_reply(s, handler, Reply("success", last), "none"), None
@@ -121,7 +121,7 @@ def end_of_topic(cfg: Config, s: State) -> Step[State, str]:
     The client ignores the command. With `unknown_command_disconnects`, it closes the connection, which both handlers
     share. Returns "ignored" or "disconnected".
     """
-    if s.consumer.link.phase != "ready" or s.consumer.link.served != "open":
+    if s.consumer.link.phase != "ready" or s.consumer.link.session != "open":
         return s, NO_SESSION
     if not cfg.unknown_command_disconnects:
         return s, "ignored"
@@ -138,7 +138,8 @@ def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
     success         "ready": a producer sends all pending messages again, oldest first; a consumer sends FLOW for its
                     whole receiver queue
     refused         "retried" if the refusal is retryable: the handler looks the topic up. Otherwise "failed": the
-                    handler and its pending messages fail
+                    handler and its pending messages fail. Without `first_subscribe_is_retried`, every refusal of the
+                    first SUBSCRIBE is final
     close           "closed": the handler connects to the URL, or looks the topic up if there is none. "kept" without
                     `close_cancels_request`, if the request of a reconnection is not answered
     receipt         see `receipted`

@@ -24,9 +24,9 @@ properties are guarantees of the client. `state.py` has the state. A handler is 
                   attempt fails, the handler looks the topic up
     refusal       After a retryable refusal of any request, also the first one, a handler sends the request again
 
-The reference differs from shipped versions in rules of `Config` (see `fuzz/defects/`). Two queues are FIFO: the
-commands to each handler, and the producer's sends. FLOW, ACK and REDELIVER reach the broker at once. A broker without a
-session of the handler ignores these three commands.
+The reference differs from shipped versions in rules of `Config` (see `fuzz/defects/`). The broker's commands reach a
+handler in order, and the producer's sends reach the broker in order. FLOW, ACK and REDELIVER reach the broker at once.
+A broker without a session of the handler ignores these three commands.
 
 Not modelled: time (a delay may end at any step), lookups and their redirects, operation timeouts, names of brokers (the
 log is shared; `model/bundle_transfer` has fencing), the delay of negative acks (`model/negative_acks`), chunks,
@@ -42,13 +42,13 @@ __all__ = ["client_session", "reference"]
 
 reference = client_session.profile("reference", "the protocol as the documentation and PIP-307 state it", Config())
 
-# The source of this client differs from the profile in five cases, which no experiment has shown yet:
+# The source of the C++ client 4.2.0 differs from its profile in five cases, which no experiment has shown yet:
 #   * the consumer drops its receiver queue after SUBSCRIBE is answered, not before
 #     (`ConsumerImpl::handleCreateConsumer`);
 #   * after its creation, a consumer retries every refusal, and a producer all but ProducerFenced and TopicTerminated;
 #   * a CLOSE during the first request cancels nothing (`HandlerBase::grabCnx`); in the profile, it cancels the request;
-#   * a ChecksumError of a later message also closes the connection, and not only a receipt, but also the next
-#     reconnection or timeout dereferences the null pointer (`ProducerImpl::resendMessages`,
+#   * a ChecksumError of a later message also closes the connection. In the profile only a receipt dereferences the
+#     null pointer; in the source, a reconnection and a timeout do, too (`ProducerImpl::resendMessages`,
 #     `getPendingCallbacksWhenFailed`);
 #   * grouped index acks drop no message of a batch (`AckGroupingTrackerEnabled::isDuplicate` compares whole entries).
 client_session.profile(

@@ -102,8 +102,9 @@ def checksum_error(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
     """`ProducerImpl::removeCorruptMessage` of C++: returns the state after a ChecksumError, and what the client did.
 
     The oldest pending message fails if it has this sequence id ("failed"). In the reference the connection ends in any
-    case ("disconnected" if no message fails). `ProducerImpl.recoverChecksumError` of Java differs: the message fails
-    only if its buffer was changed after the checksum was computed; otherwise all pending messages are sent again.
+    case ("disconnected" if no message fails). Under other profiles the connection may stay ("ignored" if no message
+    fails). `ProducerImpl.recoverChecksumError` of Java differs: the message fails only if its buffer was changed after
+    the checksum was computed; otherwise all pending messages are sent again.
     """
     p = s.producer
     if p.pending and sequence == p.pending[0]:
@@ -121,14 +122,15 @@ def checksum_error(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
 
 def is_processing(s: State) -> bool:
     """Whether the broker has a send to process."""
-    return s.producer.link.served == "open" and bool(s.producer.up)
+    return s.producer.link.session == "open" and bool(s.producer.up)
 
 
 @client_session.action
 def store(cfg: Config, s: State) -> Step[State, str]:
     """`ServerCnx.handleSend`: the broker stores the next send and answers with a receipt.
 
-    With deduplication, a send is not stored if its sequence id is at most the highest stored sequence id.
+    With deduplication, a send is not stored if its sequence id is at most the highest stored sequence id. Returns
+    "stored" or "duplicate".
     """
     if not is_processing(s):
         return s, NO_SEND
@@ -162,9 +164,9 @@ def ignore_sends(cfg: Config, s: State) -> Step[State, None]:
 
     The broker does not answer the ignored sends.
     """
-    if s.producer.link.served != "open":
+    if s.producer.link.session != "open":
         return refused(s, "not_enabled", "the producer has no open session")
-    return with_link(s, "producer", s.producer.link._replace(served="ignoring")), None
+    return with_link(s, "producer", s.producer.link._replace(session="ignoring")), None
 
 
 @client_session.fault

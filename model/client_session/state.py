@@ -32,7 +32,7 @@ Phase = Literal["lookup", "redirected", "waiting", "ready", "failed", "crashed"]
 #: closed     no session: the broker sent CLOSE_PRODUCER or CLOSE_CONSUMER before it answered the request
 #: open       a session
 #: ignoring   a session whose sends the broker ignores
-Served = Literal["none", "requested", "closed", "open", "ignoring"]
+Session = Literal["none", "requested", "closed", "open", "ignoring"]
 
 _CPP = "Pulsar-CPP 4.2.0 under Python 3.13.0"
 _OBSERVED = Origin.OBSERVED
@@ -65,7 +65,7 @@ class Config(NamedTuple):
         bool, Rule(_OBSERVED, {True: f"{_CPP}, ProducerImpl::removeCorruptMessage"})
     ] = False
     #: whether a send with a wrong checksum ends the session, at the broker and at the client. If the session ends, no
-    #: later message is stored before the rejected message is sent again
+    #: later message is stored before the rejected message fails or is sent again
     checksum_error_ends_session: Annotated[
         bool, Rule(Origin.READ, {False: "Producer.publishMessage; Pulsar-CPP 4.2.0"})
     ] = True
@@ -89,8 +89,8 @@ class Config(NamedTuple):
             {True: f"{_CPP}, ConsumerImpl::receiveIndividualMessagesFromBatch; charge: Consumer.sendMessages"},
         ),
     ] = False
-    #: whether a flush waits until the consumer is ready. false: the flushed acks are lost. Without a connection the
-    #: client drops them; a broker that has not answered the SUBSCRIBE ignores them
+    #: whether a flush waits until the consumer is ready. false: without a connection the client drops the flushed acks,
+    #: and a broker that has not answered the SUBSCRIBE ignores them
     flush_waits_for_session: Annotated[bool, Rule(_OBSERVED, {False: f"{_CPP}, AckGroupingTrackerEnabled::flush"})] = (
         True
     )
@@ -139,7 +139,7 @@ class Link(NamedTuple):
 
     phase: Phase
     created: bool  # the handler has been ready at least once
-    served: Served  # the session at the broker
+    session: Session  # at the broker
     down: tuple[Reply, ...]  # commands in flight to the handler, oldest first
 
 
@@ -165,7 +165,7 @@ class Consumer(NamedTuple):
     read: int  # read position of the broker
     replay: tuple[int, ...]  # entries that the broker redelivers
     queue: tuple[int, ...]  # receiver queue (`incomingMessages`)
-    returned: int  # permits that the next FLOW gives back to the broker (`availablePermits`)
+    available_permits: int  # permits that the next FLOW gives back to the broker (`availablePermits`)
     taken: tuple[int, ...]  # received by the application, and neither acknowledged nor negatively acknowledged
     tracked: tuple[int, ...]  # acknowledged messages of partly acknowledged batches; only without index acks
     grouped: tuple[int, ...]  # individual acks that the next flush sends
@@ -226,7 +226,7 @@ def canonical(cfg: Config, s: State) -> State:
     if not cfg.reconnection_restarts_sequence_ids and s.producer.published != -1:
         s = s._replace(producer=s.producer._replace(published=-1))
     c, read = s.consumer, s.consumer.read
-    if c.link.served != "open":
+    if c.link.session != "open":
         return s._replace(consumer=c._replace(permits=0, read=0, replay=()))
     while c.link.phase == "ready" and read < len(s.log) and not unacked(cfg, s, read):
         read += 1
@@ -248,10 +248,10 @@ def with_link(s: State, handler: Handler, link: Link) -> State:
     return s._replace(consumer=s.consumer._replace(link=link))
 
 
-def with_reply(s: State, handler: Handler, reply: Reply, served: Served | None = None) -> State:
-    """Returns the state after the broker sent a handler a command. `served`: the new session, None if unchanged."""
+def with_reply(s: State, handler: Handler, reply: Reply, session: Session | None = None) -> State:
+    """Returns the state after the broker sent a handler a command. `session`: the new session, None if unchanged."""
     link = link_of(s, handler)
-    return with_link(s, handler, link._replace(down=(*link.down, reply), served=served or link.served))
+    return with_link(s, handler, link._replace(down=(*link.down, reply), session=session or link.session))
 
 
 def disconnected(s: State, handler: Handler, phase: Phase = "lookup") -> State:
@@ -259,7 +259,7 @@ def disconnected(s: State, handler: Handler, phase: Phase = "lookup") -> State:
 
     The commands in flight in both directions are lost.
     """
-    link = link_of(s, handler)._replace(phase=phase, served="none", down=())
+    link = link_of(s, handler)._replace(phase=phase, session="none", down=())
     s = with_link(s, handler, link)
     if handler == "producer":
         return s._replace(producer=s.producer._replace(up=()))
