@@ -37,7 +37,10 @@ _MAX_BLOCKS = 64
 
 
 class Request(NamedTuple):
-    """The parameters of a run. Without `seconds` and `traces` the run does not end."""
+    """The parameters of a run. Without `seconds` and `traces`, only a first finding can end the run.
+
+    A finding ends the run if `stop_at_first` or `property` is set.
+    """
 
     spec: Spec
     seed: int  # the first seed

@@ -37,9 +37,9 @@ class Cause(NamedTuple):
         LOAD                                what differs: an action, a field, an invariant or "state"; "load", or
                                             "view" and the exception, for an exception of `view` or `load`
         PROPERTY, EVENTUALLY                the property
-        CRASH                               where the exception was raised, and the exception. The first is the action;
-                                            "start" or "load" outside actions; the property if the explorer checked
-                                            it; the function if no replay raises the exception
+        CRASH                               the action and the exception. In place of the action: "start" in the initial
+                                            state; "load" if `load` raised the exception; the property if a property
+                                            raised it in the explorer; the function if no replay raises it
         PROTOCOL, UNSTABLE                  a short text
     """
 

@@ -404,9 +404,9 @@ class Shrinker:
     def _variants(self, base: Candidate, index: int, *, only_simpler: bool) -> Iterator[Candidate]:
         """Yields candidates with one argument of the call at an index changed to another value of its domain.
 
-        In a domain that depends on the state, only the first eight values are tried. With `only_simpler`, the argument
-        is changed to an earlier value of its domain; if the argument is not in its domain, any value of the domain
-        counts as earlier, and a wide integer in the argument is also replaced by smaller ones.
+        Of a domain that depends on the state, only the first eight values are tried. With `only_simpler`, only the
+        values before the argument are tried, and all of these. If the argument is not in its domain, `only_simpler` has
+        another effect: a wide integer in the argument is also replaced by smaller ones.
         """
         name, arguments = base.steps[index]
         params = self.subject.machine.actions[name].params
