@@ -26,14 +26,14 @@ EXTENDS EntryCacheReads
 \* maximum size is now 0.
 GetEntryCache(c, topic) ==
   LET s == Cardinality(DOMAIN c.owners)
-  IN CASE c.topic_caches[topic] # Absent -> [c |-> c, store |-> c.topic_caches[topic]]
+  IN CASE c.topic_caches[topic] # Absent -> [c |-> c, range_cache |-> c.topic_caches[topic]]
        [] c.topic_caches[topic] = Absent /\ max_bytes = 0 ->
-            [c |-> [c EXCEPT !.topic_caches[topic] = Disabled], store |-> Disabled]
+            [c |-> [c EXCEPT !.topic_caches[topic] = Disabled], range_cache |-> Disabled]
        [] OTHER ->
             [c |-> [c EXCEPT !.topic_caches[topic] = s,
                              !.owners = [each \in 0..s |-> IF each = s THEN topic ELSE @[each]],
                              !.sizes = [each \in 0..s |-> IF each = s THEN 0 ELSE @[each]]],
-             store |-> s]
+             range_cache |-> s]
 
 -----------------------------------------------------------------------------
 (* Inserting and evicting. *)
@@ -42,8 +42,8 @@ GetEntryCache(c, topic) ==
 
 AfterInsert(topic, p, b, n) ==
   LET entry_cache == GetEntryCache(Contents, topic)
-  IN IF entry_cache.store = Disabled THEN entry_cache.c
-     ELSE InsertOrReplace(entry_cache.c, entry_cache.store, p, b, InitialCount(n), NoCopies)
+  IN IF entry_cache.range_cache = Disabled THEN entry_cache.c
+     ELSE InsertOrReplace(entry_cache.c, entry_cache.range_cache, p, b, InitialCount(n), NoCopies)
 
 Insert == \E topic \in cache, p \in position, b \in bytes, n \in insert_expected_reads :
             Become(AfterInsert(topic, p, b, n))
@@ -54,10 +54,10 @@ AfterEvictionTask == [SizeCheck(Contents) EXCEPT !.tasks = @ - 1, !.eviction_in_
 RunEvictionTask == tasks > 0 /\ Become(AfterEvictionTask)
 
 \* doCacheEviction, the periodic eviction: a time pass, then the size check.  If a task is scheduled, evictionInProgress
-\* stays set, so no second task is scheduled.  With periodic_eviction_erases_mark, evictionInProgress is set to null.
+\* stays set, so no second task is scheduled.  With periodic_eviction_clears_in_progress, it is set to null.
 AfterCacheEviction ==
   LET evicted == SizeCheck(EvictEntries(Contents, TRUE, -ttl_ns))
-  IN IF periodic_eviction_erases_mark THEN [evicted EXCEPT !.eviction_in_progress = FALSE] ELSE evicted
+  IN IF periodic_eviction_clears_in_progress THEN [evicted EXCEPT !.eviction_in_progress = FALSE] ELSE evicted
 
 DoCacheEviction == Become(AfterCacheEviction)
 
@@ -77,8 +77,8 @@ AfterRead(topic, l, low, high, n) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       c == entry_cache.c
       permits == EstimatedBytes(StoredOf(topic, l), high - low + 1)
-      q == [number |-> Cardinality(RequestNumbers(c)) + 1, store |-> entry_cache.store, cache |-> topic, ledger |-> l,
-            expected_reads |-> n, part |-> Part("permits", low, high)]
+      q == [number |-> Cardinality(RequestNumbers(c)) + 1, range_cache |-> entry_cache.range_cache, cache |-> topic,
+            ledger |-> l, expected_reads |-> n, part |-> Part("permits", low, high)]
       w == [request |-> q.number, permits |-> permits, since_ns |-> 0]
   IN CASE low > high \/ high >= Len(StoredOf(topic, l))    -> Contents
        [] max_reads_in_flight_bytes = 0                    -> Begin(c, q)
@@ -173,7 +173,7 @@ Replay ==
 AfterInvalidation(topic, p) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       Before(e) == e.position[1] < p[1] \/ (e.position[1] = p[1] /\ e.position[2] < p[2])
-      Gone(e) == e.store = entry_cache.store /\ e.position[1] >= -1 /\ Before(e)
+      Gone(e) == e.range_cache = entry_cache.range_cache /\ e.position[1] >= -1 /\ Before(e)
   IN RemoveEntries(entry_cache.c, Gone)
 
 InvalidateEntriesBefore == \E topic \in cache, p \in position : Become(AfterInvalidation(topic, p))
@@ -181,16 +181,20 @@ InvalidateEntriesBefore == \E topic \in cache, p \in position : Become(AfterInva
 \* invalidateAllEntries: removes the entries of a ledger.  Later requests do not join the reads of this ledger.
 AfterInvalidateLedger(topic, l) ==
   LET entry_cache == GetEntryCache(Contents, topic)
-      Gone(e) == e.store = entry_cache.store /\ e.position[1] = l
-  IN IF entry_cache.store < 0 THEN entry_cache.c
-     ELSE WithoutJoining(RemoveEntries(entry_cache.c, Gone), entry_cache.store, l)
+      Gone(e) == e.range_cache = entry_cache.range_cache /\ e.position[1] = l
+  IN IF entry_cache.range_cache < 0 THEN entry_cache.c
+     ELSE WithoutJoining(RemoveEntries(entry_cache.c, Gone), entry_cache.range_cache, l)
 
 InvalidateLedger == \E topic \in cache, l \in ledger : Become(AfterInvalidateLedger(topic, l))
 
 \* EntryCache.clear: removes all entries of a range cache.  Later requests do not join its reads.
-Cleared(c, s) == LET Gone(e) == e.store = s IN IF s < 0 THEN c ELSE WithoutJoining(RemoveEntries(c, Gone), s, None)
+Cleared(c, s) ==
+  LET Gone(e) == e.range_cache = s
+  IN IF s < 0 THEN c ELSE WithoutJoining(RemoveEntries(c, Gone), s, None)
 
-AfterClear(topic) == LET entry_cache == GetEntryCache(Contents, topic) IN Cleared(entry_cache.c, entry_cache.store)
+AfterClear(topic) ==
+  LET entry_cache == GetEntryCache(Contents, topic)
+  IN Cleared(entry_cache.c, entry_cache.range_cache)
 
 ClearCache == \E topic \in cache : Become(AfterClear(topic))
 

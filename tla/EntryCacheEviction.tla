@@ -53,7 +53,7 @@ AccountForRemoved(c, gone) ==
   IF gone = <<>> THEN c
   ELSE LET e == Head(gone)
            n == IF removal_marks_read THEN MarkedRead(e.expected_reads) ELSE e.expected_reads
-       IN AccountForRemoved([c EXCEPT !.sizes[e.store] = @ - e.bytes, !.total_bytes = @ - e.bytes,
+       IN AccountForRemoved([c EXCEPT !.sizes[e.range_cache] = @ - e.bytes, !.total_bytes = @ - e.bytes,
                                        !.orphaned_copies = WithOrphanedCopies(@, e.copies, n)], Tail(gone))
 
 \* Removes the entries that satisfy Gone.  Their wrappers stay in the queue, detached.
@@ -124,13 +124,13 @@ TriggerEviction(c) ==
 -----------------------------------------------------------------------------
 (* Insertion. *)
 
-IsAt(slot, s, p) == slot # None /\ slot.position = p /\ slot.store = s
+IsAt(slot, s, p) == slot # None /\ slot.position = p /\ slot.range_cache = s
 IsCached(c, s, p) == \E i \in DOMAIN c.queue : IsAt(c.queue[i], s, p)
 
 \* Adds an entry, whose position is not cached, to its range cache and to the tail of the queue.  This may trigger an
 \* eviction.
 Cached(c, s, p, b, n, copies) ==
-  LET e == [store |-> s, position |-> p, bytes |-> b, expected_reads |-> n, copies |-> copies, timestamp_ns |-> 0,
+  LET e == [range_cache |-> s, position |-> p, bytes |-> b, expected_reads |-> n, copies |-> copies, timestamp_ns |-> 0,
             requeue_count |-> 0, accessed |-> FALSE]
   IN TriggerEviction([c EXCEPT !.queue = Append(@, e), !.sizes[s] = @ + b, !.total_bytes = @ + b])
 

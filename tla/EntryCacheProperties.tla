@@ -12,8 +12,8 @@ EXTENDS EntryCache
 \* The cached entries, in the order of the removal queue.
 Live(c) == SelectSeq(c.queue, IsEntry)
 LiveSet(c) == InSet(Live(c))
-Keys(c) == {<<e.store, e.position>> : e \in LiveSet(c)}
-EntryAt(c, key) == CHOOSE e \in LiveSet(c) : e.store = key[1] /\ e.position = key[2]
+Keys(c) == {<<e.range_cache, e.position>> : e \in LiveSet(c)}
+EntryAt(c, key) == CHOOSE e \in LiveSet(c) : e.range_cache = key[1] /\ e.position = key[2]
 
 \* The parts of a tree that await a storage read, from left to right.
 RECURSIVE AwaitedIn(_)

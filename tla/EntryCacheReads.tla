@@ -103,9 +103,9 @@ FailTimedOut(c, failed) == LET Stays(q) == q.number \notin failed IN [c EXCEPT !
 \* An entry from storage is cached only if further reads of the entry are expected.  In a disabled range cache, no reads
 \* are expected.
 InsertedReadEntry(c, r, entry, names) ==
-  LET n == InitialCount(IF r.store >= 0 THEN r.expected_reads ELSE 0)
+  LET n == InitialCount(IF r.range_cache >= 0 THEN r.expected_reads ELSE 0)
       b == StoredOf(r.cache, r.ledger)[entry + 1]
-  IN IF HasExpectedReads(n) THEN InsertOrReplace(c, r.store, <<r.ledger, entry>>, b, n, Held(names))
+  IN IF HasExpectedReads(n) THEN InsertOrReplace(c, r.range_cache, <<r.ledger, entry>>, b, n, Held(names))
      ELSE [c EXCEPT !.orphaned_copies = WithOrphanedCopies(@, Held(names), n)]
 
 \* Read r returns its entries from `entry` to `up_to`, each with a handler of its own.  `wanted` has <<request, first,
@@ -127,7 +127,7 @@ PartOf(r, low, high, up_to) ==
 \* PendingReadsManager.invalidateLedger, or clear if l is None: later requests do not join reads of this ledger (of all
 \* ledgers).
 WithoutJoining(c, s, l) ==
-  [c EXCEPT !.reads = [i \in DOMAIN @ |-> IF @[i].store = s /\ (l = None \/ @[i].ledger = l)
+  [c EXCEPT !.reads = [i \in DOMAIN @ |-> IF @[i].range_cache = s /\ (l = None \/ @[i].ledger = l)
                                           THEN [@[i] EXCEPT !.joinable = FALSE] ELSE @[i]]]
 
 -----------------------------------------------------------------------------
@@ -137,18 +137,20 @@ WithoutJoining(c, s, l) ==
 \* comes first.  Then come reads that lack entries only on the right, only on the left, and on both sides, in this
 \* order; of several such reads, the latest.
 Candidate(c, q, low, high) ==
-  LET Overlaps(r) == r.joinable /\ r.store = q.store /\ r.ledger = q.ledger /\ r.first <= high /\ low <= r.last
+  LET IsOfCache(r) == r.range_cache = q.range_cache /\ r.ledger = q.ledger
+      Overlaps(r) == r.joinable /\ IsOfCache(r) /\ r.first <= high /\ low <= r.last
       near == {i \in DOMAIN c.reads : Overlaps(c.reads[i])}
       including == {i \in near : c.reads[i].first <= low /\ high <= c.reads[i].last}
       Worth(i) == (IF low < c.reads[i].first THEN 2 ELSE 0) + (IF c.reads[i].last < high THEN 1 ELSE 0)
-  IN CASE near = {} \/ q.store < 0 -> 0
+  IN CASE near = {} \/ q.range_cache < 0 -> 0
        [] including # {} -> Least(including)
        [] OTHER -> Greatest({i \in near : Worth(i) = Least({Worth(j) : j \in near})})
 
 \* Starts a read of a range, which storage completes in this step or later.
 ReadFromStorage(c, q, low, high) ==
-  LET r == [number |-> c.next_read, store |-> q.store, cache |-> q.cache, ledger |-> q.ledger, first |-> low,
-            last |-> high, expected_reads |-> q.expected_reads, joinable |-> q.store >= 0, waiting |-> <<q.number>>]
+  LET r == [number |-> c.next_read, range_cache |-> q.range_cache, cache |-> q.cache, ledger |-> q.ledger,
+            first |-> low, last |-> high, expected_reads |-> q.expected_reads, joinable |-> q.range_cache >= 0,
+            waiting |-> <<q.number>>]
       asked == [c EXCEPT !.next_read = @ + 1]
   IN CASE storage_reads = "queued" ->
             [c |-> [asked EXCEPT !.reads = Append(@, r)], part |-> Awaited(low, high, r.number)]
@@ -178,7 +180,7 @@ ReadGaps(c, q, parts, i) ==
 
 \* Holds the cached entries of a range and marks them accessed; reads each gap.
 ReadRange(c, q, low, high) ==
-  LET Chosen(e) == /\ e.store = q.store /\ e.position[1] = q.ledger
+  LET Chosen(e) == /\ e.range_cache = q.range_cache /\ e.position[1] = q.ledger
                    /\ low <= e.position[2] /\ e.position[2] <= high
       Looked(e) == [e EXCEPT !.accessed = TRUE, !.copies.held = @ \cup {<<q.number, e.position[2]>>}]
       IsChosen(slot) == slot # None /\ Chosen(slot)
@@ -337,7 +339,7 @@ Answer(c, r, up_to) ==
       rest == [c EXCEPT !.reads = SelectSeq(@, Other)]
       wanted == UNION {Wanted(n, RequestOf(c, n).part, r.number) : n \in InSet(r.waiting)}
       taken == CASE up_to # None -> ReceivedEntries(rest, r, r.first, up_to, wanted)
-                 [] up_to = None /\ r.store >= 0 -> WithoutJoining(rest, r.store, r.ledger)
+                 [] up_to = None /\ r.range_cache >= 0 -> WithoutJoining(rest, r.range_cache, r.ledger)
                  [] OTHER -> rest
       Rest(so_far) == AnswerEach(so_far, Distinct(r.waiting), r, up_to)
   IN With(taken, Rest)

@@ -13,8 +13,8 @@
 (*                                                                           *)
 (*   times        timestamp_ns and since_ns are relative to now: 0 when set, *)
 (*                negative when time has passed                              *)
-(*   range caches are numbered from 0 (`store`): first those of the topics,  *)
-(*                then removed ones that still have entries or reads         *)
+(*   range caches are numbered from 0 (`range_cache`): first those of the    *)
+(*                topics, then removed ones that still have entries or reads *)
 (*   requests     pending requests, and completed requests that still hold   *)
 (*                permits, are numbered from 1; so are reads                 *)
 (*   copies       of a read count: a record of                               *)
@@ -38,7 +38,7 @@ CONSTANTS
   permits_queue_size, start_max_bytes, start_watermark, start_max_requeue_times, start_extend_ttl_of_recently_accessed,
   \* Rules on which versions differ.
   duplicate_put, removal_marks_read, undelivered_release_marks_read, size_pass_requeues_expired, rejection_marks_read,
-  periodic_eviction_erases_mark, timer_grants_next, short_answer, caches_unexpected_entries,
+  periodic_eviction_clears_in_progress, timer_grants_next, short_answer, caches_unexpected_entries,
   \* The values of the actions' arguments.
   cache, position, bytes, insert_expected_reads, ledger, first, last, read_expected_reads, success, entries, oddity,
   count, nanos, set_max_cache_bytes_value, set_eviction_watermark_value, set_max_requeue_times_value,
@@ -75,11 +75,11 @@ Disabled == -2
 
 Init ==
   LET enabled == start_max_bytes > 0
-      stores == IF enabled THEN 0..caches - 1 ELSE {}
+      range_caches == IF enabled THEN 0..caches - 1 ELSE {}
   IN /\ queue = <<>>
      /\ orphaned_copies = <<>>
-     /\ owners = [s \in stores |-> s]
-     /\ sizes = [s \in stores |-> 0]
+     /\ owners = [s \in range_caches |-> s]
+     /\ sizes = [s \in range_caches |-> 0]
      /\ topic_caches = [t \in 0..caches - 1 |-> IF enabled THEN t ELSE Disabled]
      /\ total_bytes = 0
      /\ eviction_in_progress = FALSE
@@ -165,17 +165,17 @@ WithCopies(c, To(_)) ==
 \* The range caches that a topic, an entry, a read or a request refers to, in the order of their new numbers.
 StoresInUse(c) ==
   LET live == SelectSeq(c.queue, IsEntry)
-      IsStore(s) == s >= 0
-  IN Distinct(SelectSeq([t \in 1..caches |-> c.topic_caches[t - 1]] \o [i \in DOMAIN live |-> live[i].store]
-                        \o [i \in DOMAIN c.reads |-> c.reads[i].store]
-                        \o [i \in DOMAIN c.requests |-> c.requests[i].store], IsStore))
+      IsRangeCache(s) == s >= 0
+  IN Distinct(SelectSeq([t \in 1..caches |-> c.topic_caches[t - 1]] \o [i \in DOMAIN live |-> live[i].range_cache]
+                        \o [i \in DOMAIN c.reads |-> c.reads[i].range_cache]
+                        \o [i \in DOMAIN c.requests |-> c.requests[i].range_cache], IsRangeCache))
 
 \* Renumbers the range caches.
 WithStores(c) ==
   LET order == StoresInUse(c)
       To(s) == IF s < 0 THEN s ELSE IndexOf(order, s) - 1
       Every(e) == TRUE
-      Moved(each) == [each EXCEPT !.store = To(@)]
+      Moved(each) == [each EXCEPT !.range_cache = To(@)]
       in_order == Cardinality(DOMAIN c.owners) = caches /\ \A t \in DOMAIN c.topic_caches : c.topic_caches[t] = t
   IN IF in_order THEN c
      ELSE [c EXCEPT !.queue = Changed(@, Every, Moved),

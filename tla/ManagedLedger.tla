@@ -70,7 +70,7 @@ EC == INSTANCE EntryCacheReads WITH
   start_max_requeue_times <- max_requeue_times,
   start_extend_ttl_of_recently_accessed <- extend_ttl_of_recently_accessed,
   duplicate_put <- "latest_handler", removal_marks_read <- FALSE, undelivered_release_marks_read <- FALSE,
-  size_pass_requeues_expired <- TRUE, rejection_marks_read <- FALSE, periodic_eviction_erases_mark <- FALSE,
+  size_pass_requeues_expired <- TRUE, rejection_marks_read <- FALSE, periodic_eviction_clears_in_progress <- FALSE,
   timer_grants_next <- TRUE, short_answer <- "read_again", caches_unexpected_entries <- FALSE,
   cache <- {}, bytes <- {}, insert_expected_reads <- {}, ledger <- {}, first <- {}, last <- {},
   read_expected_reads <- {}, entries <- {}, oddity <- {}, count <- {}, nanos <- {}, set_max_cache_bytes_value <- {},
@@ -283,7 +283,7 @@ AllAnswered(s, before, numbers) ==
 \* Requests the entries low..high from the entry cache.
 Requested(s, i, k, low, high) ==
   LET n == Request(i, k, low)
-      q == [number |-> n, store |-> 0, cache |-> 0, ledger |-> low[1], expected_reads |-> 0,
+      q == [number |-> n, range_cache |-> 0, cache |-> 0, ledger |-> low[1], expected_reads |-> 0,
             part |-> EC!Part("permits", low[2], high[2])]
       Rest(c) == LET t == [s EXCEPT !.c = c] IN IF IsPending(c, n) THEN t ELSE Answer(t, i, k, n, low)
   IN With(EC!Begin([s.c EXCEPT !.grants = @ \cup {[request |-> n, permits |-> 0, copies |-> {}]}], q), Rest)

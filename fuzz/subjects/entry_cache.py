@@ -112,7 +112,7 @@ def tasks(s: State) -> int:
     return s.tasks
 
 
-def stores(s: State) -> int:
+def range_caches(s: State) -> int:
     """Returns the number of range caches, including removed ones."""
     return len(s.owners)
 
@@ -180,7 +180,8 @@ def _in_order(numbered: Any) -> tuple[int, ...]:
 def _entry(slot: Mapping[str, Any], copies: tuple[int, ...]) -> Entry:
     same = ("bytes", "expected_reads", "timestamp_ns", "requeue_count", "accessed")
     fields = {name: slot[name] for name in same}
-    return Entry(cache=slot["store"], position=Position(*slot["position"]), copies=copies, released=False, **fields)
+    cache, position = slot["range_cache"], Position(*slot["position"])
+    return Entry(cache=cache, position=position, copies=copies, released=False, **fields)
 
 
 def _all_held(part: Any) -> list[Any]:
@@ -189,7 +190,7 @@ def _all_held(part: Any) -> list[Any]:
 
 
 def _request(q: Any, held: Mapping[tuple[int, int], int]) -> Request:
-    return Request(q.number, q.store, q.cache, q.ledger, q.expected_reads, _part(q.number, q.part, held))
+    return Request(q.number, q.range_cache, q.cache, q.ledger, q.expected_reads, _part(q.number, q.part, held))
 
 
 def _part(number: int, part: Any, held: Mapping[tuple[int, int], int]) -> Part:
@@ -349,7 +350,7 @@ CI = Scope(
         "age": 1,
         "lowest_count": 0,
         "highest_count": 1,
-        "stores": 2,
+        "range_caches": 2,
         "requeues": 1,
     },
     reasons=dict(SMOKE.reasons)
@@ -361,7 +362,7 @@ CI = Scope(
         "oddity": "a short answer; unexpected entries are left to fuzzing",
         "age": "the TTL: excludes expired entries, which are in the scope nightly",
         "highest_count": "one expected read or one replay",
-        "stores": "the topic's cache and one removed cache",
+        "range_caches": "the topic's cache and one removed cache",
     },
 )
 
@@ -400,8 +401,8 @@ def entry_is_queued_twice(_cfg: Config, s: State) -> State | None:
     live = [e for e in s.ranges.queue if e is not None]
     if not live:
         return None
-    store, size = live[0].cache, live[0].bytes
-    sizes = s.ranges.sizes[:store] + (s.ranges.sizes[store] + size,) + s.ranges.sizes[store + 1 :]
+    range_cache, size = live[0].cache, live[0].bytes
+    sizes = s.ranges.sizes[:range_cache] + (s.ranges.sizes[range_cache] + size,) + s.ranges.sizes[range_cache + 1 :]
     twice = s.ranges._replace(queue=(*s.ranges.queue, live[0]), sizes=sizes)
     return s._replace(ranges=twice, total_bytes=s.total_bytes + size)
 
@@ -422,7 +423,8 @@ def overlapping_reads_are_joinable(_cfg: Config, s: State) -> State | None:
     """Two overlapping outstanding reads of a ledger are both joinable."""
     for a in s.reads:
         for b in s.reads:
-            if a is not b and a.store == b.store >= 0 and a.ledger == b.ledger and overlaps(a, b.first, b.last):
+            shares_ledger = a.range_cache == b.range_cache >= 0 and a.ledger == b.ledger
+            if a is not b and shares_ledger and overlaps(a, b.first, b.last):
                 return s._replace(reads=tuple([r._replace(joinable=True) if r in (a, b) else r for r in s.reads]))
     return None
 
@@ -549,7 +551,7 @@ subject = Subject(
         "highest_count": highest_count,
         "lowest_count": lowest_count,
         "requeues": most_requeues,
-        "stores": stores,
+        "range_caches": range_caches,
         "tasks": tasks,
     },
     scopes={"smoke": SMOKE, "sharing": SHARING, "permits": PERMITS, "ci": CI, "nightly": NIGHTLY},

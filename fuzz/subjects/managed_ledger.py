@@ -11,7 +11,7 @@ from fuzz.tlc.values import Function
 from impl.managed_ledger.ledger import ManagedLedger
 from invariants import managed_ledger as invariants
 from model.active_cursors import machine as active_cursors
-from model.entry_cache import names
+from model.entry_cache import canonical_form
 from model.entry_cache.reads_limiter import Limiter
 from model.managed_ledger.cursors import activate
 from model.managed_ledger.machine import entries_of, managed_ledger
@@ -303,7 +303,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     known = [_subscription(i, sub, numbers, copies) for i, sub in enumerate(subs)]
     s = State(
         tuple([Ledger(each.ledger, each.entries) for each in variables["ledgers"]]),
-        names.with_requests(caches._replace(limiter=Limiter(0, (), ())), numbers),
+        canonical_form.with_requests(caches._replace(limiter=Limiter(0, (), ())), numbers),
         active,
         tuple(known),
     )

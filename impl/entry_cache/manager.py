@@ -21,7 +21,7 @@ from impl.entry_cache.reads_limiter import Permits
 from impl.entry_cache.shared_reads import JoinableReads, OutstandingRead, PendingRequest, RequestedRange
 from impl.range_cache import PagedRangeCache, RangeCaches, ReadCountHandler, Wrapper
 from model.entry_cache.machine import ENTRY_OVERHEAD
-from model.entry_cache.reads_limiter import Rules
+from model.entry_cache.reads_limiter import Settings
 from model.entry_cache.state import (
     ABSENT,
     DISABLED,
@@ -49,15 +49,15 @@ class Store(RangeCaches):
         self._caches.append(PagedRangeCache())
         return len(self._caches) - 1
 
-    def find(self, store: int, position: Position) -> Wrapper | None:
+    def find(self, range_cache: int, position: Position) -> Wrapper | None:
         """Returns the wrapper at a position, or None. O(1)."""
-        return self._caches[store].find(position)
+        return self._caches[range_cache].find(position)
 
     def add(self, wrapper: Wrapper) -> None:
         """Inserts an entry into its cache and at the queue's tail. O(1)."""
-        store = self._caches[wrapper.cache]
-        store.add(wrapper)
-        store.bytes += wrapper.bytes
+        range_cache = self._caches[wrapper.cache]
+        range_cache.add(wrapper)
+        range_cache.bytes += wrapper.bytes
         self._queue.append(wrapper)
 
     def open_copy(self, copy: int, handler: ReadCountHandler) -> None:
@@ -86,21 +86,21 @@ class Store(RangeCaches):
         """Removes wrappers by position. O(entries)."""
         return self._detach(wrappers)
 
-    def all_of(self, store: int) -> list[Wrapper]:
+    def all_of(self, range_cache: int) -> list[Wrapper]:
         """Returns the wrappers of a range cache. O(entries)."""
-        return list(self._caches[store])
+        return list(self._caches[range_cache])
 
-    def of(self, store: int, ledger: int) -> list[Wrapper]:
+    def of(self, range_cache: int, ledger: int) -> list[Wrapper]:
         """Returns the wrappers of a ledger in a range cache. O(entries)."""
-        return self._caches[store].of_ledger(ledger)
+        return self._caches[range_cache].of_ledger(ledger)
 
-    def before(self, store: int, position: Position) -> list[Wrapper]:
+    def before(self, range_cache: int, position: Position) -> list[Wrapper]:
         """Returns the wrappers before a position in a range cache. Cost as `PagedRangeCache.between`."""
-        return self._caches[store].between(FIRST_POSITION, position, False)
+        return self._caches[range_cache].between(FIRST_POSITION, position, False)
 
     def total_bytes(self) -> int:
         """Returns the bytes of all range caches. O(range caches)."""
-        return sum([store.bytes for store in self._caches])
+        return sum([range_cache.bytes for range_cache in self._caches])
 
     def sort_copies(self) -> None:
         """Sorts the copies by number. O(n log n)."""
@@ -140,7 +140,7 @@ class EntryCaches:
         self._reads: dict[int, OutstandingRead] = {}
         self._joinable: dict[tuple[int, int], JoinableReads] = {}
         self._requests: dict[int, PendingRequest] = {}
-        self._permits = Permits(Rules(cfg.max_reads_in_flight_bytes, cfg.permits_queue_size, cfg.permits_timeout_ns))
+        self._permits = Permits(Settings(cfg.max_reads_in_flight_bytes, cfg.permits_queue_size, cfg.permits_timeout_ns))
         self._next_request = self._next_read = 1
         self._next_held = -1
         self._insertions = self._hit_entries = self._hit_bytes = self._miss_entries = self._miss_bytes = 0
@@ -154,16 +154,16 @@ class EntryCaches:
         self._trigger = int(TRIGGER_SHARE * self._max_bytes)
 
     def _get_entry_cache(self, cache: int) -> int:
-        store = self._topic_caches[cache]
-        if store != ABSENT:
-            return store
+        range_cache = self._topic_caches[cache]
+        if range_cache != ABSENT:
+            return range_cache
         if self._max_bytes == 0:
-            store = DISABLED
+            range_cache = DISABLED
         else:
-            store = self._store.create()
+            range_cache = self._store.create()
             self._owners.append(cache)
-        self._topic_caches[cache] = store
-        return store
+        self._topic_caches[cache] = range_cache
+        return range_cache
 
     def _account_for_removed(self, removed: Removed) -> int:
         self.total_bytes -= removed.bytes
@@ -207,13 +207,13 @@ class EntryCaches:
 
     def insert(self, cache: int, position: Position, bytes: int, expected_reads: int) -> bool:
         """Caches a new entry. Returns whether it was absent. O(1), and an eviction if one is due."""
-        store = self._get_entry_cache(cache)
-        if store == DISABLED:
+        range_cache = self._get_entry_cache(cache)
+        if range_cache == DISABLED:
             return False
-        present = self._store.find(store, position)
+        present = self._store.find(range_cache, position)
         handler = ReadCountHandler(expected_reads if expected_reads > 0 else None)
         if present is None:
-            self._add(Wrapper(store, position, bytes, handler, self._store.now_ns))
+            self._add(Wrapper(range_cache, position, bytes, handler, self._store.now_ns))
             return True
         present.handler = handler
         return False
@@ -238,7 +238,7 @@ class EntryCaches:
         if self._permits.maximum:
             permits = (last - first + 1) * (max(1, sum(stored) // len(stored)) + ENTRY_OVERHEAD)
         verdict = self._permits.acquire(pending, permits, self._store.now_ns)
-        if verdict == "refused":
+        if verdict == "rejected":
             return Reading(number, (), (Answered(number, False, ()),))
         self._requests[number] = pending
         if verdict == "granted":
@@ -264,14 +264,14 @@ class EntryCaches:
 
     def _read_range(self, pending: PendingRequest, first: int, last: int) -> RequestedRange:
         """Opens copies of the cached entries of a range and reads its gaps. O(n)."""
-        store, ledger, number = pending.store, pending.ledger, self._next_held
-        if store == DISABLED:
+        range_cache, ledger, number = pending.range_cache, pending.ledger, self._next_held
+        if range_cache == DISABLED:
             return self._join_or_read(pending, first, last)
         find, open_copy = self._store.find, self._store.open_copy
         parts: list[RequestedRange] = []
         following = first
         for entry in range(first, last + 1):
-            wrapper = find(store, Position(ledger, entry))
+            wrapper = find(range_cache, Position(ledger, entry))
             if wrapper is None:
                 continue
             if entry > following:
@@ -298,7 +298,7 @@ class EntryCaches:
 
     def _join_or_read(self, pending: PendingRequest, first: int, last: int) -> RequestedRange:
         """Joins an outstanding read, or starts one. O(log reads), and n when storage answers at once."""
-        joinable = self._joinable.get((pending.store, pending.ledger))
+        joinable = self._joinable.get((pending.range_cache, pending.ledger))
         read = None if joinable is None else joinable.best(first, last)
         if read is None:
             return self._read_storage(pending, first, last)
@@ -325,7 +325,7 @@ class EntryCaches:
             requested.read = number
             self._reads[number] = read
             if read.joinable:
-                self._joinable.setdefault((pending.store, pending.ledger), JoinableReads()).add(read)
+                self._joinable.setdefault((pending.range_cache, pending.ledger), JoinableReads()).add(read)
         elif self._failing:
             self._failing -= 1
             requested.kind = "failed"
@@ -340,9 +340,9 @@ class EntryCaches:
         O(n) for each awaiting part.
         """
         pending = read.initiator
-        store, ledger = pending.store, pending.ledger
+        range_cache, ledger = pending.range_cache, pending.ledger
         sizes = self._stored[pending.cache, ledger]
-        expected = pending.expected_reads if store >= 0 and pending.expected_reads > 0 else None
+        expected = pending.expected_reads if range_cache >= 0 and pending.expected_reads > 0 else None
         waiting = read.in_request_order()
         for entry in range(read.first, read.first + entries):
             size = sizes[entry]
@@ -355,13 +355,13 @@ class EntryCaches:
             self._miss_entries += 1
             self._miss_bytes += size
             if expected is not None:
-                self._cache_entry(store, Position(ledger, entry), size, handler)
+                self._cache_entry(range_cache, Position(ledger, entry), size, handler)
 
-    def _cache_entry(self, store: int, position: Position, size: int, handler: ReadCountHandler) -> None:
+    def _cache_entry(self, range_cache: int, position: Position, size: int, handler: ReadCountHandler) -> None:
         """Caches an entry from storage, unless its position is cached. O(1), and an eviction if one is due."""
-        present = self._store.find(store, position)
+        present = self._store.find(range_cache, position)
         if present is None:
-            self._add(Wrapper(store, position, size, handler, self._store.now_ns))
+            self._add(Wrapper(range_cache, position, size, handler, self._store.now_ns))
         else:
             present.handler = handler
 
@@ -415,8 +415,8 @@ class EntryCaches:
             self._unlist(read)
         if entries is not None:
             self._receive_entries(read, entries)
-        elif pending.store >= 0:
-            self._make_unjoinable(pending.store, pending.ledger)
+        elif pending.range_cache >= 0:
+            self._make_unjoinable(pending.range_cache, pending.ledger)
         waiting = read.in_request_order()
         for requested in waiting:
             requested.kind = "failed" if entries is None else "found"
@@ -537,16 +537,16 @@ class EntryCaches:
 
     def invalidate_entries_before(self, cache: int, position: Position) -> None:
         """Removes a topic's entries before a position. Cost as `PagedRangeCache.between`."""
-        store = self._get_entry_cache(cache)
-        if store >= 0:
-            self._account_for_removed(self._store.remove(self._store.before(store, position)))
+        range_cache = self._get_entry_cache(cache)
+        if range_cache >= 0:
+            self._account_for_removed(self._store.remove(self._store.before(range_cache, position)))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> None:
         """Removes a ledger's entries from a topic's cache. O(entries, and outstanding reads of it)."""
-        store = self._get_entry_cache(cache)
-        if store >= 0:
-            self._account_for_removed(self._store.remove(self._store.of(store, ledger)))
-            self._make_unjoinable(store, ledger)
+        range_cache = self._get_entry_cache(cache)
+        if range_cache >= 0:
+            self._account_for_removed(self._store.remove(self._store.of(range_cache, ledger)))
+            self._make_unjoinable(range_cache, ledger)
 
     def clear_cache(self, cache: int) -> None:
         """Empties a topic's cache. O(its entries, and outstanding reads of all)."""
@@ -554,28 +554,28 @@ class EntryCaches:
 
     def clear_all(self) -> None:
         """Empties every topic's cache. O(their entries)."""
-        for store in self._topic_caches:
-            self._empty(store)
+        for range_cache in self._topic_caches:
+            self._empty(range_cache)
 
     def remove_entry_cache(self, cache: int) -> None:
         """Removes a topic's cache and empties it. O(its entries)."""
-        store, self._topic_caches[cache] = self._topic_caches[cache], ABSENT
-        self._empty(store)
+        range_cache, self._topic_caches[cache] = self._topic_caches[cache], ABSENT
+        self._empty(range_cache)
 
-    def _empty(self, store: int) -> None:
-        if store >= 0:
-            self._account_for_removed(self._store.remove(self._store.all_of(store)))
-            for number, ledger in [key for key in self._joinable if key[0] == store]:
+    def _empty(self, range_cache: int) -> None:
+        if range_cache >= 0:
+            self._account_for_removed(self._store.remove(self._store.all_of(range_cache)))
+            for number, ledger in [key for key in self._joinable if key[0] == range_cache]:
                 self._make_unjoinable(number, ledger)
 
-    def _make_unjoinable(self, store: int, ledger: int) -> None:
-        listed = self._joinable.pop((store, ledger), None)
+    def _make_unjoinable(self, range_cache: int, ledger: int) -> None:
+        listed = self._joinable.pop((range_cache, ledger), None)
         if listed is not None:
             for read in listed.reads:
                 read.joinable = False
 
     def _unlist(self, read: OutstandingRead) -> None:
-        key = read.initiator.store, read.initiator.ledger
+        key = read.initiator.range_cache, read.initiator.ledger
         listed = self._joinable[key]
         listed.discard(read)
         if not listed.reads:
@@ -671,7 +671,7 @@ class EntryCaches:
         for r in state.reads:
             read = self._reads[r.number] = OutstandingRead.load(r, self._requests)
             if read.joinable:
-                self._joinable.setdefault((r.store, r.ledger), JoinableReads()).add(read)
+                self._joinable.setdefault((r.range_cache, r.ledger), JoinableReads()).add(read)
         self._permits.load(state.limiter, self._requests)
         c = state.counters
         self._insertions, self._hit_entries, self._hit_bytes = c.insertions, c.hit_entries, c.hit_bytes

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import deque
 
 from impl.entry_cache.shared_reads import PendingRequest
-from model.entry_cache.reads_limiter import Grant, Limiter, Rules, Waiting
+from model.entry_cache.reads_limiter import Grant, Limiter, Settings, Waiting
 
 
 class Permits:
     """The limiter of reads in flight."""
 
-    def __init__(self, rules: Rules) -> None:
-        self.maximum, self.queue_size, self.timeout_ns = rules
+    def __init__(self, settings: Settings) -> None:
+        self.maximum, self.queue_size, self.timeout_ns = settings
         self.free = self.maximum
         self.waiting: deque[tuple[PendingRequest, int, int]] = deque()  # request, permits, queued at
         self.held: dict[int, list[int]] = {}  # request -> permits, copies not yet released
@@ -33,14 +33,14 @@ class Permits:
         self.held[request] = [taken, 0]
 
     def acquire(self, pending: PendingRequest, permits: int, now_ns: int) -> str:
-        """Grants permits, or queues or refuses the request. Returns granted, waiting or refused. O(1)."""
+        """Grants permits, or queues or rejects the request. Returns granted, waiting or rejected. O(1)."""
         if not self.maximum:
             return "granted"
         if self.fits(permits):
             self.take(pending.number, permits)
             return "granted"
         if len(self.waiting) >= self.queue_size:
-            return "refused"
+            return "rejected"
         self.waiting.append((pending, permits, now_ns))
         return "waiting"
 

@@ -62,11 +62,11 @@ class RequestedRange:
 class PendingRequest:
     """A pending request."""
 
-    __slots__ = ("cache", "expected_reads", "ledger", "number", "root", "store")
+    __slots__ = ("cache", "expected_reads", "ledger", "number", "range_cache", "root")
 
-    def __init__(self, number: int, store: int, cache: int, ledger: int, expected_reads: int) -> None:
+    def __init__(self, number: int, range_cache: int, cache: int, ledger: int, expected_reads: int) -> None:
         self.number = number
-        self.store = store
+        self.range_cache = range_cache
         self.cache = cache
         self.ledger = ledger
         self.expected_reads = expected_reads
@@ -74,12 +74,12 @@ class PendingRequest:
 
     def view(self) -> Request:
         """Returns the model's form. O(parts and entries)."""
-        return Request(self.number, self.store, self.cache, self.ledger, self.expected_reads, self.root.view())
+        return Request(self.number, self.range_cache, self.cache, self.ledger, self.expected_reads, self.root.view())
 
     @classmethod
     def load(cls, request: Request) -> PendingRequest:
         """Returns a request from the model's. O(parts and entries)."""
-        self = cls(request.number, request.store, request.cache, request.ledger, request.expected_reads)
+        self = cls(request.number, request.range_cache, request.cache, request.ledger, request.expected_reads)
         self.root = RequestedRange.load(self, request.part)
         return self
 
@@ -94,7 +94,7 @@ class OutstandingRead:
         self.initiator = pending  # the request that began it: its cache gets the entries, with its expected reads
         self.first = first
         self.last = last
-        self.joinable = pending.store >= 0
+        self.joinable = pending.range_cache >= 0
         self.waiting: list[RequestedRange] = []
 
     def in_request_order(self) -> list[RequestedRange]:
@@ -111,7 +111,15 @@ class OutstandingRead:
         a = self.initiator
         waiting = tuple([requested.request.number for requested in self.waiting])
         return StorageRead(
-            self.number, a.store, a.cache, a.ledger, self.first, self.last, a.expected_reads, self.joinable, waiting
+            self.number,
+            a.range_cache,
+            a.cache,
+            a.ledger,
+            self.first,
+            self.last,
+            a.expected_reads,
+            self.joinable,
+            waiting,
         )
 
     @classmethod
@@ -119,7 +127,7 @@ class OutstandingRead:
         """Returns a storage read from the model's; `requests` has the requests by number. O(their parts)."""
         self = cls(
             r.number,
-            PendingRequest(next(iter(r.waiting), 0), r.store, r.cache, r.ledger, r.expected_reads),
+            PendingRequest(next(iter(r.waiting), 0), r.range_cache, r.cache, r.ledger, r.expected_reads),
             r.first,
             r.last,
         )

@@ -1,6 +1,7 @@
 """What the properties of the entry cache derive from states and events.
 
-As in the model, `cache` is the number of a topic and `store` that of a range cache; but `Entry.cache` is a `store`.
+As in the model, `cache` is the number of a topic and `range_cache` that of a range cache; but `Entry.cache` is that of
+a range cache.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def joinable_reads_do_not_overlap(cfg: Config, s: State) -> bool:
     if len(joinable) < 2:
         return True
     return not any(
-        a.store == b.store and a.ledger == b.ledger and max(a.first, b.first) <= min(a.last, b.last)
+        a.range_cache == b.range_cache and a.ledger == b.ledger and max(a.first, b.first) <= min(a.last, b.last)
         for i, a in enumerate(joinable)
         for b in joinable[:i]
     )
@@ -124,10 +124,10 @@ def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, eve
     An absent entry is appended whatever the total size is. If tasks run at once, an eviction that the insert triggers
     may remove or requeue the entry. A disabled cache takes no entry.
     """
-    store = after.topic_caches[event.arguments["cache"]]
-    key = store, event.arguments["position"]
+    range_cache = after.topic_caches[event.arguments["cache"]]
+    key = range_cache, event.arguments["position"]
     present = by_key(before).get(key)
-    if store == DISABLED:
+    if range_cache == DISABLED:
         return event.outcome is False and after.ranges is before.ranges
     if present is None:
         wanted = event.arguments["expected_reads"]
@@ -241,8 +241,8 @@ def eviction_reports_entries_that_left(cfg: Config, before: State, event: Event,
 @always(entry_cache, on=REMOVALS)
 def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A removal removes exactly the entries of its range from the topic's cache."""
-    store = before.topic_caches[event.arguments["cache"]]
-    removed = {key for key in by_key(before) if key[0] == store and _is_in_removed_range(event, key[1])}
+    range_cache = before.topic_caches[event.arguments["cache"]]
+    removed = {key for key in by_key(before) if key[0] == range_cache and _is_in_removed_range(event, key[1])}
     return by_key(after).keys() == by_key(before).keys() - removed
 
 
@@ -377,7 +377,7 @@ def storage_entry_was_cached_in_the_meantime(cfg: Config, before: State, event: 
     if r is None or not isinstance(event.outcome, Reading) or r.expected_reads <= 0:
         return False
     end = r.last + 1 if event.arguments.get("success") else r.first + event.arguments.get("entries", 0)
-    return any((r.store, Position(r.ledger, i)) in by_key(before) for i in range(r.first, end))
+    return any((r.range_cache, Position(r.ledger, i)) in by_key(before) for i in range(r.first, end))
 
 
 @sometimes(entry_cache, given=tasks_queued)

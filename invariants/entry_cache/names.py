@@ -25,20 +25,22 @@ def form(s: State) -> tuple[object, ...]:
     orphans = {copy: g.expected_reads for g in s.ranges.orphaned_copies for copy in g.copies}
     requests = {q.number: i for i, q in enumerate(s.requests)}
     reads = {r.number: i for i, r in enumerate(s.reads)}
-    topics = {store: i for i, store in enumerate(s.topic_caches) if store >= 0}
+    topics = {range_cache: i for i, range_cache in enumerate(s.topic_caches) if range_cache >= 0}
 
     def holder_of(copy: int) -> object:
         return holders.get(copy), orphans.get(copy)
 
-    def owner(store: int) -> object:
-        return store if store < 0 else (s.owners[store], topics.get(store), s.ranges.sizes[store])
+    def owner(range_cache: int) -> object:
+        if range_cache < 0:
+            return range_cache
+        return s.owners[range_cache], topics.get(range_cache), s.ranges.sizes[range_cache]
 
     def form_of_part(part: Part) -> object:
         held = [(h.entry, h.bytes, holder_of(h.copy)) for h in part.held]
         return part.kind, part.first, part.last, reads.get(part.read), held, [form_of_part(each) for each in part.parts]
 
     def form_of_request(q: Request) -> object:
-        return owner(q.store), q.cache, q.ledger, q.expected_reads, form_of_part(q.part)
+        return owner(q.range_cache), q.cache, q.ledger, q.expected_reads, form_of_part(q.part)
 
     limiter = s.limiter
     rest = (
@@ -55,8 +57,8 @@ def form(s: State) -> tuple[object, ...]:
     return (
         [e and (owner(e.cache), e[1:4], held_and_open(e.copies), e.timestamp_ns - now, e[6:]) for e in queue],
         sorted(repr((held_and_open(g.copies), g.expected_reads)) for g in s.ranges.orphaned_copies),
-        [owner(store) for store in s.topic_caches],
-        [(owner(r.store), r[2:8], [requests[n] for n in r.waiting]) for r in s.reads],
+        [owner(range_cache) for range_cache in s.topic_caches],
+        [(owner(r.range_cache), r[2:8], [requests[n] for n in r.waiting]) for r in s.reads],
         [form_of_request(q) for q in s.requests],
         [(requests[w.request], w.permits, w.since_ns - now) for w in limiter.waiting],
         [(requests.get(g.request), g.permits, [holder_of(copy) for copy in g.copies]) for g in limiter.grants],

@@ -137,10 +137,10 @@ def _has_known_read_count(before: State, event: Event, request: int, d: Delivere
 def failed_ledger_reads_are_not_joined(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a failed read of a ledger, no read of this ledger that was outstanding then can be joined."""
     r = read_of(before, event)
-    if r is None or event.arguments["success"] or r.store < 0:
+    if r is None or event.arguments["success"] or r.range_cache < 0:
         return True
     old = [each for each in after.reads if each.number < before.next_read]
-    return not any(each.joinable for each in old if (each.store, each.ledger) == (r.store, r.ledger))
+    return not any(each.joinable for each in old if (each.range_cache, each.ledger) == (r.range_cache, r.ledger))
 
 
 @always(entry_cache, on=("complete_storage_read",))
@@ -152,14 +152,14 @@ def storage_entries_are_cached_iff_reads_are_expected(cfg: Config, before: State
     r = read_of(before, event)
     if r is None or not event.arguments["success"]:
         return True
-    returned = {(r.store, Position(r.ledger, i)) for i in range(r.first, r.last + 1)}
+    returned = {(r.range_cache, Position(r.ledger, i)) for i in range(r.first, r.last + 1)}
     new = by_key(after).keys() - by_key(before).keys()
     sizes = stored_sizes(cfg, r.cache, r.ledger)
     added = [e for key, e in by_key(after).items() if key in new & returned]
     wanted = [(sizes[e.position.entry], after.ranges.now_ns) for e in added]
     if [(e.bytes, e.timestamp_ns) for e in added] != wanted:
         return False
-    if r.expected_reads <= 0 or r.store < 0:
+    if r.expected_reads <= 0 or r.range_cache < 0:
         return not new
     return new <= returned and (not tasks_queued(cfg) or returned <= by_key(after).keys())
 
@@ -172,10 +172,11 @@ def read_issues_one_storage_read_for_each_gap(cfg: Config, before: State, event:
     """
     if not isinstance(event.outcome, Reading):
         return True
-    store, ledger, wanted = _looked_up(before, event, after)
-    present = {e.position.entry for e in entries(before) if (e.cache, e.position.ledger) == (store, ledger)}
+    range_cache, ledger, wanted = _looked_up(before, event, after)
+    present = {e.position.entry for e in entries(before) if (e.cache, e.position.ledger) == (range_cache, ledger)}
     for r in before.reads:
-        present |= set(range(r.first, r.last + 1)) if r.joinable and (r.store, r.ledger) == (store, ledger) else set()
+        is_joinable = r.joinable and (r.range_cache, r.ledger) == (range_cache, ledger)
+        present |= set(range(r.first, r.last + 1)) if is_joinable else set()
     missing = [entry for entry in wanted if entry not in present]
     begins = [entry for entry in missing if entry - 1 not in missing]
     ends = [entry for entry in missing if entry + 1 not in missing]
@@ -187,8 +188,8 @@ def read_marks_exactly_cached_entries_accessed(cfg: Config, before: State, event
     """A read sets `accessed` of exactly the cached entries of its range, unless the read waits for permits."""
     if not isinstance(event.outcome, Reading):
         return True
-    store, ledger, wanted = _looked_up(before, event, after)
-    hits = {(store, Position(ledger, entry)) for entry in wanted}
+    range_cache, ledger, wanted = _looked_up(before, event, after)
+    hits = {(range_cache, Position(ledger, entry)) for entry in wanted}
     return all(by_key(after)[key].accessed == (e.accessed or key in hits) for key, e in by_key(before).items())
 
 
@@ -242,10 +243,10 @@ def storage_read_is_joinable_until_removal_or_failure(cfg: Config, before: State
         return True
     was = {r.number: r.joinable for r in before.reads}
     answer = read_of(before, event) if event.name == "complete_storage_read" else None
-    failed_ledger = None if answer is None or event.arguments["success"] else (answer.store, answer.ledger)
+    failed_ledger = None if answer is None or event.arguments["success"] else (answer.range_cache, answer.ledger)
     for r in after.reads:
-        may_change = r.number in was and (r.store, r.ledger) == failed_ledger
-        if r.joinable != was.get(r.number, r.store >= 0) and not may_change:
+        may_change = r.number in was and (r.range_cache, r.ledger) == failed_ledger
+        if r.joinable != was.get(r.number, r.range_cache >= 0) and not may_change:
             return False
     return True
 
@@ -273,8 +274,8 @@ def cache_misses_count_entries_and_bytes(cfg: Config, before: State, event: Even
 def cache_hits_count_entries_and_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read that does not wait for permits counts the cached entries of its range as cache hits, with their sizes."""
     cache, ledger, first, last = asked_range(before, event, before.next_request)
-    store = before.topic_caches[cache]
-    wanted = [e for e in entries(before) if e.cache == store and e.position.ledger == ledger]
+    range_cache = before.topic_caches[cache]
+    wanted = [e for e in entries(before) if e.cache == range_cache and e.position.ledger == ledger]
     found = [e.bytes for e in wanted if first <= e.position.entry <= last]
     waits = after.limiter.waiting != before.limiter.waiting
     if isinstance(event.outcome, Refused) or waits or answered_without_reading(before, event, after):
@@ -286,11 +287,12 @@ def cache_hits_count_entries_and_bytes(cfg: Config, before: State, event: Event,
 @always(entry_cache, on=(*REMOVALS, "clear_all"))
 def reads_of_removed_entries_are_not_joined(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After the removal of a ledger or a cache, its outstanding reads cannot be joined; other reads do not change."""
-    store = before.topic_caches[event.arguments["cache"]] if "cache" in event.arguments else None
+    range_cache = before.topic_caches[event.arguments["cache"]] if "cache" in event.arguments else None
 
     def is_removed(r: StorageRead) -> bool:
         if event.name in ("invalidate_entries_before", "invalidate_ledger"):
-            return event.name == "invalidate_ledger" and (r.store, r.ledger) == (store, event.arguments["ledger"])
-        return r.store in before.topic_caches if store is None else r.store == store
+            invalidated = range_cache, event.arguments["ledger"]
+            return event.name == "invalidate_ledger" and (r.range_cache, r.ledger) == invalidated
+        return r.range_cache in before.topic_caches if range_cache is None else r.range_cache == range_cache
 
     return after.reads == tuple([r._replace(joinable=r.joinable and not is_removed(r)) for r in before.reads])

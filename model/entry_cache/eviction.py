@@ -11,7 +11,10 @@ from model.range_cache import Entry, Removed
 
 
 def entries_removed(s: State, after: ranges.State, removed: Removed) -> State:
-    """`entriesRemoved`: subtracts the bytes of removed entries from the total, and counts the entries as evicted."""
+    """`entriesRemoved`: subtracts the bytes of removed entries from the total, and counts the entries as evicted.
+
+    `after` is the range caches after the removal.
+    """
     counters = s.counters
     if removed.entries:
         counters = counters._replace(evicted_entries=counters.evicted_entries + removed.entries)
@@ -19,20 +22,20 @@ def entries_removed(s: State, after: ranges.State, removed: Removed) -> State:
 
 
 def size_check(cfg: Config, s: State) -> tuple[State, int]:
-    """`doEvictToWatermarkWhenOverThreshold`: above the trigger, runs a size pass down to the watermark.
+    """`doEvictToWatermarkWhenOverThreshold`: runs a size pass if the total size is above `evictionTriggerThreshold`.
 
-    Returns the number of entries evicted.
+    The pass evicts down to the watermark. Returns the number of entries evicted.
     """
-    wanted = watermark.bytes_to_evict(s.total_bytes, s.max_bytes, s.watermark)
-    if wanted <= 0 or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
+    bytes_to_evict = watermark.bytes_to_evict(s.total_bytes, s.max_bytes, s.watermark)
+    if bytes_to_evict <= 0 or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
         return s, 0
-    after, removed = ranges.evict_entries(derived(cfg).ranges, s.ranges, ranges.size_pass_predicate, wanted)
+    after, removed = ranges.evict_entries(derived(cfg).ranges, s.ranges, ranges.size_pass_predicate, bytes_to_evict)
     s = entries_removed(s, after, removed)
     return s._replace(counters=s.counters._replace(size_evictions=s.counters.size_evictions + 1)), removed.entries
 
 
 def trigger_eviction(cfg: Config, s: State) -> State:
-    """`triggerEvictionWhenNeeded`: schedules an eviction task if the total size is above the trigger.
+    """`triggerEvictionWhenNeeded`: schedules an eviction task if the size is above `evictionTriggerThreshold`.
 
     If `evictionInProgress` is set, no other task is scheduled. With `eviction_task` "immediate", the size check runs
     now.
@@ -50,8 +53,8 @@ def entry_added(cfg: Config, s: State, entry: Entry) -> State:
     The added entry may trigger an eviction.
     """
     sizes = s.ranges.sizes
-    store = entry.cache
-    sizes = sizes[:store] + (sizes[store] + entry.bytes,) + sizes[store + 1 :]
+    range_cache = entry.cache
+    sizes = sizes[:range_cache] + (sizes[range_cache] + entry.bytes,) + sizes[range_cache + 1 :]
     counters = s.counters._replace(insertions=s.counters.insertions + 1)
     after = s.ranges._replace(queue=(*s.ranges.queue, entry), sizes=sizes)
     s = s._replace(ranges=after, total_bytes=s.total_bytes + entry.bytes, counters=counters)
@@ -79,11 +82,11 @@ def insert_duplicate(
 
 
 def remove(cfg: Config, s: State, gone: list[Entry]) -> State:
-    """Returns the state after the entries `gone` were removed by position."""
+    """Returns the state after the entries `gone` left the cache other than by an eviction pass."""
     after, removed = ranges.remove_entries(derived(cfg).ranges, s.ranges, gone)
     return entries_removed(s, after, removed) if gone else s
 
 
-def entries_of(s: State, store: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
-    """Returns the entries of the range cache with the number `store` that satisfy a predicate."""
-    return [e for e in s.ranges.queue if e is not None and e.cache == store and wanted(e)]
+def entries_of(s: State, range_cache: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
+    """Returns the entries of the range cache with the number `range_cache` that satisfy a predicate."""
+    return [e for e in s.ranges.queue if e is not None and e.cache == range_cache and wanted(e)]

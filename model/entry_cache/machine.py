@@ -1,20 +1,21 @@
 """The broker's entry cache: `RangeEntryCacheManagerImpl` and `RangeEntryCacheImpl` (PIP-430).
 
 Composed of `model/range_cache.py`, `model/entry_cache/shared_reads.py` (`PendingReadsManager`),
-`model/entry_cache/reads_limiter.py` (`InflightReadsLimiter`) and `model/watermark.py`. One step is one call on the
-cache, one eviction task, or one answer of storage. `model/cache_steps` interleaves threads inside such calls.
+`model/entry_cache/reads_limiter.py` (`InflightReadsLimiter`) and `model/watermark.py`; `reads.py` and `eviction.py`
+beside this module have its rules for reads and evictions. One step is one call on the cache, one eviction task, or one
+answer of storage. `model/cache_steps` interleaves threads inside such calls.
 
     insert     position absent: the entry is cached, and the total size grows. Position present: the entry is rejected;
                its read count handler may replace that of the cached entry
-    trigger    if the total size is above the trigger, 98 % of the maximum, after an entry was added, and if
-               `evictionInProgress` is not set: an eviction task is scheduled, and `evictionInProgress` is set
+    schedule   an entry was added, the total size is above the trigger (98 % of the maximum), and `evictionInProgress`
+               is not set: an eviction task is scheduled, and `evictionInProgress` is set
     task       a size check, then `evictionInProgress` is cleared. Size check: if the total size is above the trigger, a
                size pass evicts entries down to the watermark
     periodic   a time pass, then a size check (`doCacheEviction`)
     read       all entries cached: a cache hit, answered at once
-               none cached: the range is read from storage, or an outstanding read of it is joined
-               some cached (a partial cache hit): the cached entries are held, and each gap between them is read. If the
-               read of a gap fails, the whole range is read again
+               none cached: an outstanding read that overlaps the range is joined; the rest is read from storage
+               some cached (a partial cache hit): the cached entries are held, and each gap between them or beside them
+               is read. If the read of a gap fails, the whole range is read again
     storage    storage completes or fails a read; entries with expected reads are cached. Fault: storage returns too few
                entries, or an unexpected entry (a duplicate, or one that was not requested)
 
@@ -23,8 +24,8 @@ outstanding storage reads and the requests that wait for them; the limiter. Afte
 next use creates another range cache; reads that started before the removal still fill the old one. Copies are numbered:
 those that were delivered ("open") from 1 up, those that are held for a pending request ("held") from -1 down.
 
-In the code, `cache` is the number of a topic, and `store` the number of a range cache. `model/range_cache.py` knows no
-topics: the field `cache` of its `Entry` is the number of a range cache.
+In the code, `cache` is the number of a topic, and `range_cache` the number of a range cache. `model/range_cache.py`
+knows no topics: the field `cache` of its `Entry` is the number of a range cache.
 
 Not modelled: cursors (`expected_reads` is an argument; the broker asks the active cursors when the storage read
 completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read; values
@@ -37,7 +38,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from model import range_cache as ranges
-from model.entry_cache import names
+from model.entry_cache import canonical_form
 from model.entry_cache import reads_limiter as limiter
 from model.entry_cache.eviction import entries_of, entries_removed, entry_added, insert_duplicate, remove, size_check
 from model.entry_cache.reads import Effects, answer, begin, fail_timed_out, release_permits, start_queued_requests
@@ -97,26 +98,27 @@ ENTRY_OVERHEAD = 64
 
 
 def get_entry_cache(s: State, cache: int) -> tuple[State, int]:
-    """`getEntryCache`: returns the state, and the number of the range cache of a topic (`store`), or DISABLED.
+    """`getEntryCache`: returns the state, and the number of the range cache of a topic (`range_cache`), or DISABLED.
 
-    If the topic has no cache, a cache is created; it is disabled if the maximum size is 0 now.
+    If the topic has no cache, a cache is created; it is disabled if the maximum size is then 0.
     """
-    store = s.topic_caches[cache]
-    if store != ABSENT:
-        return s, store
+    range_cache = s.topic_caches[cache]
+    if range_cache != ABSENT:
+        return s, range_cache
     if s.max_bytes == 0:
         return s._replace(topic_caches=with_topic_cache(s, cache, DISABLED)), DISABLED
-    store = len(s.owners)
+    range_cache = len(s.owners)
     grown = s.ranges._replace(sizes=(*s.ranges.sizes, 0))
-    return s._replace(ranges=grown, owners=(*s.owners, cache), topic_caches=with_topic_cache(s, cache, store)), store
+    topic_caches = with_topic_cache(s, cache, range_cache)
+    return s._replace(ranges=grown, owners=(*s.owners, cache), topic_caches=topic_caches), range_cache
 
 
-def with_topic_cache(s: State, cache: int, store: int) -> tuple[int, ...]:
-    """Returns `State.topic_caches` with `store` as the number of the range cache of a topic."""
-    return s.topic_caches[:cache] + (store,) + s.topic_caches[cache + 1 :]
+def with_topic_cache(s: State, cache: int, range_cache: int) -> tuple[int, ...]:
+    """Returns `State.topic_caches` with `range_cache` as the number of the range cache of a topic."""
+    return s.topic_caches[:cache] + (range_cache,) + s.topic_caches[cache + 1 :]
 
 
-# ---- the total, and eviction --------------------------------------------------------------------------
+# ---- eviction -----------------------------------------------------------------------------------------
 
 
 @entry_cache.action
@@ -132,14 +134,14 @@ def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
 def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
     """`doCacheEviction`: a time pass, then a size check; runs every `managedLedgerCacheEvictionIntervalMs`.
 
-    Returns the number of entries evicted. With `periodic_eviction_erases_mark`, it clears `evictionInProgress` although
-    a task is scheduled; then a second task can be scheduled.
+    Returns the number of entries evicted. With `periodic_eviction_clears_in_progress`, this call clears
+    `evictionInProgress` although a task is scheduled; then a second task can be scheduled.
     """
     after, removed = ranges.evict_entries(
         derived(cfg).ranges, s.ranges, ranges.time_pass_predicate, s.ranges.now_ns - cfg.ttl_ns
     )
     s, evicted = size_check(cfg, entries_removed(s, after, removed))
-    if s.eviction_in_progress and cfg.periodic_eviction_erases_mark:
+    if s.eviction_in_progress and cfg.periodic_eviction_clears_in_progress:
         s = s._replace(eviction_in_progress=False)
     return s, removed.entries + evicted
 
@@ -155,13 +157,14 @@ def insert(
 
     An insert is never rejected for lack of space. A disabled cache takes no entry.
     """
-    s, store = get_entry_cache(s, cache)
-    if store == DISABLED:
+    s, range_cache = get_entry_cache(s, cache)
+    if range_cache == DISABLED:
         return s, False
-    present = ranges.find(s.ranges, store, position)
+    present = ranges.find(s.ranges, range_cache, position)
     count = ranges.initial_count(derived(cfg).ranges, expected_reads)
     if present is None:
-        return entry_added(cfg, s, Entry(store, position, bytes, count, (), s.ranges.now_ns, 0, False, False)), True
+        added = Entry(range_cache, position, bytes, count, (), s.ranges.now_ns, 0, False, False)
+        return entry_added(cfg, s, added), True
     return s._replace(ranges=insert_duplicate(cfg, s.ranges, present, count, ())), False
 
 
@@ -176,19 +179,19 @@ def read(
 
     The request first acquires permits for its estimated size (`InflightReadsLimiter.acquire`).
     """
-    known = derived(cfg)
-    stored = known.stored.get((cache, ledger), ())
+    derived_cfg = derived(cfg)
+    stored = derived_cfg.stored.get((cache, ledger), ())
     if first > last:
         return refused(s, "illegal_argument", "the first entry is after the last")
     if last >= len(stored):
         return refused(s, "illegal_argument", "the ledger has no such entry")
-    s, store = get_entry_cache(s, cache)
+    s, range_cache = get_entry_cache(s, cache)
     number, permits = s.next_request, estimated_bytes(stored, last - first + 1)
-    limits, verdict = limiter.acquire(known.limiter, s.limiter, number, permits, s.ranges.now_ns)
+    limits, verdict = limiter.acquire(derived_cfg.limiter, s.limiter, number, permits, s.ranges.now_ns)
     s = s._replace(next_request=number + 1, limiter=limits)
-    if verdict == "refused":
+    if verdict == "rejected":
         return s, Reading(number, (), (Answered(number, False, ()),))
-    request = Request(number, store, cache, ledger, expected_reads, Part("permits", first, last))
+    request = Request(number, range_cache, cache, ledger, expected_reads, Part("permits", first, last))
     if verdict == "waiting":
         return s._replace(requests=(*s.requests, request)), Reading(number, (), ())
     effects = Effects([], [])
@@ -214,9 +217,9 @@ def estimated_bytes(stored: tuple[int, ...], entries: int) -> int:
 
 @entry_cache.action
 def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
-    """`InflightReadsLimiter.timeoutCheck`: the timer fails queued requests that have waited as long as the timeout.
+    """`InflightReadsLimiter.timeoutCheck`: the timer fails the requests at the head of the queue that have timed out.
 
-    Then the requests behind the failed ones are granted permits, as long as enough are free. Without
+    Then the requests behind the failed ones are granted permits, up to the first one that does not fit. Without
     `timer_grants_next`, they wait for the next release.
     """
     limits, failed = limiter.expire(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
@@ -236,7 +239,7 @@ def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
 def complete_storage_read(cfg: Config, s: State, storage_read: int, success: bool) -> Step[State, Reading]:
     """Storage completes or fails an outstanding read; waiting requests continue in the order of their arrival.
 
-    After a failure, no other outstanding read of the ledger can be joined any more
+    After a failure, no other outstanding read of the same range cache and ledger can be joined any more
     (`PendingReadsManager.invalidateLedger`).
     """
     r = outstanding(s, storage_read)
@@ -271,7 +274,7 @@ def answer_oddly(
 
 
 def outstanding(s: State, number: int) -> StorageRead | None:
-    """Returns the outstanding read of a number."""
+    """Returns the outstanding storage read with a number, or None."""
     return next((r for r in s.reads if r.number == number), None)
 
 
@@ -314,7 +317,7 @@ def fail_next_storage_reads(cfg: Config, s: State, count: Annotated[int, AtLeast
 def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[State, Released]:
     """`EntryImpl.release`: decrements the expected read count of a delivered entry (PIP-430, "Dynamic Updates").
 
-    The release of the last entry of a request returns its permits.
+    When all entries that a request delivered are released, the permits of the request are returned.
     """
     caches, count = ranges.change_read_count(s.ranges, copy, ranges.marked_read, keep_copy=False)
     if not isinstance(count, Count):
@@ -349,17 +352,17 @@ def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Stat
 
 @entry_cache.action
 def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
-    """`invalidateEntries`: removes the entries of a topic before a position, in any ledger."""
-    s, store = get_entry_cache(s, cache)
-    return remove(cfg, s, entries_of(s, store, lambda e: FIRST_POSITION <= e.position < position)), None
+    """`invalidateEntries`: removes the entries of a topic before a position, also those of earlier ledgers."""
+    s, range_cache = get_entry_cache(s, cache)
+    return remove(cfg, s, entries_of(s, range_cache, lambda e: FIRST_POSITION <= e.position < position)), None
 
 
 @entry_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, None]:
-    """`invalidateAllEntries`: removes the entries of a ledger. Outstanding reads of the ledger are no longer joined."""
-    s, store = get_entry_cache(s, cache)
-    s = remove(cfg, s, entries_of(s, store, lambda e: e.position.ledger == ledger))
-    return s._replace(reads=without_joining(s.reads, store, ledger)) if s.reads and store >= 0 else s, None
+    """`invalidateAllEntries`: removes a topic's entries of a ledger; outstanding reads of it are no longer joined."""
+    s, range_cache = get_entry_cache(s, cache)
+    s = remove(cfg, s, entries_of(s, range_cache, lambda e: e.position.ledger == ledger))
+    return s._replace(reads=without_joining(s.reads, range_cache, ledger)) if s.reads and range_cache >= 0 else s, None
 
 
 @entry_cache.action
@@ -368,22 +371,22 @@ def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
 
     Outstanding reads of the topic are no longer joined.
     """
-    s, store = get_entry_cache(s, cache)
-    return emptied(cfg, s, store), None
+    s, range_cache = get_entry_cache(s, cache)
+    return emptied(cfg, s, range_cache), None
 
 
-def emptied(cfg: Config, s: State, store: int) -> State:
+def emptied(cfg: Config, s: State, range_cache: int) -> State:
     """Returns the state without the entries of a range cache; outstanding reads for it are no longer joined."""
-    s = remove(cfg, s, entries_of(s, store, lambda e: True))
-    return s._replace(reads=without_joining(s.reads, store, None)) if s.reads and store >= 0 else s
+    s = remove(cfg, s, entries_of(s, range_cache, lambda e: True))
+    return s._replace(reads=without_joining(s.reads, range_cache, None)) if s.reads and range_cache >= 0 else s
 
 
 @entry_cache.action
 def clear_all(cfg: Config, s: State) -> Step[State, None]:
     """`RangeEntryCacheManagerImpl.clear`: clears the caches of all topics. Removed caches keep their entries."""
-    for store in s.topic_caches:
-        if store >= 0:
-            s = emptied(cfg, s, store)
+    for range_cache in s.topic_caches:
+        if range_cache >= 0:
+            s = emptied(cfg, s, range_cache)
     return s, None
 
 
@@ -392,13 +395,13 @@ def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]
     """`removeEntryCache`: unregisters the range cache of a topic and clears it; the next use creates another one.
 
     Reads that are outstanding can still insert entries into the removed cache. Such entries count in the total size and
-    are evicted, but no read finds them.
+    are evicted. Only a request from before the removal can still find them.
     """
-    store = s.topic_caches[cache]
-    if store == ABSENT:
+    range_cache = s.topic_caches[cache]
+    if range_cache == ABSENT:
         return s, None
     s = s._replace(topic_caches=with_topic_cache(s, cache, ABSENT))
-    return (emptied(cfg, s, store) if store >= 0 else s), None
+    return (emptied(cfg, s, range_cache) if range_cache >= 0 else s), None
 
 
 @entry_cache.action
@@ -442,7 +445,7 @@ def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
     return s._replace(ranges=s.ranges._replace(extend_ttl_of_recently_accessed=value)), None
 
 
-# ---- names and observers ------------------------------------------------------------------------------
+# ---- canonical form and observation -------------------------------------------------------------------
 
 
 @entry_cache.canonical_form
@@ -453,7 +456,9 @@ def canonical(cfg: Config, s: State) -> State:
     the order of their requests, open copies in the order of the limiter's grants, then in queue order.
     """
     s = s._replace(counters=Counters())
-    return names.renumber_copies(names.renumber_requests(names.renumber_stores(names.from_now(s))))
+    return canonical_form.renumber_copies(
+        canonical_form.renumber_requests(canonical_form.renumber_range_caches(canonical_form.from_now(s)))
+    )
 
 
 @entry_cache.observation
@@ -487,7 +492,7 @@ recorded = entry_cache.profile(
         removal_marks_read=True,
         undelivered_release_marks_read=True,
         rejection_marks_read=True,
-        periodic_eviction_erases_mark=True,
+        periodic_eviction_clears_in_progress=True,
         timer_grants_next=False,
         short_answer="never_answered",
         caches_unexpected_entries=True,

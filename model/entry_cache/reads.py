@@ -10,8 +10,8 @@ request is a call of a reader. A storage read is outstanding until storage answe
                       fails the range or reads it again
     deliver           completes a request: its held copies become open copies of the reader
 
-`store` is the number of a range cache, which its entries have as `Entry.cache`. `Request.cache` and `StorageRead.cache`
-are the number of a topic.
+`range_cache` is the number of a range cache, which its entries have as `Entry.cache`. `Request.cache` and
+`StorageRead.cache` are the number of a topic.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def read_range(cfg: Config, s: State, request: Request, first: int, last: int, e
 
     Returns the state, and the part of the request for this range.
     """
-    if request.store == DISABLED:
+    if request.range_cache == DISABLED:
         return join_or_read(cfg, s, request, first, last, effects)
-    found = cached_range(s.ranges, request.store, request.ledger, first, last)
+    found = cached_range(s.ranges, request.range_cache, request.ledger, first, last)
     if not found:
         return join_or_read(cfg, s, request, first, last, effects)
     parts: list[Part] = []
@@ -97,9 +97,9 @@ def read_range(cfg: Config, s: State, request: Request, first: int, last: int, e
     return s, Part("mixed", first, last, parts=tuple(parts))
 
 
-def cached_range(caches: ranges.State, store: int, ledger: int, first: int, last: int) -> list[Entry]:
+def cached_range(caches: ranges.State, range_cache: int, ledger: int, first: int, last: int) -> list[Entry]:
     """Returns the entries of a range that a range cache has, in order."""
-    cached = [e for e in caches.queue if e is not None and e.cache == store and e.position.ledger == ledger]
+    cached = [e for e in caches.queue if e is not None and e.cache == range_cache and e.position.ledger == ledger]
     return sorted([e for e in cached if first <= e.position.entry <= last])
 
 
@@ -111,7 +111,7 @@ def join_or_read(
     If the outstanding read covers only a part of the range, `read_range` reads the rest, also from the cache. Returns
     the state, and the part of the request for this range.
     """
-    joined = candidate(s.reads, request.store, request.ledger, first, last) if request.store >= 0 else None
+    joined = candidate(s.reads, request.range_cache, request.ledger, first, last) if request.range_cache >= 0 else None
     if joined is None:
         return read_from_storage(cfg, s, request, first, last, effects)
     reads = tuple([r._replace(waiting=(*r.waiting, request.number)) if r is joined else r for r in s.reads])
@@ -138,13 +138,13 @@ def read_from_storage(
     effects.issued.append(Issued(number, request.cache, request.ledger, first, last))
     storage_read = StorageRead(
         number,
-        request.store,
+        request.range_cache,
         request.cache,
         request.ledger,
         first,
         last,
         request.expected_reads,
-        request.store >= 0,
+        request.range_cache >= 0,
         (request.number,),
     )
     if cfg.storage_reads == "queued":
@@ -170,7 +170,8 @@ def receive_entries(
     copies of its entries. The copies of an entry and the inserted entry share one handler.
     """
     stored = derived(cfg).stored[storage_read.cache, storage_read.ledger]
-    count = ranges.initial_count(derived(cfg).ranges, storage_read.expected_reads if storage_read.store >= 0 else 0)
+    expected_reads = storage_read.expected_reads if storage_read.range_cache >= 0 else 0
+    count = ranges.initial_count(derived(cfg).ranges, expected_reads)
     held: list[list[Held]] = [[] for _ in wanted]
     orphaned_copies: list[OrphanedCopies] = []
     number = s.next_held
@@ -210,11 +211,11 @@ def insert_read_entry(
 
     If an entry at its position is cached, the entry from storage is a duplicate (`insert_duplicate`).
     """
-    present = ranges.find(s.ranges, storage_read.store, position)
+    present = ranges.find(s.ranges, storage_read.range_cache, position)
     if present is not None:
         return s._replace(ranges=insert_duplicate(cfg, s.ranges, present, count, copies))
     return entry_added(
-        cfg, s, Entry(storage_read.store, position, size, count, copies, s.ranges.now_ns, 0, False, False)
+        cfg, s, Entry(storage_read.range_cache, position, size, count, copies, s.ranges.now_ns, 0, False, False)
     )
 
 
@@ -223,7 +224,7 @@ def cache_unexpected_entry(cfg: Config, s: State, r: StorageRead, position: Posi
 
     The entry has the size that `Config.stored` has for its position, or one byte if `Config.stored` lacks the position.
     """
-    count = ranges.initial_count(derived(cfg).ranges, r.expected_reads if r.store >= 0 else 0)
+    count = ranges.initial_count(derived(cfg).ranges, r.expected_reads if r.range_cache >= 0 else 0)
     if not ranges.has_expected_reads(count):
         return s
     stored = derived(cfg).stored.get((r.cache, position.ledger), ())
@@ -244,7 +245,7 @@ def answer(
     requests = {request.number: request for request in s.requests}
     waiting_parts = [part for number in numbers for part in awaiting(requests[number].part, r.number)]
     if entry_count is None:
-        s = s._replace(reads=without_joining(s.reads, r.store, r.ledger)) if r.store >= 0 else s
+        s = s._replace(reads=without_joining(s.reads, r.range_cache, r.ledger)) if r.range_cache >= 0 else s
         results = [Part("failed", part.first, part.last) for part in waiting_parts]
     else:
         s, held = receive_entries(cfg, s, r, entry_count, tuple([(part.first, part.last) for part in waiting_parts]))
@@ -378,7 +379,7 @@ def release_permits(cfg: Config, s: State, request: int, effects: Effects) -> St
 
 
 def start_queued_requests(cfg: Config, s: State, effects: Effects) -> State:
-    """Returns the state after queued requests, from the head on, have started if they fit, or failed if overdue."""
+    """Returns the state after queued requests, from the head on, have started if they fit, or failed if timed out."""
     while s.limiter.waiting:
         limits, granted, failed = limiter.grant_queued(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
         if limits is s.limiter:

@@ -1,16 +1,16 @@
 """Limiter of the bytes of the reads in flight (`InflightReadsLimiter`): a read needs a permit for each byte.
 
-Source: the class in Pulsar 4.1 (since apache/pulsar#23901, with reads that exceed the maximum). Settings:
-`managedLedgerMaxReadsInFlight*`. In every profile, a read of a disabled cache needs permits, too (in Pulsar since
-apache/pulsar#26296).
+Source: the class in Pulsar 4.1, which queues requests since apache/pulsar#23901, and which grants a read that exceeds
+the maximum. Settings: `managedLedgerMaxReadsInFlight*`. In every profile, a read of a disabled cache needs permits, too
+(in Pulsar since apache/pulsar#26296).
 
     acquire   a request fits if its permits are free, or if it exceeds the maximum and all permits are free. A request
               that fits is granted at once, even if others wait. Any other request is queued, or rejected if the queue
               is full
     release   permits are returned. Then, from the head of the queue: a request that has waited longer than the timeout
               fails; a request that fits is granted; the first other request, and all behind it, keep waiting
-    timer     from the head of the queue, requests that have waited as long as the timeout, or longer, fail. Then, with
-              `timer_grants_next`, as in `release`
+    timer     from the head of the queue, requests that have waited as long as the timeout, or longer, fail. With
+              `timer_grants_next`, the timer then fails and grants requests as a release does
 
 A maximum of 0 switches the limiter off. Not modelled: callbacks that throw (the broker loses their permits); a timeout
 of 0 or less, with which no request times out; that `SpscArrayQueue` rounds its capacity up to a power of two (with the
@@ -33,11 +33,11 @@ class Waiting(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Permits that a request holds until its last delivered entry is released."""
+    """Permits that a request holds until it fails, or until all entries that it delivered are released."""
 
     request: int
     permits: int  # bytes
-    copies: tuple[int, ...]  # its open copies; none while it is pending
+    copies: tuple[int, ...]  # the open copies of the request; none while the request is pending
 
 
 @record
@@ -49,7 +49,7 @@ class Limiter(NamedTuple):
     grants: tuple[Grant, ...]  # by request
 
 
-class Rules(NamedTuple):
+class Settings(NamedTuple):
     """The limiter's settings."""
 
     max_bytes: int  # 0: switched off
@@ -57,45 +57,48 @@ class Rules(NamedTuple):
     timeout_ns: int
 
 
-#: Outcome of `acquire`; refused: the queue is full.
-Verdict = Literal["granted", "waiting", "refused"]
+#: Outcome of `acquire`; rejected: the queue is full.
+Verdict = Literal["granted", "waiting", "rejected"]
 
 
-def start(rules: Rules) -> Limiter:
+def start(settings: Settings) -> Limiter:
     """Returns the initial state: all permits are free."""
-    return Limiter(rules.max_bytes, (), ())
+    return Limiter(settings.max_bytes, (), ())
 
 
-def fits(rules: Rules, free: int, permits: int) -> bool:
+def fits(settings: Settings, free: int, permits: int) -> bool:
     """Whether the permits can be granted: enough are free, or the request exceeds the maximum and all are free."""
-    return free >= permits or (permits > rules.max_bytes and free == rules.max_bytes)
+    return free >= permits or (permits > settings.max_bytes and free == settings.max_bytes)
 
 
-def is_overdue(waiting: Waiting, now_ns: int, timeout_ns: int) -> bool:
+def fails_at_release(waiting: Waiting, now_ns: int, timeout_ns: int) -> bool:
     """`internalRelease`: whether a queued request has waited longer than the timeout."""
     return now_ns - waiting.since_ns > timeout_ns
 
 
-def is_expired(waiting: Waiting, now_ns: int, timeout_ns: int) -> bool:
+def fails_at_timer(waiting: Waiting, now_ns: int, timeout_ns: int) -> bool:
     """`timeoutCheck`: whether a queued request has waited as long as the timeout, or longer."""
     return now_ns - waiting.since_ns >= timeout_ns
 
 
-def take(rules: Rules, limiter: Limiter, request: int, permits: int) -> Limiter:
+def take(settings: Settings, limiter: Limiter, request: int, permits: int) -> Limiter:
     """Returns the limiter after a request was granted its permits, or all permits if it exceeds the maximum."""
-    taken = min(permits, rules.max_bytes)
+    taken = min(permits, settings.max_bytes)
     grants = tuple(sorted((*limiter.grants, Grant(request, taken, ()))))
     return limiter._replace(free=limiter.free - taken, grants=grants)
 
 
-def acquire(rules: Rules, limiter: Limiter, request: int, permits: int, now_ns: int) -> tuple[Limiter, Verdict]:
-    """`acquire`: a request that fits is granted at once, and so overtakes queued ones."""
-    if rules.max_bytes == 0:
+def acquire(settings: Settings, limiter: Limiter, request: int, permits: int, now_ns: int) -> tuple[Limiter, Verdict]:
+    """`acquire`: a request that fits is granted at once, and so overtakes queued ones.
+
+    Any other request is queued, or rejected if the queue is full. If the maximum is 0, every request is granted.
+    """
+    if settings.max_bytes == 0:
         return limiter, "granted"
-    if fits(rules, limiter.free, permits):
-        return take(rules, limiter, request, permits), "granted"
-    if len(limiter.waiting) >= rules.queue_size:
-        return limiter, "refused"
+    if fits(settings, limiter.free, permits):
+        return take(settings, limiter, request, permits), "granted"
+    if len(limiter.waiting) >= settings.queue_size:
+        return limiter, "rejected"
     return limiter._replace(waiting=(*limiter.waiting, Waiting(request, permits, now_ns))), "waiting"
 
 
@@ -108,7 +111,7 @@ def free_permits(limiter: Limiter, request: int) -> Limiter:
     return limiter
 
 
-def grant_queued(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int], list[int]]:
+def grant_queued(settings: Settings, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int], list[int]]:
     """`internalRelease`, second part: grants or fails queued requests, from the head of the queue.
 
     Returns the limiter, the granted requests and the failed ones.
@@ -117,24 +120,24 @@ def grant_queued(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, 
     failed: list[int] = []
     while limiter.waiting:
         head, rest = limiter.waiting[0], limiter.waiting[1:]
-        if is_overdue(head, now_ns, rules.timeout_ns):
+        if fails_at_release(head, now_ns, settings.timeout_ns):
             limiter = limiter._replace(waiting=rest)
             failed.append(head.request)
-        elif fits(rules, limiter.free, head.permits):
-            limiter = take(rules, limiter._replace(waiting=rest), head.request, head.permits)
+        elif fits(settings, limiter.free, head.permits):
+            limiter = take(settings, limiter._replace(waiting=rest), head.request, head.permits)
             granted.append(head.request)
         else:
             break
     return limiter, granted, failed
 
 
-def expire(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int]]:
+def expire(settings: Settings, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int]]:
     """`timeoutCheck`, the timer: removes the requests at the head that have waited as long as the timeout, or longer.
 
     Returns the limiter and the removed requests.
     """
     failed: list[int] = []
-    while limiter.waiting and is_expired(limiter.waiting[0], now_ns, rules.timeout_ns):
+    while limiter.waiting and fails_at_timer(limiter.waiting[0], now_ns, settings.timeout_ns):
         failed.append(limiter.waiting[0].request)
         limiter = limiter._replace(waiting=limiter.waiting[1:])
     return limiter, failed

@@ -1,10 +1,13 @@
 """Storage reads that several requests share (`PendingReadsManager`).
 
-Source: the class since apache/pulsar#24346. `model/entry_cache/machine.py` uses it.
+Source: the class since apache/pulsar#24346. Used by `model/entry_cache/reads.py`.
 
-    a range that an outstanding read includes    joins that read
-    a range that an outstanding read overlaps    joins that read for the common part; the rest is read separately
-    any other range                              is read from storage
+    a range that a joinable read includes    joins that read
+    a range that a joinable read overlaps    joins that read for the common part; the rest is read separately
+    any other range                          is read from storage
+
+An outstanding read of a range cache is joinable until the range cache is cleared, the ledger is invalidated, or another
+read of the ledger fails. A read of a disabled cache is never joined.
 
 The range of a request is a tree of parts:
 
@@ -49,7 +52,7 @@ class StorageRead(NamedTuple):
     """An outstanding read: storage has not completed it."""
 
     number: int
-    store: int  # number of the range cache into which the entries are inserted; negative for none
+    range_cache: int  # number of the range cache into which the entries are inserted; negative for none
     cache: int  # number of the topic
     ledger: int
     first: int
@@ -64,7 +67,7 @@ class Request(NamedTuple):
     """A pending read request."""
 
     number: int
-    store: int  # number of the range cache that is read; negative for none
+    range_cache: int  # number of the range cache that is read; negative for none
     cache: int  # number of the topic
     ledger: int
     expected_reads: int
@@ -107,13 +110,15 @@ def overlaps(read: StorageRead, first: int, last: int) -> bool:
 def split(read: StorageRead, first: int, last: int) -> tuple[tuple[int, int], ...]:
     """Splits a range that overlaps a read: into the part before the read, the common part, and the part after the read.
 
-    Each part is a pair of a first and a last entry; if the part is empty, the last is before the first.
+    Returns three pairs of a first and a last entry id; the last id of an empty pair is before the first.
     """
     low, high = max(first, read.first), min(last, read.last)
     return (first, low - 1), (low, high), (high + 1, last)
 
 
-def candidate(reads: tuple[StorageRead, ...], store: int, ledger: int, first: int, last: int) -> StorageRead | None:
+def candidate(
+    reads: tuple[StorageRead, ...], range_cache: int, ledger: int, first: int, last: int
+) -> StorageRead | None:
     """`PendingReadsManager.findPendingRead`: returns the outstanding read to join.
 
     A read that includes the range comes first; then a read that lacks entries only on the right; then one that lacks
@@ -123,7 +128,7 @@ def candidate(reads: tuple[StorageRead, ...], store: int, ledger: int, first: in
     """
     by_rank: dict[int, StorageRead] = {}
     for read in reads:
-        if read.joinable and read.store == store and read.ledger == ledger and overlaps(read, first, last):
+        if read.joinable and read.range_cache == range_cache and read.ledger == ledger and overlaps(read, first, last):
             if includes(read, first, last):
                 return read
             misses_left, misses_right = first < read.first, read.last < last
@@ -131,14 +136,14 @@ def candidate(reads: tuple[StorageRead, ...], store: int, ledger: int, first: in
     return by_rank[min(by_rank)] if by_rank else None
 
 
-def without_joining(reads: tuple[StorageRead, ...], store: int, ledger: int | None) -> tuple[StorageRead, ...]:
-    """Returns the reads; those of a range cache and a ledger, or of all ledgers (None), are no longer joinable.
+def without_joining(reads: tuple[StorageRead, ...], range_cache: int, ledger: int | None) -> tuple[StorageRead, ...]:
+    """Returns the reads, after those of a range cache and a ledger became unjoinable; None stands for all ledgers.
 
     Source: `PendingReadsManager.invalidateLedger` and `clear`.
     """
     return tuple(
         [
-            read._replace(joinable=False) if read.store == store and ledger in (None, read.ledger) else read
+            read._replace(joinable=False) if read.range_cache == range_cache and ledger in (None, read.ledger) else read
             for read in reads
         ]
     )

@@ -110,7 +110,7 @@ class Config(NamedTuple):
         bool, Rule(Origin.RECORDED, {True: "RangeEntryCacheImpl.insert, 4.1 to master 2026-07"})
     ] = False
     #: whether the periodic eviction clears `evictionInProgress` although a task is scheduled
-    periodic_eviction_erases_mark: Annotated[
+    periodic_eviction_clears_in_progress: Annotated[
         bool, Rule(Origin.RECORDED, {True: "RangeEntryCacheManagerImpl.doCacheEviction, 4.1 to master 2026-07"})
     ] = False
     #: whether the limiter's timer grants permits to requests behind those that it fails
@@ -120,7 +120,8 @@ class Config(NamedTuple):
     #: what happens if storage returns too few entries for a gap of a partial cache hit.
     #: read_again: the whole range is read again, as after a failed read of a gap; the reader gets what storage has.
     #: fails: the request fails.
-    #: never_answered: the list of entries has null slots, `OpReadEntry` fails on them, and the request never completes
+    #: never_answered: the list of entries has null slots, `OpReadEntry` fails on them, and the request never completes.
+    #: A range of kind "joined" (`shared_reads.py`) never completes with never_answered, and fails with the other values
     short_answer: Annotated[
         Literal["read_again", "fails", "never_answered"],
         Rule(
@@ -172,7 +173,7 @@ class State(NamedTuple):
     eviction_in_progress: bool  # whether evictionInProgress is set
     tasks: int  # number of scheduled eviction tasks
     failing: int  # how many of the next storage reads fail (`storage_reads` "immediate" only)
-    reads: tuple[StorageRead, ...]  # outstanding, by number
+    reads: tuple[StorageRead, ...]  # outstanding storage reads, by number
     requests: tuple[Request, ...]  # pending, by number
     limiter: Limiter
     next_request: int  # number of the next request
@@ -211,7 +212,7 @@ class Derived(NamedTuple):
     """What follows from a config: the configs of the range caches and the limiter, and the entries in storage."""
 
     ranges: ranges.Config
-    limiter: limiter.Rules
+    limiter: limiter.Settings
     stored: Mapping[tuple[int, int], tuple[int, ...]]  # entry sizes by topic and ledger
 
 
@@ -224,9 +225,9 @@ def derived(cfg: Config) -> Derived:
     if _KEPT and _KEPT[0][0] is cfg:
         return _KEPT[0][1]
     common = {name: getattr(cfg, name) for name in ranges.Config._fields if name in Config._fields}
-    rules = limiter.Rules(cfg.max_reads_in_flight_bytes, cfg.permits_queue_size, cfg.permits_timeout_ns)
+    settings = limiter.Settings(cfg.max_reads_in_flight_bytes, cfg.permits_queue_size, cfg.permits_timeout_ns)
     stored = {(each.cache, each.ledger): each.entry_bytes for each in cfg.stored}
-    found = Derived(ranges.Config(**common), rules, stored)
+    found = Derived(ranges.Config(**common), settings, stored)
     _KEPT[:] = [(cfg, found)]
     return found
 

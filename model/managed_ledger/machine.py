@@ -49,8 +49,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from model.active_cursors import machine as active_cursors
+from model.entry_cache import canonical_form
 from model.entry_cache import machine as entry_cache
-from model.entry_cache import names
 from model.entry_cache.state import Counters, Reading
 from model.machine import Machine, Step, refused
 from model.managed_ledger.cursors import (
@@ -499,12 +499,12 @@ def canonical(cfg: Config, s: State) -> State:
 
     Range caches that nothing refers to are left out, and the counters of the metrics are zero.
     """
-    caches = names.renumber_stores(names.from_now(s.caches._replace(counters=Counters())))
+    caches = canonical_form.renumber_range_caches(canonical_form.from_now(s.caches._replace(counters=Counters())))
     reads = [r for sub in s.subscriptions for r in (sub.normal_read, sub.replay_read) if r is not None]
     request_to = {old: new for new, old in enumerate([n for r in reads for n in r.requests], 1)}
-    caches = names.with_requests(caches, request_to)
+    caches = canonical_form.with_requests(caches, request_to)
     owned = [e.copy for sub in s.subscriptions for e in entries_of(sub)]
-    caches, copy_to = names.with_copies(caches, owned)
+    caches, copy_to = canonical_form.with_copies(caches, owned)
 
     def renumbered(entries: tuple[ReadEntry, ...]) -> tuple[ReadEntry, ...]:
         return tuple([e._replace(copy=copy_to[e.copy]) for e in entries])

@@ -10,7 +10,7 @@ from impl.entry_cache.reads_limiter import Permits
 from impl.entry_cache.shared_reads import JoinableReads, OutstandingRead, PendingRequest, RequestedRange
 from invariants.proofs.claim import Control, contract
 from model.entry_cache import reads_limiter, shared_reads
-from model.entry_cache.reads_limiter import Limiter, Rules, Waiting
+from model.entry_cache.reads_limiter import Limiter, Settings, Waiting
 from model.entry_cache.shared_reads import Held, Part, StorageRead
 
 LIMITER = "impl.entry_cache.reads_limiter"
@@ -20,9 +20,11 @@ MODEL, READS = "model.entry_cache.shared_reads", "impl.entry_cache.shared_reads"
 KINDS = ("found", "failed", "awaited", "mixed")
 
 
-def read_of(number: int, first: int, last: int, store: int = 0, ledger: int = 1, joinable: bool = True) -> StorageRead:
+def read_of(
+    number: int, first: int, last: int, range_cache: int = 0, ledger: int = 1, joinable: bool = True
+) -> StorageRead:
     """Returns an outstanding read whose entries have no expected reads."""
-    return StorageRead(number, store, 0, ledger, first, last, 0, joinable, ())
+    return StorageRead(number, range_cache, 0, ledger, first, last, 0, joinable, ())
 
 
 # ---- shared reads -----------------------------------------------------------------------------------------
@@ -35,8 +37,8 @@ def read_of(number: int, first: int, last: int, store: int = 0, ledger: int = 1,
     Control(
         "reads of another ledger are joined",
         MODEL,
-        "read.joinable and read.store == store and read.ledger == ledger and overlaps",
-        "read.joinable and read.store == store and overlaps",
+        "read.joinable and read.range_cache == range_cache and read.ledger == ledger and overlaps",
+        "read.joinable and read.range_cache == range_cache and overlaps",
     ),
 )
 def joined_read_matches(
@@ -46,7 +48,7 @@ def joined_read_matches(
     a_last: int,
     b_first: int,
     b_last: int,
-    same_store: bool,
+    same_range_cache: bool,
     same_ledger: bool,
     joinable: bool,
 ) -> bool:
@@ -55,9 +57,11 @@ def joined_read_matches(
     pre: first <= last and a_first <= a_last and b_first <= b_last
     post: _
     """
-    one = read_of(1, a_first, a_last, store=0 if same_store else 5, ledger=1 if same_ledger else 5, joinable=joinable)
+    one = read_of(
+        1, a_first, a_last, range_cache=0 if same_range_cache else 5, ledger=1 if same_ledger else 5, joinable=joinable
+    )
     other = read_of(2, b_first, b_last)
-    matching = [each for each in (one, other) if each is other or (same_store and same_ledger and joinable)]
+    matching = [each for each in (one, other) if each is other or (same_range_cache and same_ledger and joinable)]
     matching = [each for each in matching if each.first <= last and first <= each.last]
     found = shared_reads.candidate((one, other), 0, 1, first, last)
     if found is None or not matching:
@@ -148,14 +152,14 @@ def requests_agree(most: int, free: int, permits: int, is_queued: bool, queue_si
     pre: 0 <= queue_size <= 2
     post: _
     """
-    rules = Rules(most, queue_size, 10)
+    settings = Settings(most, queue_size, 10)
     waiting = (Waiting(1, most + 1, 0),) if is_queued else ()
     limiter = Limiter(free, waiting, ())
-    implementation, asking = Permits(rules), {n: PendingRequest(n, 0, 0, 1, 0) for n in (1, 2)}
+    implementation, asking = Permits(settings), {n: PendingRequest(n, 0, 0, 1, 0) for n in (1, 2)}
     implementation.load(limiter, asking)
-    fits = most == 0 or implementation.fits(permits) == reads_limiter.fits(rules, free, permits)
+    fits = most == 0 or implementation.fits(permits) == reads_limiter.fits(settings, free, permits)
     outcome = implementation.acquire(asking[2], permits, now)
-    after, expected = reads_limiter.acquire(rules, limiter, 2, permits, now)
+    after, expected = reads_limiter.acquire(settings, limiter, 2, permits, now)
     return fits and outcome == expected and implementation.view() == after
 
 
@@ -178,10 +182,10 @@ def grants_agree(most: int, free: int, first: int, second: int, since: int, time
     pre: 0 <= timeout and 0 <= since <= now
     post: _
     """
-    rules = Rules(most, 5, timeout)
+    settings = Settings(most, 5, timeout)
     limiter = Limiter(free, (Waiting(1, first, 0), Waiting(2, second, since)), ())
-    implementation, asking = Permits(rules), {n: PendingRequest(n, 0, 0, 1, 0) for n in (1, 2)}
+    implementation, asking = Permits(settings), {n: PendingRequest(n, 0, 0, 1, 0) for n in (1, 2)}
     implementation.load(limiter, asking)
     granted, failed = implementation.grant_queued(now)
-    after, *expected = reads_limiter.grant_queued(rules, limiter, now)
+    after, *expected = reads_limiter.grant_queued(settings, limiter, now)
     return [[a.number for a in granted], [a.number for a in failed]] == expected and implementation.view() == after

@@ -30,18 +30,18 @@ from invariants.proofs.symbolic import (
     unknown,
 )
 from model.entry_cache import reads_limiter as model
-from model.entry_cache.reads_limiter import Grant, Limiter, Rules, Waiting
+from model.entry_cache.reads_limiter import Grant, Limiter, Settings, Waiting
 
 MODEL = "model.entry_cache.reads_limiter"
 PERMITS = {"permits": lambda grant: grant.fields["permits"]}
 
 
 class Limits:
-    """Any rules and any limiter, with the sum of the granted permits."""
+    """Any settings and any limiter, with the sum of the granted permits."""
 
     def __init__(self) -> None:
-        self.rules, self.limiter = unknown(Rules, "rules"), limiter_named("before")
-        self.free, self.most = self.limiter.fields["free"], self.rules.fields["max_bytes"]
+        self.settings, self.limiter = unknown(Settings, "cfg"), limiter_named("before")
+        self.free, self.most = self.limiter.fields["free"], self.settings.fields["max_bytes"]
         self.permits, self.request, self.now = z3.Ints("permits request now")
 
     def terms(self, *values: Any) -> list[Any]:
@@ -56,15 +56,15 @@ def limiter_named(name: str) -> Rec:
     return limiter.replace({"grants": grants})
 
 
-def is_sound(rules: Rec, limiter: Rec) -> Any:
+def is_sound(settings: Rec, limiter: Rec) -> Any:
     """Returns whether a symbolic limiter is sound."""
-    free, most = limiter.fields["free"], rules.fields["max_bytes"]
+    free, most = limiter.fields["free"], settings.fields["max_bytes"]
     return z3.And(free >= 0, free <= most, free + limiter.fields["grants"].total("permits") == most)
 
 
-def is_sound_limiter(rules: Rules, limiter: Limiter) -> bool:
+def is_sound_limiter(settings: Settings, limiter: Limiter) -> bool:
     """Returns whether a concrete limiter is sound."""
-    return 0 <= limiter.free <= rules.max_bytes == limiter.free + sum(g.permits for g in limiter.grants)
+    return 0 <= limiter.free <= settings.max_bytes == limiter.free + sum(g.permits for g in limiter.grants)
 
 
 # ---- fits ---------------------------------------------------------------------------------------------
@@ -78,8 +78,8 @@ def is_sound_limiter(rules: Rules, limiter: Limiter) -> bool:
     Control(
         "an oversized request fits only if some permits are not free",
         MODEL,
-        "permits > rules.max_bytes and free == rules.max_bytes",
-        "permits > rules.max_bytes and free != rules.max_bytes",
+        "permits > settings.max_bytes and free == settings.max_bytes",
+        "permits > settings.max_bytes and free != settings.max_bytes",
         refutes="when more are free",
     ),
 )
@@ -88,9 +88,9 @@ def fitting_is_monotone() -> Answer:
     it, proof = Limits(), Proof()
     more, less = z3.Ints("more less")
     fits, at_more, of_less = it.terms(
-        (model.fits, it.rules, it.free, it.permits),
-        (model.fits, it.rules, more, it.permits),
-        (model.fits, it.rules, it.free, less),
+        (model.fits, it.settings, it.free, it.permits),
+        (model.fits, it.settings, more, it.permits),
+        (model.fits, it.settings, it.free, less),
     )
     given = [it.free >= 0, it.free <= more, more <= it.most, less <= it.permits, less >= 0, fits]
     proof.possible("a request that fits", given)
@@ -107,7 +107,7 @@ def fitting_is_monotone() -> Answer:
     Control(
         "a request above the maximum never fits",
         MODEL,
-        "return free >= permits or (permits > rules.max_bytes and free == rules.max_bytes)",
+        "return free >= permits or (permits > settings.max_bytes and free == settings.max_bytes)",
         "return free >= permits",
         refutes="an idle limiter",
     ),
@@ -115,9 +115,9 @@ def fitting_is_monotone() -> Answer:
 def idle_fits_everything() -> Answer:
     """A request larger than the maximum was never granted: apache/pulsar#23524."""
     it, proof = Limits(), Proof()
-    [fits] = it.terms((model.fits, it.rules, it.most, it.permits))
+    [fits] = it.terms((model.fits, it.settings, it.most, it.permits))
     proof.show("an idle limiter", fits, [it.most >= 0, it.permits >= 0], direct=True)
-    [any_fits] = it.terms((model.fits, it.rules, it.free, it.permits))
+    [any_fits] = it.terms((model.fits, it.settings, it.free, it.permits))
     fits_against(proof, any_fits)
     return proof.answer()
 
@@ -128,42 +128,43 @@ def fits_against(proof: Proof, fits: Any) -> None:
     for _ in range(300):
         most = draw.randint(0, 6)
         free, permits = draw.randint(0, most), draw.randint(0, 8)
-        bound = {"rules.max_bytes": most, "before.free": free, "permits": permits}
-        proof.compare(f"fits({bound})", evaluate(fits, bound), model.fits(Rules(most, 1, 1), free, permits))
+        bound = {"cfg.max_bytes": most, "before.free": free, "permits": permits}
+        proof.compare(f"fits({bound})", evaluate(fits, bound), model.fits(Settings(most, 1, 1), free, permits))
 
 
 @claim(
-    "overdue-request-is-expired",
+    "request-that-fails-at-release-fails-at-timer",
     "z3",
-    "For every queued request and every time: a request that is overdue at a release is also expired at the timer. The "
-    "two conditions differ only for a request that has waited exactly the timeout.",
+    "For every queued request and every time: a request that fails at a release also fails at the timer. The two "
+    "conditions differ only for a request that has waited exactly the timeout.",
     Control(
         "the timer waits one nanosecond too long",
         MODEL,
         "return now_ns - waiting.since_ns >= timeout_ns",
         "return now_ns - waiting.since_ns > timeout_ns + 1",
-        refutes="an overdue request is expired",
+        refutes="a request that fails at a release fails at the timer",
     ),
 )
-def overdue_is_expired() -> Answer:
+def failing_at_release_is_failing_at_timer() -> Answer:
     """apache/pulsar#23901. The comparison is strict at a release and not strict at the timer."""
     proof = Proof()
     waiting, timeout, now = unknown(Waiting, "waiting"), z3.Int("timeout"), z3.Int("now")
     reader = Reader()
-    overdue, expired = (
-        as_term(reader.call(rule, waiting, now, timeout)) for rule in (model.is_overdue, model.is_expired)
+    at_release, at_timer = (
+        as_term(reader.call(rule, waiting, now, timeout)) for rule in (model.fails_at_release, model.fails_at_timer)
     )
     exactly = now - waiting.fields["since_ns"] == timeout
     sense = [timeout >= 0, now >= waiting.fields["since_ns"], waiting.fields["since_ns"] >= 0]
-    proof.show("an overdue request is expired", z3.Implies(overdue, expired), sense, direct=True)
-    proof.show("the conditions differ", (overdue != expired) == exactly, sense, direct=True)
+    fails_at_both = z3.Implies(at_release, at_timer)
+    proof.show("a request that fails at a release fails at the timer", fails_at_both, sense, direct=True)
+    proof.show("the conditions differ", (at_release != at_timer) == exactly, sense, direct=True)
     draw = random.Random(60)  # noqa: S311
     for _ in range(200):
         some, at, wait = Waiting(1, 1, draw.randint(0, 5)), draw.randint(0, 12), draw.randint(0, 6)
         bound: dict[str, Any] = {"now": at, "timeout": wait}
         bind(Waiting, "waiting", some, bound)
-        program = (model.is_overdue(some, at, wait), model.is_expired(some, at, wait))
-        proof.compare(f"{bound}", evaluate((overdue, expired), bound), program)
+        program = (model.fails_at_release(some, at, wait), model.fails_at_timer(some, at, wait))
+        proof.compare(f"{bound}", evaluate((at_release, at_timer), bound), program)
     return proof.answer()
 
 
@@ -179,7 +180,7 @@ def overdue_is_expired() -> Answer:
     Control(
         "an oversized request is granted more than the maximum",
         MODEL,
-        "taken = min(permits, rules.max_bytes)",
+        "taken = min(permits, settings.max_bytes)",
         "taken = permits",
         refutes="after a request",
     ),
@@ -187,20 +188,20 @@ def overdue_is_expired() -> Answer:
 def permits_are_conserved() -> Answer:
     """apache/pulsar#23901, #26296, in which permits were lost or granted twice."""
     it, proof = Limits(), Proof()
-    given = [is_sound(it.rules, it.limiter), it.permits >= 0]
-    for path in Reader().paths(model.acquire, it.rules, it.limiter, it.request, it.permits, it.now):
+    given = [is_sound(it.settings, it.limiter), it.permits >= 0]
+    for path in Reader().paths(model.acquire, it.settings, it.limiter, it.request, it.permits, it.now):
         after, _ = path.value
         _shown(proof, "a request", path, it, after, given)
     _free_permits(proof, it)
     _expire(proof, it)
     _grant_queued(proof, it)
-    for rules, limiter, now in limiters(200):
-        _runs(proof, rules, limiter, now)
+    for settings, limiter, now in limiters(200):
+        _runs(proof, settings, limiter, now)
     return proof.answer()
 
 
 def _shown(proof: Proof, what: str, path: Path, it: Limits, after: Rec, given: list[Any]) -> None:
-    goal = is_sound(it.rules, after)
+    goal = is_sound(it.settings, after)
     proof.show(f"after {what}", goal, [*given, *path.when, *facts_of((it.limiter, after), goal, *given, *path.when)])
 
 
@@ -232,7 +233,7 @@ def _free_permits(proof: Proof, it: Limits) -> None:
         proof.possible("a grant beside the returned one", [*inside, *facts, index != at])
         proof.show("at the next index, the others add up", adds_up(index + 1), [*inside, *facts, adds_up(index)])
         rest = after.fields["free"] + tally.whole() == it.most
-        sums = [adds_up(grants.length), is_sound(it.rules, it.limiter)]
+        sums = [adds_up(grants.length), is_sound(it.settings, it.limiter)]
         bounds = z3.And(after.fields["free"] >= 0, after.fields["free"] <= it.most)
         proof.show("after a return", z3.And(rest, bounds), [*sums, held >= 0, *path.when, *facts])
     for end in loop.end(names):
@@ -243,7 +244,7 @@ def _expire(proof: Proof, it: Limits) -> None:
     """Proves that the timer changes no permits."""
     reader = Reader(lists={"failed": (int, {})})
     loop = reader.loop(model.expire)
-    names = {"rules": it.rules, "limiter": it.limiter, "now_ns": it.now, "failed": Seq.unknown(int, "failed")}
+    names = {"settings": it.settings, "limiter": it.limiter, "now_ns": it.now, "failed": Seq.unknown(int, "failed")}
     for path in loop.iteration(names):
         after = path.names["limiter"]
         same = after.fields["free"] is it.free and after.fields["grants"] is it.limiter.fields["grants"]
@@ -252,12 +253,12 @@ def _expire(proof: Proof, it: Limits) -> None:
 
 def _grant_queued(proof: Proof, it: Limits) -> None:
     loop, head = _granting(it)
-    sound = Invariant("permits are conserved", lambda n: is_sound(n["rules"], n["limiter"]))
+    sound = Invariant("permits are conserved", lambda n: is_sound(n["settings"], n["limiter"]))
     wants = Invariant("sizes are nonnegative", _sizes_are_nonnegative, 1)
     induction = Induction(proof, loop, head, [sound, wants], [_sizes_are_nonnegative(head, z3.IntVal(0))])
-    induction.base_case(loop.begin(it.rules, it.limiter, it.now), [sound, wants])
+    induction.base_case(loop.begin(it.settings, it.limiter, it.now), [sound, wants])
     for end in induction.exit_paths(induction.step_case()):
-        induction.show("after queued requests are granted", end, lambda end=end: is_sound(it.rules, end.value[0]))
+        induction.show("after queued requests are granted", end, lambda end=end: is_sound(it.settings, end.value[0]))
 
 
 def _sizes_are_nonnegative(n: Names, i: Any) -> Any:
@@ -270,7 +271,7 @@ def _granting(it: Limits) -> tuple[Loop, dict[str, Any]]:
     reader = Reader(lists={"granted": (int, {}), "failed": (int, {})})
     granted, failed = Seq.unknown(int, "granted"), Seq.unknown(int, "failed")
     names = {
-        "rules": it.rules,
+        "settings": it.settings,
         "limiter": limiter_named("limiter"),
         "now_ns": it.now,
         "granted": granted,
@@ -286,8 +287,8 @@ def _granting(it: Limits) -> tuple[Loop, dict[str, Any]]:
     "permits-are-granted-in-queue-order",
     "z3",
     "For a queue of any length: `grant_queued` removes requests from its head only, grants or fails each of them, and "
-    "keeps the order of the others. Afterwards the request at the head is not overdue and does not fit, so no wake-up "
-    "is lost.",
+    "keeps the order of the others. Afterwards the request at the head has not timed out and does not fit, so no "
+    "wake-up is lost.",
     Control(
         "a request that does not fit is removed and never completes",
         MODEL,
@@ -311,32 +312,32 @@ def granted_in_order() -> Answer:
 
     rest = Invariant("remaining requests are a suffix of the queue", is_rest, 1)
     induction = Induction(proof, loop, head, [rest])
-    induction.base_case(loop.begin(it.rules, it.limiter, it.now))
+    induction.base_case(loop.begin(it.settings, it.limiter, it.now))
     reader = Reader()
     for end in induction.exit_paths(induction.step_case()):
         after, granted, failed = end.value
         waiting = after.fields["waiting"]
         first = waiting.at(z3.IntVal(0))
-        overdue, fits = (
-            as_term(reader.call(model.is_overdue, first, it.now, it.rules.fields["timeout_ns"])),
-            as_term(reader.call(model.fits, it.rules, after.fields["free"], first.fields["permits"])),
+        timed_out, fits = (
+            as_term(reader.call(model.fails_at_release, first, it.now, it.settings.fields["timeout_ns"])),
+            as_term(reader.call(model.fits, it.settings, after.fields["free"], first.fields["permits"])),
         )
-        stuck = z3.Implies(waiting.length > 0, z3.And(z3.Not(overdue), z3.Not(fits)))
+        stuck = z3.Implies(waiting.length > 0, z3.And(z3.Not(timed_out), z3.Not(fits)))
         induction.show("the request at the head", end, lambda stuck=stuck: stuck)
         names = {"limiter": after, "granted": granted, "failed": failed}
         induction.show("the remaining requests", end, lambda i, names=names: is_rest(names, i), [z3.Int("any0")])
     _compare_loop(proof, it, loop, head)
-    for rules, limiter, now in limiters(300):
-        proof.run(f"grant_queued at {now} of {limiter}", _in_order(rules, limiter, now), rules)
+    for settings, limiter, now in limiters(300):
+        proof.run(f"grant_queued at {now} of {limiter}", _in_order(settings, limiter, now), settings)
     return proof.answer()
 
 
-def _in_order(rules: Rules, limiter: Limiter, now: int) -> bool:
-    after, granted, failed = model.grant_queued(rules, limiter, now)
+def _in_order(settings: Settings, limiter: Limiter, now: int) -> bool:
+    after, granted, failed = model.grant_queued(settings, limiter, now)
     answered = len(granted) + len(failed)
     in_front = [w.request for w in limiter.waiting[:answered]]
     stuck = all(
-        not model.fits(rules, after.free, w.permits) and not model.is_overdue(w, now, rules.timeout_ns)
+        not model.fits(settings, after.free, w.permits) and not model.fails_at_release(w, now, settings.timeout_ns)
         for w in after.waiting[:1]
     )
     return sorted(granted + failed) == sorted(in_front) and after.waiting == limiter.waiting[answered:] and stuck
@@ -346,11 +347,11 @@ def _compare_loop(proof: Proof, it: Limits, loop: Loop, head: Names) -> None:
     """Compares the terms of the loop, evaluated for each iteration, with runs of the function."""
     kinds = {"limiter": Limiter, "granted": list[int], "failed": list[int]}
     terms = LoopEvaluator(loop.condition(head), loop.iteration(head), kinds)
-    for rules, limiter, now in limiters(60):
+    for settings, limiter, now in limiters(60):
         bound: dict[str, Any] = {"now": now}
-        bind(Rules, "rules", rules, bound)
+        bind(Settings, "cfg", settings, bound)
         left = terms.run(bound, {"limiter": limiter, "granted": (), "failed": ()})
-        after, granted, failed = model.grant_queued(rules, limiter, now)
+        after, granted, failed = model.grant_queued(settings, limiter, now)
         evaluated = left["limiter"].free, left["limiter"].waiting, list(left["granted"]), list(left["failed"])
         proof.compare(f"grant_queued of {limiter}", evaluated, (after.free, after.waiting, granted, failed))
 
@@ -358,7 +359,7 @@ def _compare_loop(proof: Proof, it: Limits, loop: Loop, head: Names) -> None:
 # ---- running limiters -------------------------------------------------------------------------------------
 
 
-def limiters(count: int) -> Iterator[tuple[Rules, Limiter, int]]:
+def limiters(count: int) -> Iterator[tuple[Settings, Limiter, int]]:
     """Yields sound limiters with up to four queued requests, each with a time; always the same sequence."""
     draw = random.Random(23901)  # noqa: S311
     for _ in range(count):
@@ -370,18 +371,18 @@ def limiters(count: int) -> Iterator[tuple[Rules, Limiter, int]]:
             free -= taken
         since = sorted(draw.randint(0, 6) for _ in range(draw.randint(0, 4)))
         waiting = tuple(Waiting(10 + i, draw.randint(0, most + 2), time) for i, time in enumerate(since))
-        yield Rules(most, draw.randint(0, 5), draw.randint(0, 6)), Limiter(free, waiting, tuple(grants)), 6
+        yield Settings(most, draw.randint(0, 5), draw.randint(0, 6)), Limiter(free, waiting, tuple(grants)), 6
 
 
-def _runs(proof: Proof, rules: Rules, limiter: Limiter, now: int) -> None:
+def _runs(proof: Proof, settings: Settings, limiter: Limiter, now: int) -> None:
     """Runs every operation on a concrete limiter, which must stay sound."""
-    for permits in (0, 1, rules.max_bytes, rules.max_bytes + 1):
-        after, _ = model.acquire(rules, limiter, 5, permits, now)
-        proof.run(f"acquire({permits})", is_sound_limiter(rules, after), limiter)
+    for permits in (0, 1, settings.max_bytes, settings.max_bytes + 1):
+        after, _ = model.acquire(settings, limiter, 5, permits, now)
+        proof.run(f"acquire({permits})", is_sound_limiter(settings, after), limiter)
     for grant in limiter.grants:
         after = model.free_permits(limiter, grant.request)
-        proof.run(f"free_permits({grant.request})", is_sound_limiter(rules, after), limiter)
-        after, _, _ = model.grant_queued(rules, after, now)
-        proof.run(f"free_permits({grant.request}), then grant_queued", is_sound_limiter(rules, after), limiter)
-    after, _ = model.expire(rules, limiter, now)
-    proof.run("expire", is_sound_limiter(rules, after), limiter)
+        proof.run(f"free_permits({grant.request})", is_sound_limiter(settings, after), limiter)
+        after, _, _ = model.grant_queued(settings, after, now)
+        proof.run(f"free_permits({grant.request}), then grant_queued", is_sound_limiter(settings, after), limiter)
+    after, _ = model.expire(settings, limiter, now)
+    proof.run("expire", is_sound_limiter(settings, after), limiter)

@@ -51,8 +51,10 @@ class Caches:
         self.s = state.replace({"ranges": state.fields["ranges"].replace({"sizes": sizes})})
         self.cache = z3.Int("cache")
         topic_caches = state.fields["topic_caches"]
-        store = topic_caches.at(self.cache)
-        known = z3.Or(store == ABSENT, store == DISABLED, z3.And(store >= 0, store < sizes.length))
+        range_cache = topic_caches.at(self.cache)
+        known = z3.Or(
+            range_cache == ABSENT, range_cache == DISABLED, z3.And(range_cache >= 0, range_cache < sizes.length)
+        )
         numbered = [state.fields["owners"].length == sizes.length, sizes.length >= 0]
         self.given = [self.cache >= 0, self.cache < topic_caches.length, known, *numbered]
         self.reached: list[Any] = []  # for each size pass: it frees its goal, or the cache is empty
@@ -85,7 +87,7 @@ class Caches:
         """Yields every path that changes the total size, and the state after it."""
         cfg, s, reader = self.cfg, self.s, self.reader()
         position, entry = unknown(Position, "position"), unknown(Entry, "entry", item=True)
-        size, expected, store = z3.Int("bytes"), z3.Int("expected"), z3.Int("store")
+        size, expected, range_cache = z3.Int("bytes"), z3.Int("expected"), z3.Int("range_cache")
         for path in reader.paths(model.insert, cfg, s, self.cache, position, size, expected):
             yield "insert", path, path.value[0]
         for path in reader.paths(model.run_eviction_task, cfg, s):
@@ -96,12 +98,12 @@ class Caches:
             yield "a removal", path, path.value
         read: Rec = unknown(StorageRead, "read", item=True)
         count, copies = unknown(int | None, "count"), unknown(tuple[int, ...], "copies", item=True)
-        inside = [store >= 0, store < sizes_of(s).length]
-        into = read.replace({"store": store})
+        inside = [range_cache >= 0, range_cache < sizes_of(s).length]
+        into = read.replace({"range_cache": range_cache})
         reader = self.reader(inside)
         for path in reader.paths(reads.insert_read_entry, cfg, s, into, z3.Int("id"), size, count, copies, when=inside):
             yield "an entry from storage", path, path.value
-        for path in reader.paths(eviction.entry_added, cfg, s, entry.replace({"cache": store}), when=inside):
+        for path in reader.paths(eviction.entry_added, cfg, s, entry.replace({"cache": range_cache}), when=inside):
             yield "an entry that is cached", path, path.value
 
     def show(self, name: str, goal: Any, path: Path, after: Rec, given: Sequence[Any] = ()) -> None:
@@ -285,7 +287,7 @@ def one_task() -> Answer:
     def one(s: Rec) -> Any:
         return s.fields["tasks"] == z3.If(s.fields["eviction_in_progress"], 1, 0)
 
-    rule = z3.Not(it.cfg.fields["periodic_eviction_erases_mark"])
+    rule = z3.Not(it.cfg.fields["periodic_eviction_clears_in_progress"])
     for name, path, after in it.paths():
         it.show(name, one(after), path, after, [one(it.s), rule])
     for cfg, name, was, now in histories(25, 60):

@@ -20,28 +20,28 @@ def from_now(s: State) -> State:
     return s._replace(ranges=caches, limiter=s.limiter._replace(waiting=waiting))
 
 
-def renumber_stores(s: State) -> State:
+def renumber_range_caches(s: State) -> State:
     """Returns the state with renumbered range caches, without those that nothing refers to.
 
     Range caches are numbered in the order in which topics, removal queue, reads and requests refer to them.
     """
     used = list(s.topic_caches)
     used += [e.cache for e in s.ranges.queue if e is not None]
-    used += [r.store for r in s.reads] + [q.store for q in s.requests]
-    used = [store for store in used if store >= 0]
+    used += [r.range_cache for r in s.reads] + [q.range_cache for q in s.requests]
+    used = [n for n in used if n >= 0]
     order = list(dict.fromkeys(used))
     if order == list(range(len(s.owners))):
         return s
-    to = {store: store for store in s.topic_caches} | {q.store: q.store for q in s.requests}  # ABSENT and DISABLED stay
+    to = {n: n for n in (*s.topic_caches, *[q.range_cache for q in s.requests])}  # ABSENT and DISABLED stay
     to |= {old: new for new, old in enumerate(order)}
     queue = tuple([e and e._replace(cache=to[e.cache]) for e in s.ranges.queue])
     sizes = tuple([s.ranges.sizes[old] for old in order])
     return s._replace(
         ranges=s.ranges._replace(queue=queue, sizes=sizes),
         owners=tuple([s.owners[old] for old in order]),
-        topic_caches=tuple([to[h] for h in s.topic_caches]),
-        reads=tuple([r._replace(store=to[r.store]) for r in s.reads]),
-        requests=tuple([r._replace(store=to[r.store]) for r in s.requests]),
+        topic_caches=tuple([to[n] for n in s.topic_caches]),
+        reads=tuple([r._replace(range_cache=to[r.range_cache]) for r in s.reads]),
+        requests=tuple([r._replace(range_cache=to[r.range_cache]) for r in s.requests]),
     )
 
 
@@ -107,6 +107,6 @@ def with_copies(s: State, named: Sequence[int]) -> tuple[State, Mapping[int, int
 
 
 def sort_key(group: OrphanedCopies, to: Mapping[int, int]) -> tuple[object, ...]:
-    """Returns the sort key of orphaned copies: the numbers that `to` has, the number of copies, and the read count."""
+    """Returns the sort key of orphaned copies: those numbers that are assigned (`to`), their count, the read count."""
     numbered = sorted([to[c] for c in group.copies if c in to])
     return numbered, len(group.copies), group.expected_reads is None, group.expected_reads or 0
