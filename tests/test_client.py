@@ -20,11 +20,13 @@ from fuzz.campaign.worker import FindingRow, Spec
 from fuzz.client import wire
 from fuzz.client.contracts import PRODUCER, permits_are_conserved
 from fuzz.client.harness import RUST_DRIVER, BrokerFailed, ClientDied, Harness
-from fuzz.client.hunt import Sought, explaining_deviation, hunt
+from fuzz.client.hunt import Sought, explaining_deviation, hunt, shrink
 from fuzz.client.known import CLIENT_PROFILE, REFERENCE, Known, known_deviations
 from fuzz.client.run import SUBSCRIPTION, TOPIC, Observed, observe
 from fuzz.client.schedule import (
+    Scenario,
     Schedule,
+    StepKind,
     execute,
     find_scenario,
     generate,
@@ -498,6 +500,25 @@ def test_every_contract_is_violated_by_an_observation_and_by_no_empty_one(name: 
     for each in scenario.contracts:
         assert each.check(seen()) == ""
         assert names(scenario, VIOLATING[each.name]) == [each.name]
+
+
+@pytest.mark.parametrize(
+    ("shows", "steps"),
+    [
+        (lambda steps: ("wait", 0) in steps or {("wait", 1), ("drop",)} <= set(steps), (("wait", 0),)),
+        (lambda steps: True, ()),
+    ],
+    ids=["a simpler argument saves a step", "no step is needed"],
+)
+def test_no_step_of_a_shrunk_schedule_can_be_removed(shows: Any, steps: Any) -> None:
+    class Shows(Sought):
+        def violation(self, harness: Any, schedule: Schedule, patience: float = 0.0) -> Any:
+            return True if shows(schedule.steps) else None
+
+    kinds = {"wait": StepKind(print, ((0, 1),)), "drop": StepKind(print)}
+    sought = Shows(Scenario("test", {}, kinds, print, print, ()), "contract", (), None)
+    none: Any = None
+    assert shrink(none, sought, Schedule({}, (("wait", 1), ("drop",))), 9.0).steps == steps
 
 
 def test_schedules_are_functions_of_their_seeds() -> None:

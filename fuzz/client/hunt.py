@@ -191,8 +191,8 @@ def shrink(harness: Harness, sought: Sought, schedule: Schedule, seconds: float)
 def _shrunk(harness: Harness, sought: Sought, schedule: Schedule, patience: float, seconds: float) -> Schedule:
     """Returns the smallest schedule that shrinking finds within the seconds. Runs wait `patience` for an effect.
 
-    A round removes steps, then simplifies arguments and settings. Shrinking ends with the first round that removes no
-    step, even if this round has simplified the schedule.
+    A round removes steps, then simplifies arguments and settings. Shrinking ends with the first round that changes
+    nothing.
     """
     until = time.monotonic() + seconds
     tried: list[Schedule] = [schedule]
@@ -207,9 +207,9 @@ def _shrunk(harness: Harness, sought: Sought, schedule: Schedule, patience: floa
         tried.append(candidate)
         return sought.violation(harness, candidate, patience) is not None
 
-    best, size = schedule, len(schedule.steps) + 1
-    while len(best.steps) < size:
-        size = len(best.steps)
+    best, before = schedule, None
+    while best != before:
+        before = best
         for candidates in (_shorter, _simpler):
             best = _descend(best, lambda now, c=candidates: c(sought.scenario, now), shows)  # type: ignore[misc]
     return best
@@ -228,11 +228,8 @@ def _descend(
 
 
 def _shorter(_: Scenario, schedule: Schedule) -> Iterator[Schedule]:
-    """Yields the schedule without a chunk of its steps, the largest chunks (half of the steps) first.
-
-    Yields nothing for a schedule of one step.
-    """
-    size = len(schedule.steps) // 2
+    """Yields the schedule without a chunk of its steps, the largest chunks (half of the steps) first."""
+    size = max(1, len(schedule.steps) // 2)
     while size:
         for start in range(0, len(schedule.steps) - size + 1, size):
             yield schedule._replace(steps=schedule.steps[:start] + schedule.steps[start + size :])
