@@ -436,17 +436,31 @@ def test_a_load_that_fails_hides_no_state_and_no_property() -> None:
     assert causes(space) == ["load:load", WRONG]
 
 
-def test_a_property_that_hangs_is_not_blamed_on_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bound", [6, 1], ids=["within the bounds", "outside the bounds"])
+@pytest.mark.parametrize("of_step", [False, True], ids=["state", "step"])
+def test_a_property_that_hangs_is_not_blamed_on_a_call(
+    of_step: bool, bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @always(CANARY.machine)
-    def hangs(cfg: Any, s: Any) -> bool:
-        """It has no value with two tokens."""
-        while s.tokens == 2:
+    def hangs_in_a_state(cfg: Any, s: Any) -> bool:
+        """It has no value after two tokens were taken."""
+        while s.taken == 2:
+            pass
+        return True
+
+    @always(CANARY.machine)
+    def hangs_at_a_step(cfg: Any, before: Any, event: Event, after: Any) -> bool:
+        """It has no value at a step that takes the second token."""
+        while after.taken == 2:
             pass
         return True
 
     claims = ModuleType("claims")
-    vars(claims)["hangs"] = hangs
+    vars(claims)["hangs"] = hangs_at_a_step if of_step else hangs_in_a_state
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 0.2)
-    space = Space(replace(CANARY, invariants=claims), "reference", CANARY.scopes["smoke"])
+    scope = replace(CANARY.scopes["smoke"], bounds={"taken": bound})
+    space = Space(replace(CANARY, invariants=claims), "reference", scope)
     [violation] = explore(space, implementation=False, jobs=1).violations
     assert violation.cause == Cause(Kind.HANG, "property")
+    assert violation.calls[-1].action == "take"
+    assert violation.difference.message.startswith("hangs_at_a_step" if of_step else "hangs_in_a_state")

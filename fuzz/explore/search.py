@@ -336,6 +336,8 @@ class Search:
         self.outside: set[Any] = set()
         #: the move that is being taken, with the checks of the next state; None while the expanded state is checked
         self.current_move: Move | None = None
+        #: the name of the property that hung; None if none did
+        self.hung_property: str | None = None
 
     def run(self, progress: Progress | None, jobs: int = 1) -> None:
         """Expands states in the order in which they were found, until all are expanded or a step hangs.
@@ -413,6 +415,9 @@ class Search:
         for holds, each, _ in self.of_states:
             try:
                 is_true = holds(self.space.cfg, state)
+            except Hang:
+                self.hung_property = each.name
+                raise
             except Exception as problem:
                 self.crash("property", each.name, number, call, problem)
                 continue
@@ -426,6 +431,9 @@ class Search:
         for holds, each, _ in self.of_steps[index]:
             try:
                 is_true = holds(self.space.cfg, state, event, after)
+            except Hang:
+                self.hung_property = each.name
+                raise
             except Exception as problem:
                 self.crash("property", each.name, number, Call(name, arguments), problem)
                 continue
@@ -433,16 +441,10 @@ class Search:
                 self.fail(Failure(Cause(Kind.PROPERTY, each.name), number, Call(name, arguments)))
 
     def hang(self, number: int) -> None:
-        """Records a hang in the state with this number: of the current move with its checks, or of a state property.
-
-        So a property that hangs in a state outside the bounds is recorded as a hang of the move to this state.
-        """
-        call = None
-        if self.current_move is not None:
-            name, _, _, arguments = self.current_move
-            call = Call(name, arguments)
-        what = "property" if call is None else call.action
-        self.fail(Failure(Cause(Kind.HANG, what), number, call, f"{what} did not return"))
+        """Records a hang in the state with this number: of a property, or of the current move."""
+        call = self.current_move and Call(self.current_move[0], self.current_move[3])
+        what = "property" if call is None or self.hung_property is not None else call.action
+        self.fail(Failure(Cause(Kind.HANG, what), number, call, f"{self.hung_property or what} did not return"))
 
     def forget_expansion(self, number: int) -> None:
         """Removes the transitions of the state in which a step hung, and the states that these transitions found."""
