@@ -75,8 +75,9 @@ def test_verdicts_equal_those_of_all_sets_of_states() -> None:
 
 
 def test_a_budget_ends_the_search() -> None:
-    assert search([2, ("read", 12)], budget=4).agreement is Agreement.UNDECIDED
-    assert search([40, ("read", 10**6)], budget=500).agreement is Agreement.UNDECIDED
+    for items, budget in (([2, ("read", 12)], 4), ([40, ("read", 10**6)], 500)):
+        verdict = search(items, budget=budget)
+        assert (verdict.agreement, verdict.steps) == (Agreement.UNDECIDED, budget)
 
 
 # ---- traces -------------------------------------------------------------------------------------------

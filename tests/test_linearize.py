@@ -145,7 +145,8 @@ def test_the_end_counts_and_a_budget_ends_the_search() -> None:
     assert linearize([], 0, steps, accepts=lambda state: state == 1, tally=tally).result is Result.NOT_LINEARIZABLE
     verdict = linearize(given, 0, steps, accepts=lambda state: state == 0)
     assert (verdict.result, verdict.blocked, set(verdict.states)) == (Result.NOT_LINEARIZABLE, None, {1, 2})
-    assert linearize(given, 0, steps, budget=1).result is Result.UNDECIDED
+    undecided = linearize(given, 0, steps, budget=1)
+    assert (undecided.result, undecided.steps) == (Result.UNDECIDED, 1)
 
 
 def test_independent_parts_are_decided_one_by_one() -> None:

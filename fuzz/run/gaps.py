@@ -54,7 +54,7 @@ class GapVerdict(NamedTuple):
     field: str = ""
     possible: tuple[Any, ...] = ()  # some values that the model has for the field, where the recording has another one
     states: int = 0  # of all gaps: the number of states from which the operations after the gap were executed
-    steps: int = 0  # number of steps taken; of an undecided search: the budget + 1
+    steps: int = 0  # number of steps taken
 
 
 #: A state -> the state after each call that may have been made in a gap.
@@ -164,6 +164,6 @@ class GapSearch:
         return [(index, each) for each in states]
 
     def _count_step(self) -> None:
-        self.steps += 1
-        if self.steps > self.budget:
+        if self.steps >= self.budget:
             raise _OutOfBudget
+        self.steps += 1

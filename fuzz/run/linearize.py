@@ -416,9 +416,9 @@ class _Search:
         for n, (lane, i) in enumerate(zip(self.lanes, placed, strict=True)):
             if i == len(lane) or lane[i].invoked > limit:
                 continue
-            self.steps += 1
-            if self.steps > self.budget:
+            if self.steps >= self.budget:
                 raise _OutOfBudget
+            self.steps += 1
             is_read, after = node.moves.get((n, i)) or self._move(node, n, i)
             if after:
                 placed_after = (*placed[:n], i + 1, *placed[n + 1 :])
