@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,11 +21,12 @@ from fuzz.run.linearize import CoarseModel, Result, Tally, Timed, Verdict, linea
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import resolve
 from fuzz.trace.agreement import Replayer, replayer_of
-from fuzz.trace.file import ABSENT, BadTrace, Operation, Span, Trace, read_traces, write_traces
+from fuzz.trace.file import ABSENT, ENGINE_KEY, BadTrace, Operation, Span, Trace, read_traces, write_traces
 from fuzz.trace.recording import action_mapping
 from fuzz.trace.threads import LostUpdate, Recorder, run_threads
+from model.canary import Config as CanaryConfig
 from model.canary import State, canary
-from model.machine import plain
+from model.machine import BadValue, Failed, Machine, plain, refused
 from tests.test_cli import keeps_to_schema
 
 COMPONENTS = ("range_cache", "active_cursors", "negative_acks")
@@ -362,10 +364,12 @@ def test_no_outcome_depends_on_a_tally(name: str) -> None:
         for seed in range(8):
             cfg = plan_trace(subject, base, seed)[0].config
             state = machine.start(cfg)
+            number = getattr(state, field)
             for call in generate(subject, base, seed):
                 other, expected = machine.step(cfg, state._replace(**{field: getattr(state, field) + 7}), *call)
                 state, outcome = machine.step(cfg, state, *call)
-                number = getattr(state, field)
+                earlier, number = number, getattr(state, field)
+                assert number >= earlier
                 assert (outcome, other) == (expected, state._replace(**{field: number + 7}))
                 numbers.add(number)
     assert len(numbers) > 20
@@ -549,3 +553,52 @@ def test_a_short_history_that_needs_its_budget_is_undecided_not_a_hang(monkeypat
     monkeypatch.setattr("fuzz.trace.agreement.HANG_SECONDS", 0.001)
     [mismatch] = replayer_of(trace).replay(trace).mismatches
     assert mismatch.labels in (["undecided"], ["order"])
+
+
+def test_arguments_that_depend_on_the_state_may_fit_one_order_only() -> None:
+    def actions(cfg: Any, state: State, operation: Operation, config: Any) -> Any:
+        return [("add", {"tokens": operation.args["to"] - state.tokens})]
+
+    def replayed(*spans: tuple[int, int]) -> list[Any]:
+        calls = zip((5, 3), spans, strict=True)
+        operations = [Operation("fill", {"to": n}, n, ABSENT, n, Span(str(n), *span)) for n, span in calls]
+        return Replayer(recording, find_subject("canary")).replay(Trace("t", "canary", {}, operations)).mismatches
+
+    recording = replace(action_mapping("canary"), actions=actions)
+    assert replayed((0, 9), (1, 8)) == []
+    with pytest.raises(BadTrace, match=r":3: operation fill: add\.tokens is -2"):
+        replayed((0, 1), (2, 3))
+
+
+def test_an_operation_that_is_refused_in_one_state_may_change_another() -> None:
+    """The model refuses `reset` at zero. Otherwise `reset` fails with the same message, and the state becomes zero."""
+    machine: Machine[Any, Any] = Machine("canary", CanaryConfig, lambda cfg: State(0, 0), source="test")
+
+    @machine.action
+    def reset(cfg: Any, s: State) -> Any:
+        """Sets the number of tokens to zero."""
+        return refused(s, "failed", "reset") if s.tokens == 0 else (State(0, 0), Failed("failed", "reset"))
+
+    @machine.action
+    def fill(cfg: Any, s: State) -> Any:
+        """Sets the number of tokens to one."""
+        return State(1, 0), None
+
+    @machine.action
+    def read(cfg: Any, s: State) -> Any:
+        """Returns the number of tokens."""
+        return s, s.tokens
+
+    machine.profile("reference", "the only profile", CanaryConfig())
+    calls = (("reset", {"kind": "failed", "why": "reset"}, 0, 9), ("fill", None, 1, 8), ("read", 0, 10, 11))
+    operations = [Operation(op, {}, result, ABSENT, 2, Span(op, *span)) for op, result, *span in calls]
+    trace = Trace("t", "canary", {}, operations, {ENGINE_KEY: "0"})
+    subject = Subject(machine, None, ModuleType("none"), {})
+    assert Replayer(action_mapping("canary"), subject).replay(trace).mismatches == []
+
+
+def test_a_tally_that_decreases_is_an_error_in_one_line() -> None:
+    tally = Tally(lambda state: state, lambda state, number: number)
+    given = history(("a", 0, 3, ("write", 1)), ("b", 1, 5, ("write", -2)))
+    with pytest.raises(BadValue, match=r"the tally decreases by 2 at \('write', -2\)"):
+        linearize(given, 0, steps, accepts=lambda state: state == 5, tally=tally)

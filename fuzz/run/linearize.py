@@ -40,6 +40,8 @@ from enum import StrEnum
 from math import inf
 from typing import Any, NamedTuple
 
+from model.machine import BadValue
+
 #: The maximum number of steps of a search, which take some seconds. A step tries to place an operation at a point. The
 #: model takes no step for it if the search has tried the same operation in the same state before.
 BUDGET_STEPS = 1_000_000
@@ -139,8 +141,9 @@ def linearize(
     parts does not end in an accepted state, the history is decided as a whole. Coarse models are searched only if all
     operations are of one part, because a coarse model may depend on every operation. If a coarse model refutes the
     history, the states of the verdict are those in which the search in the model tried the blocked operation; none if
-    that search ended at another operation. If a reduction refutes the history, the states are representatives. Cost: at
-    most `budget` steps, and at most as many steps in all coarse models together.
+    that search ended at another operation. If a reduction refutes the history, the states are representatives. Raises
+    BadValue if an operation decreases the tally. Cost: at most `budget` steps, and at most as many steps in all coarse
+    models together.
     """
     parts: dict[Hashable, list[Timed]] = {}
     for each in history:
@@ -435,7 +438,9 @@ class _Search:
         after = [node if each is node.state else self._node(each) for each in states]
         is_read = bool(after) and operation.returned < inf and self.is_read(operation.operation)
         if self.tally is not None:
-            node.added[n, i] = [0] if is_read else [self.tally.of(each) for each in states]
+            node.added[n, i] = added = [0] if is_read else [self.tally.of(each) for each in states]
+            if min(added, default=0) < 0:
+                raise BadValue(f"the tally decreases by {-min(added)} at {operation.operation}: a tally only increases")
         move = node.moves[n, i] = (is_read, [node] if is_read else after)
         return move
 
