@@ -562,9 +562,9 @@ def test_arguments_that_depend_on_the_state_may_fit_one_order_only() -> None:
     def replayed(*spans: tuple[int, int]) -> list[Any]:
         calls = zip((5, 3), spans, strict=True)
         operations = [Operation("fill", {"to": n}, n, ABSENT, n, Span(str(n), *span)) for n, span in calls]
-        return Replayer(recording, find_subject("canary")).replay(Trace("t", "canary", {}, operations)).mismatches
+        return Replayer(mapping, find_subject("canary")).replay(Trace("t", "canary", {}, operations)).mismatches
 
-    recording = replace(action_mapping("canary"), actions=actions)
+    mapping = replace(action_mapping("canary"), actions=actions)
     assert replayed((0, 9), (1, 8)) == []
     with pytest.raises(BadTrace, match=r":3: operation fill: add\.tokens is -2"):
         replayed((0, 1), (2, 3))

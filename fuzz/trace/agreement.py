@@ -44,7 +44,7 @@ from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
 from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace
 from fuzz.trace.recording import Deviation, TraceMapping, mapping_of, message_of
-from model.machine import BadValue, Refused
+from model.machine import BadValue
 
 #: In a gap, the recorded values of an action's arguments are combined only if they have at most this many combinations.
 #: Otherwise, the action's recorded calls are tried as they are. Calls with values of the domains are tried in any case.
@@ -183,21 +183,11 @@ class Replayer:
         for operation in before.operations:
             for call in self.calls(trace, cfg, pair.state, operation):
                 pair.step(call, Depth.OUTCOME)
-        step, bad_arguments = self._steps(trace, cfg), list[BadTrace]()
-
-        def possible_steps(operation: Operation, state: Any) -> Iterable[tuple[Any, Any]]:
-            """Returns the step of an operation from a state; none if the operation's arguments do not fit the state."""
-            try:
-                after, result, _ = step(operation, state)
-                return [(after, result)]
-            except BadTrace as problem:  # for example, the operation's recorded time is before the state's `now_ns`
-                bad_arguments[:] = [problem]
-                return ()
-
+        bad_arguments = list[BadTrace]()
         search = GapSearch(
             trace.operations[first:],
             self._successors_in_gap(trace, cfg, pair.state),
-            possible_steps,
+            self._possible_steps(trace, cfg, bad_arguments),
             lambda operation, state, result: self._wrong_field(trace, cfg, operation, state, result),
             gap_of=lambda operation: operation.gap,
         )
@@ -278,9 +268,10 @@ class Replayer:
         """
         cfg, replayed = self._config(trace, self.profile), Replayed(trace)
         replayed.operations, start = len(trace.operations), self._pair(trace, cfg).state
-        step = self._steps(trace, cfg)
-        #: ids of operations that change no state in which they have the recorded result. `successors` adds those that
-        #: the model refused with the recorded result: this result is a refusal, and a refused action changes nothing
+        bad_arguments = list[BadTrace]()
+        possible_steps = self._possible_steps(trace, cfg, bad_arguments)
+        #: ids of operations that change no state in which they have the recorded result. A refusal is not always one of
+        #: them: in another state, the action may fail with the same result, and change the state
         reads = {
             id(each)
             for each in trace.operations
@@ -288,11 +279,9 @@ class Replayer:
         }
 
         def successors(operation: Operation, state: Any) -> Iterator[Any]:
-            after, result, is_refused = step(operation, state)
-            if operation.result is ABSENT or same(result, operation.result):
-                if is_refused and operation.result is not ABSENT and trace.has_actions:
-                    reads.add(id(operation))
-                yield after
+            for after, result in possible_steps(operation, state):
+                if operation.result is ABSENT or same(result, operation.result):
+                    yield after
 
         def part_of(operation: Operation) -> Hashable:
             return self.subject.partition(operation.op, operation.args) if trace.has_actions else None
@@ -317,7 +306,9 @@ class Replayer:
             ]
         elif verdict.blocked is not None:
             blocked, kind = verdict.blocked.operation, Disagreement.ORDER
-            possible = _distinct(step(blocked, state)[1] for state in verdict.states)
+            possible = _distinct(result for state in verdict.states for _, result in possible_steps(blocked, state))
+            if bad_arguments and not possible:  # the arguments of the blocked operation fit no state
+                raise bad_arguments[0]
             message = (
                 "not linearizable: no order of this call and the calls that returned before it has the recorded "
                 f"results; the order that was found has {len(order):,} calls"
@@ -372,25 +363,31 @@ class Replayer:
             return None
         return lambda operations: reduction(cfg, [(each.op, each.args) for each in operations])
 
-    def _steps(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], tuple[Any, Any, bool]]:
-        """Returns a function that executes an operation on a state of the model.
+    def _possible_steps(
+        self, trace: Trace, cfg: Any, bad_arguments: list[BadTrace]
+    ) -> Callable[[Operation, Any], list[tuple[Any, Any]]]:
+        """Returns a function from an operation and a state of the model to the operation's step.
 
-        The function returns the state after the operation, the outcome in recorded form, and whether the operation was
-        refused.
+        The step is the state after the operation, and the outcome in recorded form. If the arguments do not fit the
+        state, the function returns no step, and `bad_arguments` has the problem. For example, the recorded time of the
+        operation is before the state's `now_ns`. Raises BadTrace if operations are actions, and arguments are bad.
         """
         machine, as_recorded, config = self.subject.machine, self.mapping.result, trace.config
         # if operations are actions, their calls do not depend on the state, and are made once
         actions = trace.operations if trace.has_actions else ()
         fixed = {id(each): self.calls(trace, cfg, None, each) for each in actions if each.gap is None}
 
-        def step(operation: Operation, state: Any) -> tuple[Any, Any, bool]:
-            *first, last = fixed.get(id(operation)) or self.calls(trace, cfg, state, operation)
-            for call in first:
-                state, _ = machine.step(cfg, state, *call)
-            after, outcome = machine.step(cfg, state, *last)
-            return after, as_recorded(cfg, operation.op, outcome, config), outcome.__class__ is Refused
+        def steps(operation: Operation, state: Any) -> list[tuple[Any, Any]]:
+            try:
+                calls = fixed.get(id(operation)) or self.calls(trace, cfg, state, operation)
+            except BadTrace as problem:
+                bad_arguments[:] = [problem]
+                return []
+            for call in calls:
+                state, outcome = machine.step(cfg, state, *call)
+            return [(state, as_recorded(cfg, operation.op, outcome, config))]
 
-        return step
+        return steps
 
     def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> list[Deviation]:
         """Returns the smallest set of deviations that explains a mismatch; an empty list if there is none.
