@@ -550,7 +550,7 @@ def test_a_short_history_that_needs_its_budget_is_undecided_not_a_hang(monkeypat
         for i, each in enumerate(trace.operations * 2)
     ]
     trace.operations = [*operations, operations[0]._replace(result=77, span=Span("z", 200, 201))]
-    monkeypatch.setattr("fuzz.trace.agreement.HANG_SECONDS", 0.001)
+    monkeypatch.setattr("fuzz.trace.agreement.time_limit", lambda steps: 0.001)
     [mismatch] = replayer_of(trace).replay(trace).mismatches
     assert mismatch.labels in (["undecided"], ["order"])
 

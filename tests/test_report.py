@@ -39,7 +39,7 @@ from fuzz.run.checks import all_but
 from fuzz.run.coverage import Row, Total
 from fuzz.run.finding import Cause, Kind
 from fuzz.run.replay import replay
-from fuzz.run.watchdog import watchdog
+from fuzz.run.watchdog import time_limit, watchdog
 from fuzz.subject import find_profile, find_subject, subject_names
 from fuzz.target import Target, resolve
 from fuzz.trace.agreement import replayer_of
@@ -278,6 +278,7 @@ def test_a_hang_is_explained_and_reproduced(monkeypatch: pytest.MonkeyPatch) -> 
         [mismatch] = replayer_of(trace, subject=subject).replay(trace).mismatches
     assert (explanation.kind, [step.action for step in explanation.steps]) == ("hang", ["clear"])
     assert replay_command._is_cause(trace, mismatch)
+    assert mismatch.message == f"the replay did not end within {time_limit(1):g} s of processor time"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from fuzz.run.checks import Skipped
 from fuzz.run.finding import Cause, Difference, Finding, Kind
 from fuzz.run.pair import Depth, Pair
 from fuzz.run.replay import replay
-from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
+from fuzz.run.watchdog import Hang, watchdog
 from fuzz.subject import Subject
 
 #: Progress is reported once in this many runs.
@@ -159,12 +159,7 @@ class _Run:
     def finding(self) -> Finding:
         """Returns the finding of a replay of the run's calls; an UNSTABLE finding if the replay shows nothing."""
         space = self.space
-        again = replay(
-            space.target,
-            self.calls,
-            skipped=self.skipped,
-            hang_seconds=HANG_SECONDS * (1 + len(self.calls) / 100),
-        )
+        again = replay(space.target, self.calls, skipped=self.skipped)
         unstable = Difference(Cause(Kind.UNSTABLE, "cover"), _UNSTABLE)
         return again or Finding(space.cfg, tuple(self.calls), unstable)
 

@@ -39,7 +39,7 @@ from fuzz.run.gaps import Agreement, GapSearch, GapVerdict
 from fuzz.run.generate import possible_calls
 from fuzz.run.linearize import CoarseModel, Reduction, Result, Tally, Timed, linearize
 from fuzz.run.pair import Depth, Pair, load_difference
-from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
+from fuzz.run.watchdog import Hang, time_limit, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
 from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace
@@ -136,7 +136,7 @@ class Replayer:
         try:
             if not has_gaps and not is_history:
                 return self._replay(trace)
-            with watchdog(_time_limit(trace) + _SEARCH_SECONDS):
+            with watchdog(time_limit(len(trace.operations)) + _SEARCH_SECONDS):
                 return self._check_order(trace) if is_history else self._replay_past_gaps(trace)
         except Hang as problem:
             message = f"the replay did not end within {problem.seconds:g} s of processor time"
@@ -163,7 +163,7 @@ class Replayer:
         if self.mapping.fold is not None:
             # `fold` names the deviation of some mismatches itself, and `first_mismatch` passes over these. Add the
             # first one of each deviation: a dict keeps the last value of a key, so in reverse order
-            with watchdog(_time_limit(trace)):
+            with watchdog(time_limit(len(trace.operations))):
                 named = [m for m in self.mismatches(trace, base) if m.known_deviation is not None]
             replayed.mismatches += {m.known_deviation: m for m in reversed(named)}.values()
         return replayed
@@ -429,7 +429,7 @@ class Replayer:
 
     def first_mismatch(self, trace: Trace, cfg: Any) -> Mismatch | None:
         """Returns the first mismatch of a trace that has no `known_deviation`, or None. Raises Hang and BadTrace."""
-        with watchdog(_time_limit(trace)):
+        with watchdog(time_limit(len(trace.operations))):
             return next((each for each in self.mismatches(trace, cfg) if each.known_deviation is None), None)
 
     def mismatches(self, trace: Trace, cfg: Any) -> Iterator[Mismatch]:
@@ -518,11 +518,6 @@ class Replayer:
         expected, actual = {k: recorded.get(k) for k in fields}, {k: seen.get(k) for k in fields}
         kind, differ = Disagreement.OBSERVE, tuple(fields)
         return Mismatch(trace.id, operation.line, operation.op, expected, actual, kind, observed_fields=differ)
-
-
-def _time_limit(trace: Trace) -> float:
-    """Returns the processor time in seconds after which one replay of a trace counts as a hang."""
-    return HANG_SECONDS * (1 + len(trace.operations) / 100)
 
 
 def skipped_of(subject: Subject, trace: Trace) -> Skipped:
