@@ -6,6 +6,7 @@ import io
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -43,8 +44,9 @@ from fuzz.run.watchdog import time_limit, watchdog
 from fuzz.subject import find_profile, find_subject, subject_names
 from fuzz.target import Target, resolve
 from fuzz.trace.agreement import replayer_of
-from fuzz.trace.file import Trace
+from fuzz.trace.file import ABSENT, ENGINE_KEY, Operation, Trace
 from impl.range_cache import RangeCaches
+from invariants.properties import Event, always, history
 from model.machine import BadValue, Refused, plain
 from model.values import Origin, Rule
 from tests.conftest import ROOT, planned_steps
@@ -279,6 +281,32 @@ def test_a_hang_is_explained_and_reproduced(monkeypatch: pytest.MonkeyPatch) -> 
     assert (explanation.kind, [step.action for step in explanation.steps]) == ("hang", ["clear"])
     assert replay_command._is_cause(trace, mismatch)
     assert mismatch.message == f"the replay did not end within {time_limit(1):g} s of processor time"
+
+
+def test_a_difference_of_outcomes_shows_no_condition_of_a_property(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pair has not folded the history over this step, so a property with history can seem false."""
+    canary = find_subject("canary")
+
+    class Wrong(canary.implementation):  # type: ignore[misc]
+        def add(self, tokens: int) -> Any:
+            return super().add(tokens) + 1
+
+    @history(canary.machine, initial=lambda cfg: 0)
+    def added(cfg: Any, value: int, before: Any, event: Event, after: Any) -> int:
+        """The number of tokens that were added."""
+        return value + max(0, after.tokens - before.tokens)
+
+    @always(canary.machine, history=(added,))
+    def tokens_were_added(cfg: Any, s: Any, added: int) -> bool:
+        """There are no more tokens than were added."""
+        return bool(s.tokens <= added)
+
+    claims = ModuleType("claims")
+    vars(claims)["tokens_were_added"] = tokens_were_added
+    subject = replace(canary, implementation=Wrong, invariants=claims)
+    monkeypatch.setattr("fuzz.report.explain.subject_or_mutant", lambda name, mutant: subject)
+    explanation = explain(Trace("t", "canary", {}, [Operation("add", {"tokens": 1}, 1, ABSENT, 2)], {ENGINE_KEY: "0"}))
+    assert (explanation.problem, explanation.kind, explanation.conditions) == ("", "outcome", [])
 
 
 @pytest.mark.parametrize(

@@ -96,9 +96,8 @@ def _explain(trace: Trace) -> Explanation:
                     arrow = _arrow(chart, pair, operation, before) if chart is not None else None
                     steps.append(_step(pair, operation, before, difference, arrow))
                     if difference is not None:
-                        # after a crash, no property is evaluated again: a property may have raised the exception
-                        is_crash = difference.cause.kind is Kind.CRASH
-                        return pair, steps, difference, [] if is_crash else _conditions(pair, before, history, call)
+                        is_property = difference.cause.kind is Kind.PROPERTY
+                        return pair, steps, difference, _conditions(pair, before, history, call) if is_property else []
         except Hang:
             hanging = trace.operations[min(len(steps), len(calls) - 1)]
             difference = hang_difference(hanging.op, limit)
@@ -196,7 +195,6 @@ def _conditions(pair: Pair, before: Any, history: Values, call: Call) -> list[Co
     """Returns why a property is false: the first property that is false in the last state, or else at the last step.
 
     `before` is the model's state before the last step, and `history` has the values of the history variables there.
-    Returns nothing if no property is false.
     """
     checks, index = pair.checks, list(pair.subject.machine.actions).index(call.action)
     event = event_of(pair.subject, call.action, call.arguments, pair.outcome)
