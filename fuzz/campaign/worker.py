@@ -265,7 +265,8 @@ def result_from(text: str) -> TaskResult:
 def merged(findings: Iterable[FindingRow]) -> list[FindingRow]:
     """Returns one finding for each combination of subject, profile and signature: the one with the smallest `seed`.
 
-    So a finding that was not made from a seed comes first. The findings are sorted by subject, profile and signature.
+    All findings are made from seeds, or there is only one finding. The result is sorted by subject, profile and
+    signature.
     """
     best: dict[tuple[str, str, str], FindingRow] = {}
     for each in findings:
