@@ -213,7 +213,7 @@ class RangeCaches:
     def release(self, copy: int, delivered: bool) -> Count | Refused:
         handler = self._copies.pop(copy, None)
         if handler is None:
-            return Refused("not_open", "no entry held by a reader has this number")
+            return Refused("not_open", "no reader holds a copy with this number")
         if delivered:
             handler.mark_read()
         return Count(handler.expected)
@@ -221,7 +221,7 @@ class RangeCaches:
     def replay(self, copy: int) -> Count | Refused:
         handler = self._copies.get(copy)
         if handler is None:
-            return Refused("not_open", "no entry held by a reader has this number")
+            return Refused("not_open", "no reader holds a copy with this number")
         handler.increment()
         return Count(handler.expected)
 

@@ -5,8 +5,8 @@ Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper` and `Ent
 pass: passes are `synchronized`. `model/cache_steps` interleaves threads inside these calls.
 
 State: the removal queue of all caches (`queue`) has a slot for each cached entry's wrapper. After a removal by position
-(`remove_range`, `invalidate_ledger`, `clear`) the wrapper stays in the queue, detached, until a pass visits it; the
-slot is None. With `retention` "stash" (a draft), size passes move entries from `queue` to `stash`. A copy is an
+(`remove_range`, `invalidate_ledger`, `clear`) the wrapper stays in the queue, detached (the slot is None), until a pass
+or `non_evictable_size` visits it. With `retention` "stash" (a draft), size passes move entries to `stash`. A copy is an
 `EntryImpl` that a reader holds. A copy shares the cached entry's `EntryReadCountHandler` and so its expected read count
 ("read count"). When the entry leaves the cache or gets another handler, its copies become `orphaned_copies`.
 
@@ -402,7 +402,7 @@ def change_read_count(
             copies = group.copies if keep_copy else tuple(c for c in group.copies if c != copy)
             others = tuple(g for g in s.orphaned_copies if g is not group)
             return s._replace(orphaned_copies=add_orphaned_copies(copies, count, others)), Count(count)
-    return refused(s, "not_open", "no entry held by a reader has this number")
+    return refused(s, "not_open", "no reader holds a copy with this number")
 
 
 # ---- removal by position ------------------------------------------------------------------------------
@@ -412,7 +412,7 @@ def change_read_count(
 def remove_range(
     cfg: Config, s: State, cache: Cache, first: Position, last: Position, last_inclusive: bool
 ) -> Step[State, Removed]:
-    """`RangeCache.removeRange`: removes the entries of a cache from first to last."""
+    """`RangeCache.removeRange`: removes the entries from first to last, the last one only if `last_inclusive`."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return remove_entries(cfg, s, entries_in_range(s, cache, first, last, last_inclusive))

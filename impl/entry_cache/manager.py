@@ -519,7 +519,7 @@ class EntryCaches:
         """Releases a reader's copy. O(1), and the requests that start with the freed permits."""
         handler = self._store.handler(copy)
         if handler is None:
-            return Refused("not_open", "no entry held by a reader has this number")
+            return Refused("not_open", "no reader holds a copy with this number")
         self._store.close_copy(copy)
         handler.mark_read()
         count = handler.expected

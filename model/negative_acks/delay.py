@@ -3,10 +3,10 @@
 Models `MultiplierRedeliveryBackoff` (Java), `defaultNackBackoffPolicy` (Go) and `NegativeAcksTracker.trimLowerBit`.
 
     delay         fixed, or given by a backoff for the message's redelivery count
-    bucket time   the due time with its lowest bits cleared: at most 2^bits - 1 units before the due time, never later.
+    bucket time   the due time with its lowest bits cleared: less than 2^bits units before the due time, never after it.
                   The unit is the millisecond in Java and Go, the nanosecond in C++
 
-PIP-393 states that with 8 bits a redelivery may be 512 ms early. The actual bound is 2^8 - 1 = 255 ms.
+PIP-393 states that with 8 bits a redelivery may be 512 ms early. In Java, the actual bound is 2^8 - 1 = 255 ms.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def converted(duration: int, unit: Unit, to: Unit) -> int:
 def trim_lower_bits(time: int, bits: int, unit: int) -> int:
     """`trimLowerBit`: returns the bucket time of a due time: the last multiple of 2^bits units that is not after it.
 
-    `unit` is the length of the unit in clock units.
+    `unit`: the length of one of these units, in units of the clock.
     """
     length = unit << bits
     return time // length * length

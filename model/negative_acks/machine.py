@@ -105,7 +105,8 @@ class Config(NamedTuple):
     #: unarmed timer with the nack's delay, and a run re-arms the timer for the first bucket time. `interval_when_idle`:
     #: a nack arms an unarmed timer with an interval, and a run re-arms the timer with an interval.
     #: `interval_on_each_nack`: each nack and each run re-arms the timer with an interval. `ticker`: the timer fires at
-    #: every interval from construction on. An interval is a third of the delay of a nack by message id
+    #: every interval from construction on. An interval is a third of the delay of a nack by message id; except for
+    #: `ticker`, at least a third of the minimum delay
     timer: Annotated[
         Literal["first_bucket", "delay_when_idle", "interval_when_idle", "interval_on_each_nack", "ticker"],
         Rule(
@@ -119,7 +120,7 @@ class Config(NamedTuple):
         Literal["clock_units", "milliseconds"], Rule(Origin.OBSERVED, {"milliseconds": f"timerInterval_ in {CPP}"})
     ] = "clock_units"
     #: which nacks stay pending when a pending entry is nacked again: both, the one that is due first (`earliest_due`),
-    #: the later one (`latest`), or the first one (`first`)
+    #: the new one (`latest`), or the old one (`first`)
     repeated_nack: Annotated[
         Literal["both", "earliest_due", "latest", "first"],
         Rule(
@@ -195,7 +196,7 @@ class State(NamedTuple):
 
     now: int  # monotonic clock
     wall_offset: int  # wall clock minus monotonic clock
-    #: new: `nackedMessages` is null, before the first nack and, with `after_close` `reopens`, after close.
+    #: new: `nackedMessages` is null (only with `after_close` `reopens`): before the first nack, and after close.
     #: failed: the constructor panicked
     status: Literal["new", "open", "closed", "failed"]
     buckets: tuple[Bucket, ...]  # by time
@@ -275,6 +276,7 @@ def delay_of(cfg: Config, redelivery_count: int | None) -> int | None:
 def timer_interval(cfg: Config) -> int:
     """`timerIntervalNanos`, `timerInterval_`: returns a third of the delay of a nack by id.
 
+    If the delay is below the minimum delay, the interval is a third of the minimum delay; a ticker has no such minimum.
     Only the interval of a ticker can be 0.
     """
     delay = delay_of(cfg, None) or 0
@@ -528,7 +530,7 @@ def step_wall_clock(cfg: Config, s: State, by: Annotated[int, InUnit("clock_unit
 
 @negative_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Makes both clocks equal, then shifts all times by a multiple of the bucket length: now is in the first bucket.
+    """Makes both clocks equal, then shifts all times by a multiple of the bucket length: now becomes less than it.
 
     The tracker behaves the same after such a shift.
     """
