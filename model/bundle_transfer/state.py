@@ -77,7 +77,7 @@ class Config(NamedTuple):
         bool, Rule(Origin.READ, {True: "PersistentTopic.close, BrokerService.cleanUnloadedTopicFromCache"})
     ] = False
     #: whether an unregistered broker answers requests from its view, and parks none. A parked request
-    #: (`deferGetOwnerRequest`) is answered when the broker's view has an owner
+    #: (`deferGetOwner`) is answered when the broker's view has an owner
     unregistered_uses_view: Annotated[
         bool, Rule(Origin.READ, {True: "ServiceUnitStateChannelImpl.getActiveOwnerAsync"})
     ] = False

@@ -49,9 +49,9 @@ def may_load(cfg: Config, s: State, broker: int) -> bool:
 def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
     """Whether a broker should begin to load a topic.
 
-    A broker loads a topic if a client waits for the topic at this broker, and the broker owns the bundle. In V1a and V2
-    it suffices that the broker is the destination of a transfer. In V1b and V2 the destination also begins to load
-    topics before the source fences them: in V1b every topic, in V2 a topic with a paused client.
+    A broker loads a topic if a client waits for the topic at this broker, and the broker owns the bundle (in V1a and
+    V2, also if the broker is the destination of a transfer). In V1b and V2 the destination begins to load topics
+    before the source fences them, without a waiting client: in V1b every topic, in V2 a topic with a paused client.
     """
     t, r, b = s.topics[topic], view_of(s, broker), s.brokers[broker]
     if b.duty == "prepare":
