@@ -130,7 +130,7 @@ class TxnRollout:
         if not self._new[broker]:
             return Refused("illegal_state", "the broker is already old")
         if not self._may_downgrade():
-            why = "a flag is on, or a ledger that may hold batches is unknown or not trimmed"
+            why = "a flag is on, or a last ledger is not recorded or not trimmed"
             return Refused("illegal_state", why)
         self._on -= self._flags[broker]
         self._new[broker] = self._flags[broker] = False

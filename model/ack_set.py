@@ -15,8 +15,9 @@ unacknowledged message, and a clear bit is an acknowledged message. Missing word
 
 State: the bit sets in use, one for each open batch. `open_batch` creates a bit set and returns the number of the batch;
 later calls take this number. `recycle` removes the bit set. All batches have the same size, `batch_size`. 0 means that
-the size is unknown; then an ack set is as long as its words. A call with an index, range or words beyond a known size
-is rejected.
+the size is unknown; then an ack set is as long as its words. If the size is known, a call that reads or changes bits of
+a bit set beyond the batch is rejected. `next_set_bit` and `next_clear_bit` may start beyond the batch, and the calls on
+two ack sets take ack sets of any length.
 
 A mask is an ack set as one non-negative integer of any length: bit i is message i. `model/batch_acks` and the
 transaction models use the functions on masks.
@@ -302,7 +303,7 @@ def and_position_ack_set(
 ) -> Step[State, Updated | None]:
     """Replaces the current position's ack set by the AND of both ack sets (`andAckSet`), also if the entries differ.
 
-    If a position is null, nothing changes. A position without `AckSetState`, or with a null ack set, is an error.
+    If a position is null, nothing changes. A position without `AckSetState`, or with a null ack set, is rejected.
     Returns the current position's ack set; None if the current position is null.
     """
     if current is None:
@@ -356,7 +357,7 @@ def compare_with_ack_set(
     if ours != theirs:
         return s, -1 if ours < theirs else 1
     one, two = lowest_set_bit(mask_of(current.ack_set or ())), lowest_set_bit(mask_of(other.ack_set or ()))
-    # -1 stands for no unacknowledged message, which is the largest: the difference from -1 is negated
+    # -1: no message is unacknowledged, and the position is the largest. So if one side is -1, the sign is reversed
     return s, one - two if one >= 0 and two >= 0 else two - one
 
 

@@ -1,16 +1,16 @@
 """Upgrade and downgrade of a cluster to and from batched transaction logs (PIP-160).
 
 Models the sections "Upgrade" and "Downgrade" of PIP-160: operators, brokers, and the brokers' transaction log stores
-(`MLTransactionLogImpl`). One step is one action of an operator, or one action of a store: open, close, write, delete,
-roll over or trim.
+(`MLTransactionLogImpl`). One step is one action of an operator, the restart of a broker, or one action of one store or
+of all stores: open, close, reopen, write, end transactions, roll over or trim.
 
     brokers     an old broker, from before PIP-160, cannot read batches. A new broker can read them, and has a flag
                 (`transactionLogBatchedWriteEnabled`), initially off
     stores      a store is open at one broker, or closed; its log is a list of ledgers. A store that was opened with the
                 flag on writes records as batches; any other store writes plain entries
     opening     reads all undeleted entries. A new broker reads batches and plain entries; an old one fails on a batch
-    trimming    a transaction that ends deletes its record; an entry is deleted with its last record. Fully deleted
-                ledgers are trimmed, from the first one on, except the last ledger
+    trimming    a transaction that ends deletes its record; an entry is deleted when all its records are deleted. Fully
+                deleted ledgers are trimmed, from the first one on, except the last ledger
     upgrade     brokers are replaced by new ones; when all are new, flags are enabled
     downgrade   flags are disabled, and every store is reopened; the last ledger of each store is then recorded. When
                 every recorded ledger is trimmed, brokers may be replaced by old ones
@@ -78,7 +78,7 @@ class Broker(NamedTuple):
 
 @record
 class Entry(NamedTuple):
-    """An entry that is not fully deleted."""
+    """An undeleted entry: at least one of its records is not deleted."""
 
     batch: int  # number of records of the batch, also deleted ones; 0 for a plain entry, which has one record
     open: int  # number of undeleted records of open transactions
@@ -199,7 +199,7 @@ def downgrade_broker(cfg: Config, s: State, broker: BrokerName) -> Step[State, i
     if not s.brokers[broker].new:
         return refused(s, "illegal_state", "the broker is already old")
     if cfg.operators_follow_steps and not may_downgrade(s):
-        return refused(s, "illegal_state", "a flag is on, or a ledger that may hold batches is unknown or not trimmed")
+        return refused(s, "illegal_state", "a flag is on, or a last ledger is not recorded or not trimmed")
     s, count = with_stores_closed(s, broker)
     return with_broker(s, broker, Broker(False, False)), count
 
@@ -216,8 +216,7 @@ def set_flag(cfg: Config, s: State, broker: BrokerName, on: bool) -> Step[State,
 
     Enabling a flag discards the recorded last ledgers.
     """
-    old = s.brokers[broker]
-    if not old.new:
+    if not s.brokers[broker].new:
         return refused(s, "unsupported", "an old broker has no flag")
     if not on:
         return with_flag(cfg, s, broker, False), None
@@ -269,15 +268,17 @@ def record_last_ledgers(cfg: Config, s: State) -> Step[State, int]:
 
 def opened(cfg: Config, s: State, store: int, broker: int) -> State | None:
     """Returns the state after a closed store is opened, with a new ledger; None if the broker cannot read the log."""
-    opener, old = s.brokers[broker], s.stores[store]
-    if not opener.new and has_batch(old):
+    opener, closed = s.brokers[broker], s.stores[store]
+    if not opener.new and has_batch(closed):
         return None
     deletes_indexes = deletes_batch_indexes(cfg, opener.flag)
     read = [
         Ledger(ledger.id, tuple([recovered_entry(e, deletes_indexes) for e in ledger.entries]))
-        for ledger in old.ledgers
+        for ledger in closed.ledgers
     ]
-    return with_store(s, store, old._replace(owner=broker, batching=opener.flag, ledgers=with_new_ledger(tuple(read))))
+    return with_store(
+        s, store, closed._replace(owner=broker, batching=opener.flag, ledgers=with_new_ledger(tuple(read)))
+    )
 
 
 def recovered_entry(e: Entry, deletes_indexes: bool) -> Entry:
@@ -321,7 +322,8 @@ def close_store(cfg: Config, s: State, store: StoreName) -> Step[State, None]:
 def reopen_stores(cfg: Config, s: State) -> Step[State, int]:
     """Closes and reopens every store at its broker; a closed store is opened at broker 0.
 
-    Returns the number of records read. If an old broker fails on a batch, the store stays closed, and the step fails.
+    Returns the number of records read. If an old broker fails on a batch, the store stays closed, the step fails, and
+    the other stores are reopened all the same.
     """
     count, has_failed = 0, False
     for store, each in enumerate(s.stores):
@@ -340,7 +342,10 @@ def reopen_stores(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_rollout.action
 def write_records(cfg: Config, s: State, store: StoreName, records: Count) -> Step[State, int]:
-    """Writes records of new transactions, one each, as one batch or as plain entries. Returns the number of entries."""
+    """Writes one record of each of `records` new transactions, as one batch or as plain entries.
+
+    Returns the number of entries.
+    """
     old = s.stores[store]
     if old.owner is None:
         return refused(s, "illegal_state", "the store is closed")
@@ -385,8 +390,8 @@ def located(ledgers: tuple[Ledger, ...], entry: int) -> tuple[int, int]:
 def end_transaction(cfg: Config, s: State, store: StoreName, entry: Number) -> Step[State, int]:
     """Ends a transaction that has a record in the given entry, and deletes the record, if it can be deleted.
 
-    `entry` counts undeleted entries from 0 across all ledgers. The entry is deleted with its last record. Returns the
-    number of undeleted records of the entry.
+    `entry` counts undeleted entries from 0 across all ledgers. The entry is deleted when all its records are deleted.
+    Returns the number of undeleted records of the entry.
     """
     old = s.stores[store]
     if old.owner is None:

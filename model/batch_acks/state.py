@@ -1,10 +1,10 @@
-"""State of a cursor's acknowledgements: settings, state, and functions on entries and masks.
+"""Acknowledgements of a cursor: settings, rules and state, and functions on acknowledgements and records.
 
 Entries are numbered from 0 across all ledgers; an empty ledger takes no entry number. A record is what a write stores:
 a `PositionInfo` in the cursor ledger, or a `ManagedCursorInfo` in the metadata store. Acknowledgements, in memory and
 in records, are a triple:
 
-    first_unacked  the first entry that is not deleted; the previous entry is at the mark-delete position
+    first_unacked  the first entry after the mark-delete position. Between steps, this entry is not deleted
     deleted        a mask: bit n is set if entry n is individually deleted (`individualDeletedMessages`); the bits of
                    entries before `first_unacked` are clear
     partial        the entries with an ack set (`batchDeletedIndexes`), each with the mask of its remaining messages
@@ -69,7 +69,7 @@ class Config(NamedTuple):
         True
     )
     #: whether an ack set whose words are all 0 acknowledges the whole entry if batch-index acks are disabled, as an ack
-    #: set without words does; otherwise it has no effect then
+    #: set without words does. Otherwise such an ack set has no effect if batch-index acks are disabled
     zero_words_mean_whole: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
@@ -141,7 +141,8 @@ class Write(NamedTuple):
 
     record: Acks
     resets: tuple[Reset, ...]  # the resets whose callbacks complete with this write
-    to_apply: Reset | None  # the reset that changes memory when the write succeeds; None: the record is of memory
+    #: the reset that changes memory when the write succeeds; None: the record has the acknowledgements in memory
+    to_apply: Reset | None
 
 
 #: A queued operation: a reset, or None for a write of the acknowledgements in memory (an ordinary mark-delete).
@@ -155,8 +156,8 @@ class State(NamedTuple):
     ledgers: tuple[int, ...]  # number of entries of each ledger; ledger ids start at 1
     acks: Acks  # in memory
     read_position: int  # number of the next entry to read
-    durable: Acks  # the record that a recovery reads
-    dirty: bool  # whether memory must be written (`ManagedCursorImpl.isDirty`)
+    durable: Acks  # what a recovery reads of the last durable record
+    dirty: bool  # whether the acknowledgements in memory must be written (`ManagedCursorImpl.isDirty`)
     writing: Write | None  # the write in flight
     #: operations that start when no read and no write is in flight. (In Pulsar, `pendingMarkDeleteOps` waits for reads
     #: and for the creation of the cursor ledger. It does not wait for writes: several writes may be in flight.)
@@ -183,7 +184,7 @@ def entry_number(ledgers: tuple[int, ...], position: Position) -> int | None:
 
 
 def future_entry_number(ledgers: tuple[int, ...], position: Position) -> int | None:
-    """Returns the number that a future entry will have, which is added to the last ledger at the given position.
+    """Returns the number that an entry will have if it is added to the last ledger at this position.
 
     Returns None if the position is not after the last entry of the last ledger.
     """
@@ -353,7 +354,7 @@ def read_from_metadata(cfg: Config, acks: Acks) -> Acks:
 def acks_after_reset(reset: Reset) -> Acks:
     """`internalResetCursor`: returns the acknowledgements after a reset.
 
-    They are all entries before the entry of the reset, and the messages of this entry that the reset's ack set
+    Acknowledged are all entries before the entry of the reset, and the messages of this entry that the reset's ack set
     acknowledges.
     """
     return Acks(reset.entry, 0, () if reset.remaining is None else (Partial(reset.entry, reset.remaining),))

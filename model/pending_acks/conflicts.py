@@ -1,7 +1,7 @@
 """The pending acks of transactions, which acks conflict with them, and which messages an abort redelivers.
 
 Models the maps and checks of `PendingAckHandleImpl`. In the reference, conflicts are detected before the append (rule
-`conflict_check`). Then acks whose records are buffered or in flight count as pending.
+`conflict_check`), and acks whose records are buffered or in flight count as pending.
 
 A function that looks for a conflict returns why an ack conflicts, or an empty string if it does not.
 """
@@ -36,7 +36,10 @@ def acks_of(s: State, txn: int) -> tuple[PositionAck, ...]:
 
 
 def merged(acks: tuple[PositionAck, ...], new: PositionAck) -> tuple[PositionAck, ...]:
-    """`PositionAckSetUtil.andAckSet`: returns the acks with one more ack; ack sets of an entry are intersected."""
+    """`PositionAckSetUtil.andAckSet`: returns the acks with one more ack; ack sets of an entry are intersected.
+
+    If one of the two acks of an entry is for the whole entry, the result is for the whole entry.
+    """
     for i, old in enumerate(acks):
         if old.entry == new.entry:
             both = None if old.ack_set is None or new.ack_set is None else old.ack_set & new.ack_set
@@ -99,7 +102,10 @@ def acks_of_others(cfg: Config, s: State, txn: int) -> list[PositionAck]:
 
 
 def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
-    """Returns the latest cumulative ack: of the last such record in flight or buffered, otherwise the pending one."""
+    """Returns the cumulative ack that is pending, or counts as pending.
+
+    A cumulative ack that is buffered or in flight is later than a pending one, so the last of these is returned.
+    """
     records = buffered_or_in_flight_acks(cfg, s, cumulative=True)
     return CumulativeAck(records[-1].txn, records[-1].acks[0]) if records else s.cumulative_ack
 
@@ -132,7 +138,8 @@ def union_of(acks: list[PositionAck]) -> list[PositionAck]:
 def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
     """`PositionAckSetUtil.isAckSetOverlap`: returns whether a batch-index ack overlaps a pending ack of the same entry.
 
-    With `overlap_check` "trimmed_words", only the messages in the words of the pending ack set are compared.
+    With `overlap_check` "trimmed_words", only the messages in the words of the pending ack set are compared. If the
+    pending ack is for the whole entry, the rule `batch_index_of_pending_entry_conflicts` is the result.
     """
     if pending.ack_set is None:
         return cfg.batch_index_of_pending_entry_conflicts
@@ -213,9 +220,10 @@ def has_batch_index_of_pending_entry(s: State, record: LogRecord) -> bool:
     """Returns whether a record has a batch-index ack of an entry that is pending as a whole.
 
     Master 2026-07 never completes such a request: `PositionAckSetUtil.andAckSet` throws in `handleIndividualAck` when
-    the append completes, and throws again when that exception is handled. Not modelled: by then `handleIndividualAck`
-    has added the earlier positions of the list to the pending acks. A replay of the record also throws, and fails
-    (`replayFailed`).
+    the append completes, and throws again when that exception is handled.
+
+    Not modelled: when `andAckSet` throws, `handleIndividualAck` has added the earlier positions of the list to the
+    pending acks; and a replay of the record also throws, and fails (`replayFailed`). Here a replay drops the record.
     """
     entries = [ack.entry for each in s.individual_acks for ack in each.acks if ack.ack_set is None]
     return any(ack.ack_set is not None and ack.entry in entries for ack in record.acks)

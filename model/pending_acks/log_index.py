@@ -1,12 +1,12 @@
 """Sparse index of the pending-ack log: the prefixes of the log that can be mark-deleted (PIP-153).
 
-Models `MLPendingAckStore.pendingAckLogIndex` and `LogIndexLagBackoff`. A key maps a position of the topic to a position
-of the log: no record of the log up to this position acks a later entry of the topic. When the subscription's persisted
-mark-delete position reaches the position of the topic, the log is mark-deleted at the position of the log. The index is
+Models `MLPendingAckStore.pendingAckLogIndex` and `LogIndexLagBackoff`. A key has two positions, one in the topic and
+one in the log: no record up to the log position acks an entry after the topic position. When the subscription's
+persisted mark-delete position reaches the topic position, the log is mark-deleted at the log position. The index is
 checked only when a log entry is appended or replayed.
 
-The next key is added after `max_index_lag` records. This number grows with the number of keys (`LogIndexLagBackoff`):
-with exponent 1, the number of keys is in the order of the square root of the number of records.
+The next key is added with the first acks after `max_index_lag` records. This number grows with the number of keys
+(`LogIndexLagBackoff`): with exponent 1, the number of keys is in the order of the square root of the number of records.
 
 Log positions count from the first entry after the log's mark-delete position; a mark-delete shifts them.
 """
@@ -19,7 +19,7 @@ from model.values import record
 
 
 class LagBackoff(NamedTuple):
-    """Parameters of `LogIndexLagBackoff`; the maximum None stands for `Long.MAX_VALUE`."""
+    """Parameters of `LogIndexLagBackoff`; None as `maximum` stands for `Long.MAX_VALUE`."""
 
     minimum: int
     maximum: int | None = None
@@ -44,7 +44,10 @@ class LogIndex(NamedTuple):
 
 
 def next_lag(backoff: LagBackoff, keys: int) -> int:
-    """`LogIndexLagBackoff.next`: returns after how many records the next key is added: `minimum * keys ** exponent`."""
+    """`LogIndexLagBackoff.next`: returns after how many records the next key is added.
+
+    Without keys, the result is `minimum`. Otherwise it is the lower of `minimum * keys ** exponent` and `maximum`.
+    """
     if keys == 0:
         return backoff.minimum
     records = backoff.minimum * int(keys**backoff.exponent)
@@ -62,20 +65,21 @@ def with_entry(backoff: LagBackoff, index: LogIndex, records: int, ack_position:
     `ack_position` is the last entry of the topic that these records ack. If the log entry has only commits and aborts,
     `ack_position` is -1, and no key is added. A new key replaces a key with the same position of the topic.
     """
-    current, newest = index.current_lag + records, max(index.max_ack_position, ack_position)
+    current, max_ack = index.current_lag + records, max(index.max_ack_position, ack_position)
     if ack_position < 0 or current < index.max_index_lag:
-        return LogIndex(current, index.max_index_lag, newest, index.keys)
+        return LogIndex(current, index.max_index_lag, max_ack, index.keys)
     keys = index.keys
-    if keys and keys[-1].ack_position == newest:
+    if keys and keys[-1].ack_position == max_ack:
         keys = keys[:-1]
-    keys = (*keys, Key(newest, log_position))
-    return LogIndex(0, next_lag(backoff, len(keys)), newest, keys)
+    keys = (*keys, Key(max_ack, log_position))
+    return LogIndex(0, next_lag(backoff, len(keys)), max_ack, keys)
 
 
 def without_acked(backoff: LagBackoff, index: LogIndex, first_unacked: int) -> tuple[LogIndex, int]:
-    """`MLPendingAckStore.clearUselessLogData`: removes the keys before `first_unacked`, and mark-deletes the log.
+    """`MLPendingAckStore.clearUselessLogData`: removes the keys that the mark-delete position has reached.
 
-    The log is mark-deleted at the last removed key. Returns the index, and the number of log entries to mark-delete.
+    `first_unacked` is the first entry after the mark-delete position. Returns the index, and the number of log entries
+    to mark-delete: those up to the log position of the last removed key.
     """
     removed = sum([key.ack_position < first_unacked for key in index.keys])
     if not removed:

@@ -1,8 +1,8 @@
 """Which acks a commit or abort ends, and how the records of the log are replayed.
 
 Models `PendingAckHandleImpl.internalCommitTxn`, `internalAbortTxn` and the `handle...Recover` methods that
-`MLPendingAckReplyCallBack` calls. A replay drops a position only if the persisted cursor has acknowledged its messages:
-an acknowledgement that the cursor has only in memory can still be lost.
+`MLPendingAckReplyCallBack` calls. In the reference, a replay compares an ack with the persisted cursor, not with the
+cursor in memory: an acknowledgement that the cursor has only in memory can still be lost (rule `replay_drops`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class EndedAcks(NamedTuple):
 
 
 def ended_acks(cfg: Config, s: State, record: LogRecord, *, replayed: bool) -> EndedAcks:
-    """`internalCommitTxn`, `internalAbortTxn`: returns the acks that end: all pending acks of the transaction.
+    """`internalCommitTxn`, `internalAbortTxn`: returns the acks that a commit or abort ends.
 
-    In master 2026-07, the ack type of the record selects individual or cumulative acks. There, a replayed commit or
-    abort of type Cumulative applies to the cumulative ack of any transaction (`handleCommit`, `handleAbort`).
+    In the reference, these are all pending acks of the transaction. In master 2026-07, the ack type of the record
+    selects individual or cumulative acks, and a replayed commit or abort of type Cumulative applies to the cumulative
+    ack of any transaction (`handleCommit`, `handleAbort`).
     """
     acks, cumulative = acks_of(s, record.txn), s.cumulative_ack
     any_owner = replayed and record.cumulative and not cfg.replay_checks_cumulative_owner
@@ -54,7 +55,7 @@ def ended_acks(cfg: Config, s: State, record: LogRecord, *, replayed: bool) -> E
 
 
 def without_ended_acks(s: State, txn: int, ended: EndedAcks) -> State:
-    """Returns the state without the ended acks of a transaction."""
+    """Returns the state without the acks that the commit or abort of a transaction ends."""
     pending = without_txn(s.individual_acks, txn) if ended.individual else s.individual_acks
     return s._replace(
         individual_acks=pending, cumulative_ack=None if ended.cumulative is not None else s.cumulative_ack
@@ -82,6 +83,7 @@ def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
     """`handleIndividualAckRecover`: returns the state after an individual ack is replayed.
 
     A record that conflicts with pending acks is dropped: a broker that appends before it checks has rejected the ack.
+    What is dropped because of the cursor depends on `replay_drops`.
     """
     if has_batch_index_of_pending_entry(s, record) or pending_conflict(cfg, s, record):
         return s
@@ -97,8 +99,9 @@ def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
 def with_replayed_cumulative(cfg: Config, s: State, record: LogRecord) -> State:
     """`handleCumulativeAckRecover`: returns the state after a cumulative ack is replayed.
 
-    The record is dropped if its entry is at or before the persisted mark-delete position, or if the ack was rejected. A
-    shipped `MLPendingAckReplyCallBack` replays the ack without its ack set.
+    The record is dropped if its entry is at or before the persisted mark-delete position, or if the ack conflicts with
+    pending acks; with `replay_drops` "record", also if it conflicts with the cursor in memory. A shipped
+    `MLPendingAckReplyCallBack` replays the ack without its ack set.
     """
     ack = record.acks[0]
     if ack.entry < s.durable_cursor.first_unacked or pending_conflict(cfg, s, record):

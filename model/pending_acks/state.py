@@ -1,4 +1,4 @@
-"""Configuration and state of a pending-ack handle, and its view of the subscription's cursor.
+"""Pending acks of one subscription: settings, rules and state, and functions on the cursor and the log.
 
 Entries of the topic are numbered from 0. An ack set is a mask of the messages that the ack leaves unacknowledged, as in
 Pulsar: bit i, of value 2 ** i, is batch index i; a clear bit acks the message. The ack set None acks the whole entry.
@@ -39,7 +39,7 @@ class Config(NamedTuple):
     batched_writes: Annotated[bool, Setting("transactionPendingAckBatchedWriteEnabled", False)] = True
     #: number of records after which the log index gets its first key
     min_lag: Annotated[int, AtLeast(1), Setting("transactionPendingAckLogIndexMinLag", 500)] = 500
-    #: maximum number of records between two keys; None: no maximum (`MLPendingAckStore` passes `Long.MAX_VALUE`)
+    #: maximum of the `LogIndexLagBackoff`; None: no maximum (`MLPendingAckStore` passes `Long.MAX_VALUE`)
     max_lag: Annotated[int, AtLeast(1)] | None = None
     #: exponent of `LogIndexLagBackoff`; `MLPendingAckStore` passes 1
     lag_exponent: Annotated[int, AtLeast(1)] = 1
@@ -65,8 +65,8 @@ class Config(NamedTuple):
         ),
     ] = "before_append"
     #: What happens after a failed append. The record may be durable: BookKeeper can recover an entry whose write was
-    #: reported as failed, also after a fence. `fail_handle`: the status is error until a replay has read what is
-    #: durable. `apply`: the ack becomes pending, and memory differs from the log until the next replay.
+    #: reported as failed, also after a fence. `fail_handle`: the status becomes error; a reopened handle replays what
+    #: is durable. `apply`: the ack becomes pending, and memory can differ from the log until the next replay.
     failed_append: Annotated[
         Literal["fail_handle", "apply"],
         Rule(
@@ -74,11 +74,11 @@ class Config(NamedTuple):
             {"apply": "PendingAckHandleImpl.internal{Individual,Cumulative}AcknowledgeMessage, master 2026-07"},
         ),
     ] = "fail_handle"
-    #: What happens to a commit if the cursor rejects its acks. `fail_handle`: the commit fails, and the status is
-    #: error; the commit record is durable, so a replay applies the commit. `keep_pending`: the commit fails, the handle
-    #: stays ready, and the acks stay pending (#25528, in master since May 2026). The log has the commit all the same: a
-    #: later abort releases acks that a replay commits. `drop`: the commit completes, and the pending acks are removed
-    #: although the cursor does not have them.
+    #: What happens to a commit if the cursor rejects the acks of the transaction. `fail_handle`: the commit fails, and
+    #: the status becomes error. The record is durable, so a replay applies the commit. `keep_pending`: the commit
+    #: fails, the handle stays ready, and the acks stay pending (#25528, in master since May 2026). The log has the
+    #: commit all the same: a later abort releases acks that a replay commits. `drop`: the commit completes, and the
+    #: pending acks are removed although the cursor does not have them.
     rejected_commit: Annotated[
         Literal["fail_handle", "keep_pending", "drop"],
         Rule(
@@ -89,9 +89,9 @@ class Config(NamedTuple):
             },
         ),
     ] = "fail_handle"
-    #: Whether a commit or abort ends the acks of both types that its transaction has pending when the record becomes
-    #: durable. Otherwise a commit or abort ends the acks of one type. The type is determined when the request arrives,
-    #: and depends on the cumulative acks of other transactions.
+    #: Whether a commit or abort applies to the pending acks of both types that its transaction has when the record
+    #: becomes durable. Otherwise a commit or abort applies to the acks of one type. The type is determined when the
+    #: request arrives, and depends on the cumulative acks of other transactions.
     commit_and_abort_cover_both_types: Annotated[
         bool, Rule(Origin.READ, {False: "PendingAckHandleImpl.internal{CommitTxn,AbortTxn}, master 2026-07"})
     ] = True
@@ -116,22 +116,22 @@ class Config(NamedTuple):
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete before apache/pulsar#24406"})
     ] = True
     #: Which pending transactions a low watermark aborts, and when. `all`: all transactions at or below the low
-    #: watermark, after any commit or abort. `from_first`: only the transaction whose first ack is the oldest, if it is
-    #: at or below the low watermark, and only after a commit or abort of individual acks. After this abort, the next
-    #: transaction is checked.
+    #: watermark, after any commit or abort. `from_first`: only the transaction whose first individual ack is the
+    #: oldest, if this transaction is at or below the low watermark, and only after a commit or abort of individual
+    #: acks. After this abort, the next transaction is checked.
     low_watermark_aborts: Annotated[
         Literal["all", "from_first"],
         Rule(Origin.READ, {"from_first": "PendingAckHandleImpl.handleLowWaterMark, master 2026-07"}),
     ] = "all"
     #: Whether a replay starts after the log's mark-delete position. Otherwise it starts at the read position of the
-    #: log's cursor. If the broker has kept the cursor of an earlier replay, the read position is after the last entry,
-    #: and the replay waits forever for entries (#16240; #26368 after a ledger was trimmed). We assume that a broker
-    #: keeps the cursor at every reopen without a crash. #26369 ends the wait; we assume that the replay then reads
-    #: every entry.
+    #: log's cursor. If the broker has kept the cursor of an earlier replay, the read position is after the entries that
+    #: the earlier replay has read. The replay does not read these entries again; if there is no later entry, the replay
+    #: waits forever (#16240; #26368 after a ledger was trimmed). We assume that a broker keeps the cursor at every
+    #: reopen without a crash. #26369 ends the wait; we assume that the replay then reads every entry.
     replay_rewinds: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckStore.PendingAckReplay before apache/pulsar#26369"})
     ] = True
-    #: Whether a replay fails if its reads stop early; otherwise the replay completes with the records read so far.
+    #: Whether a replay fails if its reads stop early; otherwise the replay completes with the records that it has read.
     stopped_replay_fails: Annotated[
         bool,
         Rule(Origin.READ, {False: "MLPendingAckStore.PendingAckReplay and FillEntryQueueCallback, master 2026-07"}),
@@ -140,9 +140,10 @@ class Config(NamedTuple):
     failed_reads_are_bounded: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckStore.FillEntryQueueCallback.readEntriesFailed, master 2026-07"})
     ] = True
-    #: What a replay drops of an individual ack. `acked_positions`: each position of which the persisted cursor has
-    #: acknowledged every message that the record acks. `record`: the whole record, if one of its positions conflicts
-    #: with the cursor in memory.
+    #: What a replay drops of an ack because of the cursor. `acked_positions`: a position, if the persisted cursor has
+    #: acknowledged all messages that the record acks at this position; a cumulative ack, if its entry is at or before
+    #: the persisted mark-delete position. `record`: the whole record, if one of its positions conflicts with the cursor
+    #: in memory.
     replay_drops: Annotated[
         Literal["acked_positions", "record"],
         Rule(Origin.READ, {"record": "PendingAckHandleImpl.handleIndividualAckRecover, master 2026-07"}),
@@ -151,14 +152,15 @@ class Config(NamedTuple):
     replay_keeps_cumulative_ack_set: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckReplyCallBack.handleMetadataEntry, since 2021"})
     ] = True
-    #: Whether a replayed commit or abort applies only to the cumulative ack of its own transaction.
+    #: Whether a replayed commit or abort checks that the pending cumulative ack is of its own transaction; otherwise a
+    #: commit or abort of type Cumulative applies to the cumulative ack of any transaction.
     replay_checks_cumulative_owner: Annotated[
         bool, Rule(Origin.READ, {False: "PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07"})
     ] = True
-    #: Which records of the log are deleted. `acked_prefix` (PIP-153): a prefix of the log, up to a key of the log
-    #: index, when the persisted cursor has acknowledged all its acks. `ended_transactions` (PIP-160's text): the
-    #: records of a transaction when the transaction ends. They are still needed then: until the cursor is persisted, a
-    #: commit is durable in the log only.
+    #: Which records of the log are deleted. `acked_prefix` (PIP-153): the prefix of the log up to a key of the log
+    #: index, when the persisted mark-delete position has reached the key. `ended_transactions` (PIP-160's text): the
+    #: records of a transaction when the transaction ends. The records are still needed then: until the cursor is
+    #: persisted, a commit is durable in the log only.
     log_deletion: Annotated[
         Literal["acked_prefix", "ended_transactions"],
         Rule(Origin.READ, {"ended_transactions": "PIP-160, Aggregate multiple records and write to Bookies"}),
@@ -210,7 +212,7 @@ class Request(NamedTuple):
 
     number: int  # or INTERNAL
     record: LogRecord
-    low_watermark: int  # the coordinator reports with a commit or abort that all transactions up to this id have ended
+    low_watermark: int  # of a commit or abort: the coordinator has ended all transactions up to this id
 
 
 class TxnAcks(NamedTuple):
@@ -242,7 +244,7 @@ class State(NamedTuple):
     read_position: int  # index in `log` of the next entry that the log's cursor reads
     log_index: LogIndex  # memory
     status: Literal["none", "initializing", "ready", "error", "closed"]
-    replayed: int  # entries that the replay has processed (`currentLoadPosition`)
+    replayed: int  # index in `log` after the last entry that the replay has processed (`currentLoadPosition`)
     failed_reads: int  # consecutive failed reads of the replay
     accept_queue: tuple[Request, ...]  # requests that wait until the handle is ready (`acceptQueue`)
     buffer: tuple[Request, ...]  # requests whose records are in the buffered writer
@@ -286,7 +288,7 @@ def messages_of(cfg: Config, ack: PositionAck) -> int:
 
 
 def acks_whole_entry(cfg: Config, ack_set: int | None) -> bool:
-    """Returns whether the cursor deletes the entry of an ack with this ack set (`ManagedCursorImpl.asyncDelete`)."""
+    """Returns whether an ack with this ack set alone deletes its entry (`ManagedCursorImpl.asyncDelete`)."""
     return ack_set is None or (ack_set == 0 and (cfg.batch_index_acks or cfg.empty_ack_set_acks_entry))
 
 

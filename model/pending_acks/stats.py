@@ -1,7 +1,8 @@
 """Admin statistics of pending acks: shipped commands of `pulsar-admin transactions`, and a command of PIP-160's text.
 
-PIP-160's text has two commands that did not ship (`model/txn_writer/wire.py`). The other one enables batching; here,
-`batched_writes` does. Each function returns the JSON object of a command. The low watermark is that of coordinator 0.
+PIP-160's text has two commands for pending-ack stores, and neither shipped (`model/txn_writer/wire.py`). One is
+`batch_log_stat` here; the other one enables batching, as `batched_writes` does. Each function returns the JSON object
+of a command. The low watermark is that of coordinator 0.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _HANDLE_STATES = {
 def batch_log_stat(cfg: Config, s: State, topic: str, subscription: str) -> dict[str, object]:
     """Returns the response of `--get-txn-pending-ack-batch-log-stat` (PIP-160).
 
-    The array is empty until a request has opened the handle.
+    The array is empty while the status of the handle is none.
     """
     opened = {} if s.status == "none" else {f"{topic}-{subscription}": cfg.batched_writes}
     return wire.batch_log_stat("pending_ack", cfg.batched_writes, opened)
@@ -59,9 +60,9 @@ def transaction_stats(cfg: Config, s: State, txn: int) -> dict[str, object]:
 def position_stats(cfg: Config, s: State, entry: int, batch_index: int | None) -> dict[str, object]:
     """Returns the response of `position-stats-in-pending-ack` (`PositionInPendingAckStats`, #15682).
 
-    The reference also reports `PendingAck` for messages of a cumulative ack; a shipped broker looks at individual acks
-    only. Not modelled: a shipped broker reports `MarkDelete` only up to the persisted mark-delete position, and reports
-    `InvalidPosition` for a batch index after the batch.
+    With `cross_type_conflicts`, messages of a cumulative ack are also reported as `PendingAck`; a shipped broker looks
+    at individual acks only. Not modelled: a shipped broker reports `MarkDelete` only up to the persisted mark-delete
+    position, and reports `InvalidPosition` for a batch index after the batch.
     """
     if s.status != "ready":
         return {"state": "PendingAckNotReady"}

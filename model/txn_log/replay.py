@@ -39,7 +39,7 @@ class OpenTxn(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """The transactions that `TransactionRecoverTracker` has when a replay completes, by id.
+    """The transactions that `TransactionRecoverTracker` has when a replay completes, in order of ids.
 
     The tracker resumes commits and aborts, and passes OPEN transactions to the timeout tracker.
     """
@@ -64,8 +64,9 @@ def recovered_id(s: State) -> int:
 def opened(cfg: Config, s: State, stored: Acks, batching: bool) -> State:
     """Returns a newly opened store: `txnMetaMap` is empty, and the replay starts after the mark-delete position.
 
-    `stored` has the persisted deletions that the cursor recovers; if batch index deletion is disabled, the cursor
-    ignores their ack sets. Appends go to a new ledger, which replaces an empty last ledger.
+    `stored` is what the recovery of the cursor reads. If batch index deletion is disabled, the cursor ignores the ack
+    sets. Appends go to a new ledger, which replaces an empty last ledger. The last assigned id is written to the
+    managed ledger's properties.
     """
     last_id = recovered_id(s)
     acks = with_mark_delete_advanced(stored if deletes_batch_indexes(cfg, batching) else stored._replace(partial=()))
@@ -112,8 +113,8 @@ def replayed(cfg: Config, s: State, entry: int) -> tuple[State, int]:
 def with_replayed(cfg: Config, s: State, record: Record, position: RecordPosition) -> State:
     """`TransactionLogReplayCallback.handleMetadataEntry`, in `MLTransactionMetadataStore.init`: applies one record.
 
-    The deadline is start time plus timeout. If `replay_removes_ended_first` is false and deletions fail, a transaction
-    that ends stays in `txnMetaMap`.
+    The deadline of a new transaction is its start time plus its timeout. If `replay_removes_ended_first` is false and
+    deletions fail, a transaction that ends stays in `txnMetaMap`.
     """
     effect = apply_record(s.txns, record, position, record.start_ms + record.timeout_ms)
     txns = effect.txns

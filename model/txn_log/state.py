@@ -1,9 +1,10 @@
 """Transaction log of a coordinator: settings, rules, records and state, and the deletions of the log's cursor.
 
-Entries are numbered from 0 across all ledgers of the log. A record's position is the number of its entry and its batch
-index, as in `TxnBatchedPositionImpl`. The cursor's deletions are the triple `Acks` of `model/batch_acks`: the first
-entry after the mark-delete position, individually deleted entries after it, and ack sets of partially deleted entries.
-The state has two such triples: the deletions in memory (`acks`), and the last persisted ones (`durable`).
+Entries are numbered from 0 across all ledgers of the log. The position of a record is an entry number and a batch
+index; `TxnBatchedPositionImpl` also has a ledger id. The cursor's deletions are the triple `Acks` of
+`model/batch_acks`: the first entry after the mark-delete position, the individually deleted entries, and the ack sets
+of partially deleted entries. The state has two such triples: the deletions in memory (`acks`), and the deletions that
+a crash recovers (`durable`).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Config(NamedTuple):
     partial_deletes_are_dirty: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07; apache/pulsar#26498"})
     ] = True
-    #: whether a recovery from the metadata store reads the ack sets. If false, they are stored there and ignored
+    #: whether a recovery from the metadata store reads the ack sets, which are stored there in any case
     metadata_ack_sets_are_recovered: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.recover before apache/pulsar#26474"})
     ] = True
@@ -96,7 +97,8 @@ class Config(NamedTuple):
             },
         ),
     ] = "prefix"
-    #: whether the store rejects all requests after an append with unknown outcome, until it is reopened, or continues
+    #: the effect of an append with unknown outcome. `stops_store`: the store rejects all requests until it is reopened.
+    #: `continues`: the store accepts requests
     ambiguous_append: Annotated[
         Literal["stops_store", "continues"],
         Rule(Origin.READ, {"continues": "MLTransactionLogImpl.append, master 2026-07"}),
@@ -110,13 +112,14 @@ class Config(NamedTuple):
             {False: "TransactionLogReplayCallback.handleMetadataEntry, master 2026-07; apache/pulsar#15472"},
         ),
     ] = True
-    #: how a replay ends that stops reading before the end of the log. `fails`: the store fails to open.
-    #: `reports_complete`: the store becomes ready with the transactions read so far
+    #: the effect of a failed read that stops the replay. `fails`: the store fails to open. `reports_complete`: the
+    #: store becomes ready with the transactions that have been read
     incomplete_replay: Annotated[
         Literal["fails", "reports_complete"],
         Rule(Origin.READ, {"reports_complete": "MLTransactionLogImpl.TransactionLogReplayer, master 2026-07"}),
     ] = "fails"
-    #: the low watermark while no transaction is ongoing: the last assigned id that a restart recovers, or 0
+    #: the low watermark while no transaction is ongoing. `last_durable_id`: the last assigned id that a restart
+    #: recovers, or a lower id while a NEW record is pending (`low_watermark_of`). `zero`: 0
     empty_low_watermark: Annotated[
         Literal["last_durable_id", "zero"],
         Rule(Origin.READ, {"zero": "MLTransactionMetadataStore.getLowWaterMark, master 2026-07"}),
@@ -171,7 +174,7 @@ class RecordPosition(NamedTuple):
 
 @record
 class Txn(NamedTuple):
-    """An ongoing transaction (`TxnMeta`), with the positions of the records that changed it, in log order."""
+    """An ongoing transaction (`TxnMeta`), with the positions of its records that took effect, in log order."""
 
     id: int
     status: Status
@@ -201,12 +204,13 @@ Result = Literal["success", "invalid_status", "not_written", "fenced", "closed",
 class Completion(NamedTuple):
     """The completion of one request's future.
 
-    success           the record is durable and has changed its transaction, or an update needed no record
-    invalid_status    the record is durable and had no effect: the transaction was not in the required status
-    unknown           the append failed, but the record may be durable
-    not_written       the ledger is in `WriteFailed`, or could not be created; the record is not in the log
-    fenced            the ledger was fenced before the append; the record is not in the log
-    closed            the store was closed before the record was flushed
+    success         the record is durable and has changed its transaction, or an update needed no record
+    invalid_status  the record is durable and had no effect: the transaction had ended, or was not in the required
+                    status
+    unknown         the append failed, but the record may be durable
+    not_written     the managed ledger was in `WriteFailed`, or could not create a ledger; the record is not in the log
+    fenced          the managed ledger was fenced before the append; the record is not in the log
+    closed          the store was closed before the record was flushed
     """
 
     txn: int
@@ -222,23 +226,24 @@ class State(NamedTuple):
     #: store rejects all requests until it is reopened
     status: Literal["replaying", "ready", "stopped", "failed"]
     #: the state of the managed ledger (`ManagedLedgerImpl.State`)
-    #: open          `LedgerOpened`: the ledger accepts appends
-    #: write_failed  `WriteFailed`: a write failed; the next append fails and changes the state to closed
+    #: open          `LedgerOpened`: the last ledger accepts appends
+    #: write_failed  `WriteFailed`: a write or the creation of a ledger failed; the next append fails and changes the
+    #:               state to closed
     #: closed        `ClosedLedger`: the last ledger is full or failed; the next append creates a ledger
     #: fenced        `Fenced`: another broker owns the log
     ledger: Literal["open", "write_failed", "closed", "fenced"]
     batching: bool  # the flag as read when the store was opened
-    deletions_succeed: bool  # whether deletions and cursor writes succeed; false after a failure of the cursor
+    deletions_succeed: bool  # false after a failure of the cursor: then all deletions and cursor writes fail
     buffer: Entry  # records of the unflushed batch; their requests are pending
     in_flight: tuple[Entry, ...]  # submitted entries whose writes have not completed, in order
     first_entry: int  # number of the first entry that is not trimmed
-    ledgers: tuple[int, ...]  # number of entries of each ledger not trimmed; entries are appended to the last one
+    ledgers: tuple[int, ...]  # number of entries of each untrimmed ledger; entries are appended to the last ledger
     log: tuple[Entry, ...]  # the entries that are not trimmed
     ledger_property_id: int  # the managed ledger's property `max_local_txn_id`
     txns: tuple[Txn, ...]  # the ongoing transactions (`txnMetaMap`), by id
     last_id: int  # the last assigned id
     acks: Acks  # deletions in memory
-    durable: Acks  # deletions as last persisted: what a crash recovers
+    durable: Acks  # the deletions that a crash recovers: what a recovery reads of the last persisted `PositionInfo`
     dirty: bool  # the cursor is to be persisted (`ManagedCursorImpl.isDirty`)
     read_position: int  # the replay continues at this entry; 0 outside a replay
     now_ms: int
@@ -290,7 +295,7 @@ def remove_txn(txns: tuple[Txn, ...], txn: int) -> tuple[Txn, ...]:
 
 
 class Effect(NamedTuple):
-    """Effect of a durable record: the map after it, the positions of records to delete, and its request's result."""
+    """Effect of a durable record: the map after the record, the positions to delete, and the result of its request."""
 
     txns: tuple[Txn, ...]
     to_delete: tuple[RecordPosition, ...]
@@ -360,9 +365,9 @@ def deletes_batch_indexes(cfg: Config, batching: bool) -> bool:
 
 
 def delete_positions(cfg: Config, s: State, positions: tuple[RecordPosition, ...]) -> State:
-    """`MLTransactionLogImpl.deletePosition`: deletes records in memory; an entry is deleted with its last record.
+    """`MLTransactionLogImpl.deletePosition`: deletes records in memory.
 
-    If deletions fail, the state does not change.
+    An entry is deleted when all its records are deleted. If deletions fail, the state does not change.
     """
     if not positions or not s.deletions_succeed:
         return s
@@ -391,10 +396,10 @@ def remaining_records(acks: Acks, entry: int, size: int) -> int:
 def cursor_snapshot(cfg: Config, s: State) -> Acks:
     """Returns the deletions that one persisted `PositionInfo` has: all of them, or those that the limits allow.
 
-    If `cursor_truncation` is `prefix`, these are the deletions below some entry. A COMMITTED or ABORTED record then
-    stays deleted only if the NEW record of its transaction does.
+    If `cursor_truncation` is `prefix`, these are the deletions below some entry. A COMMITTED or ABORTED record is then
+    deleted in the `PositionInfo` only if the NEW record of its transaction is deleted there, too.
     """
-    ledgers = (s.first_entry, *s.ledgers)  # entries count from 0: the trimmed ones are a ledger
+    ledgers = (s.first_entry, *s.ledgers)  # `capped` counts entries from 0: the trimmed entries are the first ledger
     kept = capped(cursor_config(cfg), ledgers, s.acks)
     return kept if cfg.cursor_truncation == "independent" else prefix_of(s.acks, kept)
 
@@ -402,21 +407,21 @@ def cursor_snapshot(cfg: Config, s: State) -> Acks:
 def prefix_of(acks: Acks, kept: Acks) -> Acks:
     """Returns the deletions in `kept` below the first entry that has a deletion in `acks` and not in `kept`."""
     lost = acks.deleted & ~kept.deleted
-    limits = [lowest_set_bit(lost)] if lost else []
+    entries = [lowest_set_bit(lost)] if lost else []
     if len(kept.partial) < len(acks.partial):
-        limits.append(acks.partial[len(kept.partial)].entry)
-    if not limits:
+        entries.append(acks.partial[len(kept.partial)].entry)
+    if not entries:
         return kept
-    limit = min(limits)
-    deleted = kept.deleted & bits_below(limit)
-    return Acks(kept.first_unacked, deleted, tuple([p for p in kept.partial if p.entry < limit]))
+    first_lost = min(entries)
+    deleted = kept.deleted & bits_below(first_lost)
+    return Acks(kept.first_unacked, deleted, tuple([p for p in kept.partial if p.entry < first_lost]))
 
 
 def closed_cursor(cfg: Config, s: State) -> Acks:
     """`ManagedCursorImpl.asyncClose`: returns the deletions that a recovery after a clean close reads.
 
-    A cursor with at most `max_ranges_in_metadata` ranges in memory is stored in the metadata store, any other in the
-    cursor ledger. If the ledger is fenced or deletions fail, the close persists nothing.
+    `max_ranges_in_metadata` decides whether the cursor is stored in the metadata store or in the cursor ledger. If the
+    managed ledger is fenced or deletions fail, the close persists nothing.
     """
     if s.ledger == "fenced" or not s.deletions_succeed:
         return s.durable

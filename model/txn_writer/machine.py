@@ -89,7 +89,7 @@ class EffectCollector:
         self.callbacks += [Callback(record, why) for record in records]
 
     def step(self, s: State, number: int, *, thrown: bool = False) -> tuple[State, Effects]:
-        """Returns the outcome of the action: the state without the completed callbacks, and the effects."""
+        """Returns the step: the state with this step's flushes and without the completed callbacks, and the effects."""
         flushes = tuple(self.flushes)
         if self.callbacks:
             completed_records = {callback.record for callback in self.callbacks}
@@ -104,7 +104,10 @@ class EffectCollector:
 
 
 def submitted(cfg: Config, s: State, batched: bool, records: tuple[int, ...], size: int, out: EffectCollector) -> State:
-    """`ManagedLedger.asyncAddEntry`: submits an entry. A fenced ledger fails the entry's callbacks at once."""
+    """`ManagedLedger.asyncAddEntry`: submits an entry. A fenced ledger fails the entry's callbacks at once.
+
+    With `writes` `immediate`, the write completes in this call.
+    """
     if s.fenced:
         out.fail(records, "fenced")
         return s
@@ -133,9 +136,10 @@ def completed(s: State, write: Write, out: EffectCollector) -> State:
 
 
 def flushed(cfg: Config, s: State, trigger: Trigger, out: EffectCollector) -> tuple[State, bool]:
-    """`TxnLogBufferedWriter.doFlush`: flushes the buffer as one batch.
+    """`TxnLogBufferedWriter.doFlush`: submits the buffer as one batch, or fails its records.
 
-    Returns the state, and false if an exception escapes; the buffer is then unchanged.
+    The records fail if the batch cannot be serialised, or if the writer is not open and `close_buffered` is `fails`.
+    Returns the state, and whether the buffer was emptied: false if an exception escapes.
     """
     records = tuple([each.number for each in s.buffer])
     out.flushes.append(Flush(trigger, len(records), s.size, s.now - s.buffer[0].since))
@@ -162,9 +166,9 @@ def written_plain(cfg: Config, s: State, record: Record, out: EffectCollector) -
 
 
 def run_add(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
-    """`internalAsyncAddData`: adds a record to the buffer; a large one flushes the buffer and is written alone.
+    """`internalAsyncAddData`: adds a record to the buffer; a large record flushes the buffer and is written alone.
 
-    A writer that is not open fails the record. If the record triggers a flush first, and the flush's exception escapes,
+    A writer that is not open fails the record. If the buffer is flushed first, and the exception of this flush escapes,
     the record is dropped.
     """
     if s.status != "open":
@@ -228,7 +232,7 @@ def run_task(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
 
 
 def execute(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
-    """Submits a task to the executor, which runs it now or queues it."""
+    """Submits a task to the executor, which runs the task now or queues it (`Config.executor`)."""
     if cfg.executor == "immediate":
         return run_task(cfg, s, task, out)
     return s._replace(tasks=(*s.tasks, task))
@@ -241,8 +245,8 @@ def execute(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
 def add(cfg: Config, s: State, size: Size, fails_on: FailsOn) -> Step[State, Effects]:
     """`TxnLogBufferedWriter.asyncAddData`: adds a record.
 
-    The record's callback completes in this call or in a later step, unless the call throws. `fails_on` is where the
-    serialisation of the record fails.
+    The record's callback completes in this call or in a later step. It never completes if the call throws, or if a
+    flush before the record throws (`run_add`). `fails_on` is where the serialisation of the record fails.
     """
     number, out = s.next_record, EffectCollector()
     record = Record(number, size, fails_on)
@@ -288,12 +292,12 @@ def run_writer_tasks(cfg: Config, s: State, count: Count) -> Step[State, Effects
 
 @txn_writer.action
 def advance_time(cfg: Config, s: State, by: Span) -> Step[State, Effects]:
-    """`trigFlushByTimingTask`: advances the clock. Each time the timer is due, it submits a tick to the executor."""
-    end, fired, out = s.now + by, 0, EffectCollector()
-    while s.timer is not None and s.timer <= end:
+    """`trigFlushByTimingTask`: advances the clock. Each time the timer is due, a tick is submitted to the executor."""
+    until, fired, out = s.now + by, 0, EffectCollector()
+    while s.timer is not None and s.timer <= until:
         s = execute(cfg, s._replace(now=s.timer, timer=None), "tick", out)
         fired += 1
-    return out.step(s._replace(now=end), fired)
+    return out.step(s._replace(now=until), fired)
 
 
 # ---- the ledger ---------------------------------------------------------------------------------------
@@ -343,7 +347,7 @@ def fence(cfg: Config, s: State) -> Step[State, Effects]:
 
 @txn_writer.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Makes times relative to now, and renumbers records and writes from 1 in order."""
+    """Makes times relative to now, renumbers records and writes from 1 in order, and drops the last step's flushes."""
     records = {each.number for each in s.tasks if isinstance(each, Record)}
     records.update([each.number for each in s.buffer], s.pending_callbacks)
     records.update(*[each.records for each in s.in_flight], *[each.records for each in s.log])
@@ -368,7 +372,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @txn_writer.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns the buffer, timer, queued tasks, writes in flight and durable entries."""
+    """Returns the status, buffer, timer, queued tasks, writes in flight, pending callbacks, flushes and entries."""
     return {
         "state": s.status,
         "buffered_records": len(s.buffer),

@@ -29,20 +29,23 @@ class Config(NamedTuple):
     #: a batch is flushed when its records have this many bytes. A record of this size or more, a large record, is
     #: written alone
     max_bytes: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxSize", 4_194_304)] = 4194304
-    #: the period of the delay trigger in milliseconds
+    #: the period or delay of the timer that triggers a flush (`delay_from`), in milliseconds
     max_delay_ms: Annotated[int, AtLeast(1), Setting("transactionLogBatchedWriteMaxDelayInMillis", 1)] = 1
 
     #: the time at which the writer is constructed
     start: int = 0
     #: bytes of magic and version before a batch
     header_bytes: Annotated[int, AtLeast(0)] = 4
-    #: whether an executor task runs within the call that submits it, or in `run_writer_tasks`
+    #: when a task of the writer's executor runs. `immediate`: within the call that submits the task. `queued`: in
+    #: `run_writer_tasks`
     executor: Literal["immediate", "queued"] = "immediate"
-    #: whether a ledger write completes within the call that submits it, or in `complete_write`, in submission order
+    #: when a ledger write completes. `immediate`: within the call that submits the write. `queued`: in
+    #: `complete_write`, in submission order
     writes: Literal["immediate", "queued"] = "queued"
 
     #: the effect of a batch that cannot be serialised. `fails`: all its records fail. `escapes`: the exception reaches
-    #: the executor, the batch stays in the buffer, and a large record that triggered the flush is dropped
+    #: the executor, and the batch stays in the buffer. A record that caused the flush and is not yet buffered, such as
+    #: a large record, is dropped
     unserialisable_batch: Annotated[
         Literal["fails", "escapes"], Rule(Origin.RECORDED, {"escapes": "TxnLogBufferedWriter.doFlush, master 2026-07"})
     ] = "fails"
@@ -62,16 +65,17 @@ class Config(NamedTuple):
         Rule(Origin.RECORDED, {"stale": "TxnLogBufferedWriter.close, master 2026-07; apache/pulsar#17399"}),
     ] = "empty"
     #: the meaning of `max_bytes`. `trigger`: a batch is flushed when it reaches `max_bytes`, so its records have less
-    #: than twice `max_bytes`. `cap`: a batch is flushed before a record is added that would make it exceed `max_bytes`
+    #: than twice `max_bytes`. `cap`: if a record would make the batch exceed `max_bytes`, the batch is flushed first
     size_limit: Annotated[
         Literal["trigger", "cap"],
         Rule(Origin.INFERRED, {"cap": "an alternative, because PIP-160 says that a batch never exceeds the size"}),
     ] = "trigger"
-    #: the delay trigger. `tick`: a free-running timer. `first_record`: a timer that the first record of a batch arms
+    #: the timer of the delay trigger. `tick`: it is free-running, with the period `max_delay_ms`. `first_record`: the
+    #: first record of a batch arms it
     delay_from: Annotated[Literal["tick", "first_record"], Rule(Origin.READ, {"first_record": "PIP-160, Approach"})] = (
         "tick"
     )
-    #: whether close fails buffered records, or flushes them
+    #: the effect of close on buffered records
     close_buffered: Annotated[
         Literal["fails", "flushes"], Rule(Origin.INFERRED, {"flushes": "an alternative; PIP-160 does not define close"})
     ] = "fails"
@@ -95,7 +99,7 @@ Outcome = Literal["ok", "closed", "fenced", "write_failed", "serialization"]
 
 
 class Record(NamedTuple):
-    """A record whose task is queued in the executor."""
+    """A record that a call has taken (`asyncAddData`). As a `Task`, it is a record that is to be added."""
 
     number: int
     size: int
@@ -103,7 +107,7 @@ class Record(NamedTuple):
 
 
 class Buffered(NamedTuple):
-    """A buffered record and the time it was added."""
+    """A buffered record; `since` is the time at which it was buffered."""
 
     number: int
     size: int
@@ -130,7 +134,10 @@ class Entry(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """A flush: its trigger, number of records, bytes, and the age of its oldest record in milliseconds."""
+    """A flush: its trigger, the number and bytes of its records, and the age of the oldest record in milliseconds.
+
+    Unlike the size of a `Write`, `size` does not include the header.
+    """
 
     trigger: Trigger
     records: int
@@ -161,7 +168,7 @@ class State(NamedTuple):
     log: tuple[Entry, ...]
     next_record: int
     next_write: int
-    flushes: tuple[Flush, ...]  # of the last step, for observers only
+    flushes: tuple[Flush, ...]  # of the last step; no later step depends on them
 
 
 def start(cfg: Config) -> State:
@@ -199,5 +206,6 @@ class Effects(NamedTuple):
     writes: tuple[Write, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     flushes: tuple[Flush, ...] = ()
-    closed: int = 0  # number of completed close futures
+    #: number of close futures that this step completes. If a second close returns a completed future, it completes none
+    closed: int = 0
     thrown: bool = False  # the call threw an exception

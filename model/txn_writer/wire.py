@@ -131,7 +131,7 @@ DELAY = Metric(
     "Age of the oldest record of a batch.",
     buckets=(0.001, 0.005, 0.01),
 )
-#: One counter for each trigger but close. PIP-160 has no counter for large records; we formed its first name.
+#: One counter for each trigger but close. PIP-160 has no counter for large records: the `name` of this counter is ours.
 TRIGGERS = (
     Metric(
         "_batched_log_triggering_count_by_records",

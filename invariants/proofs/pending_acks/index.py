@@ -154,7 +154,7 @@ def runs(count: int) -> Iterator[Run]:
     Control(
         "a key has the last acked position of its own log entry",
         MODEL,
-        "keys = (*keys, Key(newest, log_position))",
+        "keys = (*keys, Key(max_ack, log_position))",
         "keys = (*keys, Key(ack_position, log_position))",
         refutes="one more key",
     ),
