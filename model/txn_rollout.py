@@ -346,24 +346,24 @@ def write_records(cfg: Config, s: State, store: StoreName, records: Count) -> St
 
     Returns the number of entries.
     """
-    old = s.stores[store]
-    if old.owner is None:
+    before = s.stores[store]
+    if before.owner is None:
         return refused(s, "illegal_state", "the store is closed")
-    new = (Entry(records, records, 0),) if old.batching else (Entry(0, 1, 0),) * records
-    last = old.ledgers[-1]
-    ledgers = (*old.ledgers[:-1], Ledger(last.id, (*last.entries, *new)))
-    return with_store(s, store, old._replace(ledgers=ledgers)), len(new)
+    new = (Entry(records, records, 0),) if before.batching else (Entry(0, 1, 0),) * records
+    last = before.ledgers[-1]
+    ledgers = (*before.ledgers[:-1], Ledger(last.id, (*last.entries, *new)))
+    return with_store(s, store, before._replace(ledgers=ledgers)), len(new)
 
 
 @txn_rollout.action
 def roll_ledger(cfg: Config, s: State, store: StoreName) -> Step[State, None]:
     """Rolls over to a new ledger, unless the last one has no undeleted entry."""
-    old = s.stores[store]
-    if old.owner is None:
+    before = s.stores[store]
+    if before.owner is None:
         return refused(s, "illegal_state", "the store is closed")
-    if not old.ledgers[-1].entries:
+    if not before.ledgers[-1].entries:
         return refused(s, "illegal_state", "the ledger has no undeleted entry")
-    return with_store(s, store, old._replace(ledgers=with_new_ledger(old.ledgers))), None
+    return with_store(s, store, before._replace(ledgers=with_new_ledger(before.ledgers))), None
 
 
 def entry_after_ends(cfg: Config, store: Store, e: Entry, count: int) -> Entry:
@@ -393,20 +393,20 @@ def end_transaction(cfg: Config, s: State, store: StoreName, entry: Number) -> S
     `entry` counts undeleted entries from 0 across all ledgers. The entry is deleted when all its records are deleted.
     Returns the number of undeleted records of the entry.
     """
-    old = s.stores[store]
-    if old.owner is None:
+    before = s.stores[store]
+    if before.owner is None:
         return refused(s, "illegal_state", "the store is closed")
-    index, at = located(old.ledgers, entry)
-    if index == len(old.ledgers):
+    index, at = located(before.ledgers, entry)
+    if index == len(before.ledgers):
         return refused(s, "illegal_argument", "there is no such entry")
-    ledger = old.ledgers[index]
+    ledger = before.ledgers[index]
     e = ledger.entries[at]
     if not e.open:
         return refused(s, "illegal_argument", "no transaction of the entry is open")
-    e = entry_after_ends(cfg, old, e, 1)
+    e = entry_after_ends(cfg, before, e, 1)
     kept = (*ledger.entries[:at], *((e,) if undeleted_in(e) else ()), *ledger.entries[at + 1 :])
-    ledgers = (*old.ledgers[:index], Ledger(ledger.id, kept), *old.ledgers[index + 1 :])
-    return with_store(s, store, old._replace(ledgers=ledgers)), undeleted_in(e)
+    ledgers = (*before.ledgers[:index], Ledger(ledger.id, kept), *before.ledgers[index + 1 :])
+    return with_store(s, store, before._replace(ledgers=ledgers)), undeleted_in(e)
 
 
 @txn_rollout.action
