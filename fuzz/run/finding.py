@@ -30,7 +30,7 @@ class Cause(NamedTuple):
 
     `what` depends on the kind:
 
-        OUTCOME, STUTTER, HANG, CANONICAL   the action; "property" if a property of a state hangs in the explorer;
+        OUTCOME, STUTTER, HANG, CANONICAL   the action; "property" if a property hangs in the explorer;
                                             "step" if no action makes the step from the canonical form either
         VIEW                                the field of the state or of the observation
         STRUCTURE                           the violated invariant, in the words of `check`
