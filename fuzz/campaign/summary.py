@@ -54,7 +54,7 @@ def missed_by_campaign(plan: Plan, state: State) -> list[str]:
 
 
 class Compared(NamedTuple):
-    """The differences between two campaigns on the subjects that both ran under the same profile."""
+    """The differences between two campaigns on the subjects that both ran with the same profiles and mutant."""
 
     older: str  # the folder of the older campaign
     version: str  # the version of the code that ran the older campaign
@@ -66,14 +66,13 @@ class Compared(NamedTuple):
 
 
 def compared(newer: tuple[Plan, State], older: tuple[Plan, State], name: str) -> Compared:
-    """Compares two campaigns on the subjects that both ran with the same `Spec.profile` and the same `Spec.against`.
+    """Compares two campaigns on the subjects that both ran with the same `Spec`.
 
     `name` is the folder of the older campaign. Raises BadValue if there is no such subject.
     """
-    before = {(s.subject, s.profile, s.against) for s in older[0].specs}
-    common = {s.subject for s in newer[0].specs if (s.subject, s.profile, s.against) in before}
+    common = {spec.subject for spec in set(newer[0].specs) & set(older[0].specs)}
     if not common:
-        raise BadValue(f"{name} ran none of this campaign's components under the same profile")
+        raise BadValue(f"{name} ran none of this campaign's components under the same profile and with the same mutant")
     now, then = _signatures(newer[1], common), _signatures(older[1], common)
     new, gone, in_both = (sorted(text for _, text in each) for each in (now - then, then - now, now & then))
     return Compared(
