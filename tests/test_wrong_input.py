@@ -62,6 +62,14 @@ WRONG = {
         "use --against or --property, not both",
     ),
     "no file": (("replay", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
+    "no schedule": (("client", "producer", "--trace", "nowhere.json"), "nowhere.json: cannot be read"),
+    "no path of a workload": (("compare", "file:"), "there is no workload file:; there are catch_up, "),
+    "no name of a parameter": (("compare", "tailing", "--set", "=1"), "--set =1 must be NAME=VALUE"),
+    "no defect": (("evidence", "canary", "--defect", "x"), "canary has no defect x; it has none\n"),
+    "no folder for the results of tests": (
+        ("check", "--junit", "nowhere/out.xml"),
+        "--junit nowhere/out.xml cannot be written: there is no folder ",
+    ),
     "an option of git as a revision": (
         ("check", "--since", "--output=x"),
         "--since --output=x: fatal: bad revision '--output=x'",
@@ -126,6 +134,12 @@ def test_an_output_that_cannot_be_written_is_reported_before_the_run(
     ran = brokerproof(*command[:2], "--out", "file", *command[2:])
     assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
     assert "file is not a folder; choose another --out" in ran.err
+
+
+def test_a_folder_that_is_named_as_a_plot_is_reported_before_the_run(brokerproof: Any) -> None:
+    Path("x.svg").mkdir()
+    ran = brokerproof("compare", "transfer", "--policy", "V0", "--size", "1", "--out", "x.svg")
+    assert (ran.code, ran.err) == (2, "brokerproof: --out x.svg cannot be written: it is a folder\n")
 
 
 def test_a_document_that_is_no_text_is_one_line(brokerproof: Any) -> None:

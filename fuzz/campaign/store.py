@@ -193,6 +193,14 @@ def check_writable(folder: Path) -> None:
         raise BadValue(f"{folder} cannot be written: {nearest} is read-only; choose another --out")
 
 
+def check_writable_file(option: str, path: Path) -> None:
+    """Raises BadValue when the file of an option cannot be written: there is no folder for it, or it is a folder."""
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir():
+        problem = "it is a folder" if path.is_dir() else f"there is no folder {folder}"
+        raise BadValue(f"{option} {path} cannot be written: {problem}")
+
+
 # ---- commits ------------------------------------------------------------------------------------------
 
 

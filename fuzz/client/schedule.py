@@ -94,7 +94,7 @@ def read_schedule(path: Path, scenario: Scenario) -> Schedule:
     try:
         file = parse_schedule(path.read_bytes())
         if file.scenario != scenario.name:
-            raise ValueError(f"it is a schedule of {file.scenario}, not of {scenario.name}")
+            raise ValueError(f"it is a schedule of {file.scenario}")
         for name, value in file.settings.items():
             if name not in scenario.settings:
                 raise ValueError(f"{scenario.name} has no setting {name}")
@@ -108,9 +108,9 @@ def read_schedule(path: Path, scenario: Scenario) -> Schedule:
             if len(arguments) != len(domains) or any(a not in d for a, d in zip(arguments, domains, strict=True)):
                 raise ValueError(f"{name} takes values of {domains}, got {arguments}")
     except OSError as problem:
-        raise BadValue(f"{path}: {problem.strerror}") from None
+        raise BadValue(f"{path}: cannot be read: {problem.strerror}") from None
     except ValueError as problem:
-        raise BadValue(f"{path}: {problem}") from None
+        raise BadValue(f"{path}: no schedule of {scenario.name}: {problem}") from None
     return Schedule(file.settings, tuple(tuple(step) for step in file.steps))
 
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from fuzz.benchmarks.runner import run_bench
+from fuzz.campaign.store import check_writable_file
 from fuzz.commands import Record, Result
 from fuzz.report.bench import write_report
-from model.machine import BadValue
 
 
 class BenchRow(Record):
@@ -32,8 +32,8 @@ class BenchResult(Result):
 
 def run(names: list[str], out: Path | None, console: Console) -> BenchResult:
     """Runs the benchmarks whose names start with one of the given names. Raises BadValue if there is none."""
-    if out is not None and not out.absolute().parent.is_dir():
-        raise BadValue(f"--out {out} cannot be written: there is no folder {out.absolute().parent}")
+    if out is not None:
+        check_writable_file("--out", out)
     rows = run_bench(names, console)
     if out is not None:
         write_report(out, rows)

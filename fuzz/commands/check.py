@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.campaign.local import Request
+from fuzz.campaign.store import check_writable_file
 from fuzz.campaign.worker import Spec
 from fuzz.client.harness import is_installed
 from fuzz.client.known import known_deviations
@@ -307,6 +308,8 @@ def run(options: Options, console: Console) -> CheckResult:
     deleted since then, selects all checks, because nothing says which checks depended on the deleted file. Raises
     BadValue for an unknown revision, for an unreadable baseline, and if the cache or the JUnit file cannot be written.
     """
+    if options.junit is not None:
+        check_writable_file("--junit", options.junit)
     baseline = _findings_in(options.baseline) if options.baseline is not None else frozenset[str]()
     changed = changed_since(options.since) if options.since is not None else None
     files = {name: files_of(name, find_subject(name).tla) for name in subject_names()}

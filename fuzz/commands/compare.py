@@ -13,7 +13,15 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from fuzz.campaign.grid import cells_per_round, on_spark, run_grid, run_here
-from fuzz.campaign.store import HadoopStore, LocalStore, Store, check_writable, is_local, local_path
+from fuzz.campaign.store import (
+    HadoopStore,
+    LocalStore,
+    Store,
+    check_writable,
+    check_writable_file,
+    is_local,
+    local_path,
+)
 from fuzz.commands import Result
 from fuzz.platform.progress import showing
 from fuzz.platform.version import code_version
@@ -60,8 +68,8 @@ def run(options: Options, console: Console) -> CompareResult:
     folder = options.out if plot is None else None
     if plot is not None and len(workloads) > 1:
         raise BadValue(f"--out {plot} takes the plot of one workload; with several, --out must be a folder")
-    if plot is not None and not plot.absolute().parent.is_dir():
-        raise BadValue(f"--out {plot} cannot be written: there is no folder {plot.absolute().parent}")
+    if plot is not None:
+        check_writable_file("--out", plot)
     if folder is not None and suffix:
         raise BadValue(f"--out {folder} must be a .png, .svg or .pdf file, or a folder, whose name has no dot")
     if folder is not None and is_local(folder):
@@ -122,7 +130,7 @@ def cells_of(workload: Workload, options: Options) -> list[Cell]:
     settings: dict[str, str] = {}
     for text in options.settings:
         name, equals, value = text.partition("=")
-        if not equals:
+        if not (name and equals):
             raise BadValue(f"--set {text} must be NAME=VALUE")
         settings[name] = value
     parameters = workload.with_parameters(settings)

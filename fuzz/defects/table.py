@@ -154,7 +154,7 @@ def find_defect(component: str, defect_id: str) -> Defect:
     for defect in rows:
         if defect.id == defect_id:
             return defect
-    raise BadValue(f"{component} has no defect {defect_id}; it has {', '.join(d.id for d in rows)}")
+    raise BadValue(f"{component} has no defect {defect_id}; it has {', '.join(d.id for d in rows) or 'none'}")
 
 
 def _defect_of(component: str, name: str, row: dict[str, Any], where: str) -> Defect:

@@ -92,7 +92,7 @@ def _module(name: str) -> Any:
 def find_workload(name: str) -> Workload:
     """Returns the workload of that name. Raises BadValue if there is none, or if `of` rejects the argument."""
     base, colon, argument = name.partition(":")
-    if (f"{base}:PATH" if colon else base) not in workload_names():
+    if (f"{base}:PATH" if argument else name) not in workload_names():
         raise BadValue(f"there is no workload {name}; there are {', '.join(workload_names())}")
     workload: Workload = _module(base).of(argument) if colon else _module(base).workload
     return workload
