@@ -16,8 +16,8 @@ from collections import deque
 from typing import Any
 
 from model.cache_steps.machine import ELSEWHERE, IN_USE, LOCKED, NO_TASK, NO_VALUE, EvictionResult
-from model.cache_steps.threads import Config, Eviction, Insert, Lookup, Removal, State
-from model.cache_steps.threads import Wrapper as WrapperState
+from model.cache_steps.state import Config, Eviction, Insert, Lookup, Removal, State
+from model.cache_steps.state import Wrapper as WrapperState
 from model.machine import Refused
 
 
@@ -80,7 +80,7 @@ class Inserting(Thread):
 class Removing(Thread):
     """A thread that removes ranges."""
 
-    __slots__ = ("last", "present", "removed")
+    __slots__ = ("last", "removed", "size_at_start")
     holding = frozenset(("unmap", "mark_removed"))
 
     def rest(self) -> None:
@@ -88,7 +88,7 @@ class Removing(Thread):
         super().rest()
         self.last: int | None = None
         self.removed = 0
-        self.present = 0
+        self.size_at_start = 0
 
 
 class Evicting(Thread):
@@ -560,7 +560,9 @@ class CacheThreads:
             self._eviction_in_progress,
             self._tasks,
             tuple([Insert(t.at, number(t.wrapper), t.key) for t in self._inserts]),
-            tuple([Removal(t.at, t.key, t.last, number(t.wrapper), t.removed, t.present) for t in self._removals]),
+            tuple(
+                [Removal(t.at, t.key, t.last, number(t.wrapper), t.removed, t.size_at_start) for t in self._removals]
+            ),
             Eviction(e.at, e.periodic, number(e.wrapper), e.key, e.goal, e.freed),
             tuple([Lookup(t.at, t.key, number(t.wrapper)) for t in self._lookups]),
         )
@@ -575,7 +577,7 @@ class CacheThreads:
         self._sizes = list(state.sizes)
         self._total, self._eviction_in_progress, self._tasks = state.total, state.eviction_in_progress, state.scheduled
         for removing, r in zip(self._removals, state.removals, strict=True):
-            removing.last, removing.removed, removing.present = r.last, r.removed, r.present
+            removing.last, removing.removed, removing.size_at_start = r.last, r.removed, r.size_at_start
         e = state.eviction
         self._eviction.periodic, self._eviction.goal, self._eviction.freed = e.periodic, e.goal, e.freed
         stands: list[Any] = [*state.inserts, *state.removals, e, *state.lookups]

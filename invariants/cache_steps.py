@@ -12,7 +12,7 @@ from typing import Any
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
 from model.cache_steps.machine import LOCKED, cache_steps
-from model.cache_steps.threads import REFERENCE_RULES, Config, State, Wrapper
+from model.cache_steps.state import REFERENCE_RULES, Config, State, Wrapper
 from model.machine import Refused
 
 #: All steps except those that begin an operation. `begin_eviction` begins a task that is already scheduled.
@@ -364,7 +364,7 @@ def sizes_and_total_lack_only_what_threads_hold(cfg: Config, s: State) -> bool:
             sizes[r.last // cfg.positions] += r.removed
         not_in_total -= r.removed if r.at == "report" else 0
     not_in_total += sum(bytes_at(cfg, i.key) for i in s.inserts if i.at == "total")
-    if any(r.present for r in s.removals):
+    if any(r.size_at_start for r in s.removals):
         return False
     return tuple(sizes) == s.sizes and s.total + not_in_total == sum(s.sizes)
 

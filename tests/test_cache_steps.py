@@ -13,7 +13,7 @@ from fuzz.tlc.manifest import Run, all_runs
 from fuzz.tlc.module import camel
 from fuzz.tlc.runs import MODULES
 from model.cache_steps.machine import LOCKED, cache_steps
-from model.cache_steps.threads import REFERENCE_RULES, Config, State, start
+from model.cache_steps.state import REFERENCE_RULES, Config, State, start
 
 TestCacheSteps = stateful_test(find_subject("cache_steps"))
 

@@ -42,7 +42,7 @@ EXTENDS Integers, Sequences, FiniteSets, TLC
 
 CONSTANTS
   None,
-  \* Numbers of caches, positions, wrappers and threads, and broker settings.  Config in model/cache_steps/threads.py
+  \* Numbers of caches, positions, wrappers and threads, and broker settings.  Config in model/cache_steps/state.py
   \* explains them, and the rules.
   caches, positions, pool, inserters, removers, readers, trigger_bytes, target_bytes,
   extend_ttl_of_recently_accessed,
@@ -82,7 +82,7 @@ Max(m, n) == IF m > n THEN m ELSE n
 
 Free == [key |-> None, accessed |-> FALSE, released |-> FALSE, pooled |-> TRUE]
 NoInsert == [at |-> "idle", wrapper |-> None, key |-> None]
-NoRemoval == [at |-> "idle", key |-> None, last |-> None, wrapper |-> None, removed |-> 0, present |-> 0]
+NoRemoval == [at |-> "idle", key |-> None, last |-> None, wrapper |-> None, removed |-> 0, size_at_start |-> 0]
 NoEviction == [at |-> "idle", periodic |-> FALSE, wrapper |-> None, key |-> None, goal |-> 0, freed |-> 0]
 NoLookup == [at |-> "idle", key |-> None, wrapper |-> None]
 
@@ -250,7 +250,7 @@ Schedule == \E i \in Inserters : inserts[i].at \in {"schedule", "retry"} /\ Beco
 AfterRemove(r, c, p) ==
   [Contents EXCEPT !.removals[r] =
      [NoRemoval EXCEPT !.at = "find", !.key = Key(c, 0), !.last = Key(c, p),
-                       !.present = IF removal_reports = "present" THEN sizes[c] ELSE 0]]
+                       !.size_at_start = IF removal_reports = "size_at_start" THEN sizes[c] ELSE 0]]
 
 Remove == \E r \in Removers, c \in cache, p \in last : removals[r].at = "idle" /\ Become(AfterRemove(r, c, p))
 
@@ -261,7 +261,7 @@ AfterFindNext(r) ==
       next == CHOOSE k \in ahead : \A l \in ahead : k <= l
   IN [Contents EXCEPT !.removals[r] =
         IF ahead # {} THEN [@ EXCEPT !.at = "take", !.key = next, !.wrapper = mapped[next]]
-        ELSE IF removal.removed # 0 \/ removal.present # 0 \/ clears_in_bulk
+        ELSE IF removal.removed # 0 \/ removal.size_at_start # 0 \/ clears_in_bulk
         THEN [@ EXCEPT !.at = "subtract", !.key = None]
         ELSE NoRemoval]
 
@@ -301,7 +301,7 @@ MarkRemoved == \E r \in Removers : removals[r].at = "mark_removed" /\ Become(Aft
 AfterSubtract(r) ==
   LET removal == removals[r]
       c == CacheOf(removal.last)
-      reports == IF removal_reports = "present" THEN removal.present ELSE removal.removed
+      reports == IF removal_reports = "size_at_start" THEN removal.size_at_start ELSE removal.removed
   IN [Contents EXCEPT
         !.sizes[c] = @ - removal.removed,
         !.mapped = [k \in Keys |-> IF clears_in_bulk /\ k >= Key(c, 0) /\ k <= removal.last THEN None ELSE @[k]],

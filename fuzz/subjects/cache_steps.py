@@ -12,7 +12,7 @@ from impl.cache_steps import CacheThreads
 from invariants import cache_steps as invariants
 from invariants.cache_steps import at_rest
 from model.cache_steps.machine import cache_steps
-from model.cache_steps.threads import (
+from model.cache_steps.state import (
     NO_INSERT,
     NO_LOOKUP,
     NO_REMOVAL,

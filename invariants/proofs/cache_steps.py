@@ -16,8 +16,19 @@ from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import facts_of
 from invariants.proofs.symbolic import INDEX, SUM, Maybe, Path, Reader, Rec, Seq, as_term, equal, unknown
 from model.cache_steps import machine as model
-from model.cache_steps import threads
-from model.cache_steps.threads import REFERENCE_RULES, Config, Insert, Removal, State, Wrapper
+from model.cache_steps.state import (
+    REFERENCE_RULES,
+    Config,
+    Insert,
+    Removal,
+    State,
+    Wrapper,
+    bytes_of,
+    cache_of,
+    is_locked,
+    key_of,
+    start,
+)
 from model.machine import Action
 
 MODEL = "model.cache_steps.machine"
@@ -112,11 +123,11 @@ class Steps:
             action = ACTIONS[name]
             given = self._preconditions(action)
             stubs: dict[Callable[..., Any], Callable[..., Any]] = {
-                threads.bytes_of: lambda cfg, key: BYTES(number(key)),
-                threads.key_of: lambda cfg, c, p: clamped(KEYS(as_term(c), as_term(p)), self.s.fields["mapped"]),
-                threads.cache_of: lambda cfg, key: clamped(CACHES(number(key)), self.s.fields["sizes"]),
+                bytes_of: lambda cfg, key: BYTES(number(key)),
+                key_of: lambda cfg, c, p: clamped(KEYS(as_term(c), as_term(p)), self.s.fields["mapped"]),
+                cache_of: lambda cfg, key: clamped(CACHES(number(key)), self.s.fields["sizes"]),
             }
-            reader = Reader(given, havoc=(threads.is_locked,), stubs=stubs)
+            reader = Reader(given, havoc=(is_locked,), stubs=stubs)
             arguments = [self.cfg, self.s, *[self.arguments[p.name] for p in action.params]]
             for path in _paths(reader, action, arguments):
                 yield name, Path(path.names, [*given, *path.when], "return", path.value), path.value[0]
@@ -196,8 +207,8 @@ def ended_pass_freed_nothing(s: Rec) -> Any:
     Control(
         "a removal reports all bytes that its cache has counted",
         MODEL,
-        'reports = r.present if cfg.removal_reports == "present" else r.removed',
-        'reports = s.sizes[cache] + r.removed if cfg.removal_reports == "removed" else r.present',
+        'reports = r.size_at_start if cfg.removal_reports == "size_at_start" else r.removed',
+        'reports = s.sizes[cache] + r.removed if cfg.removal_reports == "removed" else r.size_at_start',
         refutes="after subtract",
     ),
 )
@@ -225,7 +236,7 @@ def total_equals_sizes() -> Answer:
                 given,
             )
     _show_idle_total(steps)
-    steps.proof.need("the invariant holds initially", concrete_total_matches(Config(), threads.start(Config())))
+    steps.proof.need("the invariant holds initially", concrete_total_matches(Config(), start(Config())))
     for cfg, step, _, was, now in histories(25, 400):
         steps.proof.run(step, concrete_total_matches(cfg, now) or not concrete_total_matches(cfg, was), was)
     return steps.answer()
@@ -252,7 +263,7 @@ def _show_idle_total(steps: Steps) -> None:
 
 def concrete_total_matches(cfg: Config, s: State) -> bool:
     """Evaluates the invariant in a concrete state."""
-    counted = sum(threads.bytes_of(cfg, i.key) for i in s.inserts if i.at == "total" and i.key is not None)
+    counted = sum(bytes_of(cfg, i.key) for i in s.inserts if i.at == "total" and i.key is not None)
     reports = sum(r.removed for r in s.removals if r.at == "report")
     return s.total + counted == sum(s.sizes) + reports + s.eviction.freed
 
@@ -300,7 +311,7 @@ def removal_counts_what_it_removes() -> Answer:
 
 def _concrete_live_bytes(cfg: Config, s: State) -> int:
     """Returns the bytes of all live entries."""
-    return sum(threads.bytes_of(cfg, w.key) for w in s.wrappers if w.key is not None and not w.pooled)
+    return sum(bytes_of(cfg, w.key) for w in s.wrappers if w.key is not None and not w.pooled)
 
 
 # ---- eviction in progress -------------------------------------------------------------------------------------------
@@ -339,7 +350,7 @@ def eviction_is_in_progress_for_one_task() -> Answer:
     for name, path, after in steps.paths():
         if after is not steps.s:
             steps.show(name, one_task(after), path, after, [one_task(steps.s)])
-    steps.proof.need("the invariant holds initially", concrete_one_task(threads.start(Config())))
+    steps.proof.need("the invariant holds initially", concrete_one_task(start(Config())))
     for _, step, _, was, now in histories(25, 400):
         steps.proof.run(step, concrete_one_task(now) or not concrete_one_task(was), was)
     return steps.answer()
@@ -371,7 +382,7 @@ def histories(count: int, tries: int) -> Iterator[tuple[Config, str, tuple[Any, 
     names = [name for name in sorted(actions) for _ in range(WEIGHTS.get(name, 2))]
     for _ in range(count):
         cfg = Config(caches=draw.randint(1, 2), inserters=2, removers=draw.randint(1, 2), pool=4)
-        s = threads.start(cfg)
+        s = start(cfg)
         for _ in range(tries):
             name = draw.choice(names)
             arguments = tuple([draw.choice(_domain(cfg, p.name)) for p in actions[name].params])

@@ -17,9 +17,10 @@ of a cache is `RangeCache.size`, and the trigger is `evictionTriggerThreshold`.
     look up   find the wrapper in the map; compare its key; set `accessed` without the lock; retain the value if it
               still has the position
 
-One step is one access to a shared structure, with these exceptions: `count_in_total` adds to `currentSize` and reads
-`evictionInProgress`; `schedule` sets `evictionInProgress` and submits the task; a visit tests the head and clears
-`accessed`; `requeue` polls and offers; `retain` retains the value, checks it and may release it.
+One step is one access to a shared structure, with these exceptions: `insert` fills a wrapper and maps it;
+`count_in_total` adds to `currentSize` and reads `evictionInProgress`; `schedule` sets `evictionInProgress` and submits
+the task; a visit tests the head and clears `accessed`; `requeue` polls and offers; `retain` retains the value, checks
+it and may release it; `subtract` also clears the range in the map, with `clears_in_bulk`.
 
 State: map, removal queue, wrappers, sizes, total, `evictionInProgress`, scheduled tasks, and the next step of each
 thread (`at`). The locks follow from `at`. A step is refused if it is not the thread's next one, or if it needs a lock
@@ -36,7 +37,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from model.cache_steps.threads import (
+from model.cache_steps.state import (
     NO_EVICTION,
     NO_INSERT,
     NO_LOOKUP,
@@ -118,7 +119,8 @@ def insert(
     """`RangeCache.put`: fills a pooled wrapper under its lock and maps it; returns whether the position was free.
 
     If the position was not free, the wrapper returns to the pool. A put does not clear `accessed`, which a late lookup
-    may have set.
+    may have set. With `published_first="queue"`, the wrapper is queued in place of mapped, and the position is not
+    tested. With `put_is_atomic=False`, the position is tested, but the wrapper is mapped in a later step (`publish`).
     """
     if s.inserts[inserter].at != "idle":
         return s, ELSEWHERE
@@ -217,8 +219,8 @@ def remove(cfg: Config, s: State, remover: Remover, cache: Cache, last: Position
     """`removeRange` with `lastInclusive`: begins to remove the entries of a cache up to and including a position."""
     if s.removals[remover].at != "idle":
         return s, ELSEWHERE
-    present = s.sizes[cache] if cfg.removal_reports == "present" else 0
-    r = Removal("find", key_of(cfg, cache, 0), key_of(cfg, cache, last), None, 0, present)
+    size_at_start = s.sizes[cache] if cfg.removal_reports == "size_at_start" else 0
+    r = Removal("find", key_of(cfg, cache, 0), key_of(cfg, cache, last), None, 0, size_at_start)
     return _with_removal(s, remover, r), None
 
 
@@ -232,13 +234,17 @@ def find_next(cfg: Config, s: State, remover: Remover) -> Step[State, int | None
         wrapper = s.mapped[key]
         if wrapper is not None:
             return _with_removal(s, remover, r._replace(at="take", key=key, wrapper=wrapper)), key
-    must_subtract = r.removed or r.present or cfg.clears_in_bulk
+    must_subtract = r.removed or r.size_at_start or cfg.clears_in_bulk
     return _with_removal(s, remover, r._replace(at="subtract", key=None) if must_subtract else NO_REMOVAL), None
 
 
 @cache_steps.action
 def take(cfg: Config, s: State, remover: Remover) -> Step[State, bool]:
-    """`withWriteLock`: locks the wrapper; returns whether it still has the key. If not, unlocks it at once."""
+    """`withWriteLock`: locks the wrapper; returns whether it still has the key. If not, unlocks it at once.
+
+    With `removal_passes_released_values=False`, a wrapper with a deallocated value is also unlocked at once, and the
+    removal finds it again.
+    """
     r = s.removals[remover]
     if r.at != "take" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
@@ -264,7 +270,10 @@ def unmap(cfg: Config, s: State, remover: Remover) -> Step[State, None]:
 
 @cache_steps.action
 def mark_removed(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """`markRemoved`: marks the wrapper as removed and unlocks it; returns the bytes removed so far."""
+    """`markRemoved`: marks the wrapper as removed and unlocks it; returns the bytes removed so far.
+
+    With `released_value_stays_counted`, a wrapper with a deallocated value is only unlocked.
+    """
     r = s.removals[remover]
     if r.at != "mark_removed" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
@@ -277,7 +286,10 @@ def mark_removed(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
 
 @cache_steps.action
 def subtract(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """`removeRange`: subtracts the removed bytes from the size of the cache; returns the new size."""
+    """`removeRange`: subtracts the removed bytes from the size of the cache; returns the new size.
+
+    With `clears_in_bulk`, also unmaps all positions of the range.
+    """
     r = s.removals[remover]
     if r.at != "subtract" or r.last is None:
         return s, ELSEWHERE
@@ -286,14 +298,14 @@ def subtract(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
     if cfg.clears_in_bulk:
         first = key_of(cfg, cache, 0)
         s = s._replace(mapped=(*s.mapped[:first], *(None,) * (r.last + 1 - first), *s.mapped[r.last + 1 :]))
-    reports = r.present if cfg.removal_reports == "present" else r.removed
-    after = r._replace(at="report", last=None, removed=reports, present=0) if reports else NO_REMOVAL
+    reports = r.size_at_start if cfg.removal_reports == "size_at_start" else r.removed
+    after = r._replace(at="report", last=None, removed=reports, size_at_start=0) if reports else NO_REMOVAL
     return _with_removal(s, remover, after), s.sizes[cache]
 
 
 @cache_steps.action
 def report(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """`entriesRemoved`: subtracts the removed bytes from the total; returns the new total."""
+    """`entriesRemoved`: subtracts the bytes that the removal reports (`removal_reports`) from the total; returns it."""
     r = s.removals[remover]
     if r.at != "report":
         return s, ELSEWHERE
@@ -355,7 +367,8 @@ def peek(cfg: Config, s: State) -> Step[State, bool]:
 def visit_for_size(cfg: Config, s: State) -> Step[State, EvictionResult]:
     """`evictLeastAccessedEntries`: a size pass tests the head under its lock.
 
-    The result is MISSING without a key; STOP if enough bytes are freed; REQUEUE if recently accessed; else REMOVE.
+    The result is MISSING without a key; STOP if enough bytes are freed; REQUEUE if recently accessed, with
+    `extend_ttl_of_recently_accessed`; else REMOVE.
     """
     e = s.eviction
     if e.at != "visit" or e.goal is None:
@@ -367,7 +380,8 @@ def visit_for_size(cfg: Config, s: State) -> Step[State, EvictionResult]:
 def visit_for_time(cfg: Config, s: State, expired: bool) -> Step[State, EvictionResult]:
     """`evictLEntriesBeforeTimestamp`: a time pass tests the head under its lock.
 
-    The result is MISSING without a key; STOP if not expired; REQUEUE if recently accessed; else REMOVE.
+    The result is MISSING without a key; STOP if not expired; REQUEUE if recently accessed, with
+    `extend_ttl_of_recently_accessed`; else REMOVE.
     """
     if s.eviction.at != "visit" or s.eviction.goal is not None:
         return s, ELSEWHERE
@@ -647,14 +661,14 @@ put_in_two_steps = cache_steps.profile(
 
 cleared_in_bulk = cache_steps.profile(
     "cleared-in-bulk",
-    "before apache/pulsar#21302: `RangeCache.clear` ends by clearing the map (here, of its range)",
+    "before apache/pulsar#21302: `RangeCache.clear` ends by clearing the map; here, a removal clears its range",
     Config(clears_in_bulk=True),
 )
 
 reports_what_was_there = cache_steps.profile(
     "reports-what-was-there",
     "before apache/pulsar#10225: a removal reports the size of the cache at its beginning",
-    Config(removal_reports="present"),
+    Config(removal_reports="size_at_start"),
 )
 
 removed_twice = cache_steps.profile(

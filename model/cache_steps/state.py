@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Config(NamedTuple):
-    """Numbers of caches, positions, wrappers and threads; broker settings; rules on which versions differ."""
+    """Numbers of caches, positions, wrappers and threads; broker settings; rules in which versions differ."""
 
     #: number of topics with a cache; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 1
@@ -54,9 +54,10 @@ class Config(NamedTuple):
     ] = False
     #: what a removal subtracts from the total: the bytes it removed, or the size of the cache when the removal began
     removal_reports: Annotated[
-        Literal["removed", "present"], Rule(Origin.READ, {"present": "EntryCacheImpl.clear before apache/pulsar#10225"})
+        Literal["removed", "size_at_start"],
+        Rule(Origin.READ, {"size_at_start": "EntryCacheImpl.clear before apache/pulsar#10225"}),
     ] = "removed"
-    #: whether a removal checks, under the lock, that the wrapper still has its key
+    #: whether a removal checks, under the lock, that the wrapper still has the key at which the removal found it
     removal_rechecks_key: Annotated[
         bool, Rule(Origin.READ, {False: "RangeCache.removeRange before apache/pulsar#22789 (issue #10433)"})
     ] = True
@@ -134,12 +135,15 @@ class Removal(NamedTuple):
     key: int | None  # key of the entry that it found; at `find`, the next key to look at
     last: int | None  # the last key of the range
     wrapper: int | None
-    removed: int  # bytes removed so far
-    present: int  # size of the cache when the removal began; only with `removal_reports="present"`
+    removed: int  # bytes removed so far; at `report`, the bytes to subtract from the total
+    size_at_start: int  # size of the cache when the removal began; only with `removal_reports="size_at_start"`
 
 
 class Eviction(NamedTuple):
-    """The evicting thread; it holds the lock of its wrapper from the result REMOVE until it has subtracted."""
+    """The evicting thread; it holds the lock of its wrapper from the result REMOVE until it has subtracted.
+
+    With `eviction_unmaps="mapped"`, it holds the lock of the wrapper that it unmaps, from `mark_removed` on.
+    """
 
     at: Literal[
         "idle",
@@ -217,7 +221,7 @@ def start(cfg: Config) -> State:
     )
 
 
-# ---- small rules --------------------------------------------------------------------------------------
+# ---- keys, locks and wrappers -------------------------------------------------------------------------
 
 
 def key_of(cfg: Config, cache: int, position: int) -> int:
@@ -261,7 +265,10 @@ def with_bytes(cfg: Config, s: State, key: int, more: int) -> tuple[int, ...]:
 
 
 def recycled(cfg: Config, w: Wrapper) -> Wrapper:
-    """`RangeCacheEntryWrapper.recycle`: returns the wrapper with its fields reset; by rule, `accessed` may stay."""
+    """`RangeCacheEntryWrapper.recycle`: returns the wrapper with its fields reset.
+
+    Without `recycling_clears_accessed`, `accessed` stays.
+    """
     return FREE if cfg.recycling_clears_accessed else FREE._replace(accessed=w.accessed)
 
 
@@ -276,5 +283,5 @@ def unmapped(s: State, key: int, wrapper: int) -> tuple[int | None, ...]:
 
 
 def stays_counted(cfg: Config, w: Wrapper) -> bool:
-    """Whether a removal leaves the wrapper's key and the bytes in the size, because the value was deallocated."""
+    """Whether an unmapped wrapper keeps its key, and the size its bytes, because the value was deallocated."""
     return w.released and cfg.released_value_stays_counted
