@@ -290,9 +290,10 @@ def reads_of_removed_entries_are_not_joined(cfg: Config, before: State, event: E
     range_cache = before.topic_caches[event.arguments["cache"]] if "cache" in event.arguments else None
 
     def is_removed(r: StorageRead) -> bool:
-        if event.name in ("invalidate_entries_before", "invalidate_ledger"):
-            invalidated = range_cache, event.arguments["ledger"]
-            return event.name == "invalidate_ledger" and (r.range_cache, r.ledger) == invalidated
+        if event.name == "invalidate_entries_before":
+            return False
+        if event.name == "invalidate_ledger":
+            return (r.range_cache, r.ledger) == (range_cache, event.arguments["ledger"])
         return r.range_cache in before.topic_caches if range_cache is None else r.range_cache == range_cache
 
     return after.reads == tuple([r._replace(joinable=r.joinable and not is_removed(r)) for r in before.reads])
