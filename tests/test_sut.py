@@ -312,6 +312,27 @@ def test_the_last_words_of_a_program_control_no_terminal() -> None:
     link.close()
 
 
+def test_the_last_reply_of_a_program_that_has_ended_is_received(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program does not read its input. It ends before its reply is read, or just after a look for a reply."""
+    written = tmp_path / "pid"
+    code = f"import os, pathlib; os.write(1, b'reply\\n'); pathlib.Path({str(written)!r}).write_text(str(os.getpid()))"
+    for is_unseen in (False, True):
+        link = Link((sys.executable, "-ISc", code), Limits(PATIENT[-1]))
+        link.send(b"x" * (1 << 22) + b"\n")
+        while not written.exists() or not written.read_text() or is_running(int(written.read_text())):
+            time.sleep(0.01)
+        written.unlink()
+        if is_unseen:
+            looks, exchange = iter([False]), link._exchange
+            monkeypatch.setattr(link, "_exchange", lambda seconds, e=exchange, i=looks: next(i, True) and e(seconds))
+        assert link.receive() == b"reply", is_unseen
+        with pytest.raises(Misbehaved, match="ended with exit code 0"):
+            link.receive()
+        link.close()
+
+
 def test_a_program_ends_with_a_command_that_is_terminated(tmp_path: Path) -> None:
     """By `timeout`, or by a system for continuous integration. The program does not notice the end of its input."""
     left = tmp_path / "pid"

@@ -100,6 +100,8 @@ class Link:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_END_SECONDS if self._is_stdout_closed else 0)
             if process.returncode is not None:
+                if self._exchange(0):
+                    continue  # the process wrote these bytes before it ended
                 how = _ending(process.returncode)
                 raise misbehaved(Kind.CRASH, how, f"the program {how}{self._last_words()}")
             if self._is_stdout_closed:
@@ -130,7 +132,7 @@ class Link:
         moved = False
         for stream, _ in self._poll.poll(seconds * 1000):
             if stream == self._input:
-                moved = self._write()
+                moved = self._write() or moved
                 continue
             data = os.read(stream, _CHUNK)
             moved = moved or bool(data)
