@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -475,6 +476,56 @@ def test_an_exception_in_a_thread_is_a_result_that_no_order_has() -> None:
     with pytest.raises(IndexError):
         recorder.call(Call("add", (1,)))
     assert verdict_of(recorder.history("one", target)) == "order"
+
+
+def test_a_call_that_has_not_returned_is_in_the_history() -> None:
+    """Another call sees its effect."""
+    target = resolve("canary")
+    tokens, entered, leave = [0], threading.Event(), threading.Event()
+
+    def stays(action: str, arguments: Any) -> Any:
+        tokens[0] += arguments[0]
+        if arguments[0] == 1:
+            entered.set()
+            leave.wait()
+        return tokens[0]
+
+    recorder = Recorder(stays)
+    thread = threading.Thread(target=recorder.call, args=(Call("add", (1,)),), daemon=True)
+    thread.start()
+    entered.wait()
+    recorder.call(Call("add", (2,)))
+    pending, returned = recorder.history("one", target).operations
+    leave.set()
+    assert (pending.result, pending.span and pending.span.returned) == (ABSENT, None)
+    assert returned.result == 3
+    thread.join()
+    assert [each.result for each in recorder.history("one", target).operations] == [3, 3]
+
+
+def test_an_outcome_is_recorded_as_it_was_at_the_return() -> None:
+    shared: list[int] = []
+    recorder = Recorder(lambda action, arguments: shared.append(arguments[0]) or shared)
+    for tokens in (1, 2):
+        recorder.call(Call("add", (tokens,)))
+    assert [each.result for each in recorder.history("one", resolve("canary")).operations] == [[1], [1, 2]]
+
+
+def test_no_thread_waits_for_one_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def fails(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("no thread is left")
+        started.append(thread)
+        thread.daemon = True
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    with pytest.raises(RuntimeError, match="no thread is left"):
+        run_threads(resolve("canary"), threads=2, calls_per_thread=1, seed=1)
+    started[0].join(60.0)
+    assert not started[0].is_alive()
 
 
 def test_a_bad_span_is_reported_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

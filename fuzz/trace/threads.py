@@ -94,35 +94,43 @@ class Recorder:
         self._act = act
         self._random, self._pause_probability = random.Random(0), pause_probability  # noqa: S311
         self._time = itertools.count()
-        self._calls: list[tuple[Call, Any, Span]] = []
+        #: time of invocation -> call, plain outcome, and span; ABSENT and no time of return until the call returns
+        self._calls: dict[int, tuple[Call, Any, Span]] = {}
 
     def call(self, call: Call) -> Any:
         """Executes a call in the current thread. Returns its outcome.
 
         An exception is recorded as the outcome `{"raised": TEXT}` and raised again.
         """
-        invoked, outcome = next(self._time), None
+        span = Span(threading.current_thread().name, next(self._time), None)
+        self._calls[span.invoked] = call, ABSENT, span
         try:
             self._pause()
             outcome = self._act(*call)
         except Exception as problem:
-            outcome = {"raised": repr(problem)}
+            self._returned(call, {"raised": repr(problem)}, span)
             raise
-        finally:
-            self._pause()
-            self._calls.append((call, outcome, Span(threading.current_thread().name, invoked, next(self._time))))
+        self._returned(call, as_data(outcome), span)  # at once, because later calls may change the outcome's value
         return outcome
+
+    def _returned(self, call: Call, outcome: Any, span: Span) -> None:
+        """Records the plain outcome of a call, and the time of return."""
+        self._pause()
+        self._calls[span.invoked] = call, outcome, span._replace(returned=next(self._time))
 
     def _pause(self) -> None:
         if self._random.random() < self._pause_probability:
             time.sleep(0)
 
     def history(self, name: str, target: Target, **header: Any) -> Trace:
-        """Returns the recorded calls as a concurrent history. The opening line also has the keys of `header`."""
+        """Returns the recorded calls as a concurrent history. The opening line also has the keys of `header`.
+
+        A call that has not returned yet has no outcome in the history.
+        """
         actions = target.subject.machine.actions
         operations = [
-            Operation(call.action, actions[call.action].named(call.arguments), as_data(outcome), ABSENT, 0, span)
-            for call, outcome, span in sorted(self._calls, key=lambda each: each[2].invoked)
+            Operation(call.action, actions[call.action].named(call.arguments), outcome, ABSENT, 0, span)
+            for _, (call, outcome, span) in sorted(self._calls.copy().items())
         ]
         return Trace(
             name, target.subject.name, plain(target.config), operations, {ENGINE_KEY: code_version(), **header}
@@ -150,7 +158,10 @@ def run_threads(
     recorder, begin = Recorder(guard, pause_probability), threading.Barrier(threads)
 
     def work(share: Sequence[Call]) -> None:
-        begin.wait()
+        try:
+            begin.wait()
+        except threading.BrokenBarrierError:
+            return  # another thread could not be started
         for call in share:
             try:
                 recorder.call(call)
@@ -166,6 +177,7 @@ def run_threads(
         for each in workers:
             each.join()
     finally:
+        begin.abort()  # if a thread could not be started, ends the threads that wait for it
         sys.setswitchinterval(interval)
     final = plain(subject.machine.observe(plan.config, guard.view()))
     return recorder.history(f"{subject.name}/{seed}", target.with_config(plan.config), seed=seed, final=final)
