@@ -38,6 +38,7 @@ from fuzz.client.schedule import (
 from fuzz.commands import schema_of
 from fuzz.commands.campaign import explained_findings, write_report
 from fuzz.scenarios import experiments
+from fuzz.scenarios.ack_contracts import ack_sets_are_exact, entries_acknowledged_by_id, messages_not_removed
 from fuzz.scenarios.evidence import (
     segmentation_fault_after_checksum_error,
     sequence_ids_restart_before_first_receipt,
@@ -297,6 +298,21 @@ def acked(*ids: Any, left: Any = (), mark_delete: int = -1, kind: str = "acknowl
         "commands": [[1.0, 1, "ACK", {"ids": list(ids)}]],
     }
     return Observed(settings={}, calls=calls, left=list(left), report=report)
+
+
+def test_a_cumulative_ack_by_a_deserialized_id_is_an_ack_by_id() -> None:
+    """It acknowledges the messages up to its own. The client may send it in place of all acks before it."""
+    kept = acked(left=[(0, 2)], kind="acknowledge_cumulative_id")
+    assert messages_not_removed(kept, by_id=True) == [(0, 0), (0, 1)]
+    assert messages_not_removed(kept, by_id=False) == []
+    later = acked(kind="acknowledge_cumulative_id")
+    later.calls = [["acknowledge_cumulative_id", 0.0, 0.0, 1, 2, 0, ""]]
+    assert entries_acknowledged_by_id(later) == {0, 1, 2}
+    exact = acked([1, 0, [4]], kind="acknowledge_cumulative_id")
+    del exact.calls[0]  # the ack of index 1 also acknowledges index 0
+    assert ack_sets_are_exact.check(exact) == ""
+    exact.calls[0][0] = "acknowledge_id"
+    assert ack_sets_are_exact.check(exact)
 
 
 def nacked(*nacks: tuple[int, int], commands: Any = (), delay: int = 300, closed: int = 0, after: int = 0) -> Observed:

@@ -6,6 +6,7 @@ from typing import Any
 
 from fuzz.answers.batches import Message
 from fuzz.client.contracts import contract
+from fuzz.client.driver import METHODS
 from fuzz.client.run import Observed
 from model.ack_set import mask_of, words_of
 
@@ -67,8 +68,13 @@ def messages_not_removed(seen: Observed, *, by_id: bool) -> list[Message]:
 
 
 def entries_acknowledged_by_id(seen: Observed) -> set[int]:
-    """Returns the entries with individual acks of the application by deserialized ids."""
-    return {entry for kind, _, _, _, entry, *_ in seen.calls if kind == "acknowledge_id"}
+    """Returns the entries that the application acknowledged by deserialized ids, individually or cumulatively."""
+    found = set[int]()
+    for kind, _, _, _, entry, *_ in seen.calls:
+        method, by_id = METHODS[kind]
+        if by_id:
+            found |= set(range(entry + 1)) if method == "acknowledge_cumulative" else {entry}
+    return found
 
 
 @contract
@@ -98,7 +104,7 @@ def _acked_by_calls(calls: list[list[Any]], entry: int, until: float) -> set[int
     found: set[int] = set()
     for kind, before, _, _, called_for, index, _ in calls:
         if called_for == entry and before <= until:
-            found |= set(range(index + 1)) if kind == "acknowledge_cumulative" else {index}
+            found |= set(range(index + 1)) if METHODS[kind][0] == "acknowledge_cumulative" else {index}
     return found
 
 
