@@ -13,6 +13,7 @@ import pytest
 
 from fuzz.answers.judge import differences
 from fuzz.client import cluster, topic
+from fuzz.client.answer import Answer, Order
 from fuzz.client.broker import Server
 from fuzz.client.orders import Ordered
 from fuzz.client.run import TOPIC
@@ -233,6 +234,37 @@ def test_a_consumer_is_waited_for_until_it_grants_permits() -> None:
     assert not driver.brokers.is_met("consumers", 1)
     driver.command(client, Type.FLOW, consumer_id=0, permits=10)
     assert driver.brokers.is_met("consumers", 1)
+
+
+def test_no_order_is_in_force_after_the_end_of_orders() -> None:
+    """The SUCCESS of a SEEK, a late SUCCESS, and an ack set for a delivery that has not come."""
+    driver, client = Driver(0), Client(0, 1)
+
+    def subscribe(number: int) -> None:
+        about = {"topic": TOPIC, "subscription": f"s{number}", "type": 0, "initial_position": 1}
+        driver.command(client, Type.SUBSCRIBE, consumer_id=number, request_id=number, **about)
+
+    def succeeded() -> list[int]:
+        return [each.SUCCESS.request_id for each in client.received if each.type == Type.SUCCESS]
+
+    driver.command(client, Type.PRODUCER, topic=TOPIC, producer_id=0, request_id=0)
+    subscribe(1)
+    driver.brokers.order(SEEK=[Order(Answer.BEFORE_SUBSCRIBE)])
+    driver.command(client, Type.SEEK, consumer_id=1, request_id=2, message_id={"ledger": 1, "entry": 0})
+    assert succeeded() == [1]
+    driver.brokers.end_orders()
+    assert succeeded() == [1, 2]
+    driver.brokers.order(SUBSCRIBE=[Order(Answer.CLOSE, is_late=True)])
+    subscribe(3)
+    driver.brokers.force_ack_set([2])
+    assert succeeded() == [1, 2]
+    driver.brokers.end_orders()
+    assert succeeded() == [1, 2, 3]
+    subscribe(3)
+    driver.command(client, Type.SEND, batch(5), producer_id=0, sequence_id=0)
+    driver.command(client, Type.FLOW, consumer_id=3, permits=10)
+    [delivered] = [each.MESSAGE for each in client.received if each.type == Type.MESSAGE]
+    assert list(delivered.ack_words) == []
 
 
 def test_an_exception_is_reported_once() -> None:

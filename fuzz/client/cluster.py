@@ -77,12 +77,15 @@ class Cluster:
 
     def handle(self, connection: Connection, command: Any, message: bytes) -> None:
         """Sends the late replies, then answers a command."""
-        late, self.late_replies = self.late_replies, []
-        for waiting, reply in late:
-            waiting.send(reply)
+        self._send_late_replies()
         kind = Type(command.type)
         self.counts[kind.name] += 1
         self._handlers[kind](connection, getattr(command, kind.name), message)
+
+    def _send_late_replies(self) -> None:
+        late, self.late_replies = self.late_replies, []
+        for connection, reply in late:
+            connection.send(reply)
 
     def _note(self, connection: Connection, kind: str, about: Any) -> None:
         """Adds an item to `commands`."""

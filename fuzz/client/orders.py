@@ -103,6 +103,11 @@ class Ordered(Consumers):
         self.answers.clear()
         self.acks = "store"
         self.corrupt_next(0)
+        self.force_ack_set([])
+        self._send_late_replies()
+        seek_replies, self.seek_replies = self.seek_replies, []
+        for _, connection, reply in seek_replies:
+            connection.send(reply)
         self.release_messages()
         self.finish_transfer()
         self.release()
@@ -134,7 +139,7 @@ class Ordered(Consumers):
                 each.held = each.held or None  # if no command is left, later ones are sent at once
 
     def force_ack_set(self, words: list[int]) -> None:
-        """Sets the ack set of the next delivery of each existing subscription."""
+        """Sets the ack set of the next delivery of each existing subscription. Without words, removes this order."""
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 each.forced_ack_set = words
