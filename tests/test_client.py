@@ -339,6 +339,9 @@ VIOLATING = {
     "sequence_id_stands_for_one_message": seen(
         report={"commands": [[1.0, 1, "SEND", [0, 7, "0"]], [2.0, 2, "SEND", [0, 7, "1"]]]}
     ),
+    "resent_message_keeps_its_sequence_id": seen(
+        report={"commands": [[1.0, 1, "SEND", [0, 7, "0"]], [2.0, 2, "SEND", [0, 8, "0"]]]}
+    ),
     "every_send_completes": seen(begun=2, acknowledged=[0], log=[0]),
     "send_fails_only_if_refused": seen(begun=1, results=[["0", "Timeout", ""]]),
     "stored_message_is_delivered": seen(consumers=1, log=[0, 1], received=[["0", 1, 0, -1, 0]]),

@@ -115,6 +115,15 @@ def sequence_id_stands_for_one_message(seen: Observed) -> str:
 
 
 @contract
+def resent_message_keeps_its_sequence_id(seen: Observed) -> str:
+    """A message, or a batch, that is sent again has the sequence id of its first send."""
+    ids: dict[str, int] = {}  # message -> the sequence id with which it was first sent
+    sends = [about for _, _, kind, about in seen.report.get("commands", ()) if kind == "SEND"]
+    wrong = [(first, ids[first], i) for _, i, first in sends if ids.setdefault(first, i) != i]
+    return f"message {wrong[0][0]} has sequence id {wrong[0][1]} and sequence id {wrong[0][2]}" if wrong else ""
+
+
+@contract
 def every_send_completes(seen: Observed) -> str:
     """Once the brokers are faithful again, every message that the client accepted gets its callback."""
     done = {int(payload) for payload, _, _ in seen.results} | {number for number, _ in seen.not_accepted}
@@ -206,6 +215,7 @@ PRODUCER = (
     deduplicated_log_has_no_duplicates,
     callbacks_have_order_of_sending,
     sequence_id_stands_for_one_message,
+    resent_message_keeps_its_sequence_id,
     every_send_completes,
     send_fails_only_if_refused,
     operation_succeeds_while_brokers_serve,
