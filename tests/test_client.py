@@ -160,6 +160,15 @@ def test_a_consumer_conserves_permits(harness: Harness) -> None:
     assert observed.report["counts"]["FLOW"] >= 3
 
 
+def test_messages_that_come_again_at_the_end_are_received_before_permits_are_judged(harness: Harness) -> None:
+    """The crash loses the acks of all messages. The next session has them in its receiver queue."""
+    scenario = find_scenario("transfer")
+    steps = (("subscribe",), ("send", 5), ("receive", 3), ("receive", 3), ("crash",))
+    observed = execute(harness, scenario, Schedule({"receiver_queue": 10, "kind": 1}, steps))
+    assert names(scenario, observed) == []
+    assert sorted({int(each[0]) for each in observed.received}) == list(range(6))
+
+
 def test_a_message_loss_is_found(harness: Harness) -> None:
     row = known_deviations()[0]
     scenario = find_scenario(row.scenario)

@@ -192,14 +192,21 @@ class Run:
         self.client("pause", limit=seconds + 5.0, seconds=max(0.0, seconds))
 
     def receive_all(self) -> None:
-        """Receives until every intact message of the log has been received, or the patience is over."""
+        """Receives until no consumer has a message left, or the patience is over.
+
+        No message is left when every consumer has a session, every intact message of the log has been received, and no
+        further message comes. A session can begin with messages that were received before: their acks were lost.
+        """
         until = time.monotonic() + self.patience
         while self.consumers and time.monotonic() < until:
+            before = len(self.observed.received)
+            self.receive(100, 0.05)
             report = self.broker("report")
             log = {int(payload) for entry in report["log"] for payload in entry[4]} - set(report["corrupted"])
-            if log <= {int(message[0]) for message in self.observed.received}:
+            is_complete = log <= {int(message[0]) for message in self.observed.received}
+            sessions = [granted for _, granted, *_ in report["permits"] if granted]
+            if is_complete and len(sessions) >= self.consumers and len(self.observed.received) == before:
                 break
-            self.receive(100, 0.05)
 
     def finish(self) -> None:
         """Ends all orders, waits for pending sends and deliveries, collects the report, and closes the client."""
