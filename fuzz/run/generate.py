@@ -178,14 +178,15 @@ class PossibleCalls:
         tables = _Tables(self, swarm)
 
         def choose(state: Any) -> tuple[ActionCalls, Arguments]:
-            choice = tables[situation_of(cfg, state)][bits(_TABLE_BITS)]
-            return choice if choice[1] is not None else draw(state, choice[0])  # type: ignore[return-value]
+            table = tables[situation_of(cfg, state)]
+            choice = table[bits(_TABLE_BITS)]
+            return choice if choice[1] is not None else draw(state, choice[0], table)  # type: ignore[return-value]
 
-        def draw(state: Any, action: ActionCalls) -> tuple[ActionCalls, Arguments]:
+        def draw(state: Any, action: ActionCalls, table: list[Choice]) -> tuple[ActionCalls, Arguments]:
             arguments = action.draw(cfg, state, rng)
             attempts = 0
             while arguments is None:
-                action, arguments = tables[situation_of(cfg, state)][bits(_TABLE_BITS)]
+                action, arguments = table[bits(_TABLE_BITS)]
                 arguments = action.draw(cfg, state, rng) if arguments is None else arguments
                 attempts += 1
                 if attempts > 1000:

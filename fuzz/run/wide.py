@@ -30,7 +30,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 from fuzz.run.call import Arguments
 from fuzz.seeding import modules_of, source_of
 from fuzz.subject import Subject
-from model.values import UNITS_PER_MS, BadValue, InUnit, fields_of, fitter
+from model.values import UNITS_PER_MS, BadValue, InUnit, fields_of, fitter, settings_named
 
 #: Common integer widths in bits: bytes, words, pages, doubles.
 WIDTHS = (6, 7, 8, 15, 16, 31, 32, 40, 53, 63)
@@ -215,6 +215,70 @@ def largest(subject: Subject, cfg: Any, action: str, name: str) -> int:
 # ---- one trace ----------------------------------------------------------------------------------------
 
 
+class _Part:
+    """An argument of an action, or a part of one (a field or an item): what the changes of its integers depend on.
+
+    `action` is empty for a part of a setting. `is_fixed` says whether the domain of the argument is fixed.
+    """
+
+    def __init__(self, wide: Wide, kind: Any, name: str, action: str, is_fixed: bool) -> None:
+        self.wide = wide
+        self.kind = kind
+        self.name = name
+        self.action = action
+        self.is_fixed = is_fixed
+        self._fields: dict[type, list[_Part]] = {}
+
+    @functools.cached_property
+    def units_per_ms(self) -> int:
+        """The number of units of the integer in a millisecond if it is a time, otherwise 1."""
+        return units_per_ms(self.kind, self.wide.cfg)
+
+    @functools.cached_property
+    def largest(self) -> int:
+        """The largest number that may be drawn for the integer."""
+        return largest(self.wide.subject, self.wide.cfg, self.action, self.name)
+
+    @functools.cached_property
+    def legal(self) -> tuple[int, ...]:
+        """The numbers of the dictionary, as times in the unit of the integer, that are allowed for the integer."""
+        limits = [(name, getattr(self.wide.cfg, name)) for name in _limits(self.kind)]
+        return _legal(self.wide.dictionary, self.kind, self.units_per_ms, self.largest, tuple(limits))
+
+    def is_allowed(self, number: int) -> bool:
+        """Returns whether the integer may have this value."""
+        return number <= self.largest and is_legal(self.kind, number, self.wide.cfg)
+
+    def parts(self, value: tuple[Any, ...]) -> list[_Part]:
+        """Returns the parts of a value of this part: the fields of a named tuple, or the items of another tuple."""
+        if not hasattr(value, "_fields"):
+            return [self._item] * len(value)
+        fields = self._fields.get(type(value))
+        if fields is None:
+            fields = [_Part(self.wide, kind, name, self.action, self.is_fixed) for kind, name in _fields(type(value))]
+            self._fields[type(value)] = fields
+        return fields
+
+    @functools.cached_property
+    def _item(self) -> _Part:
+        return _Part(self.wide, _item(self.kind), self.name, self.action, self.is_fixed)
+
+
+@functools.lru_cache(maxsize=256)
+def _limits(kind: Any) -> tuple[str, ...]:
+    """Returns the names of the settings on which an annotated type's bounds depend."""
+    return tuple(sorted(settings_named(kind)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _legal(
+    dictionary: tuple[int, ...], kind: Any, unit: int, most: int, limits: tuple[tuple[str, Any], ...]
+) -> tuple[int, ...]:
+    """Returns the legal multiples of `unit` up to `most`, for factors of the dictionary. `limits` has the settings."""
+    cfg = types.SimpleNamespace(**dict(limits))
+    return tuple([n for number in dictionary if (n := number * unit) <= most and is_legal(kind, n, cfg)])
+
+
 class Wide:
     """The changes of one trace: for each name, how the integers of this name change."""
 
@@ -226,70 +290,62 @@ class Wide:
         self.shift = self._one_of([n for n in self.dictionary if n >= 32]) - int(self.random() * 4)
         #: name of integers, whether their domain is fixed -> the replacements; () if they are kept, None if shifted
         self._changes: dict[tuple[str, bool], tuple[int, ...] | None] = {}
+        #: action -> its arguments
+        self._arguments: dict[str, list[_Part]] = {}
 
     def arguments(self, action: str, arguments: Arguments) -> Arguments:
         """Returns the arguments of an action with some integers changed."""
-        domain, params = self.subject.domain, self.subject.machine.actions[action].params
-        return tuple(
-            [
-                self._changed(p.annotation, a, p.name, isinstance(domain(action, p.name), tuple), action)
-                for p, a in zip(params, arguments, strict=True)
+        if action not in self._arguments:
+            domain, params = self.subject.domain, self.subject.machine.actions[action].params
+            self._arguments[action] = [
+                _Part(self, p.annotation, p.name, action, isinstance(domain(action, p.name), tuple)) for p in params
             ]
-        )
+        parts = self._arguments[action]
+        return tuple([self._changed(part, a) for part, a in zip(parts, arguments, strict=True)])
 
     def settings(self, drawn: dict[str, Any]) -> dict[str, Any]:
         """Returns those of the drawn settings in which an integer changes, with their new values."""
         changed: dict[str, Any] = {}
         for name, value in drawn.items():
             for leaf in leaves(self.subject.machine.fields[name], value, name):
-                if self.random() < _SETTINGS and (legal := self._legal(leaf.kind, name, "")):
+                if self.random() < _SETTINGS and (legal := _Part(self, leaf.kind, name, "", True).legal):
                     changed[name] = with_leaf(changed.get(name, value), leaf.path, self._one_of(legal))
         return changed
 
-    def _changed(self, kind: Any, value: Any, name: str, is_fixed: bool, action: str) -> Any:
+    def _changed(self, part: _Part, value: Any) -> Any:
         if value.__class__ is int:
-            return self._number(kind, value, name, is_fixed, action)
+            return self._number(part, value)
         if not isinstance(value, tuple):
             return value
-        parts = [
-            self._changed(part_kind, part, part_name, is_fixed, action)
-            for (part_kind, part_name), part in zip(_parts(kind, value, name), value, strict=True)
-        ]
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        changed = [self._changed(inner, each) for inner, each in zip(part.parts(value), value, strict=True)]
+        return type(value)(*changed) if hasattr(value, "_fields") else tuple(changed)
 
-    def _number(self, kind: Any, value: int, name: str, is_fixed: bool, action: str) -> int:
+    def _number(self, part: _Part, value: int) -> int:
         """Returns an integer after the change of its name; unchanged if the new value is not allowed."""
-        key = name, is_fixed
+        key = part.name, part.is_fixed
         if key not in self._changes:
-            self._changes[key] = self._change_of(kind, name, is_fixed, action)
+            self._changes[key] = self._change_of(part)
         numbers = self._changes[key]
         if numbers == ():
             return value
         if numbers is None:
-            number = value + self.shift * units_per_ms(kind, self.cfg)
-        elif self.random() < (_REPLACED if is_fixed else _REPLACED_IN_STATE):
+            number = value + self.shift * part.units_per_ms
+        elif self.random() < (_REPLACED if part.is_fixed else _REPLACED_IN_STATE):
             number = self._one_of(numbers)
         else:
             return value
-        return number if self._is_allowed(kind, number, name, action) else value
+        return number if part.is_allowed(number) else value
 
-    def _change_of(self, kind: Any, name: str, is_fixed: bool, action: str) -> tuple[int, ...] | None:
+    def _change_of(self, part: _Part) -> tuple[int, ...] | None:
         """Draws how the integers of a name change: their replacements, () to keep them, None to shift them."""
         sample = self.random()
         if sample < _KEPT:
             return ()
-        if is_fixed and sample < _KEPT + _SHIFTED:
+        if part.is_fixed and sample < _KEPT + _SHIFTED:
             return None
-        legal = self._legal(kind, name, action)
+        legal = part.legal
         zero = [0] if 0 in legal else []
         return (*zero, *[self._one_of(legal) for _ in range(_PALETTE)]) if legal else ()
-
-    def _legal(self, kind: Any, name: str, action: str) -> list[int]:
-        every = [number * units_per_ms(kind, self.cfg) for number in self.dictionary]
-        return [number for number in every if self._is_allowed(kind, number, name, action)]
-
-    def _is_allowed(self, kind: Any, number: int, name: str, action: str) -> bool:
-        return number <= largest(self.subject, self.cfg, action, name) and is_legal(kind, number, self.cfg)
 
     def _one_of(self, numbers: Any) -> int:
         return numbers[int(self.random() * len(numbers))]  # type: ignore[no-any-return]
