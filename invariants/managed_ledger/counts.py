@@ -14,7 +14,7 @@ The reader of an entry from storage is the cursor that issued the storage read.
 from __future__ import annotations
 
 from invariants.entry_cache.derived import parts_in
-from invariants.properties import Event, always, sometimes
+from invariants.properties import Event, always, once_per_state, sometimes
 from model.machine import Refused
 from model.managed_ledger.machine import managed_ledger
 from model.managed_ledger.state import Config, Dispatched, State, Subscription
@@ -27,11 +27,13 @@ def with_counts(cfg: Config) -> bool:
     return cfg.counts_reads
 
 
+@once_per_state
 def cached(s: State) -> dict[Position, Entry]:
     """Returns the cached entries by position."""
     return {e.position: e for e in s.caches.ranges.queue if e is not None}
 
 
+@once_per_state
 def active(s: State) -> dict[int, Position | None]:
     """Returns the positions of the active cursors in the container of active cursors, by cursor."""
     return {c.cursor: c.position for c in s.active.cursors}
@@ -64,31 +66,30 @@ def awaits(s: State, sub: Subscription, storage_read: int, position: Position) -
     )
 
 
-def awaits_replay(s: State, sub: Subscription, position: Position) -> bool:
-    """Whether an unacknowledged entry is in the replay queue, and the replay read does not include it."""
-    if position not in sub.replay or is_acked(sub, position):
-        return False
-    read = sub.replay_read
-    return read is None or not (
-        position in asked_for(s, read.requests) or any(each.position == position for each in read.entries)
-    )
+def replays_to_come(s: State, sub: Subscription) -> set[Position]:
+    """Returns the unacknowledged entries of the replay queue that the replay read does not include."""
+    positions, read = {p for p in sub.replay if not is_acked(sub, p)}, sub.replay_read
+    if read is not None:
+        positions -= {*asked_for(s, read.requests), *[each.position for each in read.entries]}
+    return positions
 
 
-def deliveries_to_come(s: State, e: Entry) -> int:
-    """Returns the number of deliveries that will decrement the read count of a cached entry."""
-    active_names = active(s).keys()
-    cursors = [
-        name
-        for name, sub in enumerate(s.subscriptions)
-        if name in active_names and sub.read_position <= e.position and not is_asked_for(s, sub, e.position)
-    ]
-    replays = [sub for sub in s.subscriptions if awaits_replay(s, sub, e.position)]
-    return len(e.copies) + len(cursors) + len(replays)
+@once_per_state
+def deliveries_to_come(s: State) -> dict[Position, int]:
+    """Returns for each cached entry the number of deliveries that will decrement its read count."""
+    deliveries = {position: len(e.copies) for position, e in cached(s).items()}
+    for name, sub in enumerate(s.subscriptions):
+        asked = asked_for(s, sub.normal_read.requests) if sub.normal_read is not None else ()
+        unread = [p for p in deliveries if sub.read_position <= p and p not in asked] if name in active(s) else []
+        for position in (*unread, *replays_to_come(s, sub)):
+            if position in deliveries:
+                deliveries[position] += 1
+    return deliveries
 
 
 def surplus(s: State, e: Entry) -> int | None:
     """Returns the read count of a cached entry minus the number of its deliveries to come; None without a count."""
-    return None if e.expected_reads is None else e.expected_reads - deliveries_to_come(s, e)
+    return None if e.expected_reads is None else e.expected_reads - deliveries_to_come(s)[e.position]
 
 
 def surpluses(s: State) -> dict[Position, int]:
@@ -226,7 +227,7 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
         return shares
     if e.position in event.outcome.discarded:
         is_read_again = name in active(after) and now.read_position <= e.position < sub.read_position
-        return shares and (is_read_again or awaits_replay(after, now, e.position))
+        return shares and (is_read_again or e.position in replays_to_come(after, now))
     return not event.outcome.discarded
 
 

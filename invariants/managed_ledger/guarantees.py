@@ -16,7 +16,7 @@ from invariants.managed_ledger.counts import (
     reader,
     with_counts,
 )
-from invariants.managed_ledger.steps import is_type, key, log, pending
+from invariants.managed_ledger.steps import entries_between, is_type, key, log, pending
 from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Refused
 from model.managed_ledger.machine import managed_ledger
@@ -53,7 +53,7 @@ def unacknowledged_entry_before_read_position_is_delivered_or_read_again(cfg: Co
         if not sub.consumers or any(read.cancelled for read in reads(sub)):
             continue
         kept = {*pending(sub), *sub.replay, *[each.position for read in reads(sub) for each in read.entries]}
-        if any(p < sub.read_position and not is_acked(sub, p) and p not in kept for p in log(s)):
+        if not kept.union(sub.acked).issuperset(entries_between(s, sub.mark_delete, sub.read_position)):
             return False
     return True
 
@@ -72,9 +72,9 @@ def dispatch_sends_entry_once(cfg: Config, before: State, event: Event, after: S
 def entry_is_held_once(cfg: Config, s: State) -> bool:
     """An entry is held by at most one consumer; a held entry is not in the replay queue and not acknowledged."""
     return all(
-        len({*pending(sub), *sub.replay}) == len(pending(sub)) + len(sub.replay)
-        and not any(is_acked(sub, p) for p in pending(sub))
+        len({*held, *sub.replay}) == len(held) + len(sub.replay) and not any(is_acked(sub, p) for p in held)
         for sub in s.subscriptions
+        for held in [pending(sub)]
     )
 
 
@@ -98,7 +98,8 @@ def key_is_held_by_one_consumer_in_order(cfg: Config, s: State) -> bool:
             return False
         held = {p for _, _, p in holders}
         for k, _, position in holders:
-            if any(p < position and key(cfg, p) == k and not is_acked(sub, p) and p not in held for p in log(s)):
+            earlier = [p for p in entries_between(s, sub.mark_delete, position) if key(cfg, p) == k and p not in held]
+            if not all(is_acked(sub, p) for p in earlier):
                 return False
     return True
 

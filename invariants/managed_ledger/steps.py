@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,10 +28,21 @@ def key(cfg: Config, position: Position) -> int:
     return cfg.entry_keys[position.entry % len(cfg.entry_keys)]
 
 
+@functools.lru_cache(maxsize=1024)
+def positions_in(ledger: Ledger) -> list[Position]:
+    """Returns the positions of the entries of a ledger, in order. Cached, because most ledgers stay the same."""
+    return [Position(ledger.ledger, i) for i in range(ledger.entries)]
+
+
 @once_per_state
 def log(s: State) -> list[Position]:
     """Returns the positions of all entries, in order."""
-    return [Position(each.ledger, i) for each in s.ledgers for i in range(each.entries)]
+    return [position for ledger in s.ledgers for position in positions_in(ledger)]
+
+
+def entries_between(s: State, after: Position, before: Position) -> list[Position]:
+    """Returns the positions of the entries after one position and before another, in order."""
+    return log(s)[bisect_right(log(s), after) : bisect_left(log(s), before)]
 
 
 def end(s: State) -> Position:
@@ -390,7 +403,8 @@ def read_position_moves_by_reads_rewinds_and_seeks(cfg: Config, before: State, e
 
 def _next(s: State, position: Position) -> Position:
     """Returns the position of the first entry at a position or after it; without such an entry, the end of the log."""
-    return next((p for p in log(s) if p >= position), end(s))
+    index = bisect_left(log(s), position)
+    return log(s)[index] if index < len(log(s)) else end(s)
 
 
 def _following(position: Position) -> Position:
