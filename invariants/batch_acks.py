@@ -30,8 +30,9 @@ def all_messages(cfg: Config, entry: int) -> int:
 def unacked_masks(cfg: Config, acks: Acks, count: int) -> Masks:
     """Returns the masks of the unacknowledged messages of the first `count` entries."""
     ack_sets = {p.entry: p.remaining for p in acks.partial}
+    whole = [all_messages(cfg, n) for n in range(len(cfg.batch_sizes))]
     return [
-        0 if n < acks.first_unacked or acks.deleted >> n & 1 else ack_sets.get(n, -1) & all_messages(cfg, n)
+        0 if n < acks.first_unacked or acks.deleted >> n & 1 else ack_sets.get(n, -1) & whole[n % len(whole)]
         for n in range(count)
     ]
 
@@ -72,15 +73,13 @@ def position_of(ledgers: tuple[int, ...], entry: int) -> Position:
 def ranges(ledgers: tuple[int, ...], deleted: int) -> list[list[int]]:
     """Returns the ranges of deleted entries, each within one ledger."""
     found: list[list[int]] = []
-    last = None
+    firsts = {*accumulate(ledgers[:-1])}  # the first entries of all ledgers but the first one
     for n in range(deleted.bit_length()):
-        ledger = position_of(ledgers, n).ledger
         if deleted >> n & 1:
-            if last == ledger:
+            if found and found[-1][-1] == n - 1 and n not in firsts:
                 found[-1].append(n)
             else:
                 found.append([n])
-        last = ledger if deleted >> n & 1 else None
     return found
 
 
@@ -407,7 +406,7 @@ def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
         return True
     record = s.durable if s.writing is None or s.writing.to_apply is not None else s.writing.record
     count = entry_count(s)
-    return is_subset(unacked_masks(cfg, record, count), unacked_masks(cfg, s.acks, count))
+    return record == s.acks or is_subset(unacked_masks(cfg, record, count), unacked_masks(cfg, s.acks, count))
 
 
 @always(batch_acks, on=("reopen",))
