@@ -7,6 +7,7 @@ recycled.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -568,7 +569,7 @@ def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
         "tasks": s.scheduled,
         "eviction_in_progress": s.eviction_in_progress,
     }
-    if sorted(map(repr, renumbered.wrappers)) != sorted(map(repr, s.wrappers)) or observe(cfg, renumbered) != seen:
+    if Counter(renumbered.wrappers) != Counter(s.wrappers) or observe(cfg, renumbered) != seen:
         return False
     return bool(seen == {"caches": by_cache, "removal_queue": queued, **figures})
 

@@ -184,22 +184,20 @@ def records_are_stored_in_call_order(cfg: Config, s: State) -> bool:
 
     A large record never overtakes buffered ones.
     """
-    stored = [number for entry in s.log for number in entry.records]
-    return all(a < b for a, b in pairwise(stored + pending_records(s)))
+    numbers = [number for entry in s.log for number in entry.records] + pending_records(s)
+    return numbers == sorted(set(numbers))
 
 
 @always(txn_writer)
 def entry_positions_are_consecutive(cfg: Config, s: State) -> bool:
     """Entry ids are consecutive from 0 in each ledger, ledger ids increase, and the next entry follows the last one."""
-    expected: list[tuple[int, int]] = []
-    for i, entry in enumerate(s.log):
-        is_first = i == 0 or s.log[i - 1].position.ledger != entry.position.ledger
-        expected.append((entry.position.ledger, 0 if is_first else expected[-1][1] + 1))
-    in_last_ledger = sum([entry.position.ledger == s.ledger for entry in s.log])
-    ledgers = [entry.position.ledger for entry in s.log]
-    if [tuple(entry.position) for entry in s.log] != expected or s.next_entry != in_last_ledger:
+    positions: list[tuple[int, int]] = [*[entry.position for entry in s.log], (s.ledger, s.next_entry)]
+    if positions[0][1] != 0:
         return False
-    return ledgers == sorted(ledgers) and all(ledger <= s.ledger for ledger in ledgers)
+    return all(
+        entry == (last_entry + 1 if ledger == last_ledger else 0) and ledger >= last_ledger
+        for (last_ledger, last_entry), (ledger, entry) in pairwise(positions)
+    )
 
 
 @always(txn_writer)

@@ -86,16 +86,13 @@ def ongoing(logged: dict[int, LoggedTxn]) -> dict[int, LoggedTxn]:
     return {txn: each for txn, each in logged.items() if each.status not in ENDED}
 
 
-def remaining(acks: Acks, entry: int, size: int) -> int:
-    """Returns the mask of the records of an entry that are not deleted."""
-    if entry < acks.first_unacked or acks.deleted >> entry & 1:
-        return 0
-    return {p.entry: p.remaining for p in acks.partial}.get(entry, (1 << size) - 1)
-
-
 def remaining_in(s: State, acks: Acks) -> list[int]:
     """Returns the masks of undeleted records of all entries in the log."""
-    return [remaining(acks, n, len(entry)) for n, entry in enumerate(s.log, s.first_entry)]
+    ack_sets = {p.entry: p.remaining for p in acks.partial}
+    return [
+        0 if n < acks.first_unacked or acks.deleted >> n & 1 else ack_sets.get(n, (1 << len(entry)) - 1)
+        for n, entry in enumerate(s.log, s.first_entry)
+    ]
 
 
 def needed_records(s: State) -> list[int]:
@@ -406,8 +403,7 @@ def replay_takes_only_legal_transitions(cfg: Config, before: State, event: Event
 def found_by_replay(s: State, acks: Acks) -> dict[int, LoggedTxn]:
     """Returns the ongoing transactions that a replay of the undeleted records would find."""
     found: dict[int, LoggedTxn] = {}
-    for number, entry in enumerate(s.log, s.first_entry):
-        mask = remaining(acks, number, len(entry))
+    for number, (entry, mask) in enumerate(zip(s.log, remaining_in(s, acks), strict=True), s.first_entry):
         for index, record in enumerate(entry):
             position = RecordPosition(number, index)
             if mask >> index & 1 and record.txn in found:
@@ -433,8 +429,8 @@ def store_is_ready_only_after_complete_replay(cfg: Config, before: State, event:
     """A store becomes ready only after reading its log to the end. A read that fails for good ends the replay."""
     if not completes_recovery(event):
         return event.name != "fail_read" or after.status != "replaying"
-    rest = range(before.read_position, before.first_entry + len(before.log))
-    return not any(remaining(before.acks, n, len(before.log[n - before.first_entry])) for n in rest)
+    first = max(before.read_position - before.first_entry, 0)
+    return not any(remaining_in(before, before.acks)[first:])
 
 
 def logged_deadlines(s: State) -> dict[int, int]:
