@@ -30,7 +30,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 from fuzz.run.call import Arguments
 from fuzz.seeding import modules_of, source_of
 from fuzz.subject import Subject
-from model.values import UNITS_PER_MS, BadValue, InUnit, fields_of, fitter, settings_named
+from model.values import UNITS_PER_MS, BadValue, InUnit, fields_of, fitter, fields_in_bounds
 
 #: Common integer widths in bits: bytes, words, pages, doubles.
 WIDTHS = (6, 7, 8, 15, 16, 31, 32, 40, 53, 63)
@@ -267,7 +267,7 @@ class _Part:
 @functools.lru_cache(maxsize=256)
 def _limits(kind: Any) -> tuple[str, ...]:
     """Returns the names of the settings on which an annotated type's bounds depend."""
-    return tuple(sorted(settings_named(kind)))
+    return tuple(sorted(fields_in_bounds(kind)))
 
 
 @functools.lru_cache(maxsize=1024)
