@@ -30,7 +30,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 from fuzz.run.call import Arguments
 from fuzz.seeding import modules_of, source_of
 from fuzz.subject import Subject
-from model.values import UNITS_PER_MS, BadValue, InUnit, fields_of, fitter, fields_in_bounds
+from model.values import UNITS_PER_MS, BadValue, InUnit, fields_in_bounds, fields_of, fitter
 
 #: Common integer widths in bits: bytes, words, pages, doubles.
 WIDTHS = (6, 7, 8, 15, 16, 31, 32, 40, 53, 63)
