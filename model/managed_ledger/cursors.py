@@ -6,8 +6,8 @@
     marked_deleted         all entries up to a position are acknowledged
 
 Without counts (`cacheEvictionByExpectedReadCount` off), the entries before the slowest active cursor are removed from
-the cache when the slowest position changes, and when a cursor becomes inactive. If no active cursor is left, all
-entries are removed.
+the cache when a move of a cursor changes the slowest position, and when a cursor becomes inactive. If no active cursor
+is left, all entries are removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_active(s: State, subscription: int) -> bool:
 
 
 def tracked_position(cfg: Config, sub: Subscription) -> Position:
-    """Returns the position that the container of active cursors has for a cursor, if the cursor is active."""
+    """Returns the position that the container of active cursors has for a cursor while the cursor is active."""
     return sub.mark_delete if cfg.invalidates_by_mark_delete and not cfg.counts_reads else sub.read_position
 
 
@@ -36,8 +36,8 @@ def with_subscription(s: State, subscription: int, new: Subscription) -> State:
 def moved(cfg: Config, s: State, subscription: int, new: Subscription) -> State:
     """`ManagedLedgerImpl.updateActiveCursor`: returns the state with a new value of a subscription.
 
-    If the tracked position of its cursor changed, the container of active cursors is updated. Without counts, if the
-    slowest position then differs, the entries before the new slowest position are removed from the cache.
+    If the tracked position of the cursor changed, the container of active cursors is updated. Without counts, if this
+    changes the slowest position, the entries before the new slowest position are removed from the cache.
     """
     position = tracked_position(cfg, new)
     has_moved = position != tracked_position(cfg, s.subscriptions[subscription])
@@ -46,6 +46,7 @@ def moved(cfg: Config, s: State, subscription: int, new: Subscription) -> State:
         return s
     active, slowest = active_cursors.cursor_updated(active_config(cfg), s.active, subscription, position)
     s = s._replace(active=active)
+    # The container ignores an update of an inactive cursor, and then returns no `Slowest`.
     if cfg.counts_reads or not isinstance(slowest, active_cursors.Slowest) or slowest.previous == slowest.new:
         return s
     return invalidate_up_to_slowest(cfg, s)
@@ -77,8 +78,8 @@ def activate(cfg: Config, s: State, subscription: int) -> State:
 def deactivate(cfg: Config, s: State, subscription: int) -> State:
     """`ManagedLedgerImpl.deactivateCursor`: removes a cursor from the container of active cursors.
 
-    With counts, cached entries stay. Without counts, if the cursor was active, the entries before the slowest cursor
-    that is still active are removed.
+    With counts, cached entries stay. Without counts, if the cursor was active, `invalidate_up_to_slowest` removes
+    entries from the cache.
     """
     active, was_active = active_cursors.remove_cursor(active_config(cfg), s.active, subscription)
     s = s._replace(active=active)
@@ -97,7 +98,10 @@ def is_acknowledged(sub: Subscription, position: Position) -> bool:
 
 
 def individually_deleted(cfg: Config, s: State, subscription: int, position: Position) -> State:
-    """`ManagedCursorImpl.asyncDelete`: acknowledges an entry; may move the mark-delete position (`marked_deleted`)."""
+    """`ManagedCursorImpl.asyncDelete`: acknowledges one entry.
+
+    If the entry directly follows the mark-delete position, the mark-delete position moves (`marked_deleted`).
+    """
     sub = s.subscriptions[subscription]
     s = with_subscription(s, subscription, sub._replace(acked=tuple(sorted((*sub.acked, position)))))
     return marked_deleted(cfg, s, subscription, sub.mark_delete)
@@ -106,9 +110,9 @@ def individually_deleted(cfg: Config, s: State, subscription: int, position: Pos
 def marked_deleted(cfg: Config, s: State, subscription: int, mark: Position) -> State:
     """`ManagedCursorImpl.setAcknowledgedPosition`: acknowledges all entries up to a position.
 
-    The mark-delete position becomes that position, and then advances past the acknowledged entries that follow, up to
-    the first entry that is not acknowledged. A read position that is not after the mark-delete position moves past it.
-    Entries up to the mark-delete position leave the replay queue and the pending acks of consumers.
+    The mark-delete position becomes that position, and then advances over individually acknowledged entries that
+    directly follow. If the read position is not after the mark-delete position then, the read position becomes the next
+    position. Entries up to the mark-delete position leave the replay queue and the pending acks of consumers.
     """
     sub = s.subscriptions[subscription]
     while (after := valid_from(s, following(mark))) in sub.acked:

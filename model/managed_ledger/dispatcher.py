@@ -2,8 +2,10 @@
 
     replay_now         the entries of the next replay read
     start_read         makes requests to the entry cache: one for a normal read, one for each entry of a replay read
-    answered           a request completes: its entries are kept until all requests of the read are complete
+    answered           a request completes or fails; the entries of a complete request are kept until all requests of
+                       the read have completed or failed
     dispatch_entries   sends each entry of a complete read, puts it back for replay, or skips it if it is acknowledged
+    discard            releases the entries of a read that failed, or that is not to be dispatched
 
 The count of an entry is its expected read count in the entry cache.
 """
@@ -48,8 +50,8 @@ def read_of(sub: Subscription, kind: Kind) -> Read | None:
 def cancelled(sub: Subscription) -> Subscription:
     """Returns the subscription with its outstanding reads cancelled (`shouldRewindBeforeReadingOrReplaying`).
 
-    A cancelled read still completes. When it is dispatched or has failed, the cursor is rewound. `is_discarded` decides
-    whether its entries are discarded.
+    A cancelled read still completes or fails. When the read is dispatched or has failed, the cursor is rewound.
+    `is_discarded` decides whether the entries of a complete read are discarded.
     """
     return sub._replace(
         normal_read=sub.normal_read and sub.normal_read._replace(cancelled=True),
@@ -58,13 +60,13 @@ def cancelled(sub: Subscription) -> Subscription:
 
 
 def with_consumer(sub: Subscription, consumer: Consumer) -> Subscription:
-    """Returns the subscription with a consumer, in place of a consumer that has the same number."""
+    """Returns the subscription with a consumer: added, or in place of the consumer that has the same number."""
     others = [c for c in sub.consumers if c.consumer != consumer.consumer]
     return sub._replace(consumers=tuple(sorted((*others, consumer))))
 
 
 def added_to_replay(sub: Subscription, positions: tuple[Position, ...]) -> Subscription:
-    """`PersistentDispatcherMultipleConsumers.addMessageToReplay`: adds entries that are not acknowledged."""
+    """`PersistentDispatcherMultipleConsumers.addMessageToReplay`: adds entries, except acknowledged ones."""
     wanted = [p for p in positions if not is_acknowledged(sub, p)]
     return sub._replace(replay=tuple(sorted({*sub.replay, *wanted})))
 
@@ -75,9 +77,10 @@ def without_replay(sub: Subscription, position: Position) -> Subscription:
 
 
 def consumer_for(cfg: Config, sub: Subscription, subscription: int, position: Position) -> Consumer | None:
-    """Returns the consumer to which an entry would be sent, or None.
+    """Returns the consumer to which an entry would be sent; None without consumers.
 
-    Key_Shared: the consumer of the entry's key. Failover: the active consumer. Shared: the first consumer with permits.
+    Key_Shared: the consumer of the entry's key. Failover: the active consumer. Shared: the first consumer with permits;
+    None if no consumer has permits.
     """
     if not sub.consumers:
         return None
@@ -89,7 +92,10 @@ def consumer_for(cfg: Config, sub: Subscription, subscription: int, position: Po
 
 
 def is_draining(cfg: Config, sub: Subscription, consumer: Consumer, position: Position) -> bool:
-    """`DrainingHashesTracker.shouldBlockStickyKeyHash`: whether another consumer holds entries with the same key."""
+    """`DrainingHashesTracker.shouldBlockStickyKeyHash`: whether a consumer other than a given one holds an entry's key.
+
+    A consumer holds a key if it holds any entry with this key.
+    """
     key = key_of(cfg, position)
     return any(key_of(cfg, p) == key for c in sub.consumers if c.consumer != consumer.consumer for p in c.pending)
 
@@ -98,7 +104,7 @@ def is_blocked(cfg: Config, sub: Subscription, kind: Kind, position: Position) -
     """Whether the replay queue has an entry of the same key that must be sent before a given entry (`replay_order`).
 
     earlier_of_key: any earlier entry of the key. any_of_key: any entry of the key, if the given entry comes from a
-    normal read.
+    normal read; an entry of a replay read is not blocked.
     """
     key = key_of(cfg, position)
     if cfg.replay_order == "earlier_of_key":
@@ -118,7 +124,8 @@ def permits_of(cfg: Config, sub: Subscription, subscription: int) -> int:
 def replay_now(cfg: Config, sub: Subscription, subscription: int, max_entries: int) -> tuple[Position, ...]:
     """`PersistentDispatcherMultipleConsumers.getMessagesToReplayNow`: returns the first positions of the replay queue.
 
-    Key_Shared (`ReplayPositionFilter`): only entries whose consumer has a permit left, and whose key is not draining.
+    Key_Shared (`ReplayPositionFilter`): only entries whose consumer has a permit left after the earlier entries, and
+    whose key is not draining.
     """
     if type_of(cfg, subscription) != "key_shared":
         return sub.replay[:max_entries]
@@ -133,7 +140,7 @@ def replay_now(cfg: Config, sub: Subscription, subscription: int, max_entries: i
 
 
 def entries_to_read(cfg: Config, s: State, subscription: int, max_entries: int) -> tuple[Position, ...]:
-    """Returns the positions of the next normal read, which are in one ledger.
+    """Returns the positions of the next normal read: the first entries from the read position on, in one ledger.
 
     Key_Shared with `limits_look_ahead`: the entries of the read plus those of the replay queue are at most `look_ahead`
     (`isNormalReadAllowed`, `getMaxEntriesReadLimit`).
@@ -161,7 +168,7 @@ def start_read(
     if kind == "normal":
         ranges_to_read = [(positions[0], positions[-1])]
         sub = sub._replace(read_position=positions[0])
-    number = s.caches.next_request
+    number = s.caches.next_request  # the entry cache numbers requests consecutively
     numbers = tuple(range(number, number + len(ranges_to_read)))
     s = moved(cfg, s, subscription, with_read(sub, kind, Read(numbers, (), False, False, min_replayed_position)))
     issued: list[Issued] = []
@@ -197,9 +204,9 @@ def all_answered(cfg: Config, s: State, answers: tuple[Answered, ...]) -> State:
 def answered(cfg: Config, s: State, subscription: int, kind: Kind, answer: Answered) -> State:
     """`readEntriesComplete` or `readEntriesFailed`: a request of a read completes or fails.
 
-    A normal read moves the read position past its last entry, unless that entry is before the mark-delete position. A
-    read with a failed request ends when its last request has completed or failed: its entries are discarded, and if the
-    read was cancelled, the cursor is rewound.
+    When a normal read completes, the read position moves past its last entry, unless that entry is before the
+    mark-delete position. A read with a failed request ends when its last request has completed or failed: the entries
+    of the read are discarded, and if the read was cancelled, the cursor is rewound.
     """
     sub = s.subscriptions[subscription]
     read = read_of(sub, kind)
@@ -266,8 +273,8 @@ def send(s: State, subscription: int, consumer: Consumer, entry: ReadEntry) -> S
 def is_discarded(cfg: Config, sub: Subscription, kind: Kind, read: Read) -> bool:
     """Whether the entries of a complete read are discarded.
 
-    They are discarded if no consumer is connected, or if the read is a cancelled normal read. The entries of a
-    cancelled replay read are also discarded with `discards_cancelled_replay_read`.
+    The entries of any read are discarded if no consumer is connected. The entries of a cancelled normal read are always
+    discarded, those of a cancelled replay read with `discards_cancelled_replay_read`.
     """
     return not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_cancelled_replay_read))
 
@@ -275,8 +282,8 @@ def is_discarded(cfg: Config, sub: Subscription, kind: Kind, read: Read) -> bool
 def is_overtaken(cfg: Config, sub: Subscription, subscription: int, read: Read) -> bool:
     """Key_Shared: whether the replay queue now has an entry before `Read.min_replayed_position`.
 
-    If `min_replayed_position` is None, no read is overtaken. A cancelled replay read is not overtaken: the replay queue
-    is empty until this read is dispatched.
+    A read whose `min_replayed_position` is None is not overtaken. A cancelled replay read is not overtaken either: the
+    replay queue was cleared when the read was cancelled, and stays empty until the read is dispatched.
     """
     if type_of(cfg, subscription) != "key_shared" or read.min_replayed_position is None or not sub.replay:
         return False
@@ -286,7 +293,8 @@ def is_overtaken(cfg: Config, sub: Subscription, subscription: int, read: Read) 
 def dispatch_entries(cfg: Config, s: State, subscription: int, kind: Kind, read: Read) -> tuple[State, Dispatched]:
     """`PersistentDispatcherMultipleConsumers.trySendMessagesToConsumers`: dispatches the entries of a read in order.
 
-    An acknowledged entry is skipped. An entry without a consumer that can take it is put back for replay.
+    An acknowledged entry is skipped. Any other entry is sent to its consumer (`consumer_for`) if the consumer can take
+    the entry (`can_take`), and otherwise put back for replay.
     """
     sent: list[tuple[Position, int]] = []
     put_back_positions: list[Position] = []
@@ -312,7 +320,7 @@ def can_take(
     """`PersistentStickyKeyDispatcherMultipleConsumers.canDispatchEntry`: whether an entry may be sent to a consumer.
 
     Failover: always. Shared: the consumer needs a permit. Key_Shared: the consumer needs a permit, and the entry must
-    not wait for its key (`is_blocked`, `is_draining`).
+    wait neither for entries in the replay queue (`is_blocked`) nor for another consumer (`is_draining`).
     """
     subscription_type = type_of(cfg, subscription)
     if subscription_type == "failover":
@@ -325,6 +333,6 @@ def can_take(
 
 
 def unread_entries(s: State, subscription: int) -> int:
-    """`ManagedCursorImpl.getNumberOfEntries`: returns the number of unread entries that are not acknowledged."""
+    """`ManagedCursorImpl.getNumberOfEntries`: the number of unacknowledged entries from the read position on."""
     sub = s.subscriptions[subscription]
     return entries_from(s, sub.read_position) - sum([p >= sub.read_position for p in sub.acked])

@@ -14,12 +14,12 @@ one run of a task.
     storage    storage answers a storage read. All entries of the answer to a normal read get the same count: the number
                of active cursors at or before the reading cursor at this time. They are cached if this number is
                positive. The answer to a replay read is not cached
-    dispatch   an entry is sent to a consumer, or put back for replay. An entry that is put back is released after its
-               count was raised by 1
+    dispatch   an entry is sent to a consumer, put back for replay, or skipped if it is acknowledged. An entry that is
+               put back is released after its count was raised by 1. A skipped entry is released
     release    a sent entry is released when it has been written to the connection. A release lowers the count by 1
     inactive   a cursor is inactive while it has no consumers. When the last consumer leaves, outstanding reads are
-               cancelled. A cancelled read is discarded when it is complete (a replay read only with
-               `discards_cancelled_replay_read`), and the cursor is rewound
+               cancelled. A cancelled read still completes. Then it is discarded, and the cursor is rewound. Without
+               `discards_cancelled_replay_read`, a cancelled replay read is sent if a consumer is connected again
 
 Without counts (`cacheEvictionByExpectedReadCount` off), other rules decide what is cached. `checkBackloggedCursors`
 activates cursors with consumers and a small backlog; there is no grace period. Entries before the slowest active cursor
@@ -146,7 +146,8 @@ Millis = Annotated[int, AtLeast(0)]
 def add_entry(cfg: Config, s: State) -> Step[State, Added]:
     """`OpAddEntry`: adds an entry, and caches it if a cursor is active or the grace period is not over.
 
-    The count of the entry is the number of active cursors. A shadow topic caches no added entry.
+    With counts, the count of the entry is the number of active cursors. Without active cursors or without counts, the
+    entry has no count. A shadow topic caches no added entry.
     """
     last = s.ledgers[-1]
     position = Position(last.ledger, last.entries)
@@ -154,11 +155,12 @@ def add_entry(cfg: Config, s: State) -> Step[State, Added]:
     _, caches_it = active_cursors.should_cache_added_entries(active_config(cfg), s.active)
     if cfg.shadow_topic or not caches_it:
         return s, Added(position, False)
+    # With 0, the entry has no count (`EntryReadCountHandlerImpl.maybeCreate`).
     expected = len(s.active.cursors) if cfg.counts_reads else 0
     cache_cfg = cache_config(cfg, s.ledgers)
     size = cfg.entry_bytes[position.entry % len(cfg.entry_bytes)]
     caches, inserted = entry_cache.insert(cache_cfg, s.caches, 0, position, size, expected)
-    return s._replace(caches=caches), Added(position, inserted is True)
+    return s._replace(caches=caches), Added(position, inserted is True)  # a disabled cache inserts nothing
 
 
 @managed_ledger.action
@@ -177,8 +179,8 @@ def rollover_ledger(cfg: Config, s: State) -> Step[State, int]:
 def trim_consumed_ledgers(cfg: Config, s: State) -> Step[State, int]:
     """`ManagedLedgerImpl.trimConsumedLedgersInBackground`: deletes the closed ledgers that no cursor needs any more.
 
-    The mark-delete position of every cursor is at or after the last entry of such a ledger. The entries of these
-    ledgers leave the cache (`invalidateAllEntries`). Returns the number of deleted ledgers.
+    A closed ledger is not needed if the mark-delete position of every cursor is at or after its last entry. The entries
+    of deleted ledgers leave the cache (`invalidateAllEntries`). Returns the number of deleted ledgers.
     """
     slowest = min([sub.mark_delete for sub in s.subscriptions])
     cache_cfg = cache_config(cfg, s.ledgers)
@@ -196,8 +198,8 @@ def trim_consumed_ledgers(cfg: Config, s: State) -> Step[State, int]:
 def connect(cfg: Config, s: State, subscription: SubscriptionNumber, consumer: ConsumerNumber) -> Step[State, None]:
     """`PersistentDispatcherMultipleConsumers.addConsumer`: the first consumer rewinds and activates the cursor.
 
-    A new active consumer of a failover subscription also rewinds the cursor. If a read is outstanding, it is cancelled,
-    and the cursor is rewound later (`restart`). Without counts, only `checkBackloggedCursors` activates cursors.
+    A new active consumer of a failover subscription also rewinds the cursor. Outstanding reads are cancelled, and then
+    the cursor is rewound later (`restart`). Without counts, only `checkBackloggedCursors` activates cursors.
     """
     sub = s.subscriptions[subscription]
     if any(c.consumer == consumer for c in sub.consumers):
@@ -217,8 +219,8 @@ def active_consumer_changed(cfg: Config, subscription: int, before: Subscription
 def restart(cfg: Config, s: State, subscription: int) -> State:
     """Returns the state in which a subscription starts to deliver again from the mark-delete position.
 
-    The pending acks of consumers are cleared. Without outstanding reads, the cursor is rewound in this step.
-    Outstanding reads are cancelled; the cursor is rewound when they are dispatched or have failed.
+    The pending acks of its consumers are cleared. Without outstanding reads, the cursor is rewound in this step.
+    Otherwise, the reads are cancelled, and the cursor is rewound when each of them is dispatched or has failed.
     """
     sub = s.subscriptions[subscription]
     consumers = tuple([c._replace(pending=()) for c in sub.consumers])
@@ -232,8 +234,8 @@ def disconnect(cfg: Config, s: State, subscription: SubscriptionNumber, consumer
     """`PersistentDispatcherMultipleConsumers.removeConsumer`: moves the consumer's pending acks to the replay queue.
 
     No count rises. A failover subscription has no replay queue: if its active consumer leaves, the subscription
-    delivers again from the mark-delete position. When the last consumer leaves, the replay queue is cleared, the reads
-    are cancelled and the cursor becomes inactive.
+    delivers again from the mark-delete position. When the last consumer of any subscription leaves, the replay queue is
+    cleared, the reads are cancelled and the cursor becomes inactive.
     """
     sub = s.subscriptions[subscription]
     gone = next((c for c in sub.consumers if c.consumer == consumer), None)
@@ -257,7 +259,7 @@ def flow(
     consumer: ConsumerNumber,
     permits: Annotated[int, AtLeast(1)],
 ) -> Step[State, None]:
-    """`PersistentDispatcherMultipleConsumers.consumerFlow`: a consumer grants permits, one for each entry."""
+    """`PersistentDispatcherMultipleConsumers.consumerFlow`: a consumer grants permits; an entry uses one permit."""
     sub = s.subscriptions[subscription]
     granting = next((c for c in sub.consumers if c.consumer == consumer), None)
     if granting is None:
@@ -270,7 +272,7 @@ def flow(
 def redeliver(cfg: Config, s: State, subscription: SubscriptionNumber, consumer: ConsumerNumber) -> Step[State, None]:
     """`PersistentDispatcherMultipleConsumers.redeliverUnacknowledgedMessages`: moves pending acks to the replay queue.
 
-    They are the pending acks of the consumer; no count rises. A failover subscription delivers again from the
+    The call moves all pending acks of one consumer. No count rises. A failover subscription delivers again from the
     mark-delete position if the consumer is the active one, and otherwise ignores the call.
     """
     sub = s.subscriptions[subscription]
@@ -314,15 +316,17 @@ def read_more_entries(cfg: Config, s: State, subscription: SubscriptionNumber) -
 
 @managed_ledger.action
 def complete_storage_read(cfg: Config, s: State, storage_read: int, success: bool) -> Step[State, Reading]:
-    """`RangeEntryCacheImpl.readFromStorage`: storage completes or fails a storage read; in a deleted ledger, it fails.
+    """`RangeEntryCacheImpl.readFromStorage`: storage completes or fails a storage read.
 
-    All entries of the answer get the same count, which is computed in this step (`expected_read_count`) for the cursor
-    whose request issued the storage read. Requests of other cursors may have joined it.
+    A storage read of a deleted ledger fails. All entries of the answer get the same count, which is computed in this
+    step (`expected_read_count`) for the cursor whose request issued the storage read. Requests of other cursors may
+    have joined the storage read.
     """
     read = next((r for r in s.caches.reads if r.number == storage_read), None)
     if read is None:
         return refused(s, "not_open", "no outstanding storage read has this number")
     success = success and any(each.ledger == read.ledger for each in s.ledgers)
+    # The first waiting request issued the storage read.
     expected = expected_read_count(cfg, s, *reader_of(s, read.waiting[0]))
     reads = tuple([r._replace(expected_reads=expected) if r is read else r for r in s.caches.reads])
     cache_cfg = cache_config(cfg, s.ledgers)
@@ -350,9 +354,9 @@ def expected_read_count(cfg: Config, s: State, subscription: int, kind: Kind) ->
 def dispatch(cfg: Config, s: State, subscription: SubscriptionNumber, kind: Kind) -> Step[State, Dispatched]:
     """`PersistentDispatcherMultipleConsumers.sendMessagesToConsumers`: dispatches the entries of a complete read.
 
-    If `is_discarded`, the entries are discarded. If the read is discarded or was cancelled, the cursor is rewound. With
-    `replay_order` "any_of_key", a Key_Shared read that `is_overtaken` is not sent: the entries of a normal read are put
-    back for replay, those of a replay read are discarded and stay in the replay queue.
+    If `is_discarded`, the entries are discarded and the cursor is rewound. The cursor is also rewound after a cancelled
+    read was sent. With `replay_order` "any_of_key", a Key_Shared read that `is_overtaken` is not sent: the entries of a
+    normal read are put back for replay; those of a replay read are discarded and stay in the replay queue.
     """
     sub = s.subscriptions[subscription]
     read = read_of(sub, kind)
@@ -374,7 +378,7 @@ def dispatch(cfg: Config, s: State, subscription: SubscriptionNumber, kind: Kind
 
 @managed_ledger.action
 def release(cfg: Config, s: State, subscription: SubscriptionNumber) -> Step[State, Position]:
-    """`EntryImpl.release`: the oldest sent entry has been written to the connection, so its count falls by 1."""
+    """`EntryImpl.release`: the oldest sent entry has been written to the connection; its count falls by 1."""
     sub = s.subscriptions[subscription]
     if not sub.sent:
         return refused(s, "not_enabled", "no entry is being sent")
@@ -525,7 +529,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 
 def entries_of(sub: Subscription) -> tuple[ReadEntry, ...]:
-    """Returns the entries whose copies a subscription holds."""
+    """Returns the entries of a subscription that are not released: the entries of its reads, and those being sent."""
     read = [e for r in (sub.normal_read, sub.replay_read) if r is not None for e in r.entries]
     return (*read, *sub.sent)
 

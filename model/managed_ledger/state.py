@@ -37,14 +37,15 @@ class Config(NamedTuple):
     #: immediate: an eviction task runs in the step that triggers it. queued: the task runs in a later step
     eviction_task: Literal["immediate", "queued"] = "queued"
 
-    #: whether expected read counts are numbers of active cursors, and cursors are active while they have consumers
-    #: (PIP-430). "With counts" means that this setting is on, "without counts" that it is off. Without counts, an added
-    #: entry has no count, and a cached entry from storage has the count 1
+    #: "With counts" means that this setting is on, "without counts" that it is off. With counts, the expected read
+    #: count ("count") of an entry is a number of active cursors, and a cursor is active while it has consumers
+    #: (PIP-430). Without counts, an added entry has no count, and a cached entry from storage has the count 1
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
-    #: without counts: whether the entries before the slowest mark-delete position are invalidated (true), or those
-    #: before the slowest read position (false)
+    #: without counts: whether the entries before the slowest mark-delete position of the active cursors are invalidated
+    #: (true), or the entries before their slowest read position (false)
     invalidates_by_mark_delete: Annotated[bool, Setting("cacheEvictionByMarkDeletedPosition", False)] = False
-    #: with counts: grace period, in which added entries are cached after the last cursor became inactive; 0 for none
+    #: with counts: grace period. Added entries are cached without active cursors for this time after a cursor became
+    #: inactive, and after the start. 0 switches the grace period off
     grace_ms: Annotated[
         int,
         AtLeast(0),
@@ -71,7 +72,8 @@ class Config(NamedTuple):
     ] = 134_217_728
     #: fraction of the maximum size down to which a size pass evicts (`doEvictToWatermarkWhenOverThreshold`)
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
-    #: without counts: a cursor with at least this backlog (`dispatcher.unread_entries`) is inactive
+    #: without counts: `checkBackloggedCursors` deactivates a cursor with at least this backlog
+    #: (`dispatcher.unread_entries`)
     backlogged_threshold: Annotated[int, AtLeast(0), Setting("managedLedgerCursorBackloggedThreshold", 1000)] = 1000
     #: without counts: entries that a cursor reads from storage are cached only if at least this many other cursors have
     #: a similar backlog (`max_backlog_between`); with 0, they are never cached
@@ -94,7 +96,7 @@ class Config(NamedTuple):
         Setting("keySharedLookAheadMsgInReplayThresholdPerSubscription", (("4.0", 20_000), ("5.0", 40_000))),
     ] = 20_000
 
-    #: whether the release of an entry lowers the expected read count of the entry although its read was discarded
+    #: whether the release of an entry lowers the count of the entry although its read was discarded
     discarded_read_marks_read: Annotated[
         bool,
         Rule(
@@ -113,9 +115,9 @@ class Config(NamedTuple):
     ] = True
     #: Key_Shared: which entries of the replay queue must be sent before an entry that was read.
     #: earlier_of_key: the earlier entries with the same key.
-    #: any_of_key: if the entry is of a normal read, all entries with the same key. Moreover, a normal or replay read is
-    #: not sent at all if the replay queue has an entry before `minReplayedPosition`, which was the first position of
-    #: the queue when the read began (apache/pulsar#12885)
+    #: any_of_key: before an entry of a normal read, all entries with the same key; before an entry of a replay read,
+    #: none. Moreover, a read of either kind is not sent at all if the replay queue has an entry before
+    #: `minReplayedPosition`, which was the first position of the queue when the read began (apache/pulsar#12885)
     replay_order: Annotated[
         Literal["earlier_of_key", "any_of_key"],
         Rule(
@@ -128,7 +130,7 @@ class Config(NamedTuple):
         ),
     ] = "earlier_of_key"
     #: whether a cancelled replay read is discarded (true) or sent to the present consumers (false). A replay read is
-    #: cancelled when the last consumer leaves
+    #: cancelled when the last consumer leaves. Without present consumers, any read is discarded
     discards_cancelled_replay_read: Annotated[
         bool,
         Rule(
@@ -176,11 +178,12 @@ class ReadEntry(NamedTuple):
 class Read(NamedTuple):
     """A read of a dispatcher. It is outstanding from its start until its entries are dispatched or discarded."""
 
-    #: requests to the entry cache that are not complete; a normal read makes one, a replay read one for each entry
+    #: numbers of the requests to the entry cache that are not complete; a normal read makes one request, a replay read
+    #: one for each entry
     requests: tuple[int, ...]
     entries: tuple[ReadEntry, ...]  # entries that complete requests returned, by position
-    #: shouldRewindBeforeReadingOrReplaying: the cursor will be rewound when the read is dispatched or has failed;
-    #: `dispatcher.is_discarded` decides whether the entries of the read are discarded
+    #: shouldRewindBeforeReadingOrReplaying: the cursor will be rewound in the step in which the read ends: `dispatch`,
+    #: or the failure of its last request. `dispatcher.is_discarded` decides whether its entries are discarded
     cancelled: bool
     failed: bool  # whether a request failed
     #: minReplayedPosition: first position of the replay queue when the read began; None if the queue was empty or
@@ -247,7 +250,10 @@ class Added(NamedTuple):
 
 
 class Started(NamedTuple):
-    """The read that a call started, and the storage reads that it issued; without positions, no read was started."""
+    """The read that a call started, and the storage reads that the read issued.
+
+    If no read was started, there are no positions, and the kind is normal.
+    """
 
     kind: Kind
     positions: tuple[Position, ...]
@@ -257,7 +263,7 @@ class Started(NamedTuple):
 class Dispatched(NamedTuple):
     """What `dispatch` did with the entries of a read."""
 
-    sent: tuple[tuple[Position, int], ...]  # each with its consumer
+    sent: tuple[tuple[Position, int], ...]  # each position with the number of the consumer
     put_back: tuple[Position, ...]  # put back for replay
     skipped: tuple[Position, ...]  # not sent, because they are acknowledged
     discarded: tuple[Position, ...]  # all entries of a discarded read; they are read again later
@@ -268,7 +274,7 @@ class Dispatched(NamedTuple):
 
 @lru_cache(maxsize=256)
 def cache_config(cfg: Config, ledgers: tuple[Ledger, ...]) -> entry_cache.Config:
-    """Returns the config of the entry cache while storage has these ledgers."""
+    """Returns the config of the entry cache while storage has these ledgers. The topic's cache has the number 0."""
     sizes = cfg.entry_bytes
     stored = [Stored(0, each.ledger, tuple([sizes[i % len(sizes)] for i in range(each.entries)])) for each in ledgers]
     return entry_cache.Config(
@@ -304,7 +310,7 @@ def key_of(cfg: Config, position: Position) -> int:
 
 
 def following(position: Position) -> Position:
-    """Returns the next position in the same ledger."""
+    """Returns the position after another one in the same ledger, whether or not it has an entry."""
     return Position(position.ledger, position.entry + 1)
 
 
