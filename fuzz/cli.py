@@ -98,7 +98,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             "this is a defect of brokerproof itself, not a finding; please report it with the lines above",
             ExitCode.DEFECT,
         )
-    if code == ExitCode.STOPPED:
+    if code == ExitCode.STOPPED:  # typer returns this code for an interrupt of a command
         return _complain(_STOPPED, ExitCode.STOPPED)
     return int(code or 0)
 

@@ -3,8 +3,8 @@
 proved      a claim implies the property (`Claim.proves`) and holds, and the claim's control is refuted
 exhausted   the explorer checked the property on every state and step of a scope that is recorded in
             `fuzz/explore/counts.toml`; tests and `brokerproof explore` search these scopes again
-sampled     only random traces checked the property: no recorded scope has the property's actions, the property takes a
-            history variable, or the property does not apply under the config of any recorded scope
+sampled     only traces checked the property, because the explorer checks it in no recorded scope: the property takes a
+            history variable, or no recorded scope has one of its actions and a config under which it applies
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def run_ledger(names: list[str], console: Console) -> list[dict[str, Any]]:
     ]
 
 
-def claims_implying(subject: Subject, proved: Property) -> list[Claim]:
-    """Returns the claims that imply a property of the subject."""
-    return [claim for claim in claims_about(subject.name) if proved.name in claim.proves]
+def claims_implying(subject: Subject, judged: Property) -> list[Claim]:
+    """Returns the claims that imply the property `judged` of the subject."""
+    return [claim for claim in claims_about(subject.name) if judged.name in claim.proves]
 
 
 def ledger_row(subject: Subject, judged: Property, claims: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns a property's row; `claims` are the rows of the claims that imply it."""
+    """Returns the row of the property `judged`; `claims` has the rows of the claims that imply this property."""
     scopes = scopes_of(subject, judged)
     proofs = [claim["id"] for claim in claims if holds(claim)]
     failed = "".join(f"; claim {claim['id']}: {_failure(claim)}" for claim in claims if not holds(claim))
@@ -81,7 +81,10 @@ def _failure(claim: dict[str, Any]) -> str:
 
 
 def scopes_of(subject: Subject, judged: Property) -> dict[str, int]:
-    """Returns the number of states of each recorded scope in which the explorer checks a property."""
+    """Returns the number of states of each recorded scope in which the explorer checks the property `judged`.
+
+    The explorer checks a property with actions in a scope that has at least one of them.
+    """
     found = {}
     for name, scope in subject.scopes.items():
         counts = counts_of(subject.name, name)

@@ -33,7 +33,7 @@ from model.machine import BadValue
 LIMIT = 240.0
 
 #: Number of random traces from which states are sampled, their length, and the interval between samples, in steps.
-SAMPLED_RUNS, SAMPLED_STEPS, SAMPLED_EVERY = 6, 60, 12
+SAMPLED_TRACES, SAMPLED_STEPS, SAMPLED_EVERY = 6, 60, 12
 
 #: The verdicts with which a claim holds.
 HOLDS = ("proved", "confirmed_over_all_paths", "no_counterexample")
@@ -81,7 +81,7 @@ def row_of(subject: str, claim: Claim) -> dict[str, Any]:
         broken = ask(subject, claim.id, claim.control)
     except BadValue as problem:
         broken = Answer("unknown", str(problem))
-    refuted = broken.verdict == "refuted" and refutes(claim) in broken.failed
+    refuted = broken.verdict == "refuted" and statement_to_refute(claim) in broken.failed
     return {
         "id": claim.id,
         "subject": subject,
@@ -101,7 +101,7 @@ def row_of(subject: str, claim: Claim) -> dict[str, Any]:
     }
 
 
-def refutes(claim: Claim) -> str:
+def statement_to_refute(claim: Claim) -> str:
     """Returns the name of the statement that must fail under the control of a claim."""
     return claim.control.refutes or (POSTCONDITION if claim.tool == "crosshair" else "")
 
@@ -110,7 +110,7 @@ def _not_refuted(claim: Claim, broken: Answer) -> str:
     """Returns why a control counts as not refuted."""
     if broken.verdict != "refuted":
         return f"{broken.verdict}: {broken.detail}"
-    return f"refuted by {', '.join(broken.failed)}, not by {refutes(claim)!r}: {broken.detail}"
+    return f"refuted by {', '.join(broken.failed)}, not by {statement_to_refute(claim)!r}: {broken.detail}"
 
 
 def holds(row: dict[str, Any]) -> bool:
@@ -130,12 +130,15 @@ def ask(subject: str, claim: str, change: Control | None = None, limit: float = 
 
 
 def changed(claim: str, change: Control) -> str:
-    """Returns the changed source of a control's module. Raises BadValue if the change does not apply."""
+    """Returns the changed source of a control's module. `claim` is the id of the control's claim, for error messages.
+
+    Raises BadValue if the change does not apply.
+    """
     return replaced_source(f"the control of {claim}", change.module, change.find, change.replace)
 
 
 def _ask(subject: str, claim: str, changed_module: tuple[str, str] | None, limit: float) -> Answer:
-    """Runs a check as `ask`. `changed_module` is a module's name and changed source, or None."""
+    """Runs a check as `ask`. `changed_module` is a module's name and its changed source; None without a change."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_answer_to, args=(subject, claim, changed_module, theirs), daemon=True)
@@ -181,7 +184,7 @@ def sampled(name: str) -> list[Sample]:
     """Returns states that random traces of a component's model reach under the reference rules. The seeds are fixed."""
     subject = find_subject(name)
     samples: list[Sample] = []
-    for seed in range(SAMPLED_RUNS):
+    for seed in range(SAMPLED_TRACES):
         plan, chance = plan_trace(subject, subject.machine.config(), seed, SAMPLED_STEPS)
         choose = possible_calls(subject, plan.config).chooser(plan.config, plan.swarm, chance)
         state = subject.machine.start(plan.config)

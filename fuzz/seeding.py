@@ -97,7 +97,7 @@ def _read_file(subject: str) -> dict[str, Any]:
 
 
 def reasons_to_keep(subject: str) -> dict[str, str]:
-    """Returns the table `stays`: the reason to keep a property that is no mutant's only killer, by property."""
+    """Returns the table `stays`: property -> the reason to keep it, although it is no mutant's only killer."""
     return {str(k): str(v) for k, v in _read_file(subject).get("stays", {}).items()}
 
 
@@ -123,7 +123,7 @@ def _similar(mutant_id: str, ids: list[str]) -> list[str]:
 
 
 def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:
-    """Returns the mutant of that id of these components, by default of all. Raises BadValue if there is none."""
+    """Returns the mutant with that id among those of `subjects`, by default of all. Raises BadValue if none has it."""
     names = subjects or subject_names()
     every = [m for name in names for m in mutants_of(name)]
     for mutant in every:
@@ -200,7 +200,7 @@ def seed_source(subject: str, module: str, source: str) -> Subject:
         seeded: Subject = importlib.import_module(f"fuzz.subjects.{subject}").subject
     if not fresh.is_imported:
         raise BadValue(f"{subject} does not import {module}, so a bug in it changes nothing")
-    return dataclasses.replace(seeded, changed=(module, source))
+    return dataclasses.replace(seeded, seeded_source=(module, source))
 
 
 def subject_or_mutant(name: str, mutant_id: str | None) -> Subject:
@@ -289,7 +289,7 @@ class _FreshModules(_Source):
         self.names |= set(_dependents(self.names))
         self.kept: dict[str, Any] = {n: sys.modules.pop(n) for n in self.names if n in sys.modules}
         for name in self.names:
-            _set_in_parent(name, None)  # `from invariants import x` looks there before it imports
+            _set_in_parent(name, None)  # `from invariants import x` imports x only if `invariants` has no attribute x
         hook: Any = self
         sys.meta_path.insert(0, hook)
 

@@ -92,10 +92,11 @@ class CoarseModels(NamedTuple):
     """Coarse models of a component, one for each key, such as a position. Each allows every history of the component.
 
     An *outline* is a state of a coarse model. `of` returns the outline of a state for a key. `after` yields the
-    outlines that are possible after an action with its arguments and plain outcome: none if the action cannot have this
-    outcome. `key_of` returns the key of an action, or None if the action has none. `concerns` returns whether an action
-    with this outcome depends on the outline for a key or changes this outline. With coarse models, the search for an
-    order of a concurrent history can refute the history without a visit to all states of the model.
+    outlines that are possible after an action with its arguments and its plain outcome (`model.values.plain`). It
+    yields none if the action cannot have this outcome. `key_of` returns the key of an action, or None if the action has
+    none. `concerns` returns whether an action with this outcome depends on the outline for a key or changes this
+    outline. With coarse models, the search for an order of a concurrent history can refute the history without a visit
+    to all states of the model.
     """
 
     of: Callable[[Any, Any, Any], Hashable]  # config, state, key
@@ -120,7 +121,7 @@ class Subject:
     situation: Callable[[Any, Any], str] = lambda cfg, s: ""  # (config, state) -> the name of its situation
     in_situation: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     swarms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    #: the kinds of guidance that generation uses, each with the reason; `brokerproof bench guidance` measures them
+    #: kind of guidance (`fuzz/benchmarks/guidance.py`), such as "swarms" -> whether traces use it, and why
     guidance: Mapping[str, str] = field(default_factory=dict)
     abstract: Callable[[Any, Any], tuple[Any, ...]] = lambda cfg, s: ()
     measures: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
@@ -141,7 +142,7 @@ class Subject:
     #: state into an implementation must raise an exception, or `check` must report a violation
     corrupt: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     #: for integers whose size costs time or memory: the largest value, a number or a function of the config. The key is
-    #: the name of an argument, setting or field, or `action.name` for the arguments of one action
+    #: the name of an argument, setting or field, or `ACTION.NAME` for an argument or field of one action only
     largest: Mapping[str, int | Callable[[Any], int]] = field(default_factory=dict)
     steps: int = 256  # the length of an ordinary trace; long traces and traces with bursts have more steps
     #: a run of at least this number of steps fails if it did not reach a coverage goal, or if an action was never taken
@@ -151,7 +152,7 @@ class Subject:
     from_tla: Callable[[Any, Mapping[str, Any]], Any] | None = None  # config and the twin's variables -> a state
     canary: bool = False  # whether the component is wrong on purpose
     #: the name of the module with a seeded bug, and its changed source (`fuzz/seeding.py`); None: without a seeded bug
-    changed: tuple[str, str] | None = None
+    seeded_source: tuple[str, str] | None = None
 
     @property
     def name(self) -> str:
@@ -195,15 +196,18 @@ def find_profile(subject: Subject, name: str) -> Any:
 
 
 def profile_names(subject: Subject) -> list[str]:
-    """Returns the names that `find_profile` takes: of the profiles, and of each release that has a profile."""
+    """Returns the names of the profiles, and `pulsar-RELEASE` for each release that has a profile.
+
+    `find_profile` takes these names, and `RELEASE` without the prefix.
+    """
     names = dict.fromkeys((*subject.machine.profiles, *(f"pulsar-{each}" for each in subject.machine.releases)))
     return list(names)
 
 
 def profile_name(subject: Subject, name: str) -> str | None:
-    """Returns the name of the profile that `name` stands for: a profile, `RELEASE` or `pulsar-RELEASE`.
+    """Returns the name of the profile that `name` stands for; None if there is no such profile.
 
-    Returns None if there is no such profile.
+    `name` is the name of a profile, `RELEASE` or `pulsar-RELEASE`.
     """
     found = subject.machine.releases.get(name.removeprefix("pulsar-"), name)
     return found if found in subject.machine.profiles else None

@@ -27,8 +27,10 @@ class Second(StrEnum):
 class Target:
     """A subject under a config, and the second side.
 
-    `config` is the config of a profile or of one trace. An implementation has the rules of the reference, so the model
-    runs alone under a config with other rules. With `model_only`, the model also runs alone under the reference rules.
+    `config` is the config of a profile or of one trace. The second side is the model under `other_config` if this is
+    given, else the foreign program `program` if this is given, else the implementation. An implementation has the rules
+    of the reference, so it is the second side only if `config` has these rules. Otherwise, and with `model_only`, the
+    model runs alone.
     """
 
     subject: Subject
@@ -51,7 +53,8 @@ class Target:
     def with_config(self, config: Any) -> Target:
         """Returns this target with the config of one trace, in which settings have drawn values.
 
-        In the config of the other profile, each drawn setting that has its default gets the value of `config`.
+        In the config of the other profile, the settings that traces draw (`Subject.settings`) get the values of
+        `config`, except for those to which the other profile gives a value of its own.
         """
         other = self.other_config
         if other is not None:

@@ -16,7 +16,7 @@ import z3  # type: ignore[import-untyped]
 
 from fuzz.commands.prove import LedgerRow, ProveResult
 from fuzz.ledger import claims_implying, ledger_row
-from fuzz.prove import LIMIT, ask, changed, claims_about, holds, refutes, row_of, sampled
+from fuzz.prove import LIMIT, ask, changed, claims_about, holds, row_of, sampled, statement_to_refute
 from fuzz.run.lockstep import Lockstep
 from fuzz.seeding import seed_source
 from fuzz.subject import find_subject, subject_names
@@ -127,7 +127,7 @@ def test_claims_are_sentences_and_controls_apply(subject: str) -> None:
         assert c.says.endswith(".")
         assert c.source
         assert c.control.about
-        assert refutes(c), "a control names the statement that it refutes"
+        assert statement_to_refute(c), "a control names the statement that it refutes"
         assert c.control.replace in changed(c.id, c.control)
 
 

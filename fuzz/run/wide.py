@@ -65,11 +65,11 @@ _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 @functools.lru_cache(maxsize=64)
-def dictionary(component: str, changed: tuple[str, str] | None = None) -> tuple[int, ...]:
-    """Returns the wide values of a component, sorted. `changed` is `Subject.changed`."""
+def dictionary(component: str, seeded_source: tuple[str, str] | None = None) -> tuple[int, ...]:
+    """Returns the wide values of a component, sorted. `seeded_source` is `Subject.seeded_source`."""
     texts = [source_of(m) for layer in ("model", "impl") for m in modules_of(layer, component)]
-    if changed is not None and changed[0].startswith(("model.", "impl.")):
-        texts.append(changed[1])
+    if seeded_source is not None and seeded_source[0].startswith(("model.", "impl.")):
+        texts.append(seeded_source[1])
     found = {number for text in texts for number in numbers_in(text)} | {1 << width for width in WIDTHS}
     near = {number + delta for number in found for delta in (-1, 0, 1)} | {-1, -(2**31), -(2**31) - 1, _LOWEST}
     return tuple(sorted(n for n in near if _LOWEST <= n <= _HIGHEST))
@@ -286,7 +286,7 @@ class Wide:
         self.subject = subject
         self.cfg = cfg
         self.random = rng.random
-        self.dictionary = dictionary(subject.name, subject.changed)
+        self.dictionary = dictionary(subject.name, subject.seeded_source)
         self.shift = self._one_of([n for n in self.dictionary if n >= 32]) - int(self.random() * 4)
         #: name of integers, whether their domain is fixed -> the replacements; () if they are kept, None if shifted
         self._changes: dict[tuple[str, bool], tuple[int, ...] | None] = {}
