@@ -14,16 +14,16 @@
 (* storage.                                                                  *)
 (*                                                                           *)
 (* Not modelled: return values of actions, metrics, and what the model does  *)
-(* not model.  A rejected call changes nothing.  A read fails if the queue   *)
-(* for permits is full; it may have created the range cache of its topic.    *)
+(* not model.  A rejected call changes nothing.  A read that fails because   *)
+(* the queue for permits is full may create the range cache of its topic.    *)
 (*****************************************************************************)
 EXTENDS EntryCacheReads
 
 -----------------------------------------------------------------------------
 (* Caches of topics. *)
 
-\* getEntryCache: the range cache of a topic.  A removed range cache is created again.  The new one is disabled if the
-\* maximum size is now 0.
+\* getEntryCache: the range cache of a topic, or Disabled.  If the topic has no range cache after a removal, a new one
+\* with the number s is created.  If the maximum size is then 0, the topic's cache becomes Disabled instead.
 GetEntryCache(c, topic) ==
   LET s == Cardinality(DOMAIN c.owners)
   IN CASE c.topic_caches[topic] # Absent -> [c |-> c, range_cache |-> c.topic_caches[topic]]
@@ -53,8 +53,9 @@ AfterEvictionTask == [SizeCheck(Contents) EXCEPT !.tasks = @ - 1, !.eviction_in_
 
 RunEvictionTask == tasks > 0 /\ Become(AfterEvictionTask)
 
-\* doCacheEviction, the periodic eviction: a time pass, then the size check.  If a task is scheduled, evictionInProgress
-\* stays set, so no second task is scheduled.  With periodic_eviction_clears_in_progress, it is set to null.
+\* doCacheEviction, the periodic eviction: a time pass, then the size check.  Now is time 0, so the threshold of the
+\* time pass is -ttl_ns.  If a task is scheduled, evictionInProgress stays set, so no second task is scheduled.  With
+\* periodic_eviction_clears_in_progress, evictionInProgress is set to null.
 AfterCacheEviction ==
   LET evicted == SizeCheck(EvictEntries(Contents, TRUE, -ttl_ns))
   IN IF periodic_eviction_clears_in_progress THEN [evicted EXCEPT !.eviction_in_progress = FALSE] ELSE evicted
@@ -89,13 +90,13 @@ AfterRead(topic, l, low, high, n) ==
 Read == \E topic \in cache, l \in ledger, low \in first, high \in last, n \in read_expected_reads :
           Become(AfterRead(topic, l, low, high, n))
 
-\* asyncReadEntry of one position, as for a replay.  No further reads are expected, so an entry from storage is not
-\* cached.
+\* asyncReadEntry of one position, as for a replay.  If this request reads from storage, no reads are expected, so the
+\* entry is not cached.
 ReadOne == \E topic \in cache, p \in position : Become(AfterRead(topic, p[1], p[2], p[2], 0))
 
-\* InflightReadsLimiter.timeoutCheck: the timer fails requests that have waited for permits as long as the timeout.  The
-\* requests behind them are then granted permits if enough are free.  Without timer_grants_next these requests wait for
-\* the next release.
+\* InflightReadsLimiter.timeoutCheck: the timer fails the requests at the head of the queue that have waited for permits
+\* as long as the timeout, or longer.  Then the requests behind the failed ones are granted permits, up to the first
+\* that does not fit.  Without timer_grants_next, they wait for the next release.
 AfterExpiry ==
   LET expired == Expired(Contents, {})
       left == FailTimedOut(expired.c, expired.failed)
@@ -142,7 +143,8 @@ FailNextStorageReads ==
 
 OneLess(copies) == [copies EXCEPT !.open = @ - 1]
 
-\* EntryImpl.release of the i-th copy of a request with permits g.  The release of its last copy frees the permits.
+\* EntryImpl.release of the i-th copy of a request with permits g.  The release of the request's last copy frees the
+\* permits.
 AfterReleaseOf(g, i) ==
   LET name == <<g.request, i>>
       Has(copies) == name \in copies.granted
@@ -157,7 +159,7 @@ Release ==
   \/ \E g \in DOMAIN orphaned_copies : g.copies.open > 0 /\ Become(ChangedOrphaned(Contents, g, MarkedRead, OneLess))
   \/ \E g \in grants : \E i \in g.copies : Become(AfterReleaseOf(g, i))
 
-\* Whether a reader has a copy, of a request with or without permits.
+\* Whether a reader has one of these copies: `granted` if its request has permits, otherwise `open`.
 IsRead(copies) == copies.open > 0 \/ copies.granted # {}
 
 \* The entry of a copy is added to the replay queue, so one more read is expected.
@@ -187,7 +189,8 @@ AfterInvalidateLedger(topic, l) ==
 
 InvalidateLedger == \E topic \in cache, l \in ledger : Become(AfterInvalidateLedger(topic, l))
 
-\* EntryCache.clear: removes all entries of a range cache.  Later requests do not join its reads.
+\* EntryCache.clear: removes all entries of range cache s.  Later requests do not join the reads of s.  Absent and
+\* Disabled (s < 0) have neither.
 Cleared(c, s) ==
   LET Gone(e) == e.range_cache = s
   IN IF s < 0 THEN c ELSE WithoutJoining(RemoveEntries(c, Gone), s, None)
@@ -209,7 +212,7 @@ ClearAll == Become(AfterClearAll)
 
 \* removeEntryCache: unregisters the range cache of a topic, then clears it.  The next use of the topic creates a new
 \* range cache.  A read that started before the removal may still insert entries into the removed cache.  These entries
-\* count in the total and are evicted, but no lookup finds them.
+\* count in the total and are evicted.  Only a request from before the removal can find them.
 AfterRemoval(topic) ==
   IF topic_caches[topic] = Absent THEN Contents
   ELSE Cleared([Contents EXCEPT !.topic_caches[topic] = Absent], topic_caches[topic])
@@ -258,10 +261,10 @@ OfCounts(Holds(_)) == LET IsFine(each) == each.expected_reads = None \/ Holds(ea
 \* Slots of the removal queue, detached wrappers included.
 SlotsAtMost(n) == Len(queue) <= n
 
-\* Pending requests; reads that storage has not completed; range caches.
+\* Pending requests; reads that storage has not completed; range caches, removed ones included.
 RequestsAtMost(n) == Len(requests) <= n
 ReadsAtMost(n) == Len(reads) <= n
-StoresAtMost(n) == Cardinality(DOMAIN owners) <= n
+RangeCachesAtMost(n) == Cardinality(DOMAIN owners) <= n
 
 \* Scheduled eviction tasks.
 TasksAtMost(n) == tasks <= n

@@ -4,8 +4,8 @@
 (* rules of RangeCache.tla for the state of the entry cache.  Models       *)
 (* RangeEntryCacheManagerImpl and RangeCacheRemovalQueue.                  *)
 (*                                                                         *)
-(* Shares of the maximum size are exact fractions; the broker truncates    *)
-(* products of doubles.                                                    *)
+(* A share of the maximum size is the product of the maximum and an exact  *)
+(* fraction, rounded down.  The broker truncates a product of doubles.     *)
 (***************************************************************************)
 EXTENDS EntryCacheState
 
@@ -110,7 +110,8 @@ EvictEntries(c, by_time, limit) ==
   LET walk == EvictionPass(by_time, limit, c.queue, <<>>, 0)
   IN AccountForRemoved([c EXCEPT !.queue = walk.queue], walk.gone)
 
-\* doEvictToWatermarkWhenOverThreshold, the size check: above the trigger, a size pass down to the watermark.
+\* doEvictToWatermarkWhenOverThreshold, the size check: above the trigger and above the watermark, a size pass down to
+\* the watermark.
 SizeCheck(c) ==
   LET wanted == c.total_bytes - ShareOf(watermark)
   IN IF wanted > 0 /\ IsOverTrigger(c) THEN EvictEntries(c, FALSE, wanted) ELSE c
@@ -123,6 +124,9 @@ TriggerEviction(c) ==
 
 -----------------------------------------------------------------------------
 (* Insertion. *)
+
+\* In these operators, s is a range cache, p a position, and b, n and `copies` are bytes, read count and copies of an
+\* entry.
 
 IsAt(slot, s, p) == slot # None /\ slot.position = p /\ slot.range_cache = s
 IsCached(c, s, p) == \E i \in DOMAIN c.queue : IsAt(c.queue[i], s, p)

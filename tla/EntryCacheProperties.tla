@@ -26,7 +26,7 @@ AwaitedBy(q) == AwaitedIn(<<q.part>>)
 WaitingForPermits == {waiting[i].request : i \in DOMAIN waiting}
 
 \* Whether a size check would start a size pass.
-IsDueForSizeCheck(c) == IsOverTrigger(c) /\ c.total_bytes > ShareOf(watermark)
+IsDueForSizePass(c) == IsOverTrigger(c) /\ c.total_bytes > ShareOf(watermark)
 
 -----------------------------------------------------------------------------
 (* States. *)
@@ -61,5 +61,5 @@ EveryRequestCompletes == requests = <<>>
 \* A scheduled eviction completes; then the total size is at most the trigger, unless there is nothing to evict.
 \* Fair: RunEvictionTask.  At or below the watermark, a size pass evicts nothing.
 ScheduledEvictionCompletes ==
-  tasks = 0 /\ (eviction_task = "queued" /\ IsDueForSizeCheck(Contents) => Live(Contents) = <<>>)
+  tasks = 0 /\ (eviction_task = "queued" /\ IsDueForSizePass(Contents) => Live(Contents) = <<>>)
 =============================================================================

@@ -14,8 +14,8 @@
 (*   awaited  awaits one read of storage                                     *)
 (*   joined   the common part with a read that another request has started,  *)
 (*            and the parts beside it                                        *)
-(*   mixed    cached entries, and the gaps between them; if a gap fails, the *)
-(*            whole range is read again                                      *)
+(*   mixed    cached entries, and the gaps between or beside them; if the    *)
+(*            read of a gap fails, the whole range is read again             *)
 (*                                                                           *)
 (* An operator that evaluates a part has the value [c |-> the contents,      *)
 (* part |-> the part] after the evaluation.                                  *)
@@ -87,7 +87,8 @@ GrantQueued(c, granted, failed) ==
                     GrantQueued(Taken(rest, w.request, w.permits), Append(granted, w.request), failed)
                [] OTHER -> done
 
-\* timeoutCheck, the timer: requests that have waited as long as the timeout fail.
+\* timeoutCheck, the timer: from the head of the queue, requests fail that have waited as long as the timeout, or
+\* longer.
 RECURSIVE Expired(_, _)
 Expired(c, failed) ==
   IF c.waiting # <<>> /\ -Head(c.waiting).since_ns >= permits_timeout_ns
@@ -133,18 +134,18 @@ WithoutJoining(c, s, l) ==
 -----------------------------------------------------------------------------
 (* Looking up, joining and reading. *)
 
-\* PendingReadsManager.findPendingRead: the index of the read to join, or 0.  The oldest read that includes the range
-\* comes first.  Then come reads that lack entries only on the right, only on the left, and on both sides, in this
-\* order; of several such reads, the latest.
+\* PendingReadsManager.findPendingRead: the index of the read to join, or 0 if there is none.  A read that includes the
+\* range comes first; then a read that lacks entries only on the right (rank 1), only on the left (2), or on both sides
+\* (3).  Joinable reads do not overlap, so only rank 3 can have several reads.  The latest one is joined.
 Candidate(c, q, low, high) ==
   LET IsOfCache(r) == r.range_cache = q.range_cache /\ r.ledger = q.ledger
       Overlaps(r) == r.joinable /\ IsOfCache(r) /\ r.first <= high /\ low <= r.last
       near == {i \in DOMAIN c.reads : Overlaps(c.reads[i])}
       including == {i \in near : c.reads[i].first <= low /\ high <= c.reads[i].last}
-      Worth(i) == (IF low < c.reads[i].first THEN 2 ELSE 0) + (IF c.reads[i].last < high THEN 1 ELSE 0)
+      Rank(i) == (IF low < c.reads[i].first THEN 2 ELSE 0) + (IF c.reads[i].last < high THEN 1 ELSE 0)
   IN CASE near = {} \/ q.range_cache < 0 -> 0
        [] including # {} -> Least(including)
-       [] OTHER -> Greatest({i \in near : Worth(i) = Least({Worth(j) : j \in near})})
+       [] OTHER -> Greatest({i \in near : Rank(i) = Least({Rank(j) : j \in near})})
 
 \* Starts a read of a range, which storage completes in this step or later.
 ReadFromStorage(c, q, low, high) ==
@@ -159,7 +160,8 @@ ReadFromStorage(c, q, low, high) ==
        [] OTHER ->
             [c |-> ReceivedEntries(asked, r, low, high, {<<q.number, low, high>>}), part |-> PartOf(r, low, high, high)]
 
-\* Splits a range into cached entries and the maximal gaps between them.  `there` has the bytes of each cached entry.
+\* Splits a range into cached entries and the maximal gaps between or beside them.  A gap is "awaited" with read 0; then
+\* ReadGaps reads it.  `there` has the bytes of each cached entry.
 RECURSIVE Pieces(_, _, _)
 Pieces(there, low, high) ==
   IF low > high THEN <<>>
@@ -178,7 +180,7 @@ ReadGaps(c, q, parts, i) ==
   ELSE LET Rest(asked) == ReadGaps(asked.c, q, Exchanged(parts, i, asked.part), i + 1)
        IN With(ReadMissing(c, q, parts[i].first, parts[i].last), Rest)
 
-\* Holds the cached entries of a range and marks them accessed; reads each gap.
+\* Holds the cached entries of a range, sets their `accessed`, and reads each gap.
 ReadRange(c, q, low, high) ==
   LET Chosen(e) == /\ e.range_cache = q.range_cache /\ e.position[1] = q.ledger
                    /\ low <= e.position[2] /\ e.position[2] <= high
@@ -229,7 +231,8 @@ Discard(c, n, held) ==
 
 \* Evaluates a tree of parts.  A joined or mixed range completes only if all its parts are complete.  If a part fails,
 \* or storage has returned fewer entries than requested, all held copies are released.  Then a joined range fails, and
-\* a mixed range is read again as a whole.  `short_answer` has other results for a mixed range after a short answer.
+\* a mixed range is read again as a whole.  After a short answer, a mixed range fails with short_answer = "fails"; a
+\* mixed or joined range stays as it is with "never_answered".
 RECURSIVE Settle(_, _, _), SettleEach(_, _, _, _)
 Settle(c, q, part) ==
   IF part.parts = <<>> THEN [c |-> c, part |-> part]

@@ -1,8 +1,8 @@
 -------------------------- MODULE EntryCacheState --------------------------
 (*****************************************************************************)
 (* Settings and state of the entry cache, and the canonical form of a state. *)
-(* Twin of model/entry_cache/state.py and names.py; EntryCache.tla says what *)
-(* the component models.                                                     *)
+(* Twin of model/entry_cache/state.py and canonical_form.py; EntryCache.tla  *)
+(* says what the component models.                                           *)
 (*                                                                           *)
 (* A range cache holds the entries of one topic (RangeCache).  A request is  *)
 (* what a reader asks for.  A read is a read of storage that is not          *)
@@ -17,16 +17,17 @@
 (*                topics, then removed ones that still have entries or reads *)
 (*   requests     pending requests, and completed requests that still hold   *)
 (*                permits, are numbered from 1; so are reads                 *)
-(*   copies       of a read count: a record of                               *)
+(*   copies       that share a read count: a record of                       *)
 (*                  held     <<request, entry>> for a pending request        *)
-(*                  granted  <<request, i>>, the i-th copy that a completed  *)
-(*                           request with permits has not released           *)
+(*                  granted  <<request, i>>: the i-th unreleased copy of a   *)
+(*                           completed request with permits                  *)
 (*                  open     the number of other copies of readers           *)
 (*   orphaned_copies  copies whose read count no cached entry has: a bag (a  *)
 (*                function to multiplicities) of records of copies and the   *)
 (*                read count that they share                                 *)
 (*                                                                           *)
-(* Within a step, new numbers are appended; Become closes the gaps.          *)
+(* Within a step, a new range cache, request or read gets the next number.   *)
+(* Become closes the gaps.                                                   *)
 (*****************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -163,7 +164,7 @@ WithCopies(c, To(_)) ==
 (* The canonical form: numbers without gaps. *)
 
 \* The range caches that a topic, an entry, a read or a request refers to, in the order of their new numbers.
-StoresInUse(c) ==
+RangeCachesInUse(c) ==
   LET live == SelectSeq(c.queue, IsEntry)
       IsRangeCache(s) == s >= 0
   IN Distinct(SelectSeq([t \in 1..caches |-> c.topic_caches[t - 1]] \o [i \in DOMAIN live |-> live[i].range_cache]
@@ -171,8 +172,8 @@ StoresInUse(c) ==
                         \o [i \in DOMAIN c.requests |-> c.requests[i].range_cache], IsRangeCache))
 
 \* Renumbers the range caches.
-WithStores(c) ==
-  LET order == StoresInUse(c)
+WithRangeCaches(c) ==
+  LET order == RangeCachesInUse(c)
       To(s) == IF s < 0 THEN s ELSE IndexOf(order, s) - 1
       Every(e) == TRUE
       Moved(each) == [each EXCEPT !.range_cache = To(@)]
@@ -191,7 +192,8 @@ WithReads(part, numbers) ==
   [part EXCEPT !.read = IF part.kind = "awaited" THEN IndexOf(numbers, @) ELSE 0,
                !.parts = [i \in DOMAIN @ |-> WithReads(@[i], numbers)]]
 
-\* Renumbers requests and reads.
+\* Renumbers requests and reads, and the copies of each request with permits.  Place(<<request, i>>) is the index of
+\* copy i among the unreleased copies of the request.
 WithRequests(c) ==
   LET asking == RequestNumbers(c)
       numbers == [i \in DOMAIN c.reads |-> c.reads[i].number]
@@ -212,7 +214,7 @@ WithRequests(c) ==
 
 \* Makes the canonical form of these contents the next state.
 Become(c) ==
-  \E n \in {With(With(c, WithStores), WithRequests)} :
+  \E n \in {With(With(c, WithRangeCaches), WithRequests)} :
     /\ queue' = n.queue
     /\ orphaned_copies' = n.orphaned_copies
     /\ owners' = n.owners
