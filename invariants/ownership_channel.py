@@ -1,8 +1,8 @@
 """Properties of the ownership channel (PIP-192): order of records, roles, removal, requests, recovery, liveness.
 
-The accepted record of a bundle is the last accepted one (`State.settled`). The view of a broker has, for each bundle,
-the last record that this broker accepted. A record in a view is stale if the broker lost its session after it read the
-record. A broker runs the handler of a record (`Broker.tasks`) until the step `finish`.
+The accepted record of a bundle is the record that was accepted last (`State.settled`). The view of a broker has, for
+each bundle, the last record that this broker accepted. A record in a view is stale if the broker lost its session after
+it read the record. The handler of a record runs (`Broker.tasks`) until it ends (`finish`), fails, or its broker stops.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def acceptances(before: State, after: State) -> Iterator[tuple[int, Data | None,
 
 
 def broker_of(s: State, event: Event) -> Broker:
-    """Returns the state of a broker: the one that the argument `broker` of a step names."""
+    """Returns the state of the step's broker, which is the argument `broker`."""
     at: Broker = s.brokers[event.arguments["broker"]]
     return at
 
@@ -220,6 +220,7 @@ def handler_begins_only_at_broker_that_has_to_act(cfg: Config, before: State, ev
     for bundle, data in view_changes(before, event, after):
         actor: int | None = None
         if data is not None and (data.force or not at.is_disabled):
+            # the source has to act, the destination, or (actor None) no broker
             is_of_source = data.state in ("Releasing", "Splitting", "Deleted") or (data.state == "Free" and data.force)
             actor = data.source_broker if is_of_source else data.dst_broker if data.state == "Assigning" else None
         if (BundleRecord(bundle, data) in begun) != (actor == event.arguments["broker"]):  # type: ignore[arg-type]
@@ -283,6 +284,7 @@ def record_that_is_not_in_flight_ends_requests(cfg: Config, before: State, event
         in_flight = bundle_state(data) in IN_FLIGHT
         if new.lookups[bundle] != (old.lookups[bundle] and in_flight and not is_ignored):
             return False
+        # an Owned record without source ends an assignment; with a source it ends a transfer, and so an unload
         is_first_assignment = bundle_state(data) == "Owned" and data is not None and data.source_broker is None
         ends_unload = not in_flight and not is_first_assignment and not is_ignored
         if new.unloads[bundle] != (old.unloads[bundle] and not ends_unload):
@@ -386,7 +388,10 @@ def broker_stops_without_bundles(cfg: Config, before: State, event: Event, after
 
 @always(ownership_channel, on=("override",))
 def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean-up overrides an Owned record only if the record names the clean-up's target as destination."""
+    """A clean-up overrides an Owned record only if the record names the clean-up's target as destination.
+
+    Records in flight are not checked.
+    """
     return all(
         old is None or old.state != "Owned" or old.dst_broker == event.arguments["target"]
         for _, old, _ in acceptances(before, after)

@@ -42,9 +42,10 @@ def appended(s: State, r: Record) -> State:
 
 @bundle_transfer.action
 def transfer(cfg: Config, s: State, dst: BrokerNumber) -> Step[State, None]:
-    """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: starts the transfer of the bundle to a registered broker.
+    """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: starts the transfer of the bundle to another broker.
 
-    The leader, or a broker that an operator calls, appends Releasing; in V1b and V2 it appends acquiring.
+    The owner and the destination must be registered. The leader, or a broker that an operator calls, appends Releasing;
+    in V1b and V2 it appends acquiring.
     """
     r = s.records[-1]
     if r.state != "owned" or dst == r.dst:
@@ -84,11 +85,11 @@ def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, str]:
 
 
 def applied(cfg: Config, s: State, broker: int, view: int) -> State:
-    """Returns the state after a broker applied the record at the index `view`: the record determines its new duty.
+    """Returns the state after a broker applied the record at the index `view`: the record determines the broker's duty.
 
     The source of Releasing fences its topics (phase 1): clients stay attached, and their sends and acks are ignored. In
-    V2, the source of acquiring pauses its clients. If an override then returns the bundle to the source, a close
-    command makes the paused clients connect to it again.
+    V2, the source of acquiring pauses its clients. If an override then returns the bundle to the source, the source
+    sends close commands with its own address, so the paused clients connect to the source again.
     """
     r, b = s.records[view], s.brokers[broker]
     duty: Duty = ""
@@ -99,6 +100,7 @@ def applied(cfg: Config, s: State, broker: int, view: int) -> State:
         s = s._replace(topics=tuple([fenced(cfg, t, broker) for t in s.topics]))
     if cfg.variant == "V2" and r.source == broker and r.state == "acquiring":
         s = sent_to_all(s, broker, Command("prepare", r.dst))
+    # an override that names no source returned the bundle to this broker, the source of the transfer
     if cfg.variant == "V2" and r == Record("owned", broker, None, True):
         s = sent_to_all(s, broker, Command("close", broker))
     is_named = r.source == broker if r.state == "owned" else b.named_source
@@ -148,7 +150,7 @@ def publish(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
 
 
 def is_prepared(s: State, broker: int) -> bool:
-    """Whether the broker has begun to load every topic."""
+    """Whether the broker has begun to load every topic, and has opened none."""
     objects = [t.objects[broker] for t in s.topics]
     return all(o is not None and o.phase == "loading" for o in objects)
 
@@ -213,7 +215,8 @@ def overridden(s: State, dst: int) -> State:
 def override(cfg: Config, s: State, owner: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.doCleanup`: the leader reassigns a bundle whose owner is not registered.
 
-    The leader also reassigns a bundle in transfer if the source or the destination is not registered.
+    The leader also reassigns a bundle in transfer if the source or the destination is not registered; with
+    `unregistered_source_makes_orphan`, also an Owned bundle whose source is not registered.
     """
     r = s.records[-1]
     sides = [r.dst] if r.state == "owned" and not cfg.unregistered_source_makes_orphan else [r.dst, r.source]
@@ -260,7 +263,10 @@ def stopped(s: State, broker: int) -> State:
 
 
 def without_broker(t: Topic, broker: int) -> Topic:
-    """Returns the topic after a broker stopped: the broker's clients look the topic up again."""
+    """Returns the topic after a broker stopped: the broker's clients look the topic up again.
+
+    A client that has the broker's address and is not connected (`directed`) keeps the address.
+    """
     o = t.objects[broker]
     abandoned = tuple([add.entry for add in o.adds]) if o is not None and o.writable else t.abandoned
     clients = [without_connection(c, "lookup") if c.peer == broker and c.phase != "directed" else c for c in t.clients]

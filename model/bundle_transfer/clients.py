@@ -85,7 +85,8 @@ def answer(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> S
     """`ServiceUnitStateChannelImpl.handleOwnEvent`: a broker answers a parked lookup once its view has an answer.
 
     The answer is a registered owner, or the destination of a transfer to another broker (`answer_of`). If the answering
-    broker has lost its registration, the lookup fails. Returns the answer.
+    broker has lost its registration, the lookup fails; with `unregistered_uses_view`, it is answered from the view.
+    Returns the answer.
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "parked" or c.peer is None:
@@ -121,7 +122,8 @@ def admit(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> St
     """`ServerCnx.handleProducer`, `handleSubscribe`: a broker answers `PRODUCER` or `SUBSCRIBE` from its view.
 
     The owner answers with success once it has loaded the topic, and with an error while the topic is fenced. The
-    destination of a transfer parks the request until it owns the bundle. Any other broker answers with an error.
+    destination of a transfer parks the request until it owns the bundle: the step is refused. Any other broker answers
+    with an error.
     """
     t, c = found(s, topic, client)
     if c is None or c.phase != "waiting" or c.peer is None or c.down:

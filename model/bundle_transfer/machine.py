@@ -9,14 +9,15 @@ state.
     phase 1      S applies Releasing and fences its topics. Clients stay attached; S ignores their sends and acks. S
                  closes each ledger: the log ends at the last confirmed entry
     hand-over    S appends Assigning(D, S). D applies Assigning and appends Owned(D, S), before it loads a topic
-    phase 2      S applies Owned, and closes each client's session with D's address. S removes its topic object later
+    phase 2      S applies Owned, and closes each client's session: the close command has D's address. S removes its
+                 topic object later
     reconnect    each client connects to D without lookup. D loads the topic lazily, and answers success. The producer
                  then sends all pending messages again
     override     the leader appends a forced Owned, because a broker of the newest record is not registered, or because
                  a transfer takes too long
 
 A broker that opens a topic recovers and fences the topic's last ledger. No other broker can write to that ledger any
-more, whatever its view says.
+more, even if the other broker owns the bundle in its own view.
 
 `Config.variant` is V0 for PIP-307, and V1a to V4 for its alternatives. In V2, the source pauses its clients, and they
 connect to the destination in advance. The model leaves out this second connection: the destination begins to load a

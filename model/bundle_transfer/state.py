@@ -94,6 +94,7 @@ class Config(NamedTuple):
         ),
     ] = "refresh"
     #: which topics ignore sends. transferring: topics in transfer; fenced: all fenced topics, also after a failed write
+    #: (with "transferring", a failed write removes the topic from the cache)
     sends_ignored_while: Annotated[
         Literal["transferring", "fenced"], Rule(Origin.READ, {"fenced": "apache/pulsar#21408, before #21668"})
     ] = "transferring"
@@ -332,7 +333,7 @@ def is_producer(cfg: Config, client: int) -> bool:
 
 
 def is_attached(c: Client, broker: int) -> bool:
-    """Whether the broker has a session of the client: it answered success, and has sent no close command since."""
+    """Whether the broker has a session of the client: the broker sent success, and has sent no close command since."""
     kinds = [command.kind for command in c.down]
     return c.peer == broker and "close" not in kinds and (c.phase == "ready" or "success" in kinds)
 

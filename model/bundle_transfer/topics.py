@@ -56,6 +56,7 @@ def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
     t, r, b = s.topics[topic], view_of(s, broker), s.brokers[broker]
     if b.duty == "prepare":
         return cfg.variant == "V1b" or any(c.paused for c in t.clients)
+    # a waiting client with commands in `down` has got its answer, success
     waits = any(c.phase == "waiting" and c.peer == broker and not c.down for c in t.clients)
     is_dst = r.dst == broker and r.state in ("releasing", "assigning") and b.registered
     return waits and ((is_dst and cfg.variant in LOADED_BEFORE_OWNED) or may_load(cfg, s, broker))
@@ -68,6 +69,7 @@ def begin_load(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) 
     o = t.objects[broker]
     if not s.brokers[broker].alive or not is_wanted(cfg, s, topic, broker):
         return refused(s, "not_enabled", "no client waits for the topic here, or the broker does not own it")
+    # a disconnected topic object does not prevent a load, unless the clean-up of an older one is pending, too
     if o is not None and (o.phase != "disconnected" or o.older):
         return refused(s, "not_enabled", "the topic is in the cache")
     loading = TopicObject("loading", False, (), 0, 0 if o is None else 1)
@@ -158,7 +160,7 @@ def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[St
     o = t.objects[broker]
     assert o is not None, "an add belongs to a topic object"
     failed = Failed("write", "the add failed")
-    is_open = o.phase in ("open", "failed")
+    is_open = o.phase in ("open", "failed")  # not in transfer
     if is_open and cfg.sends_ignored_while == "fenced":
         return with_topic(s, topic, with_object(t, broker, o._replace(phase="failed", adds=()))), failed
     if is_open or cfg.failed_write_disconnects:
@@ -211,7 +213,7 @@ def shut(o: TopicObject, phase: str) -> TopicObject:
 
 @bundle_transfer.fault
 def fail_close(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, str]:
-    """`PersistentTopic.close`: fails before the ledger is closed, for instance because a replicator does not stop.
+    """`PersistentTopic.close`: phase 1 fails before the ledger is closed, for example if a replicator does not stop.
 
     The source keeps the topic in its cache and retries the close. With `failed_close_evicts` the topic is removed
     (`BrokerService.cleanUnloadedTopicFromCache`), and the source appends nothing. Pulsar ignores a failure of
@@ -233,7 +235,9 @@ def disconnect(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) 
 
     The broker sends every attached client a close command with the owner's address; in V3 without address. A topic is
     stale if its broker does not own the bundle, or if it is fenced for a transfer. In V1a, V1b, V2 and V3 the source
-    sends the command as soon as the ledger is closed, with the address of the destination. Returns the address.
+    sends the command as soon as the ledger is closed, with the address of the destination. With
+    `stale_topics_closed_on` "owner_names_source", a broker closes a stale topic only if the last Owned record that it
+    applied names it as source. Returns the address.
     """
     t, r = s.topics[topic], view_of(s, broker)
     o = t.objects[broker]

@@ -8,15 +8,15 @@ their handlers, the end of one handler with its write, or one event of a broker,
 State (`state.py`):
 
     records     in the topic or in the store. `records.py` has the rule that accepts or rejects a record
-    broker      its session; its view, which has the last record that it accepted of each bundle; running handlers;
-                parked lookups; pending unloads; clean-ups
+    broker      a broker has a session, running handlers, parked lookups, pending unloads, clean-ups, and a view: for
+                each bundle, the last record that the broker accepted
     leader      the broker that runs the monitor (`recovery.py`)
 
 Life of a bundle. Source and destination are brokers that a record names:
 
     lookup      a broker answers with the owner in its view, or with the destination of a record in flight. If the view
-                has neither, the broker assigns the bundle. A lookup that waits is parked until the view has a record
-                that is not in flight
+                has neither, the broker assigns the bundle. A lookup that is not answered is parked until the view has a
+                record that is not in flight, or until the lookup times out
     assign      Assigning -> Owned; the destination writes Owned before it loads a topic
     unload      Owned -> Releasing; the source closes the bundle's topics, then writes Assigning (transfer) or Free
     split       Owned -> Splitting; the source writes Owned for both halves, then Deleted for the bundle
@@ -41,7 +41,7 @@ Simplifications, under every profile:
     resigns last, and a channel in state Disabled still publishes unloads and splits.
   * `recovery.py` lists two more.
 
-Not modelled: topics and clients (see `model/bundle_transfer`); time (a timeout may fire in any step); the choice of a
+Not modelled: topics and clients (see `model/bundle_transfer`); time (a timeout may fire in any state); the choice of a
 broker by load; two leaders; a compaction in progress (`jump` reads to the end of the topic);
 `ServiceUnitStateTableViewSyncer`.
 """
@@ -141,7 +141,7 @@ release_3_1 = ownership_channel.profile(
 )
 early = ownership_channel.profile(
     "master-2023-03",
-    "master between apache/pulsar#19683 (transfer order) and #20110 (version gaps are accepted)",
+    "master after apache/pulsar#19683 (transfer order) and before #20110: version gaps are rejected",
     release_3_1.config._replace(monitor_removes="semi_terminal", version_gap="rejected"),
 )
 proposal = ownership_channel.profile(

@@ -11,8 +11,8 @@ state `Init`. A record may name two brokers, a source and a destination:
     Splitting   the source, which is still the owner, splits the bundle
     Deleted     the source has split the bundle
 
-`keeps_left` is `shouldKeepLeft`. A reader of the topic calls it, or a writer to the metadata store. The order of its
-checks is: versions, force, transition, brokers.
+`keeps_left` is `shouldKeepLeft`. Each reader of the topic calls `keeps_left` for each message, and each writer to the
+metadata store calls it before the write. `keeps_left` checks versions first, then force, the transition, the brokers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from model.values import AtLeast, Origin, Rule, record
 ServiceUnitState = Literal["Init", "Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted"]
 Storage = Literal["system_topic", "metadata_store"]
 
-#: `isInFlightState`: the states in which one broker (`actor_of`) has to write the bundle's next record.
+#: `isInFlightState`: the states in which one broker (`state.actor_of`) has to write the bundle's next record.
 IN_FLIGHT: frozenset[str] = frozenset({"Assigning", "Releasing", "Splitting"})
 #: `isActiveState`: the states in which a bundle has an owner or is in flight.
 ACTIVE: frozenset[str] = IN_FLIGHT | {"Owned"}
@@ -223,6 +223,7 @@ def keeps_left(cfg: Config, storage: str, check_brokers: bool, left: Data | None
             is_gap = left.version_id < right.version_id
             return not (is_gap and storage == "system_topic" and cfg.version_gap == "accepted")
     elif left is None and storage == "metadata_store":
+        # the store accepts any first record of a bundle that has the first version, without any further check
         return right.version_id != VERSION_ID_INIT
     if right.force:
         return False
@@ -260,7 +261,7 @@ def disagrees_on_brokers(left: Data, right: Data) -> bool:
     """Whether a new record with a valid transition names brokers that the existing record does not allow."""
     if left.state == "Owned" and right.state == "Splitting":
         return not is_blank(right.dst_broker) or left.dst_broker != right.source_broker
-    if left.state == "Owned":
+    if left.state == "Owned":  # the new record is Releasing, or Assigning with `transfer_order` "assigning_first"
         is_to_owner = left.dst_broker == right.dst_broker
         return is_blank(right.source_broker) or left.dst_broker != right.source_broker or is_to_owner
     if left.state == "Free" and right.state == "Assigning":

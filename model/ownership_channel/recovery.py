@@ -2,7 +2,7 @@
 
 Models `LeaderElectionImpl`, and these parts of `ServiceUnitStateChannelImpl`:
 
-deletion    the registry entry of a broker is deleted; a leader that has a session schedules a clean-up of this broker
+deletion    the registry entry of a broker is deleted, and the leader schedules a clean-up of this broker
 clean-up    a broker checks the health of another broker, the target. If the check fails, it overrides each orphan: a
             record by which the target owns a bundle, or takes part in its assignment, transfer or split. The override
             names another broker, or frees the bundle if there is none
@@ -48,7 +48,7 @@ from model.ownership_channel.state import (
 def deregistered(s: State, broker: int) -> State:
     """`handleBrokerDeletionEvent`: returns the state after a broker's registry entry was deleted.
 
-    A leader that has a session schedules a clean-up of the broker.
+    The leader schedules a clean-up of the broker if it is another broker, knows that it leads, and has a session.
     """
     s = with_broker(s, broker, is_registered=False)
     leader = acting_leader(s)
@@ -58,7 +58,7 @@ def deregistered(s: State, broker: int) -> State:
 
 
 def without_clean_ups_of(s: State, broker: int) -> State:
-    """`handleBrokerCreationEvent`: returns the state after a broker registered: clean-ups of it are cancelled."""
+    """`handleBrokerCreationEvent`: returns the state after the other brokers cancelled their clean-ups of a broker."""
     for number, other in enumerate(s.brokers):
         if number != broker and clean_up_of(other, broker) is not None:
             s = with_broker(s, number, clean_ups=tuple([job for job in other.clean_ups if job.target != broker]))
@@ -173,9 +173,10 @@ def monitoring_leader(s: State) -> int | None:
 
 
 def elected(s: State, broker: int, *, knows: bool) -> Step[State, None]:
-    """Returns the step in which a registered broker is elected leader. Refused while there is a registered leader.
+    """Returns the step in which a broker is elected leader. Refused while there is a registered leader.
 
-    `knows`: whether the broker learns of its election.
+    Only a running registered broker that is not shutting down can be elected. `knows`: whether the broker learns of its
+    election.
     """
     at = s.brokers[broker]
     if s.leader is not None and s.brokers[s.leader].is_registered:
@@ -270,6 +271,7 @@ def replacement(data: Data, target: int | None, dst: int | None, *, is_graceful:
     Without `dst` the returned record is Free. `is_graceful`: the clean-up runs at the target, so an Owned record
     becomes Releasing, and the target closes the bundle's topics.
     """
+    # the target of a clean-up is the owner of each orphan that is Owned; a stuck record is in flight
     version = next_version(data)
     source = data.source_broker if data.state in IN_FLIGHT else target
     if dst is None:

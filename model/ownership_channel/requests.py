@@ -78,8 +78,8 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
 def time_out_lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.deferGetOwner`: a parked lookup times out. Returns the owner in the view.
 
-    Fails if the view has no owner, or the record is stale. In Pulsar, the caller `getActiveOwnerAsync` then checks that
-    the owner is registered; the model leaves out this check.
+    Fails if the view has no owner, or if the record is stale and `Config.stale_view_answers` is false. In Pulsar, the
+    caller `getActiveOwnerAsync` then checks that the owner is registered; the model leaves out this check.
     """
     at = s.brokers[broker]
     if not at.lookups[bundle]:
@@ -162,8 +162,8 @@ def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
 def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
     """`TableViewImpl.handleMessage`: a broker reads the compacted topic instead of its unread messages.
 
-    The compacted topic has the last accepted record of each bundle, unless a tombstone has removed this record.
-    Returns the number of records that the view accepts.
+    The compacted topic has the last accepted record of each bundle, unless a tombstone has removed this record. The
+    view keeps its record of a bundle without unread messages. Returns the number of records that the view accepts.
     """
     at = s.brokers[broker]
     if not at.is_up or at.read == len(s.log):
@@ -250,7 +250,7 @@ def next_record(cfg: Config, data: Data) -> Data | None:
         return new._replace(state="Owned" if assigning_first else "Assigning")
     if data.state == "Splitting" and cfg.split_bundle == "deleted":
         return new._replace(state="Deleted")
-    return None
+    return None  # a Deleted or forced Free record; or Splitting, with `split_bundle` "removed"
 
 
 @ownership_channel.fault

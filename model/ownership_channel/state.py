@@ -49,7 +49,8 @@ class CleanUp(NamedTuple):
 
     target: int
     is_running: bool  # false: scheduled; the clean-up runs once the target has failed the health check
-    #: orphans that were in the view when the clean-up began, are not retried, and are not overridden yet
+    #: the orphans that the clean-up still has to override, without those that are retried (`is_retried`). They are the
+    #: records that were in the view when the clean-up began
     snapshot: tuple[BundleRecord, ...]
 
 
@@ -165,7 +166,7 @@ def is_system(cfg: Config, bundle: int) -> bool:
 
 
 def can_split(cfg: Config, bundle: int) -> bool:
-    """Whether the bundle can be split: its halves are among the bundles of the config."""
+    """Whether the bundle can be split: the config has bundles for both halves (2b + 1 and 2b + 2, for bundle b)."""
     return 2 * bundle + 2 < cfg.bundles
 
 
@@ -179,7 +180,7 @@ def exists(cfg: Config, s: State, bundle: int) -> bool:
 
 
 def is_candidate(s: State, broker: int) -> bool:
-    """Whether bundles may be assigned to the broker: only to a registered broker."""
+    """Whether bundles may be assigned to the broker. Any registered broker is a candidate, also while it shuts down."""
     return s.brokers[broker].is_registered
 
 
@@ -230,10 +231,12 @@ def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> S
 
 
 def notified(cfg: Config, s: State, broker: int, bundle: int) -> State:
-    """Returns the state after a broker read the stored record. If the record is new to its view, the handler is called.
+    """Returns the state after a broker read the stored record.
 
-    With `blind_retry`, a record with the version of the record in the view is not new (`ServiceUnitStateData.equals`
-    before apache/pulsar#24186).
+    If the broker's view had another record, the handler of the stored record is called.
+
+    With `blind_retry`, two records of the same version count as the same record (`ServiceUnitStateData.equals` before
+    apache/pulsar#24186).
     """
     at, stored = s.brokers[broker], s.settled[bundle]
     s = with_broker(s, broker, is_stale=with_item(at.is_stale, bundle, False)) if at.is_stale[bundle] else s
@@ -265,9 +268,9 @@ def applied(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) 
 def handled(cfg: Config, at: Broker, broker: int, bundle: int, data: Data | None) -> Broker:
     """`ServiceUnitStateChannelImpl.handleEvent`: returns the broker after its handler of a record was called.
 
-    A record that is not in flight completes the bundle's parked lookup. A record that ends the unload of the bundle
-    completes the pending unload. If `actor_of` returns this broker, the record's handler is running afterwards
-    (`tasks`). In a disabled channel, a record that is not forced only fails the parked lookup.
+    A record that is not in flight completes the bundle's parked lookup. An Owned record with a source, a Free, Deleted
+    or Init record, and a tombstone complete the pending unload. If `actor_of` returns this broker, the record's handler
+    is running afterwards (`tasks`). In a disabled channel, a record that is not forced only ends the parked lookup.
     """
     state = state_of(data)
     if state not in IN_FLIGHT and at.lookups[bundle]:
@@ -285,7 +288,7 @@ def handled(cfg: Config, at: Broker, broker: int, bundle: int, data: Data | None
 def removed(cfg: Config, s: State, broker: int, bundle: int, data: Data) -> State:
     """`ServiceUnitStateChannelImpl.tombstoneAsync`: returns the state after a broker removed a record that it has read.
 
-    The broker writes a tombstone, or in the reference a forced Init record with the next version (`Config.removal`).
+    `Config.removal` decides what the broker writes: a tombstone, or a forced Init record with the next version.
     """
     init = Data("Init", None, data.source_broker, next_version(data), force=True)
     return put(cfg, s, broker, bundle, init if cfg.removal == "init_record" else None)
