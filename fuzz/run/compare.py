@@ -19,8 +19,8 @@ def same(a: Any, b: Any) -> bool:
     """Returns whether two values are equal and of one class, and their parts have the same MessagePack types.
 
     1.0 differs from 1, and True from 1, also inside a value. Two values are compared by their MessagePack encodings,
-    because that is fast. Inside a value, a named tuple has the encoding of the tuple of its fields, and a set may have
-    that of a frozenset. `exact` distinguishes these, too.
+    because that is fast. Inside a value, `same` does not distinguish a named tuple from the tuple of its fields. It may
+    not distinguish a set from a frozenset. `exact` distinguishes both.
     """
     if a is b:
         return True
@@ -30,7 +30,7 @@ def same(a: Any, b: Any) -> bool:
     if kind in _ATOMS:
         return True
     try:
-        return _encoded(a) == _encoded(b) or _same_types(a, b)
+        return _encoded(a) == _encoded(b) or _same_types(a, b)  # equal sets may have encodings in different orders
     except (TypeError, OverflowError):
         return _same_types(a, b)
 

@@ -128,7 +128,8 @@ class Total:
     def unreached(self, subject: Subject, configs: list[Any]) -> list[str]:
         """Returns the coverage goals that were not reached, and the actions that were never taken or only refused.
 
-        Goals that apply under none of `configs` are left out, and so are actions with an argument that has no values.
+        Goals that apply under none of `configs` are left out. Actions with an argument whose domain is empty are left
+        out, too.
         """
         seen = self.of("goal")
         wanted = [p for p in subject.properties if p.kind == "sometimes" and any(p.given(c) for c in configs)]

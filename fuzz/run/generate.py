@@ -5,9 +5,10 @@ calls with a seeded random number generator, the Hypothesis state machine draws 
 explorer takes every call. A domain may depend on the state, so each call is generated in the state in which it is
 executed.
 
-Most seeds give ordinary traces. A seed modulo 16, 32 or 64 selects the others: traces with wide values, which are
-integers near limits (`fuzz/run/wide.py`); traces with bursts, which repeat a call, or a few calls in turn, hundreds of
-times (`Bursts`); and traces of more than a thousand steps. A trace may have both wide values and bursts.
+Most seeds give ordinary traces. A seed modulo 16, 32 or 64 selects the others: wide traces, in which some integers are
+near limits (`fuzz/run/wide.py`); traces with bursts, which repeat a call, or a few calls in turn, hundreds of times
+(`Bursts`); and long traces, of more than a thousand steps. A trace may be wide and have bursts. A trace with bursts has
+wide values in its settings, but only a wide trace has them in its arguments.
 
 The first numbers of a seed's generator choose the settings and the swarm (factors of the actions' weights,
 `fuzz/subject.py`), the later ones actions and arguments. Python returns the same numbers for a seed in every version,
@@ -79,7 +80,7 @@ class TracePlan(NamedTuple):
     config: Any
     swarm: str  # "" for none
     steps: int
-    wide: bool = False  # whether some integers become wide values
+    wide: bool = False  # whether some integers of the calls become wide values
     bursts: bool = False  # whether some calls are repeated
 
 
@@ -106,7 +107,8 @@ class ActionCalls:
             )
         self.listed: list[Arguments] = [copy_of(each) for each in itertools.product(*self.fixed)]
         fixed_first = sorted(range(len(domains)), key=lambda i: not isinstance(domains[i], tuple))
-        #: for each parameter, its index in the list that has the fixed domains first; None if the list has this order
+        #: for each parameter, its index in a list with the fixed domains first, then the free ones; None if this is the
+        #: order of the parameters
         self.permutation = (
             None if fixed_first == sorted(fixed_first) else [fixed_first.index(i) for i in range(len(domains))]
         )
@@ -218,7 +220,7 @@ class PossibleCalls:
         weights = {
             name: self.subject.weights.get(name, 1.0) * math.prod(f.get(name, 1.0) for f in factors)
             for name, action in self.actions.items()
-            if action.listed
+            if action.listed  # empty if a fixed domain is empty
         }
         total = sum(weights.values())
         if not total:
@@ -232,6 +234,7 @@ class PossibleCalls:
             is_listed = not action.free and len(action.listed) <= share
             arguments = itertools.cycle(action.listed) if is_listed else itertools.repeat(None)
             table += [(action, copy_of(next(arguments))) for _ in range(share)]
+        # rounded shares may add up to less than `_TABLE`: the first entries are repeated
         return list(itertools.islice(itertools.cycle(table), _TABLE))
 
 
@@ -376,7 +379,10 @@ class Bursts:
         return self.choose_one(state)
 
     def _repeating(self, action: ActionCalls, arguments: Arguments, repetitions: int) -> Chooser:
-        """Returns a chooser that repeats an action, with consecutive, drawn or constant arguments."""
+        """Returns a chooser that repeats an action, with consecutive, drawn or constant arguments.
+
+        If arguments should be drawn and a domain is empty in the state, they are `arguments`.
+        """
         sample = self.random()
         if arguments and sample < _CONSECUTIVE:
             paths = list(self._integers(action.name, arguments, repetitions))

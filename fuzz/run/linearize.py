@@ -17,7 +17,7 @@ The search makes passes. A pass that has too many points drops the least likely 
 refute the history. The next pass keeps more points, the last pass all.
 
 A reduction merges states from which all remaining operations have the same outcomes. A search with a reduction has
-fewer points. It decides whether an order with the recorded outcomes exists, but not in which state the order ends.
+fewer points. This search can refute a history. It cannot confirm one: it does not know in which state an order ends.
 
 A tally is a number in the state that no outcome shows, such as a version. The search leaves it out of the states, and
 finds an order. If the final state with the tally of this order is wrong, a second search computes for each point the
@@ -42,8 +42,8 @@ from typing import Any, NamedTuple
 
 from model.machine import BadValue
 
-#: The maximum number of steps of a search, which take some seconds. A step tries to place an operation at a point. The
-#: model takes no step for it if the search has tried the same operation in the same state before.
+#: The maximum number of steps of a search, which take some seconds. A step of the search tries to place an operation at
+#: a point. If the search has tried the operation in the same state before, the model does not execute it again.
 BUDGET_STEPS = 1_000_000
 #: The maximum number of states in a verdict.
 _MOST_STATES = 8
@@ -135,8 +135,9 @@ def linearize(
 ) -> Verdict:
     """Decides whether a history is linearizable, from the state `start`.
 
-    `accepts` says whether a final state is right; without it, every final state is. `is_read` says whether an operation
-    leaves every state unchanged in which it has the recorded outcome; it is called after a step of the operation.
+    `accepts` says whether a final state is right; without `accepts`, every final state is. `is_read` says whether an
+    operation leaves every state unchanged in which it has the recorded outcome. `is_read` is called only for an
+    operation that the model has executed with this outcome.
     `part_of` assigns operations to independent parts of the state, which are decided one by one. If the order of all
     parts does not end in an accepted state, the history is decided as a whole. Coarse models are searched only if all
     operations are of one part, because a coarse model may depend on every operation. If a coarse model refutes the
@@ -265,6 +266,7 @@ class _Search:
         try:
             for most in _MOST_POINTS:
                 verdict, begin = self._pass(*begin, most)
+                # after the first undecided pass only: the coarse models, then the reduction
                 if verdict.result is Result.UNDECIDED:
                     verdict, coarse_models = self._with_coarse_models(verdict, coarse_models), ()
                 if verdict.result is Result.UNDECIDED and reduction is not None:
@@ -288,8 +290,10 @@ class _Search:
         assert self.tally is not None
         first, offset = ((0,) * len(self.lanes), self._node(start)), self.tally.of(start)
         tallies = {first: 1}  # point -> its tallies, less the offset; bit t is set if t is one of them
+        #: point -> the points before it, each with the amount added to the tally and the operation placed
         before: dict[_Point, list[tuple[_Point, int, Timed]]] = {first: []}
         points = [first]
+        # the last element stands for the end of the history: there, every point is kept and extended
         for returned, n, i in [*self.returns, (inf, 0, inf)]:
             todo: dict[int, dict[_Point, None]] = {}
             for point in points:
@@ -317,13 +321,16 @@ class _Search:
         )
 
     def _added(self, point: _Point, following: list[_Point]) -> list[int]:
-        """Returns what the operation between a point and the points after it adds to the tally."""
+        """Returns what an operation adds to the tally: an amount for each of the points `following` after `point`."""
         placed, node = point
         n = next(n for n, count in enumerate(following[0][0]) if count != placed[n])
         return node.added[n, placed[n]]
 
     def _with_coarse_models(self, found: Verdict, coarse_models: Iterable[CoarseModel]) -> Verdict:
-        """Returns the verdict `found` of a pass; NOT_LINEARIZABLE if a coarse model refutes the history."""
+        """Returns a verdict NOT_LINEARIZABLE if a coarse model refutes the history; otherwise `found`.
+
+        `found` is the verdict of a pass.
+        """
         history, left = [each for lane in self.lanes for each in lane], self.budget
         for model in coarse_models:
             concerned = [each for each in history if model.concerns(each.operation)]
@@ -336,9 +343,10 @@ class _Search:
         return found
 
     def _with_reduction(self, found: Verdict, begin: tuple[int, _Points], reduction: Reduction) -> Verdict:
-        """Returns the verdict `found` of a pass; NOT_LINEARIZABLE if a search with the reduction refutes the history.
+        """Returns a verdict NOT_LINEARIZABLE if a search with the reduction refutes the history; otherwise `found`.
 
-        `begin` is a return and all points before it. Raises _OutOfBudget.
+        `found` is the verdict of a pass, `begin` the index of a return and all points before this return. Raises
+        _OutOfBudget.
         """
         search, verdict = copy.copy(self), found
         search.accepts, search.reduction = None, reduction
@@ -437,7 +445,7 @@ class _Search:
         states = list(self.successors(operation.operation, node.state))
         after = [node if each is node.state else self._node(each) for each in states]
         is_read = bool(after) and operation.returned < inf and self.is_read(operation.operation)
-        if self.tally is not None:
+        if self.tally is not None:  # the state of a node has the tally 0, so the tally after it is the added amount
             node.added[n, i] = added = [0] if is_read else [self.tally.of(each) for each in states]
             if min(added, default=0) < 0:
                 raise BadValue(f"the tally decreases by {-min(added)} at {operation.operation}: a tally only increases")

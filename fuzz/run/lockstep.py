@@ -4,13 +4,14 @@ The fast loop compares outcomes at every step. At the *checked* steps, it also c
 model's, and checks the properties. By default, every 16th step and the last step are checked, because a wrong state
 usually stays wrong. Of two profiles, the observations are compared in place of the states.
 
-After the trace, the fast loop calls the implementation's own check. It loads a copy of the implementation with the
-implementation's state, and compares the copy's state with the model's.
+After the trace, the fast loop calls the implementation's own check. The fast loop also loads a copy: a second instance
+of the implementation, with the state of the first. The copy's state is compared with the model's.
 
 One trace in `THOROUGH_EVERY` is checked thoroughly. The properties are checked in its initial state, too. The
 implementation's view of the initial state is compared, too. In the initial state and at the last step, the comparison
 with an implementation includes the observations and the classes of all parts. If the trace has more than 16 steps, the
-copy is loaded 16 to 31 steps before the last step. After the trace, the copy executes the calls that followed.
+copy is loaded during the trace: after the first checked one of the last 32 steps. After the trace, the copy executes
+the calls that followed.
 
 The fast loop only detects that something is wrong. A replay with every step checked finds out what is wrong.
 """
@@ -229,7 +230,7 @@ class Lockstep:
         except NoCall:
             if not self.may_end_early:
                 raise
-            step -= 1
+            step -= 1  # no call was executed at this step
             return False
         finally:
             coverage.steps += step + 1

@@ -190,8 +190,8 @@ class Pair:
     `state` and `outcome` are those of the model after the latest step, `values` has the values of the properties'
     history variables after this step, and `other_outcome` is the second side's outcome. Properties in `skipped` are not
     checked. An exception of the second side's constructor or `load` is the difference of every step.
-    `fold_history=False` leaves these history variables at their initial values, for callers that check no property with
-    history variables.
+    With `fold_history=False`, `values` keeps the initial values, for callers that check no property with history
+    variables.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class Pair:
         self.other_outcome: Any = None
         self._actions = {each.name: (each.run, i) for i, each in enumerate(self.subject.machine.actions.values())}
         self._problem: Difference | None = None
-        self._is_unchecked = start is None
+        self._is_unchecked = start is None  # whether the next step begins with a check of the initial state
         self.side: Side | None = None
         self.state = self.subject.machine.start(self.cfg) if start is None else start
         self._folds = self.checks.folds if fold_history else ((),) * len(self._actions)
@@ -354,10 +354,10 @@ class Copy:
 def load_difference(target: Target, calls: Calls) -> Difference | None:
     """Repeats a trace, and loads copies of the implementation: before each of the last calls, and after the last call.
 
-    Returns how a copy differs after the calls that followed its loading. Also returns how the first instance differs: a
-    difference while the trace is repeated means that `view` has changed the first instance; a difference after the
-    copies' calls means that a copy shares state with the first instance. Returns None if nothing differs, or if the
-    second side is no implementation.
+    A replay of the trace must have shown no difference. Returns how a copy differs after the calls that followed its
+    loading. Also returns how the first instance differs: a difference while the trace is repeated means that `view` has
+    changed the first instance; a difference after the copies' calls means that a copy shares state with the first
+    instance. Returns None if nothing differs, or if the second side is no implementation.
     """
     if target.second is not Second.IMPLEMENTATION:
         return None

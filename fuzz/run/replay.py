@@ -46,7 +46,8 @@ def replay(
 def skipped_for(target: Target, finding: Finding) -> Skipped:
     """Returns the properties that replays of a finding skip: all but the violated one, since others may fail earlier.
 
-    If a property raised the exception that the finding reports, no property is skipped.
+    If the finding violates no property, these are all properties. But no property is skipped for a CRASH that a replay
+    without properties does not show: then a property raised the exception.
     """
     skipped = all_but(target.subject, finding.broken_property)
     if finding.cause.kind is not Kind.CRASH:

@@ -9,8 +9,8 @@ changes of the counterexample are tried, in this order, until none is accepted:
     simplify         each argument and setting to a value earlier in its domain, in one call or in all calls with this
                      value; wide integers to small ones
     remove pairs     of calls
-    merge            replace two neighbouring calls by any one call; not in very short counterexamples, which substitute
-                     also covers
+    merge            replace two neighbouring calls by any one call; not in very short counterexamples, where
+                     "substitute" does this, too
     end earlier      replace a call by any other, and remove all calls after it
     trade            remove one call, and change one argument of another call, or one setting
     fewer arguments  replace a call by one of an action with fewer arguments
@@ -107,7 +107,7 @@ class Shrinker:
         try:
             self._accept(self.candidate)
             before = None
-            while before != (before := self.candidate):
+            while before != (before := self.candidate):  # until a round of all changes has accepted none
                 self._remove_repetitions()
                 self._remove_chunks()
                 self._move_earlier()
@@ -288,7 +288,7 @@ class Shrinker:
         again = True
         while again:
             count = len(self.candidate.steps)
-            if count**3 > self.steps_left:
+            if count**3 > self.steps_left:  # the steps of all pairs' candidates are about count**3 / 2
                 return
             pairs = itertools.combinations(range(count), 2)
             again = any(self._accept(self._without(pair)) for pair in pairs)
@@ -313,7 +313,7 @@ class Shrinker:
     def _simplify(self) -> None:
         """Simplifies the settings, then values in all calls, then the arguments of each call."""
         for name, values in self.subject.settings.items():
-            any(self._accept(c) for c in self._simpler_setting(name, values))
+            any(self._accept(c) for c in self._simpler_setting(name, values))  # ends at the first that is accepted
         while any(self._accept(c) for c in self._renamed()):
             pass
         index = 0
@@ -404,9 +404,10 @@ class Shrinker:
     def _variants(self, base: Candidate, index: int, *, only_simpler: bool) -> Iterator[Candidate]:
         """Yields candidates with one argument of the call at an index changed to another value of its domain.
 
-        Of a domain that depends on the state, only the first eight values are tried. With `only_simpler`, only the
-        values before the argument are tried, and all of these. If the argument is not in its domain, `only_simpler` has
-        another effect: a wide integer in the argument is also replaced by smaller ones.
+        Of a fixed domain, all values are tried; of a domain that depends on the state, the first eight. With
+        `only_simpler`, all values before the argument in its domain are tried instead, and no others. If the argument
+        is not in its domain, `only_simpler` excludes no value, but adds values: wide integers in the argument are
+        replaced by smaller ones.
         """
         name, arguments = base.steps[index]
         params = self.subject.machine.actions[name].params
@@ -458,7 +459,7 @@ class Shrinker:
     def _replacements(self, index: int, fewer_than: int | None) -> Iterator[Candidate]:
         """Yields candidates with the call at an index replaced by each possible call.
 
-        With `fewer_than`, only by calls with fewer arguments than that.
+        If `fewer_than` is not None, only calls with fewer arguments than this number replace the call.
         """
         base = self.candidate
         state = self._state_before(base, index)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-#: Processor time after which a trace of at most `_USUAL_STEPS` steps counts as a hang. Most take milliseconds.
+#: Processor time after which a trace of at most `_USUAL_STEPS` steps counts as a hang. Most traces take milliseconds.
 HANG_SECONDS = 1.0
 #: A trace of more steps than this has proportionally more time.
 _USUAL_STEPS = 256
@@ -41,9 +41,9 @@ def watchdog(seconds: float) -> Iterator[None]:
     Wall-clock time would report hangs on a busy machine. A step that sleeps, or waits for a lock, uses no processor
     time and is not ended. Garbage collection is disabled, because its time depends on other objects of the process. The
     signal repeats, because the first one may arrive where exceptions are ignored, for example in a destructor. Inside
-    another watchdog, the time counts for both. If the outer watchdog's time runs out meanwhile, it raises Hang right
-    after the inner one has ended. Outside the main thread, `watchdog` has no effect: Python delivers signals to the
-    main thread only.
+    another watchdog, the time counts for both. If the outer watchdog's time runs out inside the inner one, the outer
+    watchdog raises Hang right after the inner one has ended. Outside the main thread, `watchdog` has no effect: Python
+    delivers signals to the main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -287,6 +287,7 @@ class Wide:
         self.cfg = cfg
         self.random = rng.random
         self.dictionary = dictionary(subject.name, subject.seeded_source)
+        # up to 3 below a number of the dictionary, so that small consecutive integers cross this number
         self.shift = self._one_of([n for n in self.dictionary if n >= 32]) - int(self.random() * 4)
         #: name of integers, whether their domain is fixed -> the replacements; () if they are kept, None if shifted
         self._changes: dict[tuple[str, bool], tuple[int, ...] | None] = {}
