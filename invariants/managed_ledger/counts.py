@@ -3,12 +3,13 @@
 The deliveries to come of a cached entry are those that will decrement its count if nothing intervenes. Their number is
 the sum of three numbers:
 
-    copies    copies that share the entry's read count: held for a pending request, of a read that is not dispatched,
-              or being sent
-    cursors   active cursors that have not read the entry, and whose pending normal read does not include it
-    replays   subscriptions whose replay queue has the entry, and whose replay read does not include it
+    copies    copies that share the entry's count and are not released: a pending request or a read has the copy, or the
+              copy is being sent
+    cursors   active cursors that have not read the entry, and whose normal read has not requested the entry
+    replays   subscriptions whose replay queue has the entry, and whose replay read does not include the entry
 
-The reader of an entry from storage is the cursor that issued the storage read.
+The surplus of a cached entry is its count minus its deliveries to come. An acknowledged entry of a replay queue is not
+replayed. The reader of an entry from storage is the cursor that issued the storage read.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from model.range_cache import Entry
 
 
 def with_counts(cfg: Config) -> bool:
-    """Whether entries have expected read counts."""
+    """Whether `counts_reads` is on."""
     return cfg.counts_reads
 
 
@@ -78,9 +79,9 @@ def replays_to_come(s: State, sub: Subscription) -> set[Position]:
 def deliveries_to_come(s: State) -> dict[Position, int]:
     """Returns for each cached entry the number of deliveries that will decrement its read count."""
     deliveries = {position: len(e.copies) for position, e in cached(s).items()}
-    for name, sub in enumerate(s.subscriptions):
+    for number, sub in enumerate(s.subscriptions):
         asked = asked_for(s, sub.normal_read.requests) if sub.normal_read is not None else ()
-        unread = [p for p in deliveries if sub.read_position <= p and p not in asked] if name in active(s) else []
+        unread = [p for p in deliveries if sub.read_position <= p and p not in asked] if number in active(s) else []
         for position in (*unread, *replays_to_come(s, sub)):
             if position in deliveries:
                 deliveries[position] += 1
@@ -106,11 +107,11 @@ def positions_of_answer(before: State, event: Event) -> set[Position]:
 
 def reader(s: State, request: int) -> tuple[int, bool]:
     """Returns the subscription that made a request, and whether it did so for a normal read; (-1, False) for none."""
-    for name, sub in enumerate(s.subscriptions):
+    for number, sub in enumerate(s.subscriptions):
         if sub.normal_read is not None and request in sub.normal_read.requests:
-            return name, True
+            return number, True
         if sub.replay_read is not None and request in sub.replay_read.requests:
-            return name, False
+            return number, False
     return -1, False
 
 
@@ -136,13 +137,14 @@ def entry_from_storage_expects_reads_of_cursors_at_or_before_reader(
 ) -> bool:
     """The count of an entry from storage is the number of active cursors at or before its reader when storage answers.
 
-    Entries of a replay read are not cached. If the reader is inactive when storage answers, its entries are not cached.
+    Entries that a replay read requested from storage are not cached. If the reader is inactive when storage answers,
+    the entries are not cached.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
     read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
-    name, is_normal = reader(before, read.waiting[0])
-    reader_at = active(before).get(name) if is_normal else None
+    number, is_normal = reader(before, read.waiting[0])
+    reader_at = active(before).get(number) if is_normal else None
     expected = sum(1 for p in active(before).values() if reader_at is not None and p is not None and p <= reader_at)
     was, now = cached(before), cached(after)
     if not expected or cfg.max_bytes == 0:
@@ -156,30 +158,31 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
 ) -> bool:
     """The count of an entry from storage equals its deliveries to come, except in five cases.
 
-    An active cursor is between its reader and the entry; the entry is in a replay queue, or a replay read shares the
-    storage read; an active cursor reads the entry now, from the cache or by another storage read; an inactive cursor
-    has a normal read that is not dispatched; or the reader's mark-delete position has passed the entry.
+    (1) The reader's mark-delete position has passed the entry. (2) The entry is in a replay queue, or a replay read
+    waits for the same storage read. (3) An inactive cursor has an outstanding normal read. (4) An active cursor is
+    between the reader and the entry. (5) An active cursor has requested the entry, and gets it from the cache or from
+    another storage read.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
     read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
-    name, is_normal = reader(before, read.waiting[0])
-    reader_at = active(before).get(name) if is_normal else None
+    reader_number, is_normal = reader(before, read.waiting[0])
+    reader_at = active(before).get(reader_number) if is_normal else None
     if reader_at is None:
         return True
 
     def is_exact(sub: Subscription, number: int, position: Position) -> bool:
         if (
-            position < reader_at
-            or position in sub.replay
+            position < reader_at  # case 1
+            or position in sub.replay  # case 2
             or (sub.replay_read is not None and set(sub.replay_read.requests) & set(read.waiting))
         ):
             return False
         if number not in active(before):
-            return sub.normal_read is None
+            return sub.normal_read is None  # case 3
         if reader_at < sub.read_position <= position:
-            return False
-        return not is_asked_for(before, sub, position) or awaits(before, sub, read.number, position)
+            return False  # case 4
+        return not is_asked_for(before, sub, position) or awaits(before, sub, read.number, position)  # case 5
 
     now = cached(after)
     return all(
@@ -197,36 +200,38 @@ INTERVENTIONS = ("connect", "disconnect", "redeliver", "seek", "mark_delete", "a
 
 
 def completes_only_uncancelled_reads(s: State, event: Event) -> bool:
-    """Whether storage completes a read, and no request fails or is of a cancelled normal read."""
+    """Whether storage completes a read, no request fails, and no request of a cancelled normal read completes."""
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return False
     return all(
-        answer.ok and not (is_normal and (read := s.subscriptions[name].normal_read) is not None and read.cancelled)
+        answer.ok and not (is_normal and (read := s.subscriptions[number].normal_read) is not None and read.cancelled)
         for answer in event.outcome.answered
-        for name, is_normal in [reader(s, answer.request)]
+        for number, is_normal in [reader(s, answer.request)]
     )
 
 
 def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     """Whether the count and the deliveries to come of a cached entry must change by the same number in a step.
 
-    False if the step replaces the entry's `EntryReadCountHandlerImpl`, or replays a copy that does not share the
-    entry's count. A step that discards a read is compared only for entries of this read that will be read again.
+    Storage completes a read: false for the entries of the answer, which can replace `EntryReadCountHandlerImpl`; false
+    for all entries if a request fails, or if one of a cancelled normal read completes. An entry is put back: false if
+    its copy does not share the count of the cached entry, which was cached again since. A read is discarded: true only
+    for entries of the read that share the count, and that will be read again.
     """
     if event.name == "complete_storage_read":
-        is_answer_of_entry = e.position in positions_of_answer(before, event)
-        return completes_only_uncancelled_reads(before, event) and not is_answer_of_entry
+        is_in_answer = e.position in positions_of_answer(before, event)
+        return completes_only_uncancelled_reads(before, event) and not is_in_answer
     if event.name != "dispatch" or not isinstance(event.outcome, Dispatched):
         return True
-    name = event.arguments["subscription"]
-    sub, now = before.subscriptions[name], after.subscriptions[name]
+    number = event.arguments["subscription"]
+    sub, now = before.subscriptions[number], after.subscriptions[number]
     read = sub.normal_read if event.arguments["kind"] == "normal" else sub.replay_read
     copies = {each.position: each.copy for each in read.entries} if read else {}
-    shares = copies.get(e.position) in e.copies
+    shares = copies.get(e.position) in e.copies  # false for an entry that the read does not have
     if e.position in event.outcome.put_back:
         return shares
     if e.position in event.outcome.discarded:
-        is_read_again = name in active(after) and now.read_position <= e.position < sub.read_position
+        is_read_again = number in active(after) and now.read_position <= e.position < sub.read_position
         return shares and (is_read_again or e.position in replays_to_come(after, now))
     return not event.outcome.discarded
 
@@ -239,9 +244,8 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
 def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A count changes by the same number as the deliveries to come: a delivery lowers both, a replay keeps both.
 
-    Exceptions: a consumer connects or disconnects, or asks for redelivery; a cursor seeks; an entry is acknowledged
-    before it is read; a storage read fails; a cursor is rewound, or its cancelled read completes; an entry is replayed
-    that was cached again since it was read.
+    Not checked: calls of clients that change the deliveries to come (`INTERVENTIONS`), and the cases that
+    `is_comparable` excludes.
     """
     was, now = cached(before), cached(after)
     return all(
@@ -286,7 +290,7 @@ def entry_deleted_before_its_read_remains_counted(cfg: Config, before: State, ev
 
 @sometimes(managed_ledger, on=("complete_storage_read",), given=with_counts)
 def entry_of_failed_read_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A storage read fails, and cached entries of its range are read again: they stay cached with the old count."""
+    """A storage read fails, and a request reads its cached entries again from storage: their counts do not fall."""
     return not event.arguments["success"] and any(each > 0 for each in new_differences(before, after))
 
 
@@ -315,11 +319,11 @@ def cursor_between_reader_and_entry_is_not_counted(cfg: Config, before: State, e
 
 @sometimes(managed_ledger, given=with_counts)
 def entry_cached_in_grace_period_is_read_without_count(cfg: Config, s: State) -> bool:
-    """An entry that was added without active cursors is held by a reader, and has no count."""
+    """A reader has a copy of an entry that has no count, because the entry was added without active cursors."""
     return any(e.expected_reads is None and e.copies for e in cached(s).values())
 
 
 @sometimes(managed_ledger, given=with_counts)
 def count_is_negative(cfg: Config, s: State) -> bool:
-    """More cursors read a cached entry than were counted."""
+    """A cached entry was read more often than was counted."""
     return any(e.expected_reads is not None and e.expected_reads < 0 for e in cached(s).values())

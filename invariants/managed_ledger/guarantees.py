@@ -1,7 +1,8 @@
 """Guarantees of a managed ledger: delivery, order, active cursors, reads, and the cache.
 
-`model/managed_ledger/state.py` defines "with counts", "without counts" and "held by a consumer". An entry can be
-held on several subscriptions, once on each.
+`model/managed_ledger/state.py` defines "with counts", "without counts" and "held by a consumer". Each subscription has
+its own consumers, so several subscriptions may hold the same entry. The "trigger" is 98 % of the maximum size of the
+cache: a larger cache needs an eviction task. A cursor is "marked" if its `isCacheReadEntry` is set.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ def reads(sub: Subscription) -> list[Read]:
 
 @always(managed_ledger)
 def unacknowledged_entry_before_read_position_is_delivered_or_read_again(cfg: Config, s: State) -> bool:
-    """An unacknowledged entry before the read position is held by a consumer, or will be read again.
+    """An unacknowledged entry before the read position is held by a consumer, or will be dispatched.
 
-    The entry will be read again if it is in the replay queue or in a read that is not dispatched, or if the cursor will
-    be rewound, because no consumer is connected or a read was cancelled.
+    The entry will be dispatched if it is in the replay queue, or in a read that is not dispatched. It is also enough
+    that the cursor will be rewound, because no consumer is connected or a read was cancelled.
     """
     for sub in s.subscriptions:
         if not sub.consumers or any(read.cancelled for read in reads(sub)):
@@ -60,7 +61,7 @@ def unacknowledged_entry_before_read_position_is_delivered_or_read_again(cfg: Co
 
 @always(managed_ledger, on=("dispatch",))
 def dispatch_sends_entry_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A dispatch sends no entry twice, and no entry that a consumer holds or that is acknowledged."""
+    """A dispatch sends no entry twice, and no entry that was held or acknowledged before the dispatch."""
     if not isinstance(event.outcome, Dispatched):
         return True
     sub = before.subscriptions[event.arguments["subscription"]]
@@ -79,23 +80,23 @@ def entry_is_held_once(cfg: Config, s: State) -> bool:
 
 
 @always(managed_ledger)
-def held_entry_is_not_read_again(cfg: Config, s: State) -> bool:
+def held_entry_is_before_read_position(cfg: Config, s: State) -> bool:
     """An entry that a consumer holds is before the read position."""
     return all(p < sub.read_position for sub in s.subscriptions for p in pending(sub))
 
 
 @always(managed_ledger)
 def key_is_held_by_one_consumer_in_order(cfg: Config, s: State) -> bool:
-    """Key_Shared: at most one consumer holds entries of a key, namely its first unacknowledged entries.
+    """Key_Shared: at most one consumer holds entries of a key: the first unacknowledged entries of this key.
 
-    If an entry is held, all earlier unacknowledged entries of its key are held.
+    If an entry is held, all earlier unacknowledged entries with the same key are held.
     """
     for number, sub in enumerate(s.subscriptions):
         if not is_type(cfg, number, "key_shared"):
             continue
         holders = [(key(cfg, p), c.consumer, p) for c in sub.consumers for p in c.pending]
         if len({(k, c) for k, c, _ in holders}) != len({k for k, _, _ in holders}):
-            return False
+            return False  # two consumers hold entries of one key
         held = {p for _, _, p in holders}
         for k, _, position in holders:
             earlier = [p for p in entries_between(s, sub.mark_delete, position) if key(cfg, p) == k and p not in held]
@@ -106,7 +107,7 @@ def key_is_held_by_one_consumer_in_order(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger)
 def positions_are_consistent(cfg: Config, s: State) -> bool:
-    """The mark-delete position is before the read position, which is not after the end of the log.
+    """The mark-delete position is before the read position. The read position is not after the end of the log.
 
     Entries that are individually acknowledged, held, or in the replay queue are after the mark-delete position. Permits
     are nonnegative.
@@ -137,7 +138,7 @@ def unacknowledged_entry_is_not_deleted(cfg: Config, before: State, event: Event
 
 @always(managed_ledger)
 def active_cursor_has_consumers(cfg: Config, s: State) -> bool:
-    """A cursor is active only while its subscription has consumers. With counts, the cursor is active exactly then."""
+    """A cursor is active only if its subscription has consumers. With counts, a cursor with consumers is active."""
     connected = {number for number, sub in enumerate(s.subscriptions) if sub.consumers}
     return set(active(s)) == connected if cfg.counts_reads else set(active(s)) <= connected
 
@@ -155,9 +156,9 @@ def active_cursors_are_at_their_positions(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger, on=("check_backlogged_cursors",), given=without_counts)
 def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the check, a cursor with consumers is active exactly if it has fewer entries to read than the threshold.
+    """After the check, a cursor with consumers is active exactly if its backlog is below the threshold.
 
-    Acknowledged entries do not count.
+    The backlog is the number of unread entries (`unread_entries`).
     """
     return all(
         (number in active(after)) == (unread_entries(after, sub) < cfg.backlogged_threshold)
@@ -167,11 +168,11 @@ def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, even
 
 
 @always(managed_ledger, on=("check_cursors_to_cache_entries",), given=without_counts)
-def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
+def check_marks_cursors_with_similar_backlogs(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The check marks a cursor exactly if its backlog reaches the minimum, and enough others have a similar backlog.
 
-    A marked cursor has `isCacheReadEntry`. Here the backlog is the number of unread entries (`unread_entries`). If the
-    minimum number of cursors is 0, the check changes nothing.
+    The backlog is the number of unread entries (`unread_entries`). If the minimum number of other cursors
+    (`min_backlog_cursors`) is 0, the check changes nothing.
     """
     if cfg.min_backlog_cursors == 0:
         return before == after
@@ -194,7 +195,7 @@ def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, 
 def cached_entry_is_not_read_from_storage(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read takes cached entries from the cache: the storage reads that it issues include no cached entry.
 
-    They include only entries of the read.
+    These storage reads include only entries of the read.
     """
     if not isinstance(event.outcome, Started):
         return True
@@ -214,10 +215,7 @@ def look_ahead_limits_replay_queue(cfg: Config, before: State, event: Event, aft
 
 @always(managed_ledger, on=("complete_storage_read",), given=without_counts)
 def entry_from_storage_is_cached_only_for_marked_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without counts, entries from storage are cached only if a normal read of a marked cursor issued the storage read.
-
-    A marked cursor has `isCacheReadEntry`.
-    """
+    """Without counts, entries from storage are cached only if a marked cursor's normal read issued the storage read."""
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
     read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
@@ -243,10 +241,9 @@ def added_entry_is_cached_while_it_may_be_read(cfg: Config, before: State, event
 
 @always(managed_ledger)
 def total_above_trigger_has_eviction_queued(cfg: Config, s: State) -> bool:
-    """While the cache is larger than 98 % of its maximum, an eviction task is queued.
+    """While the size of the cache is above the trigger, an eviction task is queued.
 
-    If eviction tasks run at once, the size of the cache is at most 98 % of the maximum, or the watermark if this is
-    larger.
+    If `eviction_task` is immediate, the size is never above both the trigger and the watermark.
     """
     trigger, total = math.floor(0.98 * cfg.max_bytes), s.caches.total_bytes
     if cfg.eviction_task == "queued":
@@ -256,10 +253,7 @@ def total_above_trigger_has_eviction_queued(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger, on=("run_eviction_task",))
 def eviction_task_ends_at_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction task evicts a cache above the trigger down to the watermark, and nothing at or below the trigger.
-
-    The trigger is 98 % of the maximum size.
-    """
+    """An eviction task shrinks a cache above the trigger to the watermark or less; otherwise it evicts nothing."""
     if isinstance(event.outcome, Refused):
         return True
     total = before.caches.total_bytes
@@ -273,8 +267,8 @@ def expired_entry_is_evicted_unless_reads_are_expected(cfg: Config, before: Stat
     """The periodic task evicts exactly the entries older than the TTL that are not due for requeue.
 
     An entry is due for requeue if it has expected reads and was requeued fewer times than the maximum, or if it was
-    accessed and recent access extends the TTL. If the cache is above the trigger, more entries are evicted, and nothing
-    is checked.
+    accessed and `extend_ttl_of_recently_accessed` is on. If the size of the cache is above the trigger, the task also
+    evicts other entries; this property does not check that case.
     """
     if before.caches.total_bytes > math.floor(0.98 * cfg.max_bytes):
         return True
@@ -299,8 +293,8 @@ CACHE_CHANGES = (
 def cursor_removes_only_entries_before_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A call on a subscription adds no entry to the cache, and removes only entries before the slowest active cursor.
 
-    If no cursor is active, the call may remove any entries. With counts, the call removes none. The same holds for a
-    rollover, the clock and `checkCursorsToCacheEntries`.
+    If no cursor is active after the call, the call may have removed any entries. With counts, the call removes none.
+    The property also applies to a rollover, an advance of the clock and `checkCursorsToCacheEntries`.
     """
     slowest = min((p for p in active(after).values() if p is not None), default=None)
     removed = set(cached(before)) - set(cached(after))
@@ -331,7 +325,10 @@ def entries_before_slowest_cursor_leave_cache(cfg: Config, before: State, event:
 
 @eventually(managed_ledger, fair=("complete_storage_read", "dispatch", "release"))
 def every_read_is_dispatched(cfg: Config, s: State) -> bool:
-    """Every read is dispatched and every sent entry released, if storage reads, dispatches and releases are fair."""
+    """If only storage reads, dispatches and releases occur, every read ends and every sent entry is released.
+
+    A read ends when it is dispatched, or when it has failed.
+    """
     return all(not reads(sub) and not sub.sent for sub in s.subscriptions) and not s.caches.requests
 
 
@@ -340,14 +337,14 @@ def every_read_is_dispatched(cfg: Config, s: State) -> bool:
 
 @sometimes(managed_ledger, on=("read_more_entries",))
 def normal_read_issues_no_storage_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A normal read of several entries issues no storage read: each is cached, or an earlier storage read has it."""
+    """A normal read of several entries issues no storage read: they are cached or in outstanding storage reads."""
     read = event.outcome
     return isinstance(read, Started) and read.kind == "normal" and len(read.positions) > 1 and not read.issued
 
 
 @sometimes(managed_ledger, on=("read_more_entries",), given=with_counts)
 def replay_read_issues_no_storage_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay read issues no storage read: each entry is cached, or an earlier storage read has it."""
+    """A replay read issues no storage read: its entries are cached or in outstanding storage reads."""
     return isinstance(event.outcome, Started) and event.outcome.kind == "replay" and not event.outcome.issued
 
 
@@ -372,7 +369,7 @@ def expected_reads_extend_ttl(cfg: Config, before: State, event: Event, after: S
 
 @sometimes(managed_ledger, on=("dispatch",))
 def entry_waits_for_consumer_that_holds_its_key(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Key_Shared: an entry is put back because another consumer still holds entries of its key (PIP-379)."""
+    """Key_Shared: an entry is put back while a consumer other than the key's present one holds the key (PIP-379)."""
     number = event.arguments["subscription"]
     if not isinstance(event.outcome, Dispatched) or not is_type(cfg, number, "key_shared"):
         return False
@@ -404,5 +401,5 @@ def cached_entries_are_trimmed(cfg: Config, before: State, event: Event, after: 
 
 @sometimes(managed_ledger, on=("mark_delete",), given=without_counts)
 def mark_delete_removes_cached_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without counts, a mark-delete position that moves removes entries from the cache."""
+    """Without counts, a move of a mark-delete position removes entries from the cache."""
     return len(cached(after)) < len(cached(before))

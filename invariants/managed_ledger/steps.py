@@ -1,4 +1,8 @@
-"""Calls on a managed ledger: what each one changes in log, cursors and dispatchers, and when it is rejected."""
+"""Calls on a managed ledger: what each call changes in log, cursors and dispatchers, and when a call is rejected.
+
+A call is an action of the model; the call "on" a subscription has the subscription as an argument. A subscription is
+named by its number. A consumer "holds" the entries in its pending acks.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,9 @@ from model.positions import Position
 READ_FIELD = {"normal": "normal_read", "replay": "replay_read"}
 
 
-def is_type(cfg: Config, name: int, kind: str) -> bool:
+def is_type(cfg: Config, number: int, subscription_type: str) -> bool:
     """Whether a subscription has a type."""
-    return cfg.types[name % len(cfg.types)] == kind
+    return cfg.types[number % len(cfg.types)] == subscription_type
 
 
 def key(cfg: Config, position: Position) -> int:
@@ -30,7 +34,7 @@ def key(cfg: Config, position: Position) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def positions_in(ledger: Ledger) -> list[Position]:
-    """Returns the positions of the entries of a ledger, in order. Cached, because most ledgers stay the same."""
+    """Returns the positions of the entries of a ledger, in order. Memoised, because most ledgers stay the same."""
     return [Position(ledger.ledger, i) for i in range(ledger.entries)]
 
 
@@ -55,10 +59,10 @@ def pending(sub: Subscription) -> list[Position]:
     return [p for c in sub.consumers for p in c.pending]
 
 
-def permits(cfg: Config, name: int, sub: Subscription) -> int:
+def permits(cfg: Config, number: int, sub: Subscription) -> int:
     """Returns the sum of the permits of all consumers; of a failover subscription, the first consumer's permits."""
     granted = [c.permits for c in sub.consumers]
-    return sum(granted[:1] if is_type(cfg, name, "failover") else granted)
+    return sum(granted[:1] if is_type(cfg, number, "failover") else granted)
 
 
 # ---- rejected calls, and the log ----------------------------------------------------------------------
@@ -69,8 +73,8 @@ def is_connected(cfg: Config, s: State, args: Mapping[str, Any], sub: Subscripti
     return any(c.consumer == args["consumer"] for c in sub.consumers)
 
 
-#: Whether a call is accepted, given the config, the state, its arguments, and the subscription that it names. All other
-#: calls are always accepted.
+#: Call -> whether the call is accepted, given the config, the state, the arguments of the call, and the subscription
+#: that the call is on. Calls that are not listed are always accepted.
 POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], bool]] = {
     "rollover_ledger": lambda cfg, s, args, sub: s.ledgers[-1].entries > 0,
     "connect": lambda cfg, s, args, sub: not is_connected(cfg, s, args, sub),
@@ -96,11 +100,12 @@ POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], b
 
 @always(managed_ledger, on=tuple(POSSIBLE))
 def call_is_rejected_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected exactly if an object that it needs is missing, or if it is not possible in this state.
+    """A call is rejected exactly if an object that the call needs is missing, or if the call is not possible.
 
     The object is a consumer, entry, position, read or eviction task. A connected consumer cannot connect. A read can
-    start only with permits, and not during a replay read. A rollover is possible only if the last ledger has entries.
-    The checks of backlogs run only without counts.
+    start only with permits, and not during a replay read. An acknowledgement needs an entry that is held or in the
+    replay queue, a mark-delete a position after the mark-delete position. A rollover is possible only if the last
+    ledger has entries. The checks of backlogs run only without counts.
     """
     sub = before.subscriptions[event.arguments.get("subscription", 0)]
     return isinstance(event.outcome, Refused) is not POSSIBLE[event.name](cfg, before, event.arguments, sub)
@@ -133,14 +138,15 @@ def entry_is_acknowledged_only_by_ack_or_seek(cfg: Config, before: State, event:
     """Only acks, mark-deletes and seeks change which entries are acknowledged.
 
     An ack acknowledges one entry, a mark-delete all entries up to its position. After a seek, exactly the entries
-    before its position are acknowledged. Individually acknowledged entries are after the first unacknowledged entry.
+    before its position are acknowledged. A dispatch, redelivery or disconnection changes no acknowledgement. All
+    individually acknowledged entries are after the first unacknowledged entry.
     """
     if isinstance(event.outcome, Refused):
         return True
     named, position, entries = event.arguments["subscription"], event.arguments.get("position"), log(before)
-    for name, (was, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
+    for number, (was, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
         acked = {p for p in entries if is_acked(was, p)}
-        if name == named and event.name != "dispatch" and position is not None:
+        if number == named and event.name != "dispatch" and position is not None:
             below = {p for p in entries if p < position}
             acked = below if event.name == "seek" else acked | {position}
             acked |= below if event.name == "mark_delete" else set()
@@ -162,12 +168,12 @@ def read_takes_entries_to_replay_then_the_next_ones(cfg: Config, before: State, 
     """
     if not isinstance(event.outcome, Started):
         return True
-    name = event.arguments["subscription"]
-    sub, kind = before.subscriptions[name], "replay"
-    most = min(cfg.read_batch, permits(cfg, name, sub))
+    number = event.arguments["subscription"]
+    sub, kind = before.subscriptions[number], "replay"
+    most = min(cfg.read_batch, permits(cfg, number, sub))
     replay = [p for p in sub.replay if not is_acked(sub, p)]
     wanted = replay[:most]
-    if is_type(cfg, name, "key_shared"):
+    if is_type(cfg, number, "key_shared"):
         wanted = []
         for i, c in enumerate(sub.consumers):
             keys_of_others = {key(cfg, p) for other in sub.consumers if other is not c for p in other.pending}
@@ -177,26 +183,27 @@ def read_takes_entries_to_replay_then_the_next_ones(cfg: Config, before: State, 
     if not wanted:
         kind = "normal"
         ahead = [p for p in log(before) if p >= sub.read_position] if sub.normal_read is None else []
-        if is_type(cfg, name, "key_shared") and cfg.limits_look_ahead:
+        if is_type(cfg, number, "key_shared") and cfg.limits_look_ahead:
             most = max(0, min(most, cfg.look_ahead - len(replay)))
         wanted = [p for p in ahead if p.ledger == ahead[0].ledger][:most]
     is_started = kind == event.outcome.kind and wanted == list(event.outcome.positions)
-    now: Read | None = getattr(after.subscriptions[name], READ_FIELD[kind])
+    now: Read | None = getattr(after.subscriptions[number], READ_FIELD[kind])
     if not is_started or not wanted or now is None:
-        return is_started and not wanted
+        return is_started and not wanted  # without entries to read, the outcome has no positions
     read = {e.position for e in now.entries} | asked_for(after, now.requests)
     return read == set(wanted) and not now.failed and not now.cancelled
 
 
 @always(managed_ledger)
 def read_completes_or_fails_as_a_whole(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read keeps its entries until all its requests are complete; then it is dispatched, or ends if one failed.
+    """A read keeps its entries until all its requests have completed or failed. If one failed, the read ends then.
 
-    A read is cancelled when the dispatcher starts to deliver again from the mark-delete position.
+    A read without a failed request ends when it is dispatched. A read is cancelled when the dispatcher starts to
+    deliver again from the mark-delete position.
     """
     args, is_refused = event.arguments, isinstance(event.outcome, Refused)
-    for name, (sub, later) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
-        is_called = args.get("subscription") == name and not is_refused
+    for number, (sub, later) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
+        is_called = args.get("subscription") == number and not is_refused
         if sub is later and not is_called and event.name != "complete_storage_read":
             continue
         for kind, field in READ_FIELD.items():
@@ -208,7 +215,7 @@ def read_completes_or_fails_as_a_whole(cfg: Config, before: State, event: Event,
                 read = None
             elif read is not None and event.name == "complete_storage_read" and not is_refused:
                 read = _read_after_answers(read, event)
-            elif read is not None and is_called and starts_again(cfg, name, sub, later, event):
+            elif read is not None and is_called and starts_again(cfg, number, sub, later, event):
                 read = read._replace(cancelled=True)
             if now != read:
                 return False
@@ -226,16 +233,16 @@ def _read_after_answers(read: Read, event: Event) -> Read | None:
     return read._replace(requests=left, entries=tuple(sorted((*read.entries, *found))), failed=failed)
 
 
-def starts_again(cfg: Config, name: int, before: Subscription, after: Subscription, event: Event) -> bool:
-    """Whether a call makes the dispatcher deliver again from the mark-delete position.
+def starts_again(cfg: Config, number: int, before: Subscription, after: Subscription, event: Event) -> bool:
+    """Whether a call on a subscription makes its dispatcher deliver again from the mark-delete position.
 
-    True if no consumer is connected before or after the call. Failover: also true if the active consumer changes or
-    asks for redelivery.
+    True if no consumer is connected before the call, or none after the call. Failover: also true if the active consumer
+    changes or asks for redelivery.
     """
     old, new = ([c.consumer for c in sub.consumers] for sub in (before, after))
     if not old or not new:
         return True
-    if not is_type(cfg, name, "failover"):
+    if not is_type(cfg, number, "failover"):
         return False
     return old[0] != new[0] or (event.name == "redeliver" and event.arguments["consumer"] == old[0])
 
@@ -245,30 +252,32 @@ def dispatch_sends_what_consumers_can_take(cfg: Config, before: State, event: Ev
     """Each entry of a complete read is skipped if it is acknowledged, sent if its consumer can take it, or put back.
 
     A Shared consumer needs a permit. A Key_Shared consumer needs a permit; moreover, no other consumer may hold the
-    key, and no earlier entry of the key may be in the replay queue. A read that began before the present consumers
-    connected is discarded.
+    key, and no entry that must be sent before may be in the replay queue (`replay_order`). All entries of a cancelled
+    read are discarded (of a replay read, with `discards_cancelled_replay_read`), and so are all entries without a
+    connected consumer. With `replay_order` any_of_key, no entry is sent if the replay queue now begins before
+    `min_replayed_position`.
     """
     if not isinstance(event.outcome, Dispatched):
         return True
-    name, kind = event.arguments["subscription"], event.arguments["kind"]
-    sub, now = before.subscriptions[name], after.subscriptions[name]
+    number, kind = event.arguments["subscription"], event.arguments["kind"]
+    sub, now = before.subscriptions[number], after.subscriptions[number]
     read: Read = getattr(sub, READ_FIELD[kind])
     positions = tuple(e.position for e in read.entries)
     if not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_cancelled_replay_read)):
         return event.outcome == Dispatched((), (), (), positions) and now.sent == sub.sent
     earliest = read.min_replayed_position
-    if earliest is not None and is_type(cfg, name, "key_shared") and sub.replay and sub.replay[0] < earliest:
+    if earliest is not None and is_type(cfg, number, "key_shared") and sub.replay and sub.replay[0] < earliest:
         back = Dispatched((), (), (), positions) if kind == "replay" else Dispatched((), positions, (), ())
         return event.outcome == back and now.sent == sub.sent
     left = {c.consumer: c.permits for c in sub.consumers}
     held = {c.consumer: {*c.pending} for c in sub.consumers}
     replay, sent, replayed, skipped = {*sub.replay}, [], [], []
     for p in positions:
-        to = _consumer_for(cfg, name, left, p)
+        to = _consumer_for(cfg, number, left, p)
         if is_acked(sub, p):
             skipped.append(p)
             replay.discard(p)
-        elif to is None or (is_type(cfg, name, "key_shared") and _must_wait(cfg, kind, held, replay, to, p)):
+        elif to is None or (is_type(cfg, number, "key_shared") and _must_wait(cfg, kind, held, replay, to, p)):
             replayed.append(p)
             replay.add(p)
         else:
@@ -284,14 +293,17 @@ def dispatch_sends_what_consumers_can_take(cfg: Config, before: State, event: Ev
     )
 
 
-def _consumer_for(cfg: Config, name: int, left: Mapping[int, int], position: Position) -> int | None:
-    """Returns the consumer that may get an entry, given the permits that are left; None without permits."""
-    names = sorted(left)
-    if is_type(cfg, name, "failover"):
-        return names[0]
-    if is_type(cfg, name, "key_shared"):
-        names = [names[key(cfg, position) % len(names)]]
-    return next((c for c in names if left[c] > 0), None)
+def _consumer_for(cfg: Config, number: int, left: Mapping[int, int], position: Position) -> int | None:
+    """Returns the consumer that may get an entry; None if no consumer may get it. `left` has each consumer's permits.
+
+    A failover consumer needs no permit.
+    """
+    consumers = sorted(left)
+    if is_type(cfg, number, "failover"):
+        return consumers[0]
+    if is_type(cfg, number, "key_shared"):
+        consumers = [consumers[key(cfg, position) % len(consumers)]]
+    return next((c for c in consumers if left[c] > 0), None)
 
 
 def _must_wait(
@@ -319,10 +331,11 @@ def holding(sub: Subscription) -> Holding:
     return {c.consumer: (c.permits, {*c.pending}) for c in sub.consumers}, {*sub.replay}
 
 
-def _holding_after(cfg: Config, name: int, sub: Subscription, now: Subscription, event: Event) -> Holding:
+def _holding_after(cfg: Config, number: int, sub: Subscription, now: Subscription, event: Event) -> Holding:
     """Returns the permits and held entries of the consumers, and the replay queue, after a call on a subscription."""
     (held, replay), args = holding(sub), event.arguments
-    consumer, is_failover = args.get("consumer", -1), is_type(cfg, name, "failover")
+    # -1 for a call without a consumer; such a call does not use `consumer`, `granted` and `entries`
+    consumer, is_failover = args.get("consumer", -1), is_type(cfg, number, "failover")
     granted, entries = held.get(consumer, (0, set()))
     if event.name in ("connect", "flow"):
         held[consumer] = granted + args.get("permits", 0), entries
@@ -338,24 +351,27 @@ def _holding_after(cfg: Config, name: int, sub: Subscription, now: Subscription,
         replay = {p for p in replay if p > now.mark_delete}
     elif event.name == "read_more_entries":
         replay = {p for p in replay if not is_acked(sub, p)}
-    if event.name in RESTARTING and starts_again(cfg, name, sub, now, event):
+    if event.name in RESTARTING and starts_again(cfg, number, sub, now, event):
+        # no consumer holds entries; without consumers, the replay queue is empty
         return {c: (n, set()) for c, (n, _) in held.items()}, replay if held else set()
     return held, replay
 
 
 @always(managed_ledger, on=tuple(name for name in managed_ledger.actions if name != "dispatch"))
 def dispatcher_changes_only_by_its_calls(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The permits and entries of consumers, the replay queue and the sent entries change only as each call says.
+    """The permits and held entries of consumers, the replay queue and the sent entries change only by certain calls.
 
     Flow adds permits. A consumer holds an entry until the entry is acknowledged or redelivered, or the consumer leaves.
-    In the last two cases the entry is added to the replay queue, but a failover subscription, or a subscription without
-    consumers, reads the entry again. A release removes the oldest sent entry.
+    A redelivered entry and an entry of a leaving consumer are added to the replay queue. Exception: a failover
+    subscription, and a subscription without consumers, read the entry again from the mark-delete position. An
+    acknowledged entry leaves the replay queue when the mark-delete position passes the entry, or when a read is
+    started. A release removes the oldest sent entry.
     """
-    for name, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
-        is_called = event.arguments.get("subscription") == name and not isinstance(event.outcome, Refused)
+    for number, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
+        is_called = event.arguments.get("subscription") == number and not isinstance(event.outcome, Refused)
         if sub is now and not is_called:
             continue
-        wanted = _holding_after(cfg, name, sub, now, event) if is_called else holding(sub)
+        wanted = _holding_after(cfg, number, sub, now, event) if is_called else holding(sub)
         is_release = is_called and event.name == "release"
         if is_release and event.outcome != sub.sent[0].position:
             return False
@@ -366,14 +382,15 @@ def dispatcher_changes_only_by_its_calls(cfg: Config, before: State, event: Even
 
 @always(managed_ledger)
 def read_position_moves_by_reads_rewinds_and_seeks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A normal read moves the read position past the entries of the read, a rewind to the first unacknowledged entry.
+    """The read position moves past the entries of a complete normal read, or to where a rewind or seek puts it.
 
-    A seek moves the read position to the given position. An ack moves the read position only if the mark-delete
-    position passes the read position.
+    A rewind moves the read position to the first unacknowledged entry, a seek to the given position. An ack moves the
+    read position only if the mark-delete position passes the read position. A normal read that starts moves the read
+    position to its first entry. Two positions with no entry between them are not distinguished.
     """
     args, is_refused = event.arguments, isinstance(event.outcome, Refused)
-    for name, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
-        is_called = args.get("subscription") == name and not is_refused
+    for number, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
+        is_called = args.get("subscription") == number and not is_refused
         if sub is now and not is_called and event.name != "complete_storage_read":
             continue
         first = _next(after, _following(now.mark_delete))
@@ -384,13 +401,14 @@ def read_position_moves_by_reads_rewinds_and_seeks(cfg: Config, before: State, e
         elif is_called and event.name in ("acknowledge", "mark_delete"):
             wanted = max(wanted, first)
         elif is_called and event.name in ("connect", "disconnect", "redeliver"):
-            rewinds = now.consumers and not reads and starts_again(cfg, name, sub, now, event)
+            rewinds = now.consumers and not reads and starts_again(cfg, number, sub, now, event)
             wanted = first if rewinds else wanted
         elif is_called and event.name == "dispatch":
             read: Read = getattr(sub, READ_FIELD[args["kind"]])
             wanted = first if read.cancelled or not sub.consumers else wanted
         elif is_called and event.name == "read_more_entries" and event.outcome.kind == "normal":
             positions = event.outcome.positions
+            # a read whose entries are all cached completes in the step in which it starts
             is_complete = now.normal_read is not None and not now.normal_read.requests
             if positions:
                 wanted = max(first, _following(positions[-1])) if is_complete else positions[0]
@@ -415,7 +433,8 @@ def _following(position: Position) -> Position:
 def _read_position_after_answers(sub: Subscription, event: Event, position: Position, first: Position) -> Position:
     """Returns the read position of a cursor after storage answered its reads.
 
-    `position` is the read position before, `first` the position of the first unacknowledged entry.
+    `position` is the read position before the answers, `first` the position of the first unacknowledged entry. A read
+    that was cancelled and has failed rewinds the cursor.
     """
     for read in (sub.normal_read, sub.replay_read):
         answers = [a for a in event.outcome.answered if read is not None and a.request in read.requests]
