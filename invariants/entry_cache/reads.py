@@ -40,9 +40,9 @@ def answer_caches_only_requested_entries(cfg: Config, before: State, event: Even
 
 @always(entry_cache, on=READINGS)
 def read_returns_requested_range_in_order(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A completed read has the entries of its range in order, without gaps, with the bytes that were cached or stored.
+    """A completed read has the entries of its range in order, without gaps, with their cached or stored sizes.
 
-    It has all entries of its range, unless storage returned too few. A failed read has no entries.
+    It has all entries of its range, except after a short answer of storage (`answer_oddly`). A failed read has none.
     """
     for answer in answered(event):
         cache, ledger, first, last = asked_range(before, event, answer.request)
@@ -74,7 +74,7 @@ def request_completes_exactly_once(cfg: Config, before: State, event: Event, aft
 
 @always(entry_cache)
 def only_reads_and_replays_change_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read count is its initial value plus replays minus releases of delivered entries, and nothing else."""
+    """A read count is its initial value plus replays minus reads, and nothing else. A release of a copy is a read."""
     if after.ranges is before.ranges:
         return True
     change, copies = _change_of_read_count(before, event)
@@ -83,6 +83,7 @@ def only_reads_and_replays_change_read_count(cfg: Config, before: State, event: 
         expected = count if count is None or copy not in copies else count + change
         if counts_after.get(copy, expected) != expected:
             return False
+    # A cached entry without copies has a count, too.
     kept = by_key(after)
     for key, e in by_key(before).items():
         now = kept.get(key)
@@ -106,15 +107,18 @@ def _change_of_read_count(before: State, event: Event) -> tuple[int, tuple[int, 
 def _may_have_new_handler(before: State, event: Event, key: Key, now: Entry) -> bool:
     """Whether a step may have replaced the handler of a cached entry.
 
-    True if the entry was inserted again, or if its read count is one with which entries may come from storage.
+    True if the entry was inserted again, or if it has a read count that a storage read may give to its entries.
     """
     if event.name == "insert":
         return key == (before.topic_caches[event.arguments["cache"]], event.arguments["position"])
-    return now.expected_reads in _read_counts_from_storage(before, event) and now.expected_reads is not None
+    return now.expected_reads in _read_counts_given_by_storage_reads(before, event) and now.expected_reads is not None
 
 
-def _read_counts_from_storage(before: State, event: Event) -> set[int | None]:
-    """Returns the read counts with which entries may come from storage in this step."""
+def _read_counts_given_by_storage_reads(before: State, event: Event) -> set[int | None]:
+    """Returns the read counts that a storage read may give to its entries in this step.
+
+    None stands for an entry without a read count handler: no reads of it are expected.
+    """
     counts = {q.expected_reads for q in before.requests} | {r.expected_reads for r in before.reads}
     if event.name == "read":
         counts.add(event.arguments["expected_reads"])
@@ -122,7 +126,11 @@ def _read_counts_from_storage(before: State, event: Event) -> set[int | None]:
 
 
 def _has_known_read_count(before: State, event: Event, request: int, d: Delivered) -> bool:
-    """Whether a delivered entry has a read count that it had before, or with which entries may come from storage."""
+    """Whether a delivered entry has a known read count.
+
+    Known are the counts that a copy of the entry had before, the counts after this release or replay, and those that a
+    storage read may give.
+    """
     cache, ledger, _, _ = asked_range(before, event, request)
     known: set[int | None] = {e.expected_reads for e in entries(before) if e.position == d.position}
     for q in before.requests:
@@ -130,12 +138,15 @@ def _has_known_read_count(before: State, event: Event, request: int, d: Delivere
             known |= {read_counts(before)[h.copy] for h in held_by(q.part) if h.entry == d.position.entry}
     change, copies = _change_of_read_count(before, event)
     known |= {count + change for copy, count in read_counts(before).items() if copy in copies and count is not None}
-    return d.expected_reads in known | _read_counts_from_storage(before, event)
+    return d.expected_reads in known | _read_counts_given_by_storage_reads(before, event)
 
 
 @always(entry_cache, on=("complete_storage_read",))
 def failed_ledger_reads_are_not_joined(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a failed read of a ledger, no read of this ledger that was outstanding then can be joined."""
+    """After a failed read of a ledger, no read of this ledger that was outstanding then can be joined.
+
+    Reads for a disabled cache (their `range_cache` is negative) can never be joined.
+    """
     r = read_of(before, event)
     if r is None or event.arguments["success"] or r.range_cache < 0:
         return True
@@ -161,13 +172,15 @@ def storage_entries_are_cached_iff_reads_are_expected(cfg: Config, before: State
         return False
     if r.expected_reads <= 0 or r.range_cache < 0:
         return not new
+    # An eviction task that runs in the same step may have removed some of them again.
     return new <= returned and (not tasks_queued(cfg) or returned <= by_key(after).keys())
 
 
 @always(entry_cache, on=("read", "read_one"), given=reads_queued)
 def read_issues_one_storage_read_for_each_gap(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read issues one storage read for each gap: the entries that are neither cached nor in a joinable read.
+    """A read issues one storage read for each gap.
 
+    A gap is a run of consecutive requested entries that are neither cached nor in a joinable read.
     A read that waits for permits issues none.
     """
     if not isinstance(event.outcome, Reading):
@@ -196,12 +209,12 @@ def read_marks_exactly_cached_entries_accessed(cfg: Config, before: State, event
 def _looked_up(before: State, event: Event, after: State) -> tuple[int, int, range]:
     """Returns range cache, ledger and entry ids that a read looks up; no ids if the read waits for permits or fails."""
     cache, ledger, first, last = asked_range(before, event, before.next_request)
-    waits = after.limiter.waiting != before.limiter.waiting or answered_without_reading(before, event, after)
+    waits = after.limiter.waiting != before.limiter.waiting or failed_at_once(before, event, after)
     return after.topic_caches[cache], ledger, range(0) if waits else range(first, last + 1)
 
 
-def answered_without_reading(before: State, event: Event, after: State) -> bool:
-    """Whether a read fails at once because the queue for permits is full."""
+def failed_at_once(before: State, event: Event, after: State) -> bool:
+    """Whether a read fails in the step that requests it: the queue for permits is full."""
     return after.next_read == before.next_read and any(not a.ok for a in answered(event))
 
 
@@ -209,7 +222,8 @@ def answered_without_reading(before: State, event: Event, after: State) -> bool:
 def request_fails_only_if_its_storage_read_failed(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A request fails only if a storage read that it needs failed or was short, or for lack of permits.
 
-    If the read of a gap of a partial cache hit fails, the whole range is read again, and the request does not fail.
+    With `short_answer` "read_again", the request of a partial cache hit (its part is `mixed`) does not fail: if the
+    read of a gap fails or is short, the whole range is read again.
     """
     no_permits = {w.request for w in before.limiter.waiting}
     if event.name in ("read", "read_one") and len(before.limiter.waiting) >= cfg.permits_queue_size:
@@ -225,14 +239,14 @@ def request_fails_only_if_its_storage_read_failed(cfg: Config, before: State, ev
 
 
 def _is_incomplete(part: Part) -> bool:
-    """Whether a storage read for a part of the tree failed or was short."""
+    """Whether a storage read for a part of a request, or for one of the parts within it, failed or was short."""
     if part.kind == "found":
         return len(part.held) < part.last - part.first + 1
     return part.kind == "failed" or any(map(_is_incomplete, part.parts))
 
 
 def _awaits(part: Part, number: int) -> bool:
-    """Whether a part of the tree waits for a storage read."""
+    """Whether a part of a request, or one of the parts within it, waits for a storage read."""
     return any(each.kind == "awaited" and each.read == number for each in parts_in(part))
 
 
@@ -246,7 +260,8 @@ def storage_read_is_joinable_until_removal_or_failure(cfg: Config, before: State
     failed_ledger = None if answer is None or event.arguments["success"] else (answer.range_cache, answer.ledger)
     for r in after.reads:
         may_change = r.number in was and (r.range_cache, r.ledger) == failed_ledger
-        if r.joinable != was.get(r.number, r.range_cache >= 0) and not may_change:
+        is_for_enabled_cache = r.range_cache >= 0
+        if r.joinable != was.get(r.number, is_for_enabled_cache) and not may_change:
             return False
     return True
 
@@ -264,6 +279,7 @@ def cache_misses_count_entries_and_bytes(cfg: Config, before: State, event: Even
     if r is None or isinstance(event.outcome, Refused):
         return True
     sizes = stored_sizes(cfg, r.cache, r.ledger)
+    # All entries, none after a failure, and as many as it has after a short answer.
     returned = r.last - r.first + 1 if event.arguments.get("success") else event.arguments.get("entries", 0)
     stored = sizes[r.first : r.first + returned]
     was, now = before.counters, after.counters
@@ -278,15 +294,18 @@ def cache_hits_count_entries_and_bytes(cfg: Config, before: State, event: Event,
     wanted = [e for e in entries(before) if e.cache == range_cache and e.position.ledger == ledger]
     found = [e.bytes for e in wanted if first <= e.position.entry <= last]
     waits = after.limiter.waiting != before.limiter.waiting
-    if isinstance(event.outcome, Refused) or waits or answered_without_reading(before, event, after):
+    if isinstance(event.outcome, Refused) or waits or failed_at_once(before, event, after):
         found = []
     was, now = before.counters, after.counters
     return (now.hit_entries - was.hit_entries, now.hit_bytes - was.hit_bytes) == (len(found), sum(found))
 
 
 @always(entry_cache, on=(*REMOVALS, "clear_all"))
-def reads_of_removed_entries_are_not_joined(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the removal of a ledger or a cache, its outstanding reads cannot be joined; other reads do not change."""
+def reads_of_removed_ledger_or_cache_are_not_joined(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After the removal of a ledger or a cache, its outstanding reads cannot be joined; other reads do not change.
+
+    `invalidate_entries_before` removes neither, so it changes no outstanding read.
+    """
     range_cache = before.topic_caches[event.arguments["cache"]] if "cache" in event.arguments else None
 
     def is_removed(r: StorageRead) -> bool:
@@ -294,6 +313,7 @@ def reads_of_removed_entries_are_not_joined(cfg: Config, before: State, event: E
             return False
         if event.name == "invalidate_ledger":
             return (r.range_cache, r.ledger) == (range_cache, event.arguments["ledger"])
+        # `clear_all` removes the caches of all topics, but not one that a topic had earlier.
         return r.range_cache in before.topic_caches if range_cache is None else r.range_cache == range_cache
 
     return after.reads == tuple([r._replace(joinable=r.joinable and not is_removed(r)) for r in before.reads])

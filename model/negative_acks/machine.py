@@ -4,7 +4,8 @@ Models `NegativeAcksTracker` of the Java client before and after PIP-393, of the
 Node.js clients are built), and `negativeAcksTracker` of the Go client. One step is one call of the tracker, one run of
 its timer task, or an advance of the clock with all runs that become due.
 
-    nack     adds the entry to the bucket of its due time: now + delay, with the lowest `precision_bits` bits cleared
+    nack     adds the entry to a bucket. Its due time is now + delay; the time of the bucket is the due time with the
+             lowest `precision_bits` bits cleared
     timer    one timer, armed for the first bucket; no timer is armed while nothing is pending
     run      removes all due buckets and redelivers their entries in one command, each entry once
     ack      leaves the tracker unchanged; the broker ignores a redelivery request for an acknowledged message
@@ -14,9 +15,9 @@ The tracker stores entries: the batch index of a message is dropped, and redeliv
 batch-index acks, the broker and the consumer omit the entry's acknowledged messages. Nacks of one entry in different
 buckets are independent: each bucket redelivers the entry in the run that removes the bucket.
 
-State: the monotonic clock, the offset of the wall clock, the buckets by time with their entries in order, the timer's
-deadline, retained message ids and chunked messages (model/negative_acks/message_ids.py), and the shape of the Go
-client's AVL tree (model/negative_acks/avl_tree.py). Times are in units of `Config.clock_unit`.
+State: the monotonic clock, the offset of the wall clock, the buckets by time with their entries sorted by position,
+the timer's deadline, retained message ids and chunked messages (model/negative_acks/message_ids.py), and the shape of
+the Go client's AVL tree (model/negative_acks/avl_tree.py). Times are in units of `Config.clock_unit`.
 
 Differences from the shipped clients (each a rule of `Config`; see `fuzz/defects/negative_acks.toml`):
   * a nack that is due before all others re-arms the timer, so redelivery is not late;
@@ -119,8 +120,8 @@ class Config(NamedTuple):
     interval_unit: Annotated[
         Literal["clock_units", "milliseconds"], Rule(Origin.OBSERVED, {"milliseconds": f"timerInterval_ in {CPP}"})
     ] = "clock_units"
-    #: which nacks stay pending when a pending entry is nacked again: both, the one that is due first (`earliest_due`),
-    #: the new one (`latest`), or the old one (`first`)
+    #: which nacks stay pending when a pending entry is nacked again: both, the one with the earlier due time
+    #: (`earliest_due`), the new nack (`latest`), or the old nack (`first`)
     repeated_nack: Annotated[
         Literal["both", "earliest_due", "latest", "first"],
         Rule(
@@ -134,7 +135,7 @@ class Config(NamedTuple):
     #: which due buckets a run removes: all, or those that an iteration over the AVL tree visits while it removes keys
     due_buckets: Annotated[Literal["all", "avl_walk"], Rule(Origin.RECORDED, {"avl_walk": f"track in {GO}"})] = "all"
     #: what a redelivery command contains at most once. `message_id`: the command may have the retained id and the plain
-    #: id of an entry. `nothing`: it has one id for each due bucket of an entry
+    #: id of an entry (see `retained_ids`). `nothing`: it has one id for each due bucket of an entry
     unique_in_command: Annotated[
         Literal["entry", "message_id", "nothing"],
         Rule(Origin.RECORDED, {"message_id": f"triggerRedelivery in {JAVA}", "nothing": f"track in {GO}"}),
@@ -187,7 +188,7 @@ class Bucket(NamedTuple):
     """The pending entries of one bucket time."""
 
     time: int  # bucket time
-    entries: tuple[Position, ...]  # in order
+    entries: tuple[Position, ...]  # sorted by position
 
 
 @record
@@ -279,7 +280,7 @@ def timer_interval(cfg: Config) -> int:
     If the delay is below the minimum delay, the interval is a third of the minimum delay; a ticker has no such minimum.
     Only the interval of a ticker can be 0.
     """
-    delay = delay_of(cfg, None) or 0
+    delay = delay_of(cfg, None) or 0  # never None for a nack by message id
     if cfg.timer == "ticker":
         return max(delay, 0) // 3
     unit = UNITS_PER_MS[cfg.clock_unit] if cfg.interval_unit == "milliseconds" else 1
@@ -333,8 +334,6 @@ def timer_after_nack(cfg: Config, s: State, time: int, delay: int) -> int | None
     if s.status == "closed":
         return s.timer
     if cfg.timer == "first_bucket":
-        if s.timer is not None and s.timer <= s.now:
-            return s.timer
         at = timer_for_bucket(cfg, s, time)
         return at if s.timer is None or at < s.timer else s.timer
     if cfg.timer == "interval_on_each_nack":
@@ -347,7 +346,8 @@ def timer_after_nack(cfg: Config, s: State, time: int, delay: int) -> int | None
 def timer_after_run(cfg: Config, s: State, remaining: tuple[Bucket, ...]) -> int | None:
     """Returns the timer's deadline after a run that leaves these buckets (`triggerRedelivery`, `handleTimer`).
 
-    With an interval, the timer is re-armed only if a nack was pending before the run.
+    `interval_when_idle` and `interval_on_each_nack` re-arm the timer only if a nack was pending before the run. The
+    next tick of a ticker does not depend on its runs (`advance_time`).
     """
     if cfg.timer in ("first_bucket", "delay_when_idle"):
         return timer_for_bucket(cfg, s, remaining[0].time) if remaining else None
@@ -422,6 +422,7 @@ def nack(
     if s.status == "new":
         s = s._replace(status="open")
     if cfg.negative_ids == "ledger_fails" and entry.ledger < 0:
+        # Java creates `nackedMessages` before it builds the message id, so the tracker is open after this failure.
         return s, Failed("illegal_argument", f"the ledger id {entry.ledger} is negative")
     time = bucket_time(cfg, s.now + s.wall_offset + delay)
     both = cfg.repeated_nack == "both"
@@ -530,7 +531,7 @@ def step_wall_clock(cfg: Config, s: State, by: Annotated[int, InUnit("clock_unit
 
 @negative_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Makes both clocks equal, then shifts all times by a multiple of the bucket length: now becomes less than it.
+    """Makes both clocks equal, then shifts all times by a multiple of the bucket length, so that now is less than that.
 
     The tracker behaves the same after such a shift.
     """
@@ -548,7 +549,10 @@ def canonical(cfg: Config, s: State) -> State:
 
 @negative_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns whether `nackedMessages` exists, the number of nacks, the buckets, the deadline and the retained ids."""
+    """Returns whether `nackedMessages` exists, the number of nacks, the buckets, the deadline and the retained ids.
+
+    It exists while the tracker is open. Under `keeps_buckets`, it also exists after close if it has buckets.
+    """
     return {
         "created": s.status == "open" or bool(s.buckets),
         "nacked_entries": sum([len(bucket.entries) for bucket in s.buckets]),

@@ -82,13 +82,15 @@ def with_replayed(cfg: Config, s: State, record: LogRecord) -> State:
 def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
     """`handleIndividualAckRecover`: returns the state after an individual ack is replayed.
 
-    A record that conflicts with pending acks is dropped: a broker that appends before it checks has rejected the ack.
+    A record that conflicts with pending acks is dropped: a broker that appends a record before it checks the ack logs
+    acks that it then rejects. A record with a batch index of an entry that is pending as a whole is always dropped.
     What is dropped because of the cursor depends on `replay_drops`.
     """
     if has_batch_index_of_pending_entry(s, record) or pending_conflict(cfg, s, record):
         return s
     acks = record.acks
     if cfg.replay_drops == "record":
+        # Of the conflicts, only one with the cursor in memory is left here.
         acks = () if conflict(cfg, s, record) else acks
     else:
         durable = s.durable_cursor
