@@ -6,20 +6,22 @@ pass: passes are `synchronized`. `model/cache_steps` interleaves threads inside 
 
 State: the removal queue of all caches (`queue`) has a slot for each cached entry's wrapper. After a removal by position
 (`remove_range`, `invalidate_ledger`, `clear`) the wrapper stays in the queue, detached (the slot is None), until a pass
-or `non_evictable_size` visits it. With `retention` "stash" (a draft), size passes move entries to `stash`. A copy is an
-`EntryImpl` that a reader holds. A copy shares the cached entry's `EntryReadCountHandler` and so its expected read count
-("read count"). When the entry leaves the cache or gets another handler, its copies become `orphaned_copies`.
+or `non_evictable_size` drops the slot. With `retention` "stash" (a draft), size passes move entries from the queue to
+`stash`. A copy is an `EntryImpl` that a reader holds. A copy shares the `EntryReadCountHandler` of the cached entry,
+and so the entry's expected read count ("read count"). When an entry leaves the cache or gets another handler, its
+copies become `orphaned_copies`. A value is deallocated when it has no reference left (`over_release`).
 
     put          adds an entry at an absent position; its wrapper is the new tail of the queue. At a cached position (a
                  duplicate put), adds nothing; with `duplicate_put` "latest_handler", replaces the entry's handler
-    get          returns an entry and sets its `accessed`; with `hold`, the caller gets a copy
-    release      releases a copy; decrements the read count if the copy was delivered
+    get          returns an entry and sets its `accessed`. With `hold`, the caller gets a copy; else it keeps nothing
+    release      releases a copy; decrements the read count if the copy was delivered to a consumer
     time_pass    `evictLEntriesBeforeTimestamp`. Visits wrappers from the head. Detached: dropped (MISSING). Not
                  expired: the pass ends (STOP). Due for requeue: moved to the tail (REQUEUE). Else: evicted (REMOVE)
-    size_pass    `evictLeastAccessedEntries`. The same, but ignores age, and the pass ends (STOP) when enough bytes are
-                 freed. One pass can visit a requeued entry again
+    size_pass    `evictLeastAccessedEntries`. The same, but the pass ends (STOP) when enough bytes are freed, not at an
+                 unexpired entry. One pass can visit a requeued entry again
 
-An entry is expired if its timestamp is before the threshold of the pass. It is due for requeue if `accessed` and
+An entry is expired if its timestamp is before a threshold: the argument of a time pass, or now minus the TTL in a size
+pass that considers age (`size_pass_requeues_expired` false, or a stash). An entry is due for requeue if `accessed` and
 `extend_ttl_of_recently_accessed` are set, or if it has expected reads (a read count of 1 or more) and `requeue_count`
 is below `max_requeue_times` ("the maximum").
 
@@ -73,7 +75,7 @@ class Config(NamedTuple):
     #: whether entries have expected read counts
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
 
-    #: handler of a cached entry after a duplicate put: its own ("keep"), or that of the put ("latest_handler")
+    #: handler of an entry after a duplicate put: the old one ("keep"), or, unless deallocated, that of the put
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
         Rule(Origin.RECORDED, {"keep": f"RangeEntryCacheImpl.insert, {SHIPPED}", "latest_handler": "2026-09"}),
@@ -83,7 +85,7 @@ class Config(NamedTuple):
         Literal["empty", "illegal_argument"],
         Rule(Origin.RECORDED, {"illegal_argument": f"RangeCache.getRange, {SHIPPED}", "empty": "master 2026-09"}),
     ] = "empty"
-    #: whether removal from the cache decrements the read count that copies share
+    #: whether the removal or eviction of an entry decrements the read count that the entry's copies share
     removal_marks_read: Annotated[
         bool, Rule(Origin.RECORDED, {True: f"EntryImpl.deallocate of the cached entry, {SHIPPED}"})
     ] = False
@@ -125,7 +127,7 @@ class Entry(NamedTuple):
     timestamp_ns: int  # time of the insertion or last requeue
     requeue_count: int  # requeues since insertion; requeues for recent access count only with `access_requeue_counts`
     accessed: bool  # looked up since insertion or the last requeue
-    released: bool  # the value is deallocated although the entry is cached
+    released: bool  # the value is deallocated (`over_release`) although the entry is cached; not the release of a copy
 
 
 class OrphanedCopies(NamedTuple):
@@ -216,7 +218,7 @@ def should_requeue(s: State, e: Entry) -> bool:
 
 
 def requeue_count_after(cfg: Config, s: State, e: Entry) -> int:
-    """Returns `requeueCount` after a requeue: one more, except that a requeue for recent access may not count."""
+    """Returns `requeueCount` after a requeue: one more, unless for recent access without `access_requeue_counts`."""
     if cfg.access_requeue_counts or not (s.extend_ttl_of_recently_accessed and e.accessed):
         return e.requeue_count + 1
     return e.requeue_count
@@ -261,7 +263,7 @@ def replace_entry(s: State, old: Entry, new: Entry) -> State:
 def add_orphaned_copies(
     copies: tuple[int, ...], count: int | None, orphaned_copies: tuple[OrphanedCopies, ...]
 ) -> tuple[OrphanedCopies, ...]:
-    """Returns the orphaned copies with another group, which shares a read count; adds no empty group."""
+    """Returns `orphaned_copies` with one more group: `copies`, which share the read count. Adds no empty group."""
     return tuple(sorted((*orphaned_copies, OrphanedCopies(copies, count)))) if copies else orphaned_copies
 
 
@@ -271,7 +273,7 @@ def stays_counted(cfg: Config, e: Entry) -> bool:
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Subtracts the bytes of removed entries from the sizes, and orphans their copies; returns number and bytes."""
+    """Subtracts the bytes of removed entries from the sizes, and orphans the copies; returns number and bytes."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
@@ -361,7 +363,7 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
 
 @range_cache.action
 def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Count]:
-    """`EntryImpl.release`: releases a copy, decrements its read count if it was delivered, and returns the count."""
+    """`EntryImpl.release`: releases a copy and returns its read count, decremented if the copy was delivered."""
     is_counted = delivered or cfg.undelivered_release_marks_read
     return change_read_count(s, copy, marked_read if is_counted else unchanged, keep_copy=False)
 
@@ -374,7 +376,7 @@ def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
 
 @range_cache.action
 def mark_read(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Count | None]:
-    """`EntryReadCountHandlerImpl.markRead`: decrements and returns the read count of the entry at a position."""
+    """`EntryReadCountHandlerImpl.markRead`: a read without a copy: decrements and returns the read count, if cached."""
     present = find(s, cache, position)
     if present is None:
         return s, None
@@ -432,7 +434,7 @@ def clear(cfg: Config, s: State, cache: Cache) -> Step[State, Removed]:
 
 
 def remove_entries(cfg: Config, s: State, gone: list[Entry]) -> tuple[State, Removed]:
-    """Removes entries; their wrappers stay in the queue, detached (`RangeCacheEntryWrapper.markRemoved`)."""
+    """Removes entries. Wrappers in the queue stay there, detached (`RangeCacheEntryWrapper.markRemoved`)."""
     if not gone:
         return s, NOTHING
     queue = tuple(None if e in gone else e for e in s.queue)
@@ -477,10 +479,7 @@ Predicate = Callable[[Config, State, Entry | None, int, int], EvictionResult]
 
 
 def evict_entries(cfg: Config, s: State, predicate: Predicate, limit: int) -> tuple[State, Removed]:
-    """`RangeCacheRemovalQueue.evictEntries`: one pass over the queue, from the head to the first STOP.
-
-    REQUEUE sets the timestamp to now, clears `accessed` and updates `requeueCount` (`markRequeued`).
-    """
+    """`RangeCacheRemovalQueue.evictEntries`: one pass over the queue, from the head to the first STOP."""
     queue, gone, freed, head = list(s.queue), [], 0, 0
     while head < len(queue):
         e = queue[head]
@@ -488,10 +487,10 @@ def evict_entries(cfg: Config, s: State, predicate: Predicate, limit: int) -> tu
         if result == "STOP":
             break
         head += 1
-        if e is None:
+        if e is None:  # MISSING
             continue
         if result == "REQUEUE":
-            queue.append(
+            queue.append(  # `markRequeued`
                 e._replace(timestamp_ns=s.now_ns, accessed=False, requeue_count=requeue_count_after(cfg, s, e))
             )
         else:
@@ -542,7 +541,7 @@ def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
 
 
 def must_be_stashed(cfg: Config, s: State, e: Entry) -> bool:
-    """Whether a size pass keeps an entry in the stash: the entry has expected reads and is not expired."""
+    """Whether a size pass stashes an entry, or leaves it in the stash: it has expected reads and is not expired."""
     return has_expected_reads(e.expected_reads) and not is_expired(e.timestamp_ns, s.now_ns - cfg.ttl_ns)
 
 
@@ -603,7 +602,7 @@ def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
 
 @range_cache.fault
 def step_clock_back(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
-    """Moves the clock back, as if concurrent puts entered the queue in the wrong order of their timestamps."""
+    """Moves the clock back. A later put then has an earlier timestamp, as can happen to concurrent puts."""
     return s._replace(now_ns=s.now_ns - nanos), None
 
 
@@ -622,7 +621,7 @@ def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Ste
 @range_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
     """Renumbers copies in the order of queue, stash and orphaned copies, and makes times relative to now."""
-    if s.now_ns == 0 and s.next_copy == 1:
+    if s.now_ns == 0 and s.next_copy == 1:  # there is no copy
         return s
     next_number = 1
 
@@ -641,7 +640,7 @@ def canonical(cfg: Config, s: State) -> State:
     stash = tuple([e for e in map(canonical_entry, s.stash) if e is not None])
     orphaned_copies = s.orphaned_copies
     if orphaned_copies:
-        by_content = sorted(
+        by_content = sorted(  # groups without a handler after the others of their length
             orphaned_copies, key=lambda g: (len(g.copies), g.expected_reads is None, g.expected_reads or 0)
         )
         orphaned_copies = tuple([OrphanedCopies(renumbered(g.copies), g.expected_reads) for g in by_content])

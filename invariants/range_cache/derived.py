@@ -49,7 +49,7 @@ def key_of(event: Event) -> Key:
 
 
 def unchanged(before: State, after: State) -> bool:
-    """Whether a step changed neither a slot, nor an entry, nor a copy."""
+    """Whether a step changed no slot, no entry and no copy: the state after it has the same tuples as before."""
     return (
         after.queue is before.queue and after.orphaned_copies is before.orphaned_copies and after.stash is before.stash
     )
@@ -72,7 +72,7 @@ def is_due(s: State, e: Entry) -> bool:
 
 
 def is_requeued(cfg: Config, s: State, event: Event, e: Entry) -> bool:
-    """Whether a pass requeues an entry at its first visit: the entry is due for requeue.
+    """Whether a pass that visits an entry requeues it at the first visit: the entry is due for requeue.
 
     If `size_pass_requeues_expired` is false, a size pass does not requeue an expired entry.
     """

@@ -21,7 +21,7 @@ from model.watermark import TRIGGER_SHARE
 
 
 def requeues(cfg: Config) -> bool:
-    """Whether passes requeue entries; with `retention` "stash", size passes move them to the stash."""
+    """Whether passes requeue entries; with `retention` "stash", no pass does."""
     return cfg.retention == "requeue"
 
 
@@ -79,7 +79,7 @@ def size_pass_evicted_due_entry(cfg: Config, before: State, event: Event, after:
 
 @sometimes(range_cache, on=("time_pass",))
 def pass_dropped_only_detached_wrappers(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass drops detached wrappers at the head and removes no entry."""
+    """A time pass drops detached wrappers at the head, removes no entry, and leaves a queue that is not empty."""
     all_kept = by_key(after).keys() == by_key(before).keys() and after.stash == before.stash
     return all_kept and len(after.queue) < len(before.queue) and bool(after.queue)
 
@@ -94,6 +94,7 @@ def detached_wrapper_behind_unexpired_head(cfg: Config, before: State, event: Ev
 def time_pass_stopped_exactly_at_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A time pass stops at an entry whose timestamp is the threshold."""
     live = [e for e in after.queue if e is not None]
+    # a threshold in the past: the timestamp of an entry that this pass requeued is now
     return bool(live) and live[0].timestamp_ns == event.arguments["threshold_ns"] < before.now_ns
 
 
@@ -138,7 +139,7 @@ def replay_raised_read_count_to_one(cfg: Config, before: State, event: Event, af
 
 @sometimes(range_cache, on=("replay",), given=lambda cfg: cfg.counts_reads)
 def replay_left_read_count_nonpositive(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay raises a negative read count, which is still zero or less."""
+    """A replay raises a negative read count, and the new count is still zero or less."""
     count = event.outcome.expected_reads if isinstance(event.outcome, Count) else None
     return count is not None and count <= 0
 

@@ -1,13 +1,16 @@
 """Guarantees of the range caches and their removal queue.
 
-`model/range_cache.py` defines queue, stash, wrapper, copy, handler, read count and expired entry.
+`model/range_cache.py` defines queue, stash, wrapper, copy, handler, read count, and the words deallocated and expired.
 
     open copy    a copy that is not yet released
-    readable     an entry is readable unless its value is deallocated
+    readable     an entry is readable unless its value is deallocated (`Entry.released`)
     due          an entry is due for requeue if `is_due` is true; for a size pass without `size_pass_requeues_expired`,
                  only if the entry is also unexpired (`is_requeued`)
+    removal      a removal by position: `remove_range`, `invalidate_ledger` or `clear`
+    trigger      `evictionTriggerThreshold`, 98 % of `max_bytes`
     size check   `evict_to_watermark`
     size pass    the action `size_pass`, or a size check that finds the total above the trigger
+    pass         a time pass or a size pass
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ def queue_timestamps_are_nondecreasing(cfg: Config, s: State) -> bool:
 
 @always(range_cache)
 def open_copy_shares_exactly_one_read_count(cfg: Config, s: State) -> bool:
-    """An open copy shares exactly one read count, and its number is smaller than that of the next copy."""
+    """An open copy belongs to exactly one entry or group of orphaned copies. Its number is below `next_copy`."""
     copies = [c for e in entries(s) for c in e.copies] + [c for g in s.orphaned_copies for c in g.copies]
     return len(copies) == len(read_counts(s)) and (not copies or max(copies) < s.next_copy)
 
@@ -76,8 +79,8 @@ def open_copy_shares_exactly_one_read_count(cfg: Config, s: State) -> bool:
 def put_appends_entry_as_given(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A put at an absent position appends an entry at the tail, with the given bytes and read count.
 
-    The entry's timestamp is the current time, its `accessed` is false and its `requeueCount` is 0. A put that returns
-    false or is rejected appends nothing.
+    The entry's timestamp is the current time, its `accessed` is false and its `requeueCount` is 0. Any other put is
+    rejected or finds the position cached, and appends nothing.
     """
     cache, position = key_of(event)
     if event.outcome is not True:
@@ -102,7 +105,7 @@ def duplicate_put_changes_at_most_the_read_count(cfg: Config, before: State, eve
 
 @always(range_cache, on=("put",))
 def latest_put_sets_expected_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a put, a readable entry has the expected read count of the put.
+    """After a put, the entry at the position, if readable, has the expected read count of the put.
 
     If this count is zero or less, or if `counts_reads` is false, the entry has no handler.
     """
@@ -140,6 +143,7 @@ def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Ev
     first, last = (asked["position"],) * 2 if event.name == "get" else (asked["first"], asked["last"])
     readable = sorted(e for e in entries(before) if e.cache == asked["cache"] and not e.released)
     wanted = [(e.position, e.bytes, e.expected_reads) for e in readable if first <= e.position <= last]
+    # `get_range` returns hits, `get` one hit or None
     hits = event.outcome if event.name == "get_range" else [event.outcome] if event.outcome else []
     numbers = [before.next_copy + i if asked["hold"] else None for i in range(len(hits))]
     if [(h.position, h.bytes, h.expected_reads) for h in hits] != wanted or [h.copy for h in hits] != numbers:
@@ -149,7 +153,10 @@ def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Ev
 
 @always(range_cache, on=LOOKUPS)
 def lookup_marks_exactly_entries_of_range_accessed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup sets `accessed` of every entry in its range. Apart from that, the lookup changes only copies."""
+    """A lookup sets `accessed` of every entry in its range, readable or not.
+
+    The lookup changes no other field of any entry, except copies.
+    """
     if isinstance(event.outcome, Refused):
         return True
     asked, kept = event.arguments, by_key(after)
@@ -219,6 +226,7 @@ def copies_keep_sharing_their_read_count(cfg: Config, before: State, event: Even
     still_open = read_counts(after)
 
     def staying_open(copies: tuple[int, ...]) -> tuple[int, ...]:
+        # those that were open before the step, and are open after it
         return tuple(c for c in copies if c < before.next_copy and c in still_open)
 
     groups = [{staying_open(copies) for copies in copy_groups(s)} - {()} for s in (before, after)]
@@ -248,7 +256,7 @@ def read_count_change_returns_new_read_count(cfg: Config, before: State, event: 
     else:
         count = read_counts(before)[event.arguments["copy"]]
     if event.name == "release" and cfg.undelivered_release_marks_read:
-        change = -1
+        change = -1  # this rule violates `only_reads_and_replays_change_read_count`, not this property
     return bool(event.outcome == Count(None if count is None else count + change))
 
 
@@ -270,18 +278,19 @@ def only_reads_and_replays_change_read_count(cfg: Config, before: State, event: 
     replaced = key_of(event) if event.name in PUTS else None
     kept = by_key(after)
     for each, e in by_key(before).items():
-        left = kept.get(each)
-        if left is not None and left is not e and each != replaced:
+        now = kept.get(each)
+        if now is not None and now is not e and each != replaced:
             count = e.expected_reads
-            if left.expected_reads != (count if count is None or each != key else count + change):
+            if now.expected_reads != (count if count is None or each != key else count + change):
                 return False
     return True
 
 
 def _change_of(before: State, event: Event) -> tuple[int, tuple[int, ...], Key | None]:
-    """Returns the change of a read count by an event, the open copies that share the count, and their entry's key.
+    """Returns by how much an event changes a read count, the open copies that share the count, and their entry's key.
 
-    The key is None if the entry is not cached.
+    The change is that of the reference: an undelivered release changes nothing. The key is None if the entry is not
+    cached.
     """
     if event.name == "mark_read":
         e = by_key(before).get(key_of(event))
@@ -472,10 +481,12 @@ def pass_removes_entry_when_its_requeues_are_used_up(cfg: Config, before: State,
         requeues, slot = max([order[k] for k in order if k not in kept], default=(0, -1))
         if any(order[k] < (requeues, slot) for k in kept):
             return False
+        # each lap visits every kept entry; the last lap ends at the slot
         visits = {k: requeues + (order[k][1] < slot) for k in kept}
     for key, times in visits.items():
         e = by_key(before)[key]
         is_uncounted = e.accessed and before.extend_ttl_of_recently_accessed and not cfg.access_requeue_counts
+        # in one pass, at most the first requeue of an entry is for recent access
         if kept[key].requeue_count != e.requeue_count + times - (is_uncounted and times > 0):
             return False
     return True
@@ -489,7 +500,7 @@ def pass_leaves_no_detached_wrapper_at_head(cfg: Config, before: State, event: E
 
 @always(range_cache, on=("size_pass", "evict_to_watermark"), given=lambda cfg: cfg.retention == "stash")
 def size_pass_stashes_entries_with_expected_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """With a stash, a size pass removes no unexpired entry with expected reads, and only such entries are stashed.
+    """With a stash, a size pass removes no unexpired entry with expected reads, and stashes only such entries.
 
     If the size pass frees fewer bytes than requested, only such entries are left, all in the stash.
     """
@@ -511,7 +522,7 @@ def size_pass_stashes_entries_with_expected_reads(cfg: Config, before: State, ev
 
 @always(range_cache, on=("evict_to_watermark",))
 def size_check_evicts_down_to_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If the total is above the trigger (98 % of `max_bytes`), the size check frees the bytes above the watermark.
+    """If the total is above the trigger, the size check frees the bytes above the watermark.
 
     The size check evicts all entries if their bytes are not enough. It changes nothing if the total is not above the
     trigger, or not above the watermark.
