@@ -1,4 +1,6 @@
-"""What the loopback brokers answer, by the models. Each module adapts a model: it takes steps of the model's machine.
+"""What the loopback brokers (`fuzz/client/broker.py`) answer, by the models.
+
+Each module but `judge` and `batches` adapts a model: the module takes steps of the model's machine.
 
     cursor        which messages a cursor has acknowledged, and what it reads next (`batch_acks`)
     ownership     which broker serves the topics (`bundle_transfer`)

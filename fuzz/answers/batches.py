@@ -22,9 +22,9 @@ class Batches:
     """The entries of one ledger, and the cursor of a subscription whose client loses no acknowledgement."""
 
     def __init__(self) -> None:
-        self.cursor = Cursor([0], [])
+        self.cursor = Cursor([0], [])  # one ledger, still without entries
         self.sizes: list[int] = []
-        self._waiting: dict[int, set[int]] = {}  # entry -> batch indexes that were delivered and are not acknowledged
+        self._pending: dict[int, set[int]] = {}  # entry -> batch indexes that were delivered and are not acknowledged
 
     def add(self, size: int) -> None:
         """Adds an entry with `size` messages."""
@@ -36,7 +36,7 @@ class Batches:
         found: dict[int, set[int]] = {}
         for entry, index in messages:
             found.setdefault(entry, set()).add(index)
-        self._waiting |= found
+        self._pending |= found
 
     def left(self) -> list[Message]:
         """Returns the messages that are not acknowledged, in order."""
@@ -50,15 +50,15 @@ class Batches:
     def acknowledge(self, message: Message, *, cumulative: bool, index_acks: bool) -> None:
         """Acknowledges a message, or all messages up to it. `index_acks`: whether the client has batch index acks."""
         entry, index = message
-        size, gone = self.sizes[entry], range(index + 1) if cumulative else (index,)
-        waiting = self._waiting.setdefault(entry, set(range(size)))
-        waiting.difference_update(gone)
+        size, acked = self.sizes[entry], range(index + 1) if cumulative else (index,)
+        pending = self._pending.setdefault(entry, set(range(size)))
+        pending.difference_update(acked)
         if index_acks:
             mask = (1 << size) - 1
-            for each in gone:
+            for each in acked:
                 mask &= ~(1 << each)
             self.cursor.acknowledge([(LEDGER, entry, words_of(mask) if mask else None)], cumulative=cumulative)
-        elif not waiting:
+        elif not pending:
             self.cursor.acknowledge([(LEDGER, entry, None)], cumulative=cumulative)
         elif cumulative and entry:
             self.cursor.acknowledge([(LEDGER, entry - 1, None)], cumulative=True)

@@ -66,7 +66,7 @@ class Cursor:
 
     def left(self, number: int, size: int) -> int:
         """Returns how many messages of an entry of `size` messages are not acknowledged."""
-        mask = remaining_of(self.state.acks, number)
+        mask = remaining_of(self.state.acks, number)  # a bit for each message that is not acknowledged; None: all bits
         return 0 if is_deleted(self.state.acks, number) else size if mask is None else mask.bit_count()
 
     def deleted(self) -> list[int]:
@@ -90,7 +90,7 @@ class Cursor:
     def move(self, *, crashed: bool) -> None:
         """Opens the cursor on another broker: after a crash with the last written state, otherwise after a close."""
         if crashed:
-            self.step("crash", False)
+            self.step("crash", False)  # False: a write in flight is lost
         else:
             self.step("reopen", self.state.batch_acks)
 

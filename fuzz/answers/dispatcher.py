@@ -113,6 +113,7 @@ class Dispatcher:
         after = _permits_after(permits.get(consumer, 0), size, ack_set)
         if after is None:
             return f"the consumer has {permits.get(consumer, 0)} permits"
+        # Shared: the broker may choose any consumer with permits, so only the chosen one keeps its permits here
         self._set_permits({consumer: permits[consumer]} if self.is_shared else permits)
         sent = self._deliver_next()
         self._set_permits({**permits, consumer: after})
@@ -138,6 +139,7 @@ class Dispatcher:
 
     def _deliver_next(self) -> tuple[int, int] | None:
         """Reads and dispatches until an entry is sent. Returns its number and the consumer, or None."""
+        # negative permits count as 0 here, because the model bounds a read by the sum of all permits
         negative = {each.consumer: min(each.permits, 0) for each in self._sub.consumers}
         self._set_permits({each.consumer: max(each.permits, 0) for each in self._sub.consumers})
         sent: tuple[int, int] | None = None

@@ -21,10 +21,14 @@ _QUIET = ("send", "flow", "redeliver", "ack", "attach", "end")
 
 
 class _Topic:
-    """A topic: its entries as in the report, and the models of its subscriptions up to the present decision."""
+    """A topic: its entries, and the models of its subscriptions up to the present decision.
+
+    `entries` has the topic's rows of `log` in the brokers' report (`Ordered.report`).
+    """
 
     def __init__(self, entries: list[list[Any]]) -> None:
         self.entries = entries
+        # the last three columns of a row are payloads, ledger and entry
         self.sizes = [len(payloads) for *_, payloads, _, _ in entries]
         self.ledgers = [0]  # the number of entries of each
         self.subscriptions: dict[str, tuple[Cursor, Dispatcher]] = {}
@@ -35,7 +39,7 @@ class _Topic:
         return sum(self.ledgers)
 
     def add_entry(self) -> None:
-        """Adds the next entry of the report to the models."""
+        """Adds the next one of `entries` to the models."""
         for cursor, dispatcher in self.subscriptions.values():
             cursor.add_entry(self.stored, self.sizes[self.stored])
             dispatcher.add_entry()
@@ -58,7 +62,7 @@ class Judge:
         self.ownership = Ownership(2, len(self.producers), deduplication=deduplication)
         self.sessions: dict[int, tuple[int, int]] = {}  # broker and producer
         self.fenced: set[int] = set()
-        # of a subscription, the journal has the key and then the topic
+        # a decision `subscription` has the key of the subscription first, then the topic: `about[1:2]` is the topic
         names = {topic for kind, *about in report["journal"] if kind == "subscription" for topic in about[1:2]}
         self.topics = {
             name: _Topic([entry for entry in report["log"] if topic_of[entry[2]] == name])

@@ -1,8 +1,9 @@
 """When a client asks for the redelivery of negatively acknowledged entries, by the model `negative_acks`.
 
-The profile `cpp` has the rules of the C++ client. Only the lateness of its timer is unknown: every run of the timer may
-be late, and the next run is due an interval after the late one. A run asks for the redelivery of all due entries. The
-contracts compare the times of a real client's commands with all times that the model allows.
+The profile `cpp` has the rules of the C++ client. Only the lateness of the client's timer is unknown: every run of the
+timer may be late, and the next run is due an interval after the late one. The lag of a run says how late it is. A run
+asks for the redelivery of all due entries. The contracts compare the times of a real client's commands with all times
+that the model allows.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from model.negative_acks.message_ids import NackedId
 from model.positions import Position
 
 MS = 1_000_000
-#: The lags of a timer run that the search tries, in nanoseconds: on an idle machine, and on a busy one.
+#: Lags of a timer run in nanoseconds: on an idle machine, and on a busy one. The search also tries others (`_lags`).
 _LAGS = (MS // 20, MS * 5 // 2)
 #: Nanoseconds by which the model's run may be later than the command, because the assumed lags may add up to too much.
 _SLACK = MS
+#: A lag with which the timer does not run.
 _NEVER = 10**18
 
 
@@ -87,6 +89,7 @@ def _lags(s: State, node: _Node, commands: Sequence[Command], bound: int) -> lis
     """Returns the lags of the next run in nanoseconds. The search tries the last one first."""
     if s.timer is None:
         return []
+    # the lag with which the run would be at the time of the next command
     shown = [command.at - s.timer for command in commands[node.commands : node.commands + 1]]
     return [bound, *[lag for lag in shown if 0 < lag < bound], *reversed(_LAGS)]
 
@@ -107,9 +110,10 @@ def _run(cfg: Config, node: _Node, lag: int, commands: Sequence[Command], bound:
     s, outcome = negative_acks.step(cfg, s, "advance_time", (at - s.now, lag))
     assert isinstance(outcome, Elapsed), "time advances"
     command = commands[node.commands] if node.commands < len(commands) else None
-    if not outcome.redeliveries:
+    if not outcome.redeliveries:  # this run makes no command, and no later run makes a command before this run
         return None if command is not None and command.at + _SLACK < at else node._replace(state=s)
     entries = tuple([each.position for each in outcome.redeliveries[0].ids])
+    # a command without entries asks for all unacknowledged messages, so it includes these entries
     if (
         command is None
         or not at - _SLACK <= command.at <= at + bound

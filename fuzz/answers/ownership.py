@@ -13,6 +13,7 @@ from model.bundle_transfer.machine import bundle_transfer, reference
 from model.bundle_transfer.state import Client, Config, State
 from model.machine import Failed, Refused
 
+#: A client of the model in its first phase: it has no connection and sent nothing.
 _NOBODY = Client("lookup", None, False, 0, 0, (), ())
 
 
@@ -38,7 +39,7 @@ class Ownership:
         return outcome
 
     def with_client(self, client: Client, number: int = 0) -> None:
-        """Replaces the client of the model with this number."""
+        """Replaces client `number` of the model by `client`."""
         [topic] = self.state.topics
         clients = (*topic.clients[:number], client, *topic.clients[number + 1 :])
         self.state = self.state._replace(topics=(topic._replace(clients=clients),))
@@ -48,6 +49,7 @@ class Ownership:
 
         A text that begins with `refused` says why the model has no such send.
         """
+        # the producer is connected to the broker, and only this send is in flight
         ready = _NOBODY._replace(phase="ready", peer=broker, begun=sequence + 1, done=sequence, up=(sequence,))
         self.with_client(ready, producer)
         outcome = self.step("process", 0, producer)

@@ -247,7 +247,7 @@ class Replayer:
     def _wrong_field(
         self, trace: Trace, cfg: Any, operation: Operation, state: Any, result: Any
     ) -> tuple[Disagreement, Any] | None:
-        """Returns `result` or `observe` if it differs from the recording, and the model's value; None if both agree."""
+        """Returns what differs from the recording (`result`, or else `observe`) and the model's value; else None."""
         if operation.result is not ABSENT and not same(result, operation.result):
             return Disagreement.RESULT, result
         if operation.observe is not ABSENT:
@@ -428,7 +428,7 @@ class Replayer:
             raise BadTrace(trace.path, trace.line, f"config of {trace.id}: {message_of(problem)}") from None
 
     def first_mismatch(self, trace: Trace, cfg: Any) -> Mismatch | None:
-        """Returns the first mismatch of a trace that has no `known_deviation`, or None. Raises Hang and BadTrace."""
+        """Returns the first mismatch without a `known_deviation`, or None. Raises Hang and BadTrace."""
         with watchdog(time_limit(len(trace.operations))):
             return next((each for each in self.mismatches(trace, cfg) if each.known_deviation is None), None)
 
@@ -523,8 +523,8 @@ class Replayer:
 def skipped_of(subject: Subject, trace: Trace) -> Skipped:
     """Returns the properties that a replay does not check: for a finding, all except the one that it violates.
 
-    So these are all properties if the finding violates none. Another property may fail at an earlier step, and would
-    end the replay there. The replay of a trace that is no finding checks all properties.
+    The replay of a finding that violates no property checks none. Another property may fail at an earlier step, and
+    would end the replay there. The replay of a trace that is no finding checks all properties.
     """
     cause = cause_of(trace)
     return NONE_SKIPPED if cause is None else all_but(subject, cause.broken_property)

@@ -158,14 +158,14 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
 def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
     """Yields the traces of a part of a file: every trace i, counted from 0, with i % parts == part.
 
-    Raises BadTrace at the first line that does not fit the format, if a trace has another number of operations than its
-    opening line says, or if the file has no trace. Operations of other parts are not parsed. Cost: O(size of the file);
-    one trace is in memory at a time.
+    Raises BadTrace at the first line that does not fit the format, if a trace has another number of operations and gaps
+    than its opening line says, or if the file has no trace. Operations of other parts are not parsed. Cost: O(size of
+    the file); one trace is in memory at a time.
     """
     trace: Trace | None = None
     opened = 0  # number of opening lines so far; the index of the current trace is one less
     for number, line in enumerate(_lines(path), 1):
-        is_ours = (opened - 1) % parts == part or not opened
+        is_ours = (opened - 1) % parts == part or not opened  # before the first opening line, every line is parsed
         if not line.strip() or (not is_ours and b'"trace"' not in line):
             continue
         data = _object(path, number, line)

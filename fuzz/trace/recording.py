@@ -86,7 +86,7 @@ class TraceMapping:
     as_recorded: Callable[[Any, Any], Any] = lambda seen, recorded: seen
     applies: Callable[[Mapping[str, Any]], bool] = lambda config: True  # recorded config -> whether the mapping applies
     results: frozenset[str] = frozenset()  # the columns of a decision table that are results
-    forms: tuple[Form, ...] = ()
+    forms: tuple[Form, ...] = ()  # the formats of files of records that the mapping can read
     #: for a mapping that needs values of earlier operations that the model's state does not have: (config, state of the
     #: mapping, operation, outcome, recorded config) -> the next state of the mapping, and the result. `fold` replaces
     #: `result`, and `actions` receives the mapping's state in place of the model's. The mapping's first state is None
@@ -133,6 +133,7 @@ def recorded_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iter
     if path.name.removesuffix(".gz").endswith(".csv"):
         yield from [_table(path)] if part == 0 else []
         return
+    # without a first object, the file is read as a trace file, which reports what is wrong
     first, is_after_text = first_object(path) or ({"trace": None}, False)
     forms = () if "trace" in first else ((r, f) for r in mappings() for f in r.forms)
     form = next(((r, f) for r, f in forms if f.recognises(first) and (f.among_text or not is_after_text)), None)

@@ -33,7 +33,7 @@ _MOST_BYTES = 2**31 - 1024
 #: more, traces whose mismatches are known deviations are left out first.
 _MOST_DIFFERENCES = 10_000
 
-#: A worker collects garbage after this many new objects, which is rare: traces have hardly any reference cycles.
+#: A worker collects garbage after this many new objects: rarely, because traces have hardly any reference cycles.
 _GARBAGE = 100_000
 
 #: (file, replayed trace) -> the trace's row of the table, and its report. If the trace disagrees, the driver receives
@@ -148,7 +148,7 @@ def _summed(results: Iterable[_Result]) -> Iterator[_Sum]:
         agreed += result.rank is None
         if result.rank is not None:
             disagreeing.append((result.rank, result.position, result.report))
-            if len(disagreeing) > 2 * _MOST_DIFFERENCES:
+            if len(disagreeing) > 2 * _MOST_DIFFERENCES:  # bounds the memory
                 disagreeing = heapq.nsmallest(_MOST_DIFFERENCES, disagreeing)
     yield _Sum(traces, operations, agreed, problems, heapq.nsmallest(_MOST_DIFFERENCES, disagreeing))
 
