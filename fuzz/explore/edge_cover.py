@@ -84,7 +84,7 @@ class _Walker:
         """Executes a run whose shortest path leads to the state `root`. Returns its finding or None, and its length."""
         run, steps, before, agrees = _Run(self.space), self._steps(root), -1, True
         try:
-            while agrees and len(run.calls) != before:
+            while agrees and len(run.calls) != before:  # until `steps` yields no further step
                 before = len(run.calls)
                 with watchdog(_HANG_SECONDS):
                     agrees = all(run.take(*step) for step in islice(steps, _STEPS_PER_WATCHDOG))

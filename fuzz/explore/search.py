@@ -140,8 +140,9 @@ def find_scope(subject: Subject, name: str) -> Scope:
 class MergedStates(Exception):
     """A canonical form merges different states: a represented state lacks a step of the canonical state.
 
-    `calls` lead to the represented state `state`. No call of the action `name` leads from there to a state with the
-    canonical form `target`, but one leads there from the canonical form of `state`. `name` is "step" if none does.
+    `calls` lead to the represented state `state`. No call of the action `name` leads from `state` to a state with the
+    canonical form `target`. Such a call leads to `target` from the canonical form of `state`. `name` is "step" if no
+    call at all leads there from the canonical form.
     """
 
     def __init__(self, space: Space, calls: Calls, state: Any, name: str, target: Any) -> None:

@@ -188,7 +188,7 @@ class _Member:
         found = [
             NewState(parent, transition - starts[parent], self._key(form))
             for parent, transition, form in zip(parents, found_by, graph.states[base:], strict=True)
-            if parent in starts
+            if parent in starts  # not if a step from the parent hung: the parent was not expanded completely
         ]
         lengths = array("q", [offsets[i + 1] - offsets[i] for i in range(len(expanded))])
         result = BatchResult(expanded, lengths, graph.targets, found, search.failures, hung)

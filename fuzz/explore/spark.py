@@ -67,7 +67,7 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
     space = names.build()
     keep = StorageLevel.MEMORY_AND_DISK
     context = spark.sparkContext
-    first = [(state_to_json(space.start), b"")]
+    first = [(state_to_json(space.start), b"")]  # a state and its parent; the initial state has none
     frontier = context.parallelize(first, 1).partitionBy(partitions, checksum).persist(keep)
     visited, frontiers, states, transitions = frontier, [frontier], 1, 0
     #: kind and text of a cause -> the depth, and the failure as `_expanded` yields it
@@ -99,6 +99,7 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
         )
         for (kind, what), (depth, (text, action, arguments, message, raised_by)) in failed.items()
     ]
+    # the first frontier has depth 0, and the last is empty: so the depth is the number of frontiers - 2
     return Exploration(
         states, transitions, len(frontiers) - 2, time.perf_counter() - started, shortest_by_cause(violations)
     )

@@ -265,7 +265,7 @@ _CHECKS: dict[Check, Callable[[str], str]] = {
 def _run_checks(request: dict[str, str], writer: int) -> None:
     """Runs the checks up to the first that kills the mutant. Writes its answers as lines; the last one counts.
 
-    Before each check it writes that the check crashed, which is the answer if the check ends the process.
+    Before each check, writes that the check crashed: this is the last answer if the check ends the process.
     """
 
     def answer(*, error: str = "", check: str = "", found: str = "") -> None:

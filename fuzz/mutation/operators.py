@@ -150,6 +150,7 @@ def _operators() -> tuple[str, ...]:
             plugins.get_operator(name)()
         except TypeError:
             continue
+        # such as core/ReplaceBinaryOperator_Add_Sub; `by` is empty if the operator does not replace one by another
         kind, _, rest = str(name).rpartition("/")[2].partition("_")
         replaced, _, by = rest.partition("_")
         is_unary = kind == "ReplaceUnaryOperator"  # unary operators are deleted, not replaced
@@ -200,7 +201,7 @@ def _relevant_tree(source: str) -> str | None:
     """Returns a source's syntax tree as text, without what makes no mutant; None if the source is not valid Python."""
     try:
         tree = ast.parse(source)
-    except SyntaxError:  # as after `*` in a parameter list has become `/`
+    except SyntaxError:  # for example because `*` in a parameter list became `/`
         return None
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):

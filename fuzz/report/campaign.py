@@ -44,9 +44,10 @@ def render(
     failed: Sequence[str],
     against: Compared | None = None,
 ) -> str:
-    """Returns the report as HTML. `failed` has the lines of `missed_by_campaign`; `against` is an older campaign.
+    """Returns the report as HTML.
 
-    Cost: two or three figures for each component, and one for the campaign.
+    `failed` has a line for each goal and action that the campaign did not reach (`missed_by_campaign`). `against` is
+    the comparison with an older campaign. Cost: two or three figures for each component, and one for the campaign.
     """
     return page(
         "report.html",
@@ -159,7 +160,7 @@ def _scenario(spec: Spec, state: State) -> dict[str, Any]:
 def _action(subject: Subject, name: str, taken: int, refused: int, steps: int) -> dict[str, Any]:
     """Returns what the template shows of an action. `steps` is the number of steps of its component."""
     action = subject.machine.actions[name]
-    is_called = all(subject.domain(name, p.name) != () for p in action.params)
+    is_called = all(subject.domain(name, p.name) != () for p in action.params)  # whether traces can call the action
     has_no_effect = is_called and taken == refused  # `taken` counts refused calls, too
     return {
         "name": name,

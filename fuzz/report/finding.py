@@ -53,11 +53,11 @@ def known_defect(
 ) -> Defect | None:
     """Returns the row of the defect table that explains a violated property; None if there is none.
 
-    Candidates are the rows with the property in `cause` whose rules have their values in the trace's config. `needed`
-    are the rules that the trace needs. The result is the first candidate of which all rules are needed, or else the
-    first of which a rule is needed. If no rule is needed, because each of several rules suffices, the result is the
-    first candidate. If there are rows whose rules are exactly the needed ones, and no such row has the property, the
-    result is None.
+    Candidates are the rows with the property in `cause`, if the trace's config has the rows' values of their rules.
+    `needed` are the rules that the trace needs. The result is the first candidate of which all rules are needed, or
+    else the first of which a rule is needed. If no rule is needed, because each of several rules suffices, the result
+    is the first candidate. If there are rows whose rules are exactly the needed ones, and no such row has the property,
+    the result is None.
     """
     name = None if cause is None else cause.broken_property
     candidates = [row for row in _rows_of(subject, config) if row.property == name]

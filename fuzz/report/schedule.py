@@ -17,6 +17,7 @@ def explained(found: FindingRow, path: str) -> ExplainedFinding:
     scenario = find_scenario(file.scenario)
     guarantees = {each.name: each.guarantee for each in scenario.contracts}
     defects = {row.defect.id: row.defect for row in known_deviations()}
+    # the settings are shown as a first step
     steps = [("begin", file.settings), *[(name, _named(scenario, name, values)) for name, *values in file.steps]]
     explanation = Explanation(
         kind=None,

@@ -1,4 +1,4 @@
-"""Sequence charts of traces as SVG, drawn from the actors that a component's chart names (`fuzz/charts/`).
+"""Sequence charts of traces as SVG. A component's chart (`fuzz/charts/`) says which actors and arrows they show.
 
 python -m fuzz.report.sequence TRACE > CHART.svg
 """

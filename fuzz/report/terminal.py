@@ -1,4 +1,4 @@
-"""Prints findings in the terminal, step by step; the README says how to read them."""
+"""Prints findings in the terminal, step by step; the project's README says how to read them."""
 
 from __future__ import annotations
 

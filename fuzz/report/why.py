@@ -102,7 +102,10 @@ def _explain_function(function: Callable[..., Any], arguments: tuple[Any, ...], 
 
 
 def _assigned_conditions(tree: ast.AST, environment: Environment) -> dict[str, ast.expr]:
-    """Returns the expression of each variable that is assigned once and whose value is a bool."""
+    """Returns the expression of each variable that is no parameter, is assigned once, and has a bool as its value.
+
+    Leaves out an expression that no longer has this value, for example because its other variables have changed.
+    """
     stored = [node.id for node in _names(tree) if isinstance(node.ctx, ast.Store)]
     found = {}
     for node in ast.walk(tree):
