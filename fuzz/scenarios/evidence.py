@@ -2,10 +2,12 @@
 
 The function gets an observation that violates the row's contract, and returns whether the deviation explains the whole
 violation. Its docstring says when it returns True. It looks for the deviation's mechanism in the commands, and checks
-that the mechanism can affect every affected message. So it returns False if another defect also violates the contract
-in the same schedule.
+that the mechanism can reach every message that the violation is about. So it returns False if another defect also
+violates the contract in the same schedule.
 
-A refused message is a message that a broker answered with ChecksumError.
+A refused message is a message that a broker answered with ChecksumError. An ack by id is an ack by a message id that
+the application deserialized. A filtered message is a message that its entry's ack set excludes: it is acknowledged
+already.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ Commands = list[tuple[str, Any]]
 
 
 def _commands(seen: Observed) -> Commands:
-    """Returns the commands and orders at the brokers, in order, each with its details (`Cluster.commands`)."""
+    """Returns what the brokers recorded, in order, each with its details (`Cluster.commands`).
+
+    These are commands, orders that they used, and ended connections.
+    """
     return [(kind, about) for _, _, kind, about in seen.report.get("commands", ())]
 
 
@@ -69,10 +74,11 @@ def _reused(seen: Observed) -> set[int]:
 def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
     """Each message keeps its sequence id. Ids ascend in the order of the messages, except at restarts.
 
-    At least one id is reused. A message whose id is not above that of the message before is a restart. Each restart has
-    a reconnection of its own before the first receipt: a session that sends all earlier messages again. The restart's
-    message is first sent in this session or in a later one. It need not be the first new message of the session: a
-    message that was pending and not sent at the reconnection has an id from before the restart.
+    At least one id is reused. Ids restart at a message if its id is not above that of the message before. Each restart
+    is caused by a different reconnection before the first receipt. The session after such a reconnection sends all
+    messages of earlier sessions again. The message at which ids restart is first sent in this session or in a later
+    one. Other new messages of this session may come before it: they got their ids before the reconnection, and had not
+    been sent.
     """
     ids: dict[int, int] = {}
     begun: dict[int, int] = {}  # message -> the first session that sends it
@@ -92,10 +98,10 @@ def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
 
 def lost_messages_have_reused_ids(seen: Observed) -> bool:
     """Sequence ids restart before the first receipt, and each lost message, or its batch, has a reused id."""
-    firsts, reused, log = _newest_ids(seen), _reused(seen), set(seen.log)
+    ids, reused, log = _newest_ids(seen), _reused(seen), set(seen.log)
     lost = [m for m in seen.acknowledged() if m not in log]
-    first_of = [max([first for first in firsts if first <= m], default=-1) for m in lost]
-    return sequence_ids_restart_before_first_receipt(seen) and reused.issuperset(first_of)
+    first_of_batch = [max([first for first in ids if first <= m], default=-1) for m in lost]
+    return sequence_ids_restart_before_first_receipt(seen) and reused.issuperset(first_of_batch)
 
 
 def _ids_of_wrongly_failed(seen: Observed) -> set[int | None]:
@@ -106,18 +112,21 @@ def _ids_of_wrongly_failed(seen: Observed) -> set[int | None]:
 
 
 def failed_messages_have_ids_of_refused_ones(seen: Observed) -> bool:
-    """Sequence ids restart, and each message that failed and was not refused has the id of a refused message."""
+    """Sequence ids restart, and each message that failed and was not refused has the id of a refused message.
+
+    No message failed with another error than ChecksumError.
+    """
     ids, refused = _newest_ids(seen), seen.report.get("refused", ())
-    is_checksum = all(result in ("Ok", "ChecksumError") for _, result, _ in seen.results)
+    no_other_errors = all(result in ("Ok", "ChecksumError") for _, result, _ in seen.results)
     is_shared = _ids_of_wrongly_failed(seen) <= {_id_of(ids, message) for message in refused}
-    return is_checksum and is_shared and sequence_ids_restart_before_first_receipt(seen)
+    return no_other_errors and is_shared and sequence_ids_restart_before_first_receipt(seen)
 
 
 def pending_messages_were_refused_and_others_failed(seen: Observed) -> bool:
     """Sequence ids restart, and each pending message was refused; a message with its id failed in its place."""
     ids, refused = _newest_ids(seen), seen.report.get("refused", ())
-    done = {int(payload) for payload, _, _ in seen.results}
-    pending = [message for message in range(seen.begun) if message not in done]
+    with_result = {int(payload) for payload, _, _ in seen.results}
+    pending = [message for message in range(seen.begun) if message not in with_result]
     failed = _ids_of_wrongly_failed(seen)
     is_refused = all(message in refused and _id_of(ids, message) in failed for message in pending)
     return is_refused and sequence_ids_restart_before_first_receipt(seen)
@@ -127,19 +136,22 @@ def pending_messages_were_refused_and_others_failed(seen: Observed) -> bool:
 
 
 def _answers(seen: Observed, kind: str) -> list[Answer]:
-    """Returns for each handler how an order answered its last command of a kind; FAITHFUL without an order."""
+    """Returns for each producer or consumer the ordered answer to its last command of a kind.
+
+    It is FAITHFUL without an order. The brokers record the order that a command used directly after the command.
+    """
     commands, found = _commands(seen), dict[int, Answer]()
-    for (name, about), (following, order) in pairwise([*commands, ("", None)]):
+    for (name, about), (following, details) in pairwise([*commands, ("", None)]):
         if name == kind:
-            is_ordered = following == "ORDER" and order[0] == kind
-            found[about[0]] = Answer(order[1]["answer"]) if is_ordered else Answer.FAITHFUL
+            is_ordered = following == "ORDER" and details[0] == kind
+            found[about[0]] = Answer(details[1]["answer"]) if is_ordered else Answer.FAITHFUL
     return list(found.values())
 
 
 def segmentation_fault_after_checksum_error(seen: Observed) -> bool:
-    """The client crashed with SIGSEGV, and a message was refused while an older message was pending."""
-    refused, done = seen.report.get("refused", ()), set(seen.acknowledged())
-    return seen.crashed_by == "SIGSEGV" and any(set(range(each)) - done for each in refused)
+    """The client crashed with SIGSEGV, and a refused message has an older message that was never acknowledged."""
+    refused, acknowledged = seen.report.get("refused", ()), set(seen.acknowledged())
+    return seen.crashed_by == "SIGSEGV" and any(set(range(each)) - acknowledged for each in refused)
 
 
 def producer_was_closed_during_its_request(seen: Observed) -> bool:
@@ -156,7 +168,7 @@ def consumer_was_closed_during_its_request(seen: Observed) -> bool:
 
 
 def _subscribe_timed_out(seen: Observed, answer: Answer) -> bool:
-    """Returns whether only subscribing failed, with timeouts, and orders explain this, among them an order `answer`.
+    """Returns whether all failures are timeouts of subscribing, and orders explain them.
 
     There are at most as many failures as consumers whose last SUBSCRIBE an order refused or closed. For at least one of
     these consumers, the order was `answer`.
@@ -166,28 +178,31 @@ def _subscribe_timed_out(seen: Observed, answer: Answer) -> bool:
     return is_timeout and len(seen.failed) <= len(answers) and answer in answers
 
 
-def first_subscribe_was_refused(seen: Observed) -> bool:
+def subscribe_was_refused(seen: Observed) -> bool:
     """Subscribing timed out, and the last SUBSCRIBE of a consumer was refused."""
     return _subscribe_timed_out(seen, Answer.REFUSE)
 
 
-def first_subscribe_was_closed(seen: Observed) -> bool:
+def subscribe_was_closed(seen: Observed) -> bool:
     """Subscribing timed out, and the answer to the last SUBSCRIBE of a consumer was CLOSE before SUCCESS."""
     return _subscribe_timed_out(seen, Answer.CLOSE)
 
 
-def lost_connections_had_an_unknown_command(seen: Observed) -> bool:
-    """The client ended only connections on which REACHED_END_OF_TOPIC was sent."""
-    notes = [(kind, connection) for _, connection, kind, _ in seen.report.get("commands", ())]
-    lost = {connection for kind, connection in notes if kind == "LOST"}
-    return lost <= {connection for kind, connection in notes if kind == "REACHED_END_OF_TOPIC"}
+def connections_were_lost_after_end_of_topic(seen: Observed) -> bool:
+    """The client ended connections without need (LOST) only after REACHED_END_OF_TOPIC was sent on them.
+
+    The client does not know this command.
+    """
+    recorded = [(kind, connection) for _, connection, kind, _ in seen.report.get("commands", ())]
+    lost = {connection for kind, connection in recorded if kind == "LOST"}
+    return lost <= {connection for kind, connection in recorded if kind == "REACHED_END_OF_TOPIC"}
 
 
 # ---- negative acknowledgements ------------------------------------------------------------------------
 
 
 def redeliveries_follow_the_model(seen: Observed) -> bool:
-    """Redelivery commands come at the times of the tracker's model under the profile `cpp`, with its entries."""
+    """Redelivery commands have the times and the entries that the tracker's model computes under the profile `cpp`."""
     return not redelivery_follows_timing_law.check(seen) and not redelivery_command_has_due_entries.check(seen)
 
 
@@ -196,8 +211,8 @@ def closed_tracker_requests_nothing(seen: Observed) -> bool:
     return not closed_consumer_redelivers_nothing.check(seen)
 
 
-def redelivery_was_of_everything(seen: Observed) -> bool:
-    """Each queued message is received again at most once for each REDELIVER without ids."""
+def requests_for_all_messages_repeat_queued_ones(seen: Observed) -> bool:
+    """A REDELIVER without ids requests all messages. Each queued message comes again at most once for each of them."""
     commands = [about for kind, about in _commands(seen) if kind == "REDELIVER" and not about["ids"]]
     received = [int(message[0]) for message in seen.received]
     return all(received.count(number) <= 1 + len(commands) for number in seen.queued)
@@ -207,20 +222,24 @@ def redelivery_was_of_everything(seen: Observed) -> bool:
 
 
 def entries_left_came_with_an_ack_set(seen: Observed) -> bool:
-    """Only entries that were delivered with an ack set stay in the backlog."""
-    filtered = {number for *_, number, words in _journal(seen, "deliver") if words}
-    return all(entry in filtered for entry, _ in messages_not_removed(seen, by_id=False))
+    """Each entry of `messages_not_removed` was delivered with an ack set."""
+    with_ack_set = {number for *_, number, words in _journal(seen, "deliver") if words}
+    return all(entry in with_ack_set for entry, _ in messages_not_removed(seen, by_id=False))
 
 
 def entries_lost_were_acknowledged_by_id(seen: Observed) -> bool:
-    """Messages are lost only from entries that have an ack by id, and that are in an ACK command without an ack set."""
+    """Messages are lost only from entries with an ack by id that an ACK command names without an ack set."""
     whole = {entry for kind, about in _commands(seen) if kind == "ACK" for _, entry, words in about["ids"] if not words}
-    lost = {entry for entry, _ in {(entry, index) for entry, index in seen.left} - left_at_brokers(seen)}
+    expected = {(entry, index) for entry, index in seen.left}
+    lost = {entry for entry, _ in expected - left_at_brokers(seen)}
     return lost <= whole & entries_acknowledged_by_id(seen)
 
 
 def acknowledgement_by_id_was_not_sent(seen: Observed) -> bool:
-    """No entry of `messages_not_removed` is in an ACK without an ack set, and a consumer may lack index acks."""
+    """No ACK names an entry of `messages_not_removed` without an ack set, and a consumer may lack batch-index acks.
+
+    Index acks are switched off, or the consumer subscribed again: the client may then send none.
+    """
     subscribed = [kind for kind, _ in _commands(seen)].count("SUBSCRIBE")
     whole = {entry for kind, about in _commands(seen) if kind == "ACK" for _, entry, words in about["ids"] if not words}
     left = {entry for entry, _ in messages_not_removed(seen, by_id=True)}
@@ -233,9 +252,10 @@ def redeliveries_differ_in_entries_acknowledged_by_id(seen: Observed) -> bool:
     return {entry for left, got in both for entry, _ in left ^ got} <= entries_acknowledged_by_id(seen)
 
 
-def backlog_was_acknowledged_cumulatively_and_lost(seen: Observed) -> bool:
-    """Cumulative acks of the application cover the backlog, and the broker did not accept at least one of them."""
+def lost_cumulative_ack_covers_backlog(seen: Observed) -> bool:
+    """Cumulative acks of the application cover the backlog, and a broker rejected a cumulative ACK command."""
     acks = [about for kind, about in _commands(seen) if kind == "ACK" and about["cumulative"] and not about["accepted"]]
+    # Entry and batch index; an ack without an index covers the whole entry.
     calls = [
         (each[4], each[5] if each[5] >= 0 else 2**31) for each in seen.calls if each[0] == "acknowledge_cumulative"
     ]
@@ -247,10 +267,10 @@ def backlog_was_acknowledged_cumulatively_and_lost(seen: Observed) -> bool:
 
 
 def _permits_follow_deviations(seen: Observed) -> bool:
-    """Returns whether `permits_are_conserved` holds after a correction of the permits for both deviations.
+    """Returns whether `permits_are_conserved` holds without the effects of two deviations.
 
-    With the deviations, the client returns one permit for a corrupt batch, and for any other batch one permit for each
-    message, also for messages that the ack set excludes.
+    A delivery costs one permit for each message that is not filtered, and the client should return just as many. With
+    the deviations, it returns one permit for a corrupt batch, and for another batch one for every message.
     """
     sizes, extra = [len(entry[4]) for entry in seen.report.get("log", ())], Counter[int]()
     returned = cost = 0
@@ -260,7 +280,7 @@ def _permits_follow_deviations(seen: Observed) -> bool:
             returned = sizes[number]
             cost = returned if words is None else sum([(word % 2**64).bit_count() for word in words])
             extra[session] += returned - cost
-        elif kind == "corrupt":  # the last delivery was corrupt
+        elif kind == "corrupt":  # the batch of the last delivery: the client returned one permit
             extra[about[1]] += 1 - returned
     queue = seen.settings.get("receiver_queue", 0)
     return all(queue / 2 <= permits - extra[session] <= queue for session, permits in _permits(seen))
@@ -272,18 +292,18 @@ def _permits(seen: Observed) -> list[tuple[int, int]]:
     return [(session, permits) for consumers in dispatchers for session, permits, _ in consumers]
 
 
-def corrupt_batches_keep_permits(seen: Observed) -> bool:
-    """The permits follow the deviations, and a consumer has permits for less than half its queue."""
+def permits_of_corrupt_batches_are_lost(seen: Observed) -> bool:
+    """The permits follow both deviations, and a consumer has permits for less than half its queue."""
     half = seen.settings.get("receiver_queue", 0) / 2
     return _permits_follow_deviations(seen) and any(permits < half for _, permits in _permits(seen))
 
 
 def consumer_stalls_without_permits(seen: Observed) -> bool:
-    """Messages are not received because no consumer has permits, which corrupt batches keep."""
-    return corrupt_batches_keep_permits(seen) and all(permits <= 0 for _, permits in _permits(seen))
+    """No consumer has permits, because the client does not return those of corrupt batches."""
+    return permits_of_corrupt_batches_are_lost(seen) and all(permits <= 0 for _, permits in _permits(seen))
 
 
 def filtered_messages_return_permits(seen: Observed) -> bool:
-    """The permits follow the deviations, and a consumer has more permits than its queue."""
+    """The permits follow both deviations, and a consumer has more permits than its queue."""
     queue = seen.settings.get("receiver_queue", 0)
     return _permits_follow_deviations(seen) and any(permits > queue for _, permits in _permits(seen))
