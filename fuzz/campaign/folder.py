@@ -1,7 +1,7 @@
 """The folder of a campaign: its parameters, and the committed results in Parquet tables.
 
     campaign.json     the manifest: version, seed, block length, specs. Each campaign needs a folder of its own
-    commits/          commit files, each with the names of a round's tables. A round with a complete one is committed
+    commits/          a file for each committed round, with the names of its tables. An incomplete file does not count
     runs/             one table for each round, a row for each task: seeds, traces, steps, seconds, seconds of shrinking
     findings/         one table for each round: shrunk findings, each with its trace
     coverage/         one table for each round: its coverage keys (`fuzz/run/coverage.py`)
@@ -38,7 +38,7 @@ RUNS = pa.schema(
         ("steps", pa.int64()),
         ("seconds", pa.float64()),
         ("shrinking_seconds", pa.float64()),
-        ("raw_findings", pa.int64()),
+        ("raw_findings", pa.int64()),  # traces with a finding; many may show the same defect
         ("round_seconds", pa.float64()),
     ]
 )
@@ -53,7 +53,7 @@ FINDINGS = pa.schema(
         ("length", pa.int32()),
         ("shrunk_length", pa.int32()),
         ("message", pa.string()),
-        ("shown", pa.int32()),
+        ("shown", pa.int32()),  # in how many of the replays the finding showed again
         ("replays", pa.int32()),
         ("trace", pa.string()),
     ]
@@ -75,7 +75,7 @@ class Plan(NamedTuple):
 
     specs: tuple[Spec, ...]
     seed: int  # the first seed of each spec
-    version: str = ""  # the version of the code that runs the campaign; empty: the version of this code
+    version: str = ""  # the version of the code that began the campaign; empty for a new campaign: this code
 
     def manifest(self) -> dict[str, Any]:
         """Returns the content of campaign.json."""
@@ -96,7 +96,7 @@ class State:
     steps: int = 0
     seconds: float = 0.0  # the elapsed time of the rounds
     next_seed: dict[str, int] = field(default_factory=dict)  # the first seed that did not run, by subject
-    speed: dict[str, float] = field(default_factory=dict)  # seeds per second of one slot, by subject
+    speed: dict[str, float] = field(default_factory=dict)  # seeds per second of one process or Spark slot, by subject
     findings: list[FindingRow] = field(default_factory=list)
     coverage: dict[str, Total] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)  # the rows of the `runs` tables
@@ -139,15 +139,15 @@ class State:
 def check_folder(store: Store, plan: Plan) -> bool:
     """Returns True if the folder holds a campaign of this plan, False if it holds no campaign. Writes nothing.
 
-    Raises BadValue if the folder holds a campaign of another plan or version, or committed tables without a manifest,
-    and as `commits`.
+    Raises BadValue if the folder holds a campaign of another plan or version, or committed tables without a manifest.
+    Also raises BadValue where `commits` does.
     """
     text, wanted, has_tables = store.read(MANIFEST), plan.manifest(), bool(commits(store))
     if text is None and has_tables:
         raise BadValue(f"{store.path('')} has tables but no {MANIFEST}; use another --out")
-    whole = to_json(wanted, indent=True)
-    if text is None or (whole.startswith(text) and text != whole and not has_tables):
-        return False  # no manifest, or the driver died while it wrote the manifest
+    wanted_text = to_json(wanted, indent=True)
+    if text is None or (wanted_text.startswith(text) and text != wanted_text and not has_tables):
+        return False  # no manifest, or the process that wrote the manifest died before the end
     try:
         found = from_json(text)
         differs = [key for key in wanted if found.get(key) != wanted[key]]
@@ -166,7 +166,7 @@ def check_folder(store: Store, plan: Plan) -> bool:
 def open_campaign(store: Store, plan: Plan) -> State:
     """Returns the committed state of this plan's campaign. Writes the manifest if the folder holds no campaign.
 
-    Raises BadValue as check_folder.
+    Raises BadValue where `check_folder` does.
     """
     if check_folder(store, plan):
         return read_state(store, plan)
@@ -175,7 +175,10 @@ def open_campaign(store: Store, plan: Plan) -> State:
 
 
 def read_plan(store: Store) -> Plan:
-    """Returns the plan of the campaign in a folder, of any version. Raises BadValue if the folder holds none."""
+    """Returns the plan of the campaign in a folder, also if another version of brokerproof began it.
+
+    Raises BadValue if the folder holds no campaign.
+    """
     text = store.read(MANIFEST)
     if text is None:
         raise BadValue(f"{store.path('')} holds no campaign: there is no {MANIFEST}")
@@ -189,7 +192,7 @@ def read_plan(store: Store) -> Plan:
 def read_state(store: Store, plan: Plan) -> State:
     """Returns the results of all committed rounds of a campaign, added up.
 
-    Raises BadValue as `commits` and `read_table`.
+    Raises BadValue where `commits` and `read_table` do.
     """
     state = State()
     state.next_seed = {spec.subject: plan.seed for spec in plan.specs}

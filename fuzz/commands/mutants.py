@@ -21,12 +21,16 @@ from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue
 
-#: The maximum number of mutants that are printed; if there are more, only survivors are.
+#: The maximum number of mutants of which all are printed; if there are more, only survivors are.
 _MAX_ROWS = 200
 
 
 class MutantRow(Record):
-    """A mutant, and the check that killed it. `excuse` is the reason why an equivalent mutant survives."""
+    """A mutant, and the check that killed it.
+
+    `origin` is the source of a seeded bug, or the operator that generated the mutant. `length` is the number of steps
+    of the trace that kills it. `excuse` is the reason why an equivalent mutant survives.
+    """
 
     id: str
     subject: str
@@ -43,7 +47,7 @@ class MutantRow(Record):
 class Score(Record):
     """The number of killed mutants of a component by check. Percentages do not count equivalent mutants.
 
-    `percent_guarded` does not count kills by worked examples and by the twin.
+    `percent_guarded` does not count kills by the checks `examples` and `twin`. `subject` is the component.
     """
 
     subject: str
@@ -55,7 +59,10 @@ class Score(Record):
 
 
 class PropertyKills(Record):
-    """The mutants that only this property kills. If there are none, `stays` is the reason to keep the property."""
+    """The mutants that only this property kills.
+
+    If there are none, `stays` is the reason to keep the property; it is empty if there is no reason.
+    """
 
     only_killer_of: list[str]
     stays: str
@@ -64,7 +71,8 @@ class PropertyKills(Record):
 class MutantsResult(Result):
     """The kill matrix.
 
-    `survivors` survive and have no `excuse`. `idle_properties` are no mutant's only killer, and have no `stays`.
+    `survivors` survive and have no `excuse`. An idle property is no mutant's only killer, and its `stays`
+    is empty.
     """
 
     subjects: list[str]
@@ -104,6 +112,7 @@ def run(options: Options, console: Console) -> MutantsResult:
         raise BadValue("--model applies to generated mutants only: add --generated")
     if (options.sample or options.twin) and not options.generated:
         raise BadValue("--sample and --twin apply to generated mutants only: add --generated")
+    # Canaries are wrong without a mutant.
     seeded = [n for n in subject_names(without_canaries=True) if mutants_of(n)]
     chosen = options.names or seeded
     for name in chosen:
@@ -163,7 +172,7 @@ def _score(name: str, verdicts: list[kill_matrix.MutantVerdict]) -> Score:
 
 
 def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, dict[str, PropertyKills]]:
-    """Returns by component and property the mutants of the model that only this property kills."""
+    """Returns for each property of each component the seeded bugs of the model that only this property kills."""
     table = {}
     for name in names:
         mutants = [m for m in mutants_of(name) if kill_matrix.is_of_model(m)]
@@ -178,7 +187,7 @@ def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, 
 
 
 def show(console: Console, result: MutantsResult) -> None:
-    """Prints the kill matrix. If there are more than `_MAX_ROWS` mutants, prints only the survivors."""
+    """Prints the kill matrix; of more than `_MAX_ROWS` mutants, killed ones are only counted."""
     rows = result.mutants
     for row in rows if len(rows) <= _MAX_ROWS else ():
         seconds = "" if row.seconds_to_kill is None else f"{row.seconds_to_kill:.2f} s"
@@ -191,9 +200,12 @@ def show(console: Console, result: MutantsResult) -> None:
             console.print(f"{row.subject} {row.path} {escape(row.id)}\n      {verdict}")
     for subject, properties in result.properties.items():
         for name, kills in properties.items():
-            only = f"alone kills {', '.join(kills.only_killer_of)}"
-            kept = f"alone kills no mutant; kept because: {kills.stays}" if kills.stays else ""
-            verdict = only if kills.only_killer_of else kept or "[red]alone kills no mutant[/]"
+            if kills.only_killer_of:
+                verdict = f"is the only killer of {', '.join(kills.only_killer_of)}"
+            elif kills.stays:
+                verdict = f"is no mutant's only killer; kept because: {kills.stays}"
+            else:
+                verdict = "[red]is no mutant's only killer[/]"
             console.print(f"{subject}.{name} {verdict}", style="dim")
     for score in result.scores:
         by = ", ".join(f"{count:,} by {check}" for check, count in score.killed_by.items())
