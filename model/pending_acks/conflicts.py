@@ -3,7 +3,8 @@
 Models the maps and checks of `PendingAckHandleImpl`. In the reference, conflicts are detected before the append (rule
 `conflict_check`), and acks whose records are buffered or in flight count as pending.
 
-A function that looks for a conflict returns why an ack conflicts, or an empty string if it does not.
+A function whose name has `conflict` or `overlap` returns why an ack conflicts, or '' if the ack does not conflict; only
+`overlaps` returns a Boolean.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ def acks_of(s: State, txn: int) -> tuple[PositionAck, ...]:
 
 
 def merged(acks: tuple[PositionAck, ...], new: PositionAck) -> tuple[PositionAck, ...]:
-    """`PositionAckSetUtil.andAckSet`: returns the acks with one more ack; ack sets of an entry are intersected.
+    """`PositionAckSetUtil.andAckSet`: returns the acks, which are in order of entries, with one more ack.
 
-    If one of the two acks of an entry is for the whole entry, the result is for the whole entry.
+    The ack sets of two acks of the same entry are intersected: the result acks what either ack acks. If one of the two
+    acks is for the whole entry, the result is for the whole entry.
     """
     for i, old in enumerate(acks):
         if old.entry == new.entry:
@@ -78,7 +80,10 @@ def buffered_or_in_flight(s: State) -> list[Request]:
 
 
 def buffered_or_in_flight_acks(cfg: Config, s: State, *, cumulative: bool) -> list[LogRecord]:
-    """Returns the ack records of one type in flight or buffered; none if conflicts are detected after the append."""
+    """Returns the ack records of one type that are in flight or buffered, in log order.
+
+    Returns none if conflicts are detected after the append: these acks then do not count as pending.
+    """
     if cfg.conflict_check == "after_append":
         return []
     records = [request.record for request in buffered_or_in_flight(s)]
@@ -104,7 +109,7 @@ def acks_of_others(cfg: Config, s: State, txn: int) -> list[PositionAck]:
 def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
     """Returns the cumulative ack that is pending, or counts as pending.
 
-    A cumulative ack that is buffered or in flight is later than a pending one, so the last of these is returned.
+    Of several, the last one is returned. A cumulative ack that is buffered or in flight is after a pending one.
     """
     records = buffered_or_in_flight_acks(cfg, s, cumulative=True)
     return CumulativeAck(records[-1].txn, records[-1].acks[0]) if records else s.cumulative_ack
@@ -149,7 +154,7 @@ def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
     return both != 0
 
 
-def individual_overlap(cfg: Config, s: State, ack: PositionAck) -> str:
+def overlap_with_individual_acks(cfg: Config, s: State, ack: PositionAck) -> str:
     """Returns why an individual ack conflicts with the pending individual acks of its entry, or ''."""
     pending = pending_acks_of_entry(cfg, s, ack.entry)
     if ack.ack_set is None:
@@ -161,7 +166,7 @@ def individual_overlap(cfg: Config, s: State, ack: PositionAck) -> str:
     return ""
 
 
-def cumulative_overlap(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
+def overlap_with_cumulative_ack(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
     """Returns why an individual ack conflicts with another transaction's cumulative ack, or ''."""
     other = pending_cumulative_ack(cfg, s)
     if not cfg.cross_type_conflicts or other is None or other.txn == txn:
@@ -171,17 +176,20 @@ def cumulative_overlap(cfg: Config, s: State, txn: int, ack: PositionAck) -> str
     return ""
 
 
-def ack_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
-    """`internalIndividualAcknowledgeMessage`: returns why an individual ack of a position conflicts, or ''."""
+def individual_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
+    """`internalIndividualAcknowledgeMessage`: returns why an individual ack of one position conflicts, or ''."""
     if is_deleted(s.cursor, ack.entry):
         return f"entry {ack.entry} is acknowledged"
     if ack.ack_set is not None and messages_of(cfg, ack) & acked_messages(cfg, s.cursor, ack.entry):
         return f"a message of entry {ack.entry} is acknowledged"
-    return individual_overlap(cfg, s, ack) or cumulative_overlap(cfg, s, txn, ack)
+    return overlap_with_individual_acks(cfg, s, ack) or overlap_with_cumulative_ack(cfg, s, txn, ack)
 
 
 def cumulative_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
-    """`internalCumulativeAcknowledgeMessage`: returns why a cumulative ack conflicts with pending acks, or ''."""
+    """`internalCumulativeAcknowledgeMessage`: returns why a cumulative ack conflicts with pending acks, or ''.
+
+    The individual acks of the same transaction do not conflict.
+    """
     other = pending_cumulative_ack(cfg, s)
     if other is not None and other.txn != txn:
         return f"transaction {other.txn} has a cumulative ack"
@@ -201,7 +209,7 @@ def conflict(cfg: Config, s: State, record: LogRecord) -> str:
     The request of a record that conflicts fails with `TransactionConflictException`.
     """
     if not record.cumulative:
-        return next((why for why in [ack_conflict(cfg, s, record.txn, ack) for ack in record.acks] if why), "")
+        return next((why for why in [individual_conflict(cfg, s, record.txn, ack) for ack in record.acks] if why), "")
     ack = record.acks[0]
     if ack.entry < s.cursor.first_unacked:
         return f"entry {ack.entry} is acknowledged"
@@ -209,10 +217,13 @@ def conflict(cfg: Config, s: State, record: LogRecord) -> str:
 
 
 def pending_conflict(cfg: Config, s: State, record: LogRecord) -> str:
-    """Returns why a replayed ack conflicts with pending acks, or ''. The cursor is not checked."""
+    """Returns why a replayed ack conflicts with pending acks, or ''. Acknowledged messages are not compared."""
     if record.cumulative:
         return cumulative_conflict(cfg, s, record.txn, record.acks[0])
-    found = [individual_overlap(cfg, s, ack) or cumulative_overlap(cfg, s, record.txn, ack) for ack in record.acks]
+    found = [
+        overlap_with_individual_acks(cfg, s, ack) or overlap_with_cumulative_ack(cfg, s, record.txn, ack)
+        for ack in record.acks
+    ]
     return next((why for why in found if why), "")
 
 
@@ -223,7 +234,8 @@ def has_batch_index_of_pending_entry(s: State, record: LogRecord) -> bool:
     the append completes, and throws again when that exception is handled.
 
     Not modelled: when `andAckSet` throws, `handleIndividualAck` has added the earlier positions of the list to the
-    pending acks; and a replay of the record also throws, and fails (`replayFailed`). Here a replay drops the record.
+    pending acks. In Pulsar, a replay of the record also throws, and the replay fails (`replayFailed`); here a replay
+    drops the record.
     """
     entries = [ack.entry for each in s.individual_acks for ack in each.acks if ack.ack_set is None]
     return any(ack.ack_set is not None and ack.entry in entries for ack in record.acks)

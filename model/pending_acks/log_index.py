@@ -5,8 +5,9 @@ one in the log: no record up to the log position acks an entry after the topic p
 persisted mark-delete position reaches the topic position, the log is mark-deleted at the log position. The index is
 checked only when a log entry is appended or replayed.
 
-The next key is added with the first acks after `max_index_lag` records. This number grows with the number of keys
-(`LogIndexLagBackoff`): with exponent 1, the number of keys is in the order of the square root of the number of records.
+A log entry adds a key if it has acks and if at least `max_index_lag` records follow the last key, including those of
+this log entry. `max_index_lag` grows with the number of keys (`LogIndexLagBackoff`): with exponent 1, the number of
+keys is in the order of the square root of the number of records.
 
 Log positions count from the first entry after the log's mark-delete position; a mark-delete shifts them.
 """
@@ -37,14 +38,14 @@ class Key(NamedTuple):
 class LogIndex(NamedTuple):
     """The index and the counters that decide when a key is added."""
 
-    current_lag: int  # records since the last key (`currentIndexLag`)
-    max_index_lag: int  # records after which the next key is added (`maxIndexLag`)
+    current_lag: int  # number of records after the last key that was added (`currentIndexLag`)
+    max_index_lag: int  # value of `current_lag` from which on a log entry with acks adds a key (`maxIndexLag`)
     max_ack_position: int  # last entry of the topic that any record acks; -1 if none (`maxAckPosition`)
     keys: tuple[Key, ...]  # ascending in both positions
 
 
 def next_lag(backoff: LagBackoff, keys: int) -> int:
-    """`LogIndexLagBackoff.next`: returns after how many records the next key is added.
+    """`LogIndexLagBackoff.next`: returns `max_index_lag` of an index with the given number of keys.
 
     Without keys, the result is `minimum`. Otherwise it is the lower of `minimum * keys ** exponent` and `maximum`.
     """
@@ -63,7 +64,7 @@ def with_entry(backoff: LagBackoff, index: LogIndex, records: int, ack_position:
     """`MLPendingAckStore.handleMetadataEntry`: returns the index with one more log entry, of `records` records.
 
     `ack_position` is the last entry of the topic that these records ack. If the log entry has only commits and aborts,
-    `ack_position` is -1, and no key is added. A new key replaces a key with the same position of the topic.
+    `ack_position` is -1, and no key is added. A new key replaces a key with the same `ack_position`.
     """
     current, max_ack = index.current_lag + records, max(index.max_ack_position, ack_position)
     if ack_position < 0 or current < index.max_index_lag:

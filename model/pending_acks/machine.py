@@ -2,12 +2,12 @@
 
 Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `LogIndexLagBackoff`. One step is one
 request, one flush, one log entry that is appended or replayed, one ack or write of the subscription's cursor, one
-opening or close, the end of a replay, or one failure. This cursor is that of `model/batch_acks`.
+opening or close, the end of a replay, or one failure. The subscription's cursor is that of `model/batch_acks`.
 
 A message is *acknowledged* if the subscription's cursor has its ack. A message becomes *pending* in a transaction when
 the handle applies the transaction's ack of the message. It stays pending until the handle applies a commit or abort of
-the transaction, or is no longer open. In the reference, a new ack also conflicts with acks that are buffered or in
-flight (`conflicts.py`).
+the transaction, or the handle is no longer open. In the profile `reference`, a new ack also conflicts with acks whose
+records are buffered or in flight (`conflicts.py`).
 
     individual ack   a list of positions with optional ack sets; all become pending, or the request fails with
                      `TransactionConflictException`
@@ -35,7 +35,7 @@ Main differences from shipped brokers (each a rule of `Config`, with its reason;
   * after a failed append, whose outcome is unknown, or a commit that the cursor rejects, the status is error until the
     handle is reopened;
   * a commit or abort ends the acks of both types that its transaction has pending when the record becomes durable;
-  * every commit or abort applies its low watermark to all pending transactions at or below this id;
+  * every commit or abort applies its low watermark to all transactions with pending acks at or below this id;
   * a replay reads the whole log or fails, and drops only acks that the persisted cursor has.
 As in the shipped broker, a record is not deleted when its transaction ends. According to PIP-160's text (profile
 `pip-160`), it is.
@@ -46,8 +46,8 @@ model excludes, such as a list with the same entry twice; `not_enabled` is a ste
 `no_progress` is a replay that waits forever.
 
 Not modelled:
-  * the log: when the buffer is flushed (see `model/txn_writer`), ledgers, the name (#25727), the delay between failed
-    reads, and the delay until the log cursor's mark-delete position is persisted;
+  * the log: when the buffer is flushed (see `model/txn_writer`), ledgers, the name of the log's topic (#25727), the
+    delay between failed reads, and the delay until the log cursor's mark-delete position is persisted;
   * several coordinators, and `pendingAckHandleCompletableFuture`;
   * consumers and dispatchers. After an abort, the dispatcher of a Shared subscription redelivers whole entries, without
     their acknowledged and pending messages; a dispatcher with a single active consumer rewinds to the mark-delete
@@ -165,10 +165,11 @@ def with_append(cfg: Config, s: State, request: Request) -> State:
     return s._replace(in_flight=(*s.in_flight, (request,)))
 
 
-def accepted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
+def taken(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
     """Returns the state after a ready handle takes a request, the reply, and why the request conflicts, or ''.
 
-    Models `internal{Individual,Cumulative}AcknowledgeMessage`, `internalCommitTxn` and `internalAbortTxn`.
+    The handle appends the record of the request, or rejects an ack that conflicts. Models
+    `internal{Individual,Cumulative}AcknowledgeMessage`, `internalCommitTxn` and `internalAbortTxn`.
     """
     record = request.record
     if record.op == "ack":
@@ -176,7 +177,7 @@ def accepted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str
         if why:
             return s, Reply(request.number, "conflict"), why
         return with_append(cfg, s, request), Reply(request.number, "queued"), ""
-    # `is_cumulative` is the ack type of the commit or abort record.
+    # `is_cumulative` is the ack type of the commit or abort record. In the reference, the type has no effect.
     latest = pending_cumulative_ack(cfg, s)
     is_cumulative = latest is not None and latest.txn == record.txn
     # In a shipped broker, if another transaction has a cumulative ack, a commit completes without a record
@@ -199,7 +200,7 @@ def received(cfg: Config, s: State, record: LogRecord, low_watermark: int) -> St
         return refused(s, "not_ready", "the status of the handle is error or closed; open it first")
     request = Request(s.next_request, record, low_watermark)
     if s.status == "ready":
-        after, reply, why = accepted(cfg, s, request)
+        after, reply, why = taken(cfg, s, request)
         return (s, Failed("conflict", why)) if why else (after._replace(next_request=request.number + 1), reply)
     if s.status == "none":
         s = initializing(cfg, s)
@@ -244,6 +245,7 @@ def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Numb
     """
     ack, everything = PositionAck(entry, ack_set or None), all_messages(cfg, entry)
     invalid = ack_set_error(cfg, entry, ack_set)
+    # the set bits are the tail if they and the bits below the lowest set bit are the whole batch
     if not invalid and ack.ack_set is not None and ack.ack_set | (ack.ack_set & -ack.ack_set) - 1 != everything:
         invalid = f"ack_set is {ack_set}, which does not leave the tail of the batch"
     if invalid:
@@ -281,7 +283,7 @@ def acknowledge(cfg: Config, s: State, entry: Number, ack_set: Number | None) ->
 
 @pending_acks.action
 def persist(cfg: Config, s: State) -> Step[State, bool]:
-    """`ManagedCursorImpl.persistPositionToLedger`: persists the cursor; returns whether the cursor had changed."""
+    """`ManagedCursorImpl.persistPositionToLedger`: persists the cursor; returns whether the stored cursor changed."""
     return (s, False) if s.durable_cursor == s.cursor else (s._replace(durable_cursor=s.cursor), True)
 
 
@@ -290,7 +292,7 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 
 @pending_acks.action
 def flush(cfg: Config, s: State) -> Step[State, int]:
-    """`TxnLogBufferedWriter`: starts the append of the buffered records as one log entry; returns their number."""
+    """`TxnLogBufferedWriter`: starts the append of the buffered records as one log entry; returns how many they are."""
     if not s.buffer:
         return refused(s, "not_enabled", "the buffer is empty")
     return s._replace(buffer=(), in_flight=(*s.in_flight, s.buffer)), len(s.buffer)
@@ -312,7 +314,7 @@ def applied(cfg: Config, s: State, request: Request, cursor_rejects: bool) -> tu
         redelivered = redeliveries(cfg, after, ended.individual)
     elif not cursor_rejects or ended == EndedAcks((), None):
         after = with_committed_acks(cfg, after, ended)
-    elif cfg.rejected_commit != "drop":
+    elif cfg.rejected_commit != "drop":  # with "drop", the acks are removed, and the commit completes
         return s._replace(status="error" if cfg.rejected_commit == "fail_handle" else "ready"), "failed", ()
     return with_low_watermark(cfg, after, request.low_watermark, ended.individual != ()), "done", redelivered
 
@@ -345,12 +347,12 @@ def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual
     if low_watermark > s.low_watermark:
         s = s._replace(low_watermark=low_watermark)
     for txn in stale_txns(cfg, s):
-        s, *_ = accepted(cfg, s, Request(INTERNAL, LogRecord("abort", False, txn, ()), s.low_watermark))
+        s, *_ = taken(cfg, s, Request(INTERNAL, LogRecord("abort", False, txn, ()), s.low_watermark))
     return s
 
 
 def stale_txns(cfg: Config, s: State) -> list[int]:
-    """`handleLowWaterMark`: returns the pending transactions at or below the low watermark that must be aborted.
+    """`handleLowWaterMark`: returns the transactions with pending acks that the low watermark aborts now.
 
     A transaction whose abort is already buffered or in flight is left out. With `low_watermark_aborts` "from_first",
     only the transaction whose first individual ack is the oldest is returned, and none if an internal abort is buffered
@@ -417,6 +419,7 @@ def completed(cfg: Config, s: State, cursor_rejects: bool) -> Step[State, Effect
     redelivered: tuple[Redelivery, ...] = ()
     was_ready = s.status == "ready"
     for request in requests:
+        # after a commit that stops the handle, the other requests of the entry fail
         result = "failed"
         if s.status == "ready":
             s, result, more = applied(cfg, s, request, cursor_rejects)
@@ -525,7 +528,7 @@ def read_entry(cfg: Config, s: State) -> Step[State, int]:
     """
     if s.status != "initializing" or replay_is_complete(s):
         return refused(s, "not_enabled", "there is nothing to read")
-    if s.read_position >= len(s.log):
+    if s.read_position >= len(s.log):  # only without `replay_rewinds`
         return s, Failed("no_progress", "the read position is after the last entry of the log")
     entry, position = s.log[s.read_position], s.read_position
     for record in entry:
@@ -537,7 +540,8 @@ def read_entry(cfg: Config, s: State) -> Step[State, int]:
 def ready(cfg: Config, s: State) -> tuple[State, Effects]:
     """`handleCacheRequest`: returns the step in which the handle becomes ready.
 
-    The handle takes the queued requests in order (#13481).
+    The handle takes the queued requests in order (#13481). Without `replay_rewinds`, the next replay starts at the read
+    position of this replay.
     """
     queue = s.accept_queue
     s = s._replace(status="ready", replayed=0, failed_reads=0, accept_queue=())
@@ -547,8 +551,8 @@ def ready(cfg: Config, s: State) -> tuple[State, Effects]:
     if cfg.log_deletion == "ended_transactions":
         s, count = without_ended(s)
     for request in queue:
-        s, reply, _ = accepted(cfg, s, request)
-        if reply.result != "queued":
+        s, reply, _ = taken(cfg, s, request)
+        if reply.result != "queued":  # the caller had this reply when the request arrived
             replies.append(reply)
     return s, Effects(tuple(replies), (), count)
 
@@ -594,7 +598,10 @@ def close(cfg: Config, s: State) -> Step[State, Effects]:
 
 @pending_acks.fault
 def crash(cfg: Config, s: State, survive: Number) -> Step[State, None]:
-    """The broker crashes: the persisted cursor is recovered, and the first `survive` entries in flight are durable."""
+    """The broker crashes: the persisted cursor is recovered, and the first `survive` entries in flight are durable.
+
+    The log's cursor is not kept: the next replay starts after the log's mark-delete position.
+    """
     if survive > len(s.in_flight):
         return refused(s, "not_enabled", f"fewer than {survive} entries are in flight")
     durable = tuple([tuple([request.record for request in entry]) for entry in s.in_flight[:survive]])
@@ -626,7 +633,11 @@ def canonical(cfg: Config, s: State) -> State:
 
 @pending_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns the status, the acknowledged and pending messages as masks, and the log's size and index."""
+    """Returns the status, the acknowledged and pending messages as masks, and the log's size and index.
+
+    Acknowledged messages are those after the mark-delete position.
+    """
+    # the entries after those that are individually deleted or have an ack set
     after_acked = [s.cursor.deleted.bit_length(), *[p.entry + 1 for p in s.cursor.partial]]
     entries = range(s.cursor.first_unacked, max(after_acked))
     cumulative = s.cumulative_ack

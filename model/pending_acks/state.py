@@ -2,6 +2,8 @@
 
 Entries of the topic are numbered from 0. An ack set is a mask of the messages that the ack leaves unacknowledged, as in
 Pulsar: bit i, of value 2 ** i, is batch index i; a clear bit acks the message. The ack set None acks the whole entry.
+An ack with an ack set is a batch-index ack. An ack set 0 acks every batch index; it results only from the AND of ack
+sets, because a request with the ack set 0 is an ack with the ack set None.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ class Config(NamedTuple):
     #: number of failed reads in a row at which a replay fails, if `failed_reads_are_bounded`
     max_failed_reads: Annotated[int, AtLeast(1)] = 3
 
-    #: Whether an ack conflicts with another transaction's pending acks of the other ack type. If it does not, both
-    #: transactions can commit a message, or one commits what the other aborts (apache/pulsar#4265).
+    #: Whether an ack conflicts with another transaction's pending acks of the other ack type. Otherwise both
+    #: transactions can commit the same message, or one can commit what the other aborts (apache/pulsar#4265).
     cross_type_conflicts: Annotated[
         bool,
         Rule(
@@ -55,9 +57,9 @@ class Config(NamedTuple):
             {False: "PendingAckHandleImpl.internal{Individual,Cumulative}AcknowledgeMessage, master 2026-07"},
         ),
     ] = True
-    #: When conflicts are detected: before or after the append of the record. After the append, the log has the records
-    #: of rejected acks, and a replay cannot tell them from others: if the cursor has lost the acknowledgement that an
-    #: ack conflicted with, the rejected ack becomes pending.
+    #: When conflicts are detected: before or after the append of the record. With `after_append`, the log also has the
+    #: records of rejected acks, and a replay cannot tell these records from those of accepted acks: if the cursor has
+    #: lost the acknowledgement that an ack conflicted with, the replay makes the rejected ack pending.
     conflict_check: Annotated[
         Literal["before_append", "after_append"],
         Rule(
@@ -66,7 +68,8 @@ class Config(NamedTuple):
     ] = "before_append"
     #: What happens after a failed append. The record may be durable: BookKeeper can recover an entry whose write was
     #: reported as failed, also after a fence. `fail_handle`: the status becomes error; a reopened handle replays what
-    #: is durable. `apply`: the ack becomes pending, and memory can differ from the log until the next replay.
+    #: is durable. `apply`: an ack becomes pending, a commit or abort changes nothing, and the status stays ready.
+    #: Memory can then differ from the log until the next replay.
     failed_append: Annotated[
         Literal["fail_handle", "apply"],
         Rule(
@@ -77,8 +80,9 @@ class Config(NamedTuple):
     #: What happens to a commit if the cursor rejects the acks of the transaction. `fail_handle`: the commit fails, and
     #: the status becomes error. The record is durable, so a replay applies the commit. `keep_pending`: the commit
     #: fails, the handle stays ready, and the acks stay pending (#25528, in master since May 2026). The log has the
-    #: commit all the same: a later abort releases acks that a replay commits. `drop`: the commit completes, and the
-    #: pending acks are removed although the cursor does not have them.
+    #: record of the commit all the same: if the transaction is then aborted, the acks are no longer pending, but a
+    #: replay commits them. `drop`: the commit completes, and the pending acks are removed although the cursor does not
+    #: have them.
     rejected_commit: Annotated[
         Literal["fail_handle", "keep_pending", "drop"],
         Rule(
@@ -160,7 +164,7 @@ class Config(NamedTuple):
     #: Which records of the log are deleted. `acked_prefix` (PIP-153): the prefix of the log up to a key of the log
     #: index, when the persisted mark-delete position has reached the key. `ended_transactions` (PIP-160's text): the
     #: records of a transaction when the transaction ends. The records are still needed then: until the cursor is
-    #: persisted, a commit is durable in the log only.
+    #: persisted, the acks that a commit applied are durable in the log only.
     log_deletion: Annotated[
         Literal["acked_prefix", "ended_transactions"],
         Rule(Origin.READ, {"ended_transactions": "PIP-160, Aggregate multiple records and write to Bookies"}),
@@ -194,9 +198,9 @@ class LogRecord(NamedTuple):
     """A record of the log (`PendingAckMetadataEntry`). A cumulative ack has one position."""
 
     op: Literal["ack", "commit", "abort"]
-    cumulative: bool
+    cumulative: bool  # the ack type; for a commit or abort, a ready handle determines it when it takes the request
     txn: int
-    acks: tuple[PositionAck, ...]
+    acks: tuple[PositionAck, ...]  # none of a commit or abort
 
 
 #: One entry of the log: the records that were flushed together.
@@ -212,7 +216,7 @@ class Request(NamedTuple):
 
     number: int  # or INTERNAL
     record: LogRecord
-    low_watermark: int  # of a commit or abort: the coordinator has ended all transactions up to this id
+    low_watermark: int  # the coordinator has ended all transactions up to this id; 0 in the request of an ack
 
 
 class TxnAcks(NamedTuple):
@@ -244,7 +248,7 @@ class State(NamedTuple):
     read_position: int  # index in `log` of the next entry that the log's cursor reads
     log_index: LogIndex  # memory
     status: Literal["none", "initializing", "ready", "error", "closed"]
-    replayed: int  # index in `log` after the last entry that the replay has processed (`currentLoadPosition`)
+    replayed: int  # index in `log` of the entry after the last one that the replay processed (`currentLoadPosition`)
     failed_reads: int  # consecutive failed reads of the replay
     accept_queue: tuple[Request, ...]  # requests that wait until the handle is ready (`acceptQueue`)
     buffer: tuple[Request, ...]  # requests whose records are in the buffered writer
@@ -257,8 +261,8 @@ class State(NamedTuple):
 
 def start(cfg: Config) -> State:
     """Returns a subscription without acks whose handle has not been opened."""
-    none, index = Acks(), empty_index(log_index_backoff(cfg))
-    return State(none, none, (), 0, index, "none", 0, 0, (), (), (), (), None, 0, next_request=1)
+    no_acks, index = Acks(), empty_index(log_index_backoff(cfg))
+    return State(no_acks, no_acks, (), 0, index, "none", 0, 0, (), (), (), (), None, 0, next_request=1)
 
 
 # ---- the subscription's cursor ------------------------------------------------------------------------
@@ -293,12 +297,15 @@ def acks_whole_entry(cfg: Config, ack_set: int | None) -> bool:
 
 
 def with_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
-    """Returns the cursor with one more individual ack, before the mark-delete position advances."""
+    """Returns the cursor with one more individual ack; the mark-delete position does not advance here.
+
+    A cursor that stores no ack sets ignores a batch-index ack.
+    """
     if is_deleted(acks, ack.entry):
         return acks
     if acks_whole_entry(cfg, ack.ack_set):
         return with_entry_deleted(acks, ack.entry)
-    if ack.ack_set is None or not cfg.batch_index_acks:
+    if ack.ack_set is None or not cfg.batch_index_acks:  # an ack set None was handled above
         return acks
     return with_ack_set(_cursor_config(cfg.batch_sizes), acks, ack.entry, ack.ack_set)
 
@@ -311,8 +318,11 @@ def with_individual_acks(cfg: Config, acks: Acks, individual: tuple[PositionAck,
 
 
 def with_cumulative_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
-    """Returns the cursor with a cumulative ack."""
-    first = ack.entry + acks_whole_entry(cfg, ack.ack_set)
+    """Returns the cursor with a cumulative ack.
+
+    The mark-delete position advances to the entry of the ack or, if the ack is inside a batch, to the entry before.
+    """
+    first = ack.entry + acks_whole_entry(cfg, ack.ack_set)  # the first entry after this mark-delete position
     acks = with_mark_delete_at(acks, first) if first > acks.first_unacked else acks
     return with_individual_acks(cfg, acks, (ack,))
 
@@ -320,9 +330,9 @@ def with_cumulative_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
 # ---- the log ------------------------------------------------------------------------------------------
 
 
-def last_acked_entry(entry: LogEntry) -> int:
-    """Returns the last entry of the topic that a log entry acks; -1 if it has no acks."""
-    return max([ack.entry for each in entry for ack in each.acks], default=-1)
+def last_acked_entry(log_entry: LogEntry) -> int:
+    """Returns the last entry of the topic that a log entry acks; -1 if the log entry has no acks."""
+    return max([ack.entry for each in log_entry for ack in each.acks], default=-1)
 
 
 def without_prefix(s: State, count: int) -> State:

@@ -1,8 +1,8 @@
 """Admin statistics of pending acks: shipped commands of `pulsar-admin transactions`, and a command of PIP-160's text.
 
 PIP-160's text has two commands for pending-ack stores, and neither shipped (`model/txn_writer/wire.py`). One is
-`batch_log_stat` here; the other one enables batching, as `batched_writes` does. Each function returns the JSON object
-of a command. The low watermark is that of coordinator 0.
+`batch_log_stat` here. The other one enables batching, for which the model has the setting `batched_writes`. Each
+function returns the JSON object of a command. The model has one coordinator, coordinator 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def batch_log_stat(cfg: Config, s: State, topic: str, subscription: str) -> dict
 def pending_ack_stats(cfg: Config, s: State) -> dict[str, object]:
     """Returns the response of `pending-ack-stats` (`TransactionPendingAckStats`), without recovery times.
 
-    `ongoingTxnSize` counts the transactions with individual acks.
+    `ongoingTxnSize` counts the transactions with individual acks. `lowWaterMarks` is by coordinator; null if no commit
+    or abort has brought a low watermark.
     """
     txns = {each.txn for each in s.individual_acks}
     watermarks = {"0": s.low_watermark} if s.low_watermark else None
@@ -66,10 +67,10 @@ def position_stats(cfg: Config, s: State, entry: int, batch_index: int | None) -
     """
     if s.status != "ready":
         return {"state": "PendingAckNotReady"}
-    asked = -1 if batch_index is None else 1 << batch_index
+    asked = -1 if batch_index is None else 1 << batch_index  # mask of the messages to report; -1: all messages
     if is_deleted(s.cursor, entry) or (batch_index is not None and acked_messages(cfg, s.cursor, entry) & asked):
         return {"state": "MarkDelete"}
-    pending = 0
+    pending = 0  # mask of the pending messages of the entry
     if cfg.cross_type_conflicts:
         pending |= covered_messages(cfg, s.cumulative_ack, entry)
     for each in s.individual_acks:

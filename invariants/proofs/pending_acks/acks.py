@@ -113,7 +113,7 @@ def accepted_ack_is_for_free_messages() -> Answer:
     known = [*it.valid(entry), SIZE(entry) == size, pending.length >= 0]
     stubs = {**it.stubs, model.pending_acks_of_entry: lambda cfg, s, number: pending}
     reader = Reader(known, stubs=stubs)
-    paths = reader.paths(model.individual_overlap, cfg, unknown(State, "s"), ack)
+    paths = reader.paths(model.overlap_with_individual_acks, cfg, unknown(State, "s"), ack)
 
     def is_pending(at: Any, message: Any) -> Any:
         return z3.And(message < size, is_for(ack, entry, message), is_for_at(pending, at, entry, message))
@@ -150,9 +150,9 @@ def _show_cursor(it: Cursor, cfg: Rec, ack: Rec) -> None:
     entry, ack_set = it.e, ack.fields["ack_set"]
     s: Rec = unknown(State, "s").replace({"cursor": it.acks})
     stubs: dict[Any, Any] = dict(it.stubs)
-    stubs |= {model.individual_overlap: lambda *_: "", model.cumulative_overlap: lambda *_: ""}
+    stubs |= {model.overlap_with_individual_acks: lambda *_: "", model.overlap_with_cumulative_ack: lambda *_: ""}
     known, bit = [*it.valid(entry), SIZE(entry) == cfg.fields["batch_sizes"][0]], z3.Int("(any bit)")
-    paths = Reader(known, stubs=stubs).paths(model.ack_conflict, cfg, s, z3.Int("txn"), ack)
+    paths = Reader(known, stubs=stubs).paths(model.individual_conflict, cfg, s, z3.Int("txn"), ack)
     for path in paths:
         there = [*known, *path.when]
         it.proof.possible("an ack and a cursor", there)
@@ -177,7 +177,7 @@ def _show_cumulative(it: Cursor, cfg: Rec, ack: Rec) -> None:
     other = Maybe(z3.Bool("has other"), Rec(CumulativeAck, {"txn": z3.Int("other"), "ack": end}))
     known = [entry >= 0, end.fields["entry"] >= 0, size >= 1]
     stubs = {**it.stubs, model.pending_cumulative_ack: lambda cfg, s: other}
-    paths = Reader(known, stubs=stubs).paths(model.cumulative_overlap, cfg, unknown(State, "s"), txn, ack)
+    paths = Reader(known, stubs=stubs).paths(model.overlap_with_cumulative_ack, cfg, unknown(State, "s"), txn, ack)
 
     def is_covered(message: Any) -> Any:
         before_end = z3.Or(end.fields["entry"] > entry, is_for(end, entry, message))
@@ -215,7 +215,7 @@ def _run_of_conflicts(proof: Proof, draw: random.Random) -> None:
         covered = messages_of(cfg, end) if end.entry == 0 else 0b111
     acknowledged = acked_messages(cfg, cursor, 0)
     free = not others if ack.ack_set is None else not mine & (taken | acknowledged)
-    found = model.ack_conflict(cfg, s, 9, ack)
+    found = model.individual_conflict(cfg, s, 9, ack)
     proof.run(f"{ack} with {pending}, {cumulative}", (free and not mine & covered) == (found == ""), found)
 
 
