@@ -1,8 +1,8 @@
-"""The classes of Pulsar that `model/range_cache` models, and the methods that its rules name (see `Machine.java`)."""
+"""The classes of Pulsar that `model/range_cache` models, and the methods that its docstrings mention."""
 
 from __future__ import annotations
 
-#: The versions with most of the rules in which shipped versions differ from the reference.
+#: The versions that most rules of `model/range_cache` name where Pulsar differs from the reference.
 SHIPPED = "4.1 to master 2026-07"
 
 RANGE_CACHE: dict[str, tuple[str, ...]] = {

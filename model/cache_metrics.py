@@ -39,11 +39,11 @@ USED_SIZE = Metric("pulsar_ml_cache_used_size", "gauge", "bytes", "sum of the ca
 
 
 def pinned_bytes(answers: Iterable[Iterable[tuple[int, bool]]], *, copies_entries: bool = False) -> int:
-    """Returns the bytes of memory that cached entries keep in use. Size passes consider `USED_SIZE` instead.
+    """Returns the bytes of memory that cached entries keep in use. Eviction depends on the total size instead.
 
-    Each answer of storage is a list of entries; an entry is (length, whether it is cached). Without
-    `managedLedgerCacheCopyEntries`, a cached entry is a slice of the answer's buffer and keeps the whole buffer in use.
-    With this setting, a cached entry keeps only its own length in use.
+    `answers` has the answers of storage. An answer is a list of entries; an entry is (length, whether it is cached).
+    Without `managedLedgerCacheCopyEntries` (`copies_entries`), a cached entry is a slice of the answer's buffer and
+    keeps the whole buffer in use. With this setting, a cached entry keeps only its own length in use.
     """
     total = 0
     for answer in answers:

@@ -1,17 +1,18 @@
-"""When a size pass starts, and how many bytes it frees (`RangeEntryCacheManagerImpl`, PIP-430).
+"""When a size pass starts, and how many bytes it must free (`RangeEntryCacheManagerImpl`, PIP-430).
 
 `updateCacheSizeAndThreshold` and `doEvictToWatermarkWhenOverThreshold` multiply a long by a double and cast the
-product to long. Python's float is the same IEEE 754 double. Above 2**53 bytes the long itself would be rounded.
+product to long. Python's float is the same IEEE 754 double. Above 2**53 bytes, both round the maximum size, too.
 """
 
 from __future__ import annotations
 
-#: `evictionTriggerThresholdPercent`: a constant of the broker, not a setting.
+#: `evictionTriggerThresholdPercent`: `evictionTriggerThreshold` as a fraction of the maximum size. A constant of the
+#: broker, not a setting.
 TRIGGER_SHARE = 0.98
 
 
 def share_of(max_bytes: int, share: float) -> int:
-    """A fraction of the maximum size: the double product, truncated."""
+    """Returns a fraction of the maximum size: the product of two doubles, truncated."""
     return int(max_bytes * share)
 
 
@@ -21,5 +22,5 @@ def is_over_threshold(total_bytes: int, max_bytes: int) -> bool:
 
 
 def bytes_to_evict(total_bytes: int, max_bytes: int, watermark: float) -> int:
-    """`sizeToEvict`: the bytes above the watermark; not positive at or below it."""
+    """`sizeToEvict`: returns the total size minus the watermark; at or below the watermark, this is not positive."""
     return total_bytes - share_of(max_bytes, watermark)

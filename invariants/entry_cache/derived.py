@@ -15,12 +15,13 @@ from model.entry_cache.state import Answered, Config, Reading, Released, State
 from model.positions import Position
 from model.range_cache import Entry, OrphanedCopies
 
-#: Actions by which storage answers an outstanding read.
+#: Actions in which storage answers an outstanding read.
 STORAGE_ANSWERS = ("complete_storage_read", "answer_oddly")
 #: Actions that can issue storage reads, and complete or fail requests.
 READINGS = ("read", "read_one", *STORAGE_ANSWERS, "release", "expire_waiting_reads")
 #: Actions that change the read count of a delivered copy.
 READ_COUNT_CHANGES = ("release", "replay")
+#: Actions that run a whole eviction.
 EVICTIONS = ("run_eviction_task", "do_cache_eviction")
 #: Actions that remove entries of one topic.
 REMOVALS = ("invalidate_entries_before", "invalidate_ledger", "clear_cache", "remove_entry_cache")
@@ -31,7 +32,7 @@ Key = tuple[int, Position]
 
 @once_per_state
 def entries(s: State) -> list[Entry]:
-    """Returns all cached entries."""
+    """Returns all cached entries, in the order of the removal queue."""
     return [e for e in s.ranges.queue if e is not None]
 
 
@@ -74,7 +75,7 @@ def awaited_parts(s: State) -> list[tuple[int, Part]]:
 
 
 def answered(event: Event) -> tuple[Answered, ...]:
-    """Returns the requests that a step completed or failed."""
+    """Returns the requests that a step completed or failed, in the order of their completion."""
     return event.outcome.answered if isinstance(event.outcome, Reading | Released) else ()
 
 
@@ -91,7 +92,7 @@ def stored_sizes(cfg: Config, cache: int, ledger: int) -> tuple[int, ...]:
 
 
 def asked_range(before: State, event: Event, number: int) -> tuple[int, int, int, int]:
-    """Returns topic, ledger, first and last entry of a request that is pending, or that this step makes."""
+    """Returns topic, ledger, first and last entry of a request pending before a step, or made by the step."""
     for q in before.requests:
         if q.number == number:
             return q.cache, q.ledger, q.part.first, q.part.last

@@ -1,4 +1,8 @@
-"""Guarantees of the entry cache: sizes, insertion, eviction, removal, metrics; then coverage goals and liveness."""
+"""Guarantees of the entry cache: sizes, insertion, eviction, removal, metrics; then coverage goals and liveness.
+
+`permits.py`, `reads.py`, `names.py` and `settings.py` beside this module have the other guarantees. An eviction task
+runs "at once" if `eviction_task` is "immediate": in the step that triggers the task.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def total_equals_sum_of_cache_sizes(cfg: Config, s: State) -> bool:
-    """The total size is the sum of the sizes of all range caches, including removed ones, and nonnegative."""
+    """The total size is nonnegative, and equals the sum of the sizes of all range caches, including removed ones."""
     return s.total_bytes == sum(s.ranges.sizes) >= 0
 
 
@@ -59,7 +63,10 @@ def position_is_cached_at_most_once(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def queue_timestamps_are_nondecreasing(cfg: Config, s: State) -> bool:
-    """Timestamps do not decrease from head to tail of the removal queue, so a time pass may stop early."""
+    """Timestamps do not decrease from head to tail of the removal queue, and none is after now.
+
+    So a time pass can stop at the first entry that is not expired.
+    """
     times = [e.timestamp_ns for e in entries(s)]
     times.append(s.ranges.now_ns)
     return times == sorted(times)
@@ -93,7 +100,10 @@ def pending_request_waits_for_permits_or_storage(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def storage_read_lists_its_waiting_requests(cfg: Config, s: State) -> bool:
-    """Every outstanding read lists the requests that wait for the read, and covers the parts that wait for it."""
+    """Every outstanding read lists exactly the requests that wait for the read, once for each part that waits.
+
+    At least one part waits for each read, and the read covers all these parts.
+    """
     reads, parts = {r.number: r for r in s.reads}, awaited_parts(s)
     listed = sorted([(number, r.number) for r in s.reads for number in r.waiting])
     if listed != sorted([(number, part.read) for number, part in parts]) or () in [r.waiting for r in s.reads]:
@@ -143,7 +153,10 @@ def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, eve
 
 @always(entry_cache, on=("insert",))
 def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an insert, the entry at the given position has the given read count, or none if this is zero or less."""
+    """After an insert, the entry at the given position has the given read count; none if the given one is below 1.
+
+    This says nothing if no entry is cached there: the cache is disabled, or an eviction has removed the entry at once.
+    """
     e = by_key(after).get((after.topic_caches[event.arguments["cache"]], event.arguments["position"]))
     expected = event.arguments["expected_reads"]
     return e is None or e.expected_reads == (expected if expected > 0 else None)
@@ -151,9 +164,10 @@ def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Ev
 
 @always(entry_cache)
 def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If a step raises the total size and ends above the trigger, an eviction is scheduled after the step.
+    """If a step raises the total size and ends above the trigger, `evictionInProgress` is set after the step.
 
-    Only a step that adds an entry and ends above the trigger schedules an eviction.
+    Only a step that adds an entry and ends above the trigger schedules an eviction task. If tasks run at once, none is
+    ever scheduled.
     """
     scheduled = after.tasks > before.tasks
     if not tasks_queued(cfg):
@@ -165,7 +179,7 @@ def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, even
 
 @always(entry_cache, given=lambda cfg: not tasks_queued(cfg))
 def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If tasks run at once, a step that adds bytes leaves a total size of at most the trigger or the watermark."""
+    """If tasks run at once, a step that raises the total size ends at most at the trigger or the watermark."""
     if after.total_bytes <= before.total_bytes or not is_above_trigger(after):
         return True
     return not is_above_watermark(after) or not entries(after)
@@ -220,9 +234,10 @@ def periodic_eviction_leaves_no_expired_entry(cfg: Config, before: State, event:
 
 @always(entry_cache, on=EVICTIONS)
 def eviction_reports_entries_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction returns the number of evicted entries, and counts them in the metric. It can requeue other entries.
+    """An eviction returns the number of evicted entries, and counts these in the metric.
 
-    A requeue sets the timestamp to now, clears `accessed` and raises `requeueCount`, and changes nothing else.
+    The eviction can requeue other entries, once or several times. A requeue sets the timestamp to now, clears
+    `accessed` and raises `requeueCount`, and changes nothing else.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -240,7 +255,10 @@ def eviction_reports_entries_that_left(cfg: Config, before: State, event: Event,
 
 @always(entry_cache, on=REMOVALS)
 def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal removes exactly the entries of its range from the topic's cache."""
+    """A removal removes exactly the entries of its range from the topic's cache.
+
+    The range of `clear_cache` and `remove_entry_cache` is the whole cache.
+    """
     range_cache = before.topic_caches[event.arguments["cache"]]
     removed = {key for key in by_key(before) if key[0] == range_cache and _is_in_removed_range(event, key[1])}
     return by_key(after).keys() == by_key(before).keys() - removed
@@ -250,12 +268,13 @@ def _is_in_removed_range(event: Event, position: Position) -> bool:
     """Whether a removal covers a position."""
     if event.name == "invalidate_entries_before":
         return bool(FIRST_POSITION <= position < event.arguments["position"])
+    # `invalidate_ledger` covers its ledger; `clear_cache` and `remove_entry_cache` cover every position.
     return event.name != "invalidate_ledger" or position.ledger == event.arguments["ledger"]
 
 
 @always(entry_cache, on=("clear_all",))
 def clear_all_empties_caches_of_all_topics(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After `clear_all` the caches of all topics are empty; entries of removed caches stay."""
+    """`clear_all` removes exactly the entries in the caches of topics; entries of removed caches stay."""
     return by_key(after).keys() == {k for k in by_key(before) if k[0] not in before.topic_caches}
 
 
@@ -264,11 +283,11 @@ def clear_all_empties_caches_of_all_topics(cfg: Config, before: State, event: Ev
 
 @always(entry_cache, on=("read", "read_one", *STORAGE_ANSWERS, *READ_COUNT_CHANGES))
 def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read is rejected exactly if its range is empty or storage lacks an entry of the range.
+    """A read is rejected exactly if its first entry is after its last or storage lacks an entry of the range.
 
     `release` and `replay` are rejected exactly if no copy has the given number. An answer of storage is rejected
-    exactly if no outstanding read has the given number. `answer_oddly` must return too few entries: this answer is also
-    rejected if the answer has at least as many entries as the read.
+    exactly if no outstanding read has the given number. In addition, `answer_oddly` is rejected if `entries` is not
+    less than the number of entries of the read.
     """
     args = event.arguments
     if event.name in READ_COUNT_CHANGES:
@@ -353,6 +372,7 @@ def partial_cache_hit_is_read_again(cfg: Config, before: State, event: Event, af
     return not event.arguments["success"] and not again.isdisjoint(began)
 
 
+# With a limiter, an answer can start queued requests, which may join reads, too.
 @sometimes(entry_cache, on=STORAGE_ANSWERS, given=lambda cfg: reads_queued(cfg) and not limited(cfg))
 def repeated_read_joins_outstanding_read(cfg: Config, before: State, event: Event, after: State) -> bool:
     """When storage answers, a request that reads a range again joins an outstanding read."""
@@ -417,10 +437,11 @@ def small_read_overtakes_queued_read(cfg: Config, before: State, event: Event, a
     return bool(before.limiter.waiting) and any(g.request == new for g in after.limiter.grants)
 
 
-# A read of three entries exceeds 150 bytes, whatever their sizes.
+# Each entry needs at least 65 permits, so with at most 150 a read of three entries always exceeds the maximum.
 @sometimes(entry_cache, on=("read",), given=lambda cfg: 0 < cfg.max_reads_in_flight_bytes <= 150)
 def oversized_read_takes_all_permits(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read that exceeds the maximum is granted all permits."""
+    # All permits were free before, and none is free after.
     takes_all = before.limiter.free == cfg.max_reads_in_flight_bytes > 0 == after.limiter.free
     return takes_all and estimated_bytes(cfg, event) > cfg.max_reads_in_flight_bytes
 
@@ -428,6 +449,7 @@ def oversized_read_takes_all_permits(cfg: Config, before: State, event: Event, a
 @sometimes(entry_cache, on=("read", "read_one"), given=limited)
 def full_permit_queue_rejects(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read fails at once because the queue for permits is full."""
+    # The read fails without a storage read, so it had no permits.
     return any(not a.ok for a in answered(event)) and after.next_read == before.next_read
 
 
@@ -454,7 +476,11 @@ def every_request_completes(cfg: Config, s: State) -> bool:
 
 @eventually(entry_cache, fair=("run_eviction_task",))
 def scheduled_eviction_completes(cfg: Config, s: State) -> bool:
-    """A scheduled eviction completes; then the total size is at most the trigger, unless there is nothing to evict."""
+    """A scheduled eviction completes; then the total size is at most the trigger, unless there is nothing to evict.
+
+    The total size can stay above the trigger after `set_max_cache_bytes` lowers the maximum, because this schedules no
+    task. No scope that checks this property has that action.
+    """
     return not s.tasks and (not is_above_trigger(s) or not tasks_queued(cfg) or not entries(s) or _nothing_to_free(s))
 
 

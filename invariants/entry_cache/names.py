@@ -1,4 +1,7 @@
-"""The canonical form of the entry cache's states: it renumbers generated names, and changes nothing else but times."""
+"""The canonical form of the entry cache's states renumbers, makes times relative to now, and sets metrics to zero.
+
+It changes nothing else.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ def held_and_open(copies: tuple[int, ...]) -> tuple[int, int]:
 
 
 def form(s: State) -> tuple[object, ...]:
-    """Returns what the canonical form of a state keeps: all but the numbers of caches, requests, reads and copies.
+    """Returns what the canonical form of a state keeps: all but the metrics and the numbers of caches, requests, reads
+    and copies.
 
-    Times are relative to now.
+    Times are relative to now. In place of a number, `form` has what the number refers to.
     """
     now, queue = s.ranges.now_ns, s.ranges.queue
     holders = {copy: i for i, e in enumerate(queue) if e is not None for copy in e.copies}
@@ -28,9 +32,11 @@ def form(s: State) -> tuple[object, ...]:
     topics = {range_cache: i for i, range_cache in enumerate(s.topic_caches) if range_cache >= 0}
 
     def holder_of(copy: int) -> object:
+        # The slot of the entry that has the copy; or, for an orphaned copy, the read count of its group.
         return holders.get(copy), orphans.get(copy)
 
     def owner(range_cache: int) -> object:
+        # Topic of creation, topic that uses the range cache now (or None), and size; ABSENT and DISABLED stay.
         if range_cache < 0:
             return range_cache
         return s.owners[range_cache], topics.get(range_cache), s.ranges.sizes[range_cache]
@@ -56,6 +62,7 @@ def form(s: State) -> tuple[object, ...]:
     # e[1:4] is position to expected_reads, e[6:] is requeue_count to released; r[2:8] is cache to joinable.
     return (
         [e and (owner(e.cache), e[1:4], held_and_open(e.copies), e.timestamp_ns - now, e[6:]) for e in queue],
+        # As text, because a read count of None cannot be compared with a number.
         sorted(repr((held_and_open(g.copies), g.expected_reads)) for g in s.ranges.orphaned_copies),
         [owner(range_cache) for range_cache in s.topic_caches],
         [(owner(r.range_cache), r[2:8], [requests[n] for n in r.waiting]) for r in s.reads],
@@ -86,7 +93,8 @@ def is_numbered(s: State) -> bool:
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, s: State) -> bool:
     """The canonical form renumbers caches, requests, reads and copies, and sets time and metrics to zero.
 
-    Requests, reads and open copies are numbered from 1 up, held copies from -1 down.
+    Requests, reads and open copies are numbered from 1 up, held copies from -1 down. The canonical form of a canonical
+    form is the same.
     """
     held = {h.copy for q in s.requests for h in held_by(q.part)}
     groups = [*[e.copies for e in s.ranges.queue if e is not None], *[g.copies for g in s.ranges.orphaned_copies]]

@@ -16,6 +16,7 @@ def read_asks_for_its_estimated_size(cfg: Config, before: State, event: Event, a
     The estimate for each entry is the mean entry size of the ledger, at least 1, plus 64 bytes.
     """
     number, estimate = before.next_request, estimated_bytes(cfg, event)
+    # Both sets are empty if the read was rejected or has already failed; otherwise one of them has one element.
     wanted = {w.permits for w in after.limiter.waiting if w.request == number}
     granted = {g.permits for g in after.limiter.grants if g.request == number}
     return wanted <= {estimate} and granted <= {min(estimate, cfg.max_reads_in_flight_bytes)}
@@ -61,7 +62,8 @@ def free_and_granted_permits_equal_maximum(cfg: Config, s: State) -> bool:
 def request_reads_only_with_permits(cfg: Config, s: State) -> bool:
     """A pending request either waits for permits or holds them.
 
-    A completed request holds its permits until its last delivered entry is released.
+    A completed request holds its permits until its last delivered entry is released: the grants list exactly the open
+    copies, each once, and a grant without copies belongs to a pending request.
     """
     waiting = {w.request for w in s.limiter.waiting}
     granted = {g.request for g in s.limiter.grants}
@@ -108,6 +110,7 @@ def queued_request_fails_only_after_timeout(cfg: Config, before: State, event: E
 @always(entry_cache, given=limited)
 def permit_queue_is_first_in_first_out(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A request joins the end of the queue with the current time. Requests leave the queue only from the head."""
+    # The requests that stayed are the last ones of the old queue and the first ones of the new queue, in this order.
     was, now = before.limiter.waiting, after.limiter.waiting
     stayed = [w for w in now if w.request < before.next_request]
     joined = [w.since_ns for w in now if w.request >= before.next_request]

@@ -1,4 +1,7 @@
-"""Canonical form of the entry cache's states: numbers are assigned in a fixed order. No rule of the broker is here."""
+"""Canonical form of the entry cache's states: times are relative to now, and numbers are assigned in a fixed order.
+
+No rule of the broker is here.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ def renumber_range_caches(s: State) -> State:
     order = list(dict.fromkeys(used))
     if order == list(range(len(s.owners))):
         return s
-    to = {n: n for n in (*s.topic_caches, *[q.range_cache for q in s.requests])}  # ABSENT and DISABLED stay
+    # ABSENT and DISABLED stay. A request waits for each read, so the requests have the values of the reads, too.
+    to = {n: n for n in (*s.topic_caches, *[q.range_cache for q in s.requests])}
     to |= {old: new for new, old in enumerate(order)}
     queue = tuple([e and e._replace(cache=to[e.cache]) for e in s.ranges.queue])
     sizes = tuple([s.ranges.sizes[old] for old in order])
@@ -46,7 +50,10 @@ def renumber_range_caches(s: State) -> State:
 
 
 def renumber_requests(s: State) -> State:
-    """Returns the state with requests and outstanding reads numbered from 1; their order stays the same."""
+    """Returns the state with requests and outstanding reads numbered from 1; their order stays the same.
+
+    Completed requests that still hold permits are numbered, too.
+    """
     numbers = sorted({r.number for r in s.requests} | {g.request for g in s.limiter.grants})
     return with_requests(s, {old: new for new, old in enumerate(numbers, 1)})
 
@@ -71,15 +78,16 @@ def with_requests(s: State, to: Mapping[int, int]) -> State:
 
 
 def renumber_copies(s: State) -> State:
-    """Returns the state with renumbered copies: held ones by request, open ones by grant, then in queue order."""
+    """Returns the state with renumbered copies; open copies that a grant lists come first (`with_copies`)."""
     return with_copies(s, [c for g in s.limiter.grants for c in g.copies])[0]
 
 
 def with_copies(s: State, named: Sequence[int]) -> tuple[State, Mapping[int, int]]:
     """Returns the state with renumbered copies, and the map from old to new numbers.
 
-    Held copies are numbered by request. Open copies are numbered in the order of `named`; the remaining ones follow in
-    queue order.
+    Held copies are numbered from -1 down, in the order of their requests. Open copies are numbered from 1 up: first the
+    copies `named`, in this order; then the other copies of cached entries, in queue order; then those of orphaned
+    copies, ordered by `sort_key`.
     """
     held = [h.copy for r in s.requests for h in all_held((r.part,))]
     to = {old: -i for i, old in enumerate(held, 1)} | {old: i for i, old in enumerate(named, 1)}
@@ -107,6 +115,9 @@ def with_copies(s: State, named: Sequence[int]) -> tuple[State, Mapping[int, int
 
 
 def sort_key(group: OrphanedCopies, to: Mapping[int, int]) -> tuple[object, ...]:
-    """Returns the sort key of orphaned copies: those numbers that are assigned (`to`), their count, the read count."""
+    """Returns the sort key of a group of orphaned copies.
+
+    The key has the new numbers of those copies that `to` has, the number of copies, and the read count (None last).
+    """
     numbered = sorted([to[c] for c in group.copies if c in to])
     return numbered, len(group.copies), group.expected_reads is None, group.expected_reads or 0

@@ -13,7 +13,7 @@ from model.range_cache import Entry, Removed
 def entries_removed(s: State, after: ranges.State, removed: Removed) -> State:
     """`entriesRemoved`: subtracts the bytes of removed entries from the total, and counts the entries as evicted.
 
-    `after` is the range caches after the removal.
+    `after` has the range caches after the removal.
     """
     counters = s.counters
     if removed.entries:
@@ -24,7 +24,8 @@ def entries_removed(s: State, after: ranges.State, removed: Removed) -> State:
 def size_check(cfg: Config, s: State) -> tuple[State, int]:
     """`doEvictToWatermarkWhenOverThreshold`: runs a size pass if the total size is above `evictionTriggerThreshold`.
 
-    The pass evicts down to the watermark. Returns the number of entries evicted.
+    The pass evicts down to the watermark. If the watermark is above the threshold, the total size must be above both.
+    Returns the state and the number of entries evicted.
     """
     bytes_to_evict = watermark.bytes_to_evict(s.total_bytes, s.max_bytes, s.watermark)
     if bytes_to_evict <= 0 or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
@@ -35,10 +36,10 @@ def size_check(cfg: Config, s: State) -> tuple[State, int]:
 
 
 def trigger_eviction(cfg: Config, s: State) -> State:
-    """`triggerEvictionWhenNeeded`: schedules an eviction task if the size is above `evictionTriggerThreshold`.
+    """`triggerEvictionWhenNeeded`: schedules an eviction task if the total size is above `evictionTriggerThreshold`.
 
     If `evictionInProgress` is set, no other task is scheduled. With `eviction_task` "immediate", the size check runs
-    now.
+    in this step, and no task is scheduled.
     """
     if s.eviction_in_progress or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
         return s
@@ -64,12 +65,12 @@ def entry_added(cfg: Config, s: State, entry: Entry) -> State:
 def insert_duplicate(
     cfg: Config, caches: ranges.State, present: Entry, count: int | None, copies: tuple[int, ...]
 ) -> ranges.State:
-    """Returns the range caches after an entry was rejected because its position is cached (`present`).
+    """Returns the range caches after an entry was rejected because an entry at its position (`present`) is cached.
 
-    `copies` are the copies of the rejected entry; they share its read count handler, which has the count `count`. With
+    The rejected entry has a read count handler with the count `count`; the copies `copies` share this handler. With
     `duplicate_put` "latest_handler", the cached entry gets this handler, and the copies of the cached entry become
-    orphaned with the old handler. With "keep", the copies of the rejected entry become orphaned with its handler, whose
-    count is decremented with `rejection_marks_read`.
+    orphaned with the old handler. With "keep", `copies` become orphaned with the handler of the rejected entry; with
+    `rejection_marks_read` its count is first decremented.
     """
     if cfg.duplicate_put == "latest_handler":
         caches = ranges.replace_entry(caches, present, present._replace(expected_reads=count, copies=copies))
@@ -82,11 +83,14 @@ def insert_duplicate(
 
 
 def remove(cfg: Config, s: State, gone: list[Entry]) -> State:
-    """Returns the state after the entries `gone` left the cache other than by an eviction pass."""
+    """Returns the state without the entries `gone`, which an invalidation or a clear removes.
+
+    Their wrappers stay in the removal queue, detached.
+    """
     after, removed = ranges.remove_entries(derived(cfg).ranges, s.ranges, gone)
     return entries_removed(s, after, removed) if gone else s
 
 
 def entries_of(s: State, range_cache: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
-    """Returns the entries of the range cache with the number `range_cache` that satisfy a predicate."""
+    """Returns the entries of a range cache that satisfy a predicate; none for ABSENT or DISABLED."""
     return [e for e in s.ranges.queue if e is not None and e.cache == range_cache and wanted(e)]

@@ -12,12 +12,15 @@ answer of storage. `model/cache_steps` interleaves threads inside such calls.
     task       a size check, then `evictionInProgress` is cleared. Size check: if the total size is above the trigger, a
                size pass evicts entries down to the watermark
     periodic   a time pass, then a size check (`doCacheEviction`)
-    read       all entries cached: a cache hit, answered at once
-               none cached: an outstanding read that overlaps the range is joined; the rest is read from storage
-               some cached (a partial cache hit): the cached entries are held, and each gap between them or beside them
-               is read. If the read of a gap fails, the whole range is read again
+    read       the request first acquires permits from the limiter; it may wait for them, or fail. Then:
+               all entries cached: a cache hit, completed at once
+               none cached: an outstanding read that overlaps the range is joined, and the rest of the range is read in
+               the same way. Without such a read, the range is read from storage
+               some cached (a partial cache hit): the cached entries are held, and each gap between or beside them is
+               read like a range with none cached. If the read of a gap fails or returns too few entries, the whole
+               range is read again
     storage    storage completes or fails a read; entries with expected reads are cached. Fault: storage returns too few
-               entries, or an unexpected entry (a duplicate, or one that was not requested)
+               entries, or also an unexpected entry (a duplicate, or one that was not requested)
 
 State: range caches and the removal queue; the range cache of each topic; total size and `evictionInProgress`;
 outstanding storage reads and the requests that wait for them; the limiter. After the removal of a topic's cache, the
@@ -123,7 +126,10 @@ def with_topic_cache(s: State, cache: int, range_cache: int) -> tuple[int, ...]:
 
 @entry_cache.action
 def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
-    """`doEvictToWatermarkWhenOverThreshold`: runs a scheduled eviction task; returns the number of entries evicted."""
+    """`doEvictToWatermarkWhenOverThreshold`: runs a scheduled eviction task.
+
+    Returns the number of entries evicted.
+    """
     if not s.tasks:
         return refused(s, "illegal_state", "no eviction task is queued")
     s, evicted = size_check(cfg, s)
@@ -155,7 +161,8 @@ def insert(
 ) -> Step[State, bool]:
     """`RangeEntryCacheImpl.insert`: caches an added entry if its position is absent; returns whether it was cached.
 
-    An insert is never rejected for lack of space. A disabled cache takes no entry.
+    If its position is cached, `insert_duplicate` applies. An insert is never rejected for lack of space. A disabled
+    cache takes no entry.
     """
     s, range_cache = get_entry_cache(s, cache)
     if range_cache == DISABLED:
@@ -175,9 +182,11 @@ def insert(
 def read(
     cfg: Config, s: State, cache: Cache, ledger: int, first: EntryId, last: EntryId, expected_reads: int
 ) -> Step[State, Reading]:
-    """`asyncReadEntry` of a range of a ledger, both ends included; entries from storage expect `expected_reads` reads.
+    """`asyncReadEntry` of a range of a ledger, both ends included.
 
-    The request first acquires permits for its estimated size (`InflightReadsLimiter.acquire`).
+    The request first acquires permits for its estimated size (`InflightReadsLimiter.acquire`): it is granted them,
+    waits for them, or fails because the queue is full. An entry that this request reads from storage gets the read
+    count `expected_reads`.
     """
     derived_cfg = derived(cfg)
     stored = derived_cfg.stored.get((cache, ledger), ())
@@ -201,8 +210,11 @@ def read(
 
 @entry_cache.action
 def read_one(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Reading]:
-    """`asyncReadEntry` of one position, as for a replay. An entry from storage is not cached: no reads are expected."""
-    if position.entry < 0:
+    """`asyncReadEntry` of one position, as for a replay.
+
+    If this request reads from storage, no reads are expected, so the entry is not cached.
+    """
+    if position.entry < 0:  # `EntryId`, the type of the arguments of `read`, excludes such entries
         return refused(s, "illegal_argument", "the ledger has no such entry")
     return read(cfg, s, cache, position.ledger, position.entry, position.entry, 0)
 
@@ -210,7 +222,7 @@ def read_one(cfg: Config, s: State, cache: Cache, position: Position) -> Step[St
 def estimated_bytes(stored: tuple[int, ...], entries: int) -> int:
     """Returns the estimated size of a read: for each entry, the mean entry size of the ledger plus an overhead.
 
-    Source: `getEstimatedEntrySize`.
+    The mean is rounded down, and at least 1. Source: `getEstimatedEntrySize`.
     """
     return entries * (max(1, sum(stored) // len(stored)) + ENTRY_OVERHEAD)
 
@@ -237,7 +249,7 @@ def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
 
 @entry_cache.action
 def complete_storage_read(cfg: Config, s: State, storage_read: int, success: bool) -> Step[State, Reading]:
-    """Storage completes or fails an outstanding read; waiting requests continue in the order of their arrival.
+    """Storage completes or fails an outstanding read. The waiting requests continue in the order of their arrival.
 
     After a failure, no other outstanding read of the same range cache and ledger can be joined any more
     (`PendingReadsManager.invalidateLedger`).
@@ -248,9 +260,10 @@ def complete_storage_read(cfg: Config, s: State, storage_read: int, success: boo
     return answer(cfg, s, r, r.last - r.first + 1 if success else None)
 
 
-#: What is wrong with an answer of storage that has too few entries. short: nothing else. In the other cases, the answer
-#: also has an unexpected entry. twice: the first entry again. beyond: the entry after the range. other_ledger: an entry
-#: of the next ledger. wraps: the first missing entry id plus 2**32, so a cast to int yields the missing id
+#: What else is wrong with an answer of storage that has too few entries. short: nothing. In the other cases, the answer
+#: also has an unexpected entry. twice: the first entry again, if there is one. beyond: the entry after the range.
+#: other_ledger: an entry of the next ledger. wraps: the first missing entry id plus 2**32, so a cast to int yields the
+#: missing id
 Oddity = Literal["short", "twice", "beyond", "other_ledger", "wraps"]
 
 
@@ -258,10 +271,10 @@ Oddity = Literal["short", "twice", "beyond", "other_ledger", "wraps"]
 def answer_oddly(
     cfg: Config, s: State, storage_read: int, entries: Annotated[int, AtLeast(0)], oddity: Oddity
 ) -> Step[State, Reading]:
-    """Storage returns only the first entries of a read, and possibly an unexpected entry.
+    """Storage returns only the first `entries` entries of a read, and possibly an unexpected entry.
 
     The unexpected entry is not delivered; it is cached only with `caches_unexpected_entries`. Such an answer does not
-    complete a joined range or a partial cache hit (see `settle`).
+    complete a joined range or a partial cache hit (see `settle`). Any other request completes with fewer entries.
     """
     r = outstanding(s, storage_read)
     if r is None:
@@ -279,7 +292,7 @@ def outstanding(s: State, number: int) -> StorageRead | None:
 
 
 def odd_answer(r: StorageRead, entries: int, oddity: Oddity) -> list[Position]:
-    """Returns the positions in the answer: those of the first entries of the read, then that of an unexpected entry."""
+    """Returns the positions in the answer: the first `entries` of the read, then at most one unexpected position."""
     requested = [Position(r.ledger, r.first + i) for i in range(entries)]
     odd = {
         "short": [],
@@ -292,7 +305,10 @@ def odd_answer(r: StorageRead, entries: int, oddity: Oddity) -> list[Position]:
 
 
 def accepted_entries(r: StorageRead, positions: list[Position]) -> int:
-    """Returns how many entries at the start of an answer are the first entries of the read, in order."""
+    """Returns how many positions at the start of an answer are the first positions of the read, in order.
+
+    No unexpected position of `odd_answer` is among them.
+    """
     for i, position in enumerate(positions):
         if position != Position(r.ledger, r.first + i) or position.entry > r.last:
             return i
@@ -341,7 +357,7 @@ def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Sta
 def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[State, Count]:
     """`EntryReadCountHandlerImpl.incrementExpectedReadCount`: increments the expected read count of a delivered entry.
 
-    The dispatcher adds the entry to the replay queue (PIP-430, "Dynamic Updates").
+    The dispatcher has added the entry to the replay queue (PIP-430, "Dynamic Updates"). The copy stays open.
     """
     caches, count = ranges.change_read_count(s.ranges, copy, ranges.replayed, keep_copy=True)
     return (s._replace(ranges=caches), count) if isinstance(count, Count) else (s, count)
@@ -352,14 +368,20 @@ def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Stat
 
 @entry_cache.action
 def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
-    """`invalidateEntries`: removes the entries of a topic before a position, also those of earlier ledgers."""
+    """`invalidateEntries`: removes the entries of a topic before a position, also those of earlier ledgers.
+
+    An entry before `FIRST_POSITION` stays, as in the broker.
+    """
     s, range_cache = get_entry_cache(s, cache)
     return remove(cfg, s, entries_of(s, range_cache, lambda e: FIRST_POSITION <= e.position < position)), None
 
 
 @entry_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, None]:
-    """`invalidateAllEntries`: removes a topic's entries of a ledger; outstanding reads of it are no longer joined."""
+    """`invalidateAllEntries`: removes a topic's entries of a ledger.
+
+    The topic's outstanding reads of the ledger are no longer joined.
+    """
     s, range_cache = get_entry_cache(s, cache)
     s = remove(cfg, s, entries_of(s, range_cache, lambda e: e.position.ledger == ledger))
     return s._replace(reads=without_joining(s.reads, range_cache, ledger)) if s.reads and range_cache >= 0 else s, None
@@ -406,7 +428,10 @@ def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]
 
 @entry_cache.action
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
-    """`getNonEvictableSize`: returns number and bytes of the entries without a handler or with expected reads."""
+    """`getNonEvictableSize`: returns number and bytes of the entries without a handler or with expected reads.
+
+    Drops the detached wrappers of the removal queue.
+    """
     after, counted = ranges.non_evictable_size(derived(cfg).ranges, s.ranges)
     assert isinstance(counted, Removed)
     return s._replace(ranges=after), counted
@@ -450,10 +475,11 @@ def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
 
 @entry_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Makes times relative to now and numbers range caches, requests, reads and copies in a fixed order.
+    """Makes times relative to now, sets the counters to zero, and numbers range caches, requests, reads and copies.
 
     Range caches of topics come first, then removed ones that still hold or await entries. Held copies are numbered in
-    the order of their requests, open copies in the order of the limiter's grants, then in queue order.
+    the order of their requests. Open copies are numbered in the order of the limiter's grants, then of the removal
+    queue, then of the orphaned copies.
     """
     s = s._replace(counters=Counters())
     return canonical_form.renumber_copies(
@@ -463,9 +489,11 @@ def canonical(cfg: Config, s: State) -> State:
 
 @entry_cache.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """The caches of the topics, the removal queue, the open copies with their read counts, eviction, and metrics."""
+    """Returns the topics' caches, the removal queue, open copies with read counts, reads, eviction, and metrics."""
     seen: dict[str, Any] = ranges.observe(derived(cfg).ranges, s.ranges)
     disabled, empty = {"disabled": True, "bytes": 0}, {"entries": 0, "bytes": 0, "keys": []}
+    # An ABSENT cache is shown as the cache that the next use would create. `removal_queue` names a range cache by its
+    # topic. Held copies, with numbers below 0, are not shown.
     unused = disabled if s.max_bytes == 0 else empty
     return {
         "total_bytes": s.total_bytes,

@@ -6,12 +6,12 @@ request is a call of a reader. A storage read is outstanding until storage answe
     read_range        holds cached entries and reads each gap
     join_or_read      joins an outstanding read (`PendingReadsManager`), or reads from storage
     receive_entries   holds entries from storage for all waiting requests, and caches them if reads are expected
-    settle            when all parts of a range are settled: completes the range; or releases its held copies, and then
-                      fails the range or reads it again
+    settle            when all parts of a range are settled ("found" or "failed"): completes the range; or releases its
+                      held copies, and then fails the range or reads it again
     deliver           completes a request: its held copies become open copies of the reader
 
-`range_cache` is the number of a range cache, which its entries have as `Entry.cache`. `Request.cache` and
-`StorageRead.cache` are the number of a topic.
+`range_cache` is the number of a range cache. The field `cache` of an `Entry` is such a number, too. The field `cache`
+of a `Request` or a `StorageRead` is the number of a topic.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from model.entry_cache.state import DISABLED, Answered, Config, Delivered, Issue
 from model.positions import Position
 from model.range_cache import Entry, OrphanedCopies
 
-#: What has copies and their read count.
+#: A cached entry or a group of orphaned copies: each has copies that share a read count.
 Holder = TypeVar("Holder", Entry, OrphanedCopies)
 
 
@@ -54,14 +54,14 @@ class Effects(NamedTuple):
 
 
 def begin(cfg: Config, s: State, request: Request, effects: Effects) -> State:
-    """Returns the state after a request that holds its permits has begun to read its range."""
+    """Reads the range of a request that has been granted its permits. The request then waits, completes or fails."""
     first, last = request.part.first, request.part.last
     s, part = read_range(cfg, s, request, first, last, effects)
     return continue_request(cfg, s, request._replace(part=part), effects)
 
 
 def read_range(cfg: Config, s: State, request: Request, first: int, last: int, effects: Effects) -> tuple[State, Part]:
-    """Holds the cached entries of a range, sets their `accessed`, and reads each gap between them or beside them.
+    """Holds the cached entries of a range, sets their `accessed`, and reads each gap between or beside them.
 
     Returns the state, and the part of the request for this range.
     """
@@ -72,12 +72,13 @@ def read_range(cfg: Config, s: State, request: Request, first: int, last: int, e
         return join_or_read(cfg, s, request, first, last, effects)
     parts: list[Part] = []
     number, following, gaps = s.next_held, first, []  # next copy, next entry id, indices of gaps in parts
-    looked_up: dict[int, Entry] = {}
+    looked_up: dict[int, Entry] = {}  # id() of a found entry -> the entry with its new copy
     for e in found:
         entry = e.position.entry
         if entry > following:
             gaps.append(len(parts))
-            parts.append(Part("awaited", following, entry - 1))
+            parts.append(Part("awaited", following, entry - 1))  # a placeholder, without a read; replaced below
+        # The new number is the lowest so far, so the copies stay in ascending order.
         looked_up[id(e)] = e._replace(accessed=True, copies=(number, *e.copies))
         parts.append(Part("found", entry, entry, held=(Held(entry, e.bytes, number),)))
         number, following = number - 1, entry + 1
@@ -98,7 +99,7 @@ def read_range(cfg: Config, s: State, request: Request, first: int, last: int, e
 
 
 def cached_range(caches: ranges.State, range_cache: int, ledger: int, first: int, last: int) -> list[Entry]:
-    """Returns the entries of a range that a range cache has, in order."""
+    """Returns the entries of a range of a ledger that are in a range cache, in order."""
     cached = [e for e in caches.queue if e is not None and e.cache == range_cache and e.position.ledger == ledger]
     return sorted([e for e in cached if first <= e.position.entry <= last])
 
@@ -106,10 +107,10 @@ def cached_range(caches: ranges.State, range_cache: int, ledger: int, first: int
 def join_or_read(
     cfg: Config, s: State, request: Request, first: int, last: int, effects: Effects
 ) -> tuple[State, Part]:
-    """`PendingReadsManager.readEntries`: joins an outstanding read of a range, or reads the range from storage.
+    """`PendingReadsManager.readEntries`: joins an outstanding read that overlaps a range, or reads it from storage.
 
-    If the outstanding read covers only a part of the range, `read_range` reads the rest, also from the cache. Returns
-    the state, and the part of the request for this range.
+    If the outstanding read covers only a part of the range, `read_range` reads the rest, and so looks it up in the
+    cache again. Returns the state, and the part of the request for this range.
     """
     joined = candidate(s.reads, request.range_cache, request.ledger, first, last) if request.range_cache >= 0 else None
     if joined is None:
@@ -121,7 +122,7 @@ def join_or_read(
     for low, high in (left, common, right):
         if (low, high) == common:
             parts.append(Part("awaited", low, high, joined.number))
-        elif low <= high:
+        elif low <= high:  # otherwise the range does not extend beyond the read on this side
             s, part = read_range(cfg, s, request, low, high, effects)
             parts.append(part)
     return s, parts[0] if len(parts) == 1 else Part("joined", first, last, parts=tuple(parts))
@@ -167,7 +168,7 @@ def receive_entries(
 
     Storage has returned the first `entry_count` entries of the read. If the cache is disabled, no reads are expected.
     `wanted` has the first and last entry of each waiting part. Returns the state, and for each of these parts the held
-    copies of its entries. The copies of an entry and the inserted entry share one handler.
+    copies of its entries. The copies of an entry share one handler with the inserted entry.
     """
     stored = derived(cfg).stored[storage_read.cache, storage_read.ledger]
     expected_reads = storage_read.expected_reads if storage_read.range_cache >= 0 else 0
@@ -180,7 +181,7 @@ def receive_entries(
         for held_by_part, (first, last) in zip(held, wanted, strict=True):
             if first <= entry <= last:
                 held_by_part.append(Held(entry, stored[entry], number))
-                copies.insert(0, number)
+                copies.insert(0, number)  # in ascending order
                 number -= 1
         if ranges.has_expected_reads(count):
             position = Position(storage_read.ledger, entry)
@@ -238,11 +239,12 @@ def answer(
     """Returns the step in which storage answers a read with the first `entry_count` entries of the read's range.
 
     If `entry_count` is None, the read fails. `unexpected` has the positions of further entries of the answer; these
-    entries are cached if reads are expected.
+    entries are cached if reads are expected. The waiting requests continue in the order of their arrival.
     """
     s = s._replace(reads=tuple([each for each in s.reads if each is not r]))
     numbers = tuple(dict.fromkeys(r.waiting))
     requests = {request.number: request for request in s.requests}
+    # By request, and in each request from left to right: `with_results` takes the results in this order.
     waiting_parts = [part for number in numbers for part in awaiting(requests[number].part, r.number)]
     if entry_count is None:
         s = s._replace(reads=without_joining(s.reads, r.range_cache, r.ledger)) if r.range_cache >= 0 else s
@@ -261,14 +263,14 @@ def answer(
 
 
 def awaiting(part: Part, number: int) -> list[Part]:
-    """Returns the parts of a part that wait for the storage read with this number, from left to right."""
+    """Returns the parts in a tree that wait for the storage read with this number, from left to right."""
     return [each for each in awaited(part) if each.read == number]
 
 
 def with_results(part: Part, number: int, results: list[Part]) -> Part:
-    """Returns a part in which results replace the parts that waited for a storage read, from left to right.
+    """Returns a tree in which results replace the parts that waited for the storage read with this number.
 
-    The results used are removed from the list.
+    From left to right, each such part is replaced by the first of the results, which is removed from the list.
     """
     if part.kind == "awaited":
         return results.pop(0) if part.read == number else part
@@ -281,7 +283,10 @@ def with_results(part: Part, number: int, results: list[Part]) -> Part:
 
 
 def continue_request(cfg: Config, s: State, request: Request, effects: Effects) -> State:
-    """Returns the state after a part of a request changed: the request waits, completes or fails."""
+    """Returns the state after a part of a request changed: the request waits, completes or fails.
+
+    The given state does not have the request; the returned state has the request if it waits.
+    """
     s, part = settle(cfg, s, request, request.part, effects)
     if not is_settled(part):
         return s._replace(requests=tuple(sorted((*s.requests, request._replace(part=part)))))
@@ -297,9 +302,12 @@ def settle(cfg: Config, s: State, request: Request, part: Part, effects: Effects
     complete   all entries of all parts are held: the range becomes "found"
     failed     a part failed: the held copies of the range are released undelivered. Then a joined range fails, and a
                mixed range is read again as a whole
-    short      no part failed, but storage returned too few entries for a part: the range is treated as failed. Two
-               values of `short_answer` differ: with "fails" a mixed range fails, too; with "never_answered" a joined or
-               mixed range keeps its parts and held copies
+    short      no part failed, but storage returned too few entries for a part. `short_answer` decides. read_again: as
+               if a part had failed. fails: the held copies are released, and a joined or mixed range fails.
+               never_answered: a joined or mixed range keeps its parts and held copies, so the request never completes
+
+    A range without parts stays as it is. So if a request waits for one storage read alone, the request completes with
+    the entries that storage returned, even if these are too few.
     """
     if not part.parts:
         return s, part
@@ -342,7 +350,7 @@ def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], eff
     effects.answered.append(Answered(request.number, True, tuple(entries)))
     if not s.limiter.grants:
         return s
-    if not entries:
+    if not entries:  # storage returned none, so no release of an entry would return the permits
         return release_permits(cfg, s, request.number, effects)
     copies = tuple([e.copy for e in entries])
     grants = [g._replace(copies=copies) if g.request == request.number else g for g in s.limiter.grants]
@@ -358,6 +366,7 @@ def renumbered(s: ranges.State, open_numbers: dict[int, int]) -> tuple[ranges.St
 
     def with_open_copies(holder: Holder) -> Holder:
         copies = holder.copies
+        # The copies are in ascending order: if the first number is positive, none of them is held.
         if copies[0] > 0 or open_numbers.keys().isdisjoint(copies):
             return holder
         counts.update({open_numbers[c]: holder.expected_reads for c in copies if c in open_numbers})
@@ -372,17 +381,23 @@ def renumbered(s: ranges.State, open_numbers: dict[int, int]) -> tuple[ranges.St
 
 
 def release_permits(cfg: Config, s: State, request: int, effects: Effects) -> State:
-    """Returns the state after the permits of a request were released, and then `start_queued_requests` has run."""
+    """Returns the permits of a request to the limiter, and then starts queued requests.
+
+    Does nothing if no request holds permits, for instance because the limiter is switched off.
+    """
     if not s.limiter.grants:
         return s
     return start_queued_requests(cfg, s._replace(limiter=limiter.free_permits(s.limiter, request)), effects)
 
 
 def start_queued_requests(cfg: Config, s: State, effects: Effects) -> State:
-    """Returns the state after queued requests, from the head on, have started if they fit, or failed if timed out."""
+    """From the head of the queue, starts requests that fit and fails requests that have timed out.
+
+    Ends at the first request that neither fits nor has timed out.
+    """
     while s.limiter.waiting:
         limits, granted, failed = limiter.grant_queued(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
-        if limits is s.limiter:
+        if limits is s.limiter:  # no request was granted, and none failed
             return s
         s = fail_timed_out(s._replace(limiter=limits), failed, effects)
         for number in granted:

@@ -33,11 +33,11 @@ class Waiting(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Permits that a request holds until it fails, or until all entries that it delivered are released."""
+    """Permits that a request holds until the request fails, or until the reader has released all delivered entries."""
 
     request: int
     permits: int  # bytes
-    copies: tuple[int, ...]  # the open copies of the request; none while the request is pending
+    copies: tuple[int, ...]  # the delivered copies that are not released; none while the request is pending
 
 
 @record
@@ -46,7 +46,7 @@ class Limiter(NamedTuple):
 
     free: int  # bytes
     waiting: tuple[Waiting, ...]  # in order of arrival
-    grants: tuple[Grant, ...]  # by request
+    grants: tuple[Grant, ...]  # in the order of the requests' numbers
 
 
 class Settings(NamedTuple):
@@ -57,7 +57,7 @@ class Settings(NamedTuple):
     timeout_ns: int
 
 
-#: Outcome of `acquire`; rejected: the queue is full.
+#: Outcome of `acquire`. waiting: the request is queued. rejected: the queue is full.
 Verdict = Literal["granted", "waiting", "rejected"]
 
 
@@ -67,7 +67,7 @@ def start(settings: Settings) -> Limiter:
 
 
 def fits(settings: Settings, free: int, permits: int) -> bool:
-    """Whether the permits can be granted: enough are free, or the request exceeds the maximum and all are free."""
+    """Whether a request fits: enough permits are free, or the request exceeds the maximum and all are free."""
     return free >= permits or (permits > settings.max_bytes and free == settings.max_bytes)
 
 
@@ -103,7 +103,7 @@ def acquire(settings: Settings, limiter: Limiter, request: int, permits: int, no
 
 
 def free_permits(limiter: Limiter, request: int) -> Limiter:
-    """`internalRelease`, first part: returns the limiter after the permits of a request were returned."""
+    """`internalRelease`, first part: makes the permits of a request free; no change if the request holds none."""
     for grant in limiter.grants:
         if grant.request == request:
             others = tuple(g for g in limiter.grants if g is not grant)

@@ -6,17 +6,17 @@ Source: the class since apache/pulsar#24346. Used by `model/entry_cache/reads.py
     a range that a joinable read overlaps    joins that read for the common part; the rest is read separately
     any other range                          is read from storage
 
-An outstanding read of a range cache is joinable until the range cache is cleared, the ledger is invalidated, or another
-read of the ledger fails. A read of a disabled cache is never joined.
+An outstanding read for a range cache is joinable until the range cache is cleared, its ledger is invalidated, or
+another read of this ledger for the same range cache fails. A read for a disabled cache is never joined.
 
 The range of a request is a tree of parts:
 
     permits    the whole range, before the limiter has granted the request's permits
     awaited    waits for one outstanding read
-    found      its entries are held
+    found      its entries are held; some may be missing if storage returned too few
     failed     its read failed
-    joined     consists of the part in common with an outstanding read, and of the parts beside it
-    mixed      a partial cache hit: consists of cached entries, and of the gaps between them
+    joined     consists of the part in common with an outstanding read, and of the parts before and after that part
+    mixed      a partial cache hit: consists of cached entries, and of the gaps between or beside them
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Part(NamedTuple):
     kind: Literal["found", "failed", "permits", "awaited", "joined", "mixed"]
     first: int
     last: int
-    read: int = 0  # awaited: the outstanding read
+    read: int = 0  # awaited: number of the outstanding read
     held: tuple[Held, ...] = ()  # found: the entries, in order
     parts: tuple[Part, ...] = ()  # joined, mixed: in order
 
@@ -119,12 +119,11 @@ def split(read: StorageRead, first: int, last: int) -> tuple[tuple[int, int], ..
 def candidate(
     reads: tuple[StorageRead, ...], range_cache: int, ledger: int, first: int, last: int
 ) -> StorageRead | None:
-    """`PendingReadsManager.findPendingRead`: returns the outstanding read to join.
+    """`PendingReadsManager.findPendingRead`: returns the outstanding read to join, or None if no joinable one overlaps.
 
-    A read that includes the range comes first; then a read that lacks entries only on the right; then one that lacks
-    entries only on the left; then one that lacks entries on both sides. Joinable reads do not overlap, so only the last
-    kind can occur several times. The latest such read is joined. Pulsar joins the one that comes last in the order of a
-    `ConcurrentHashMap`.
+    A read that includes the range comes first; then a read that lacks entries only on the right (rank 1), only on the
+    left (rank 2), or on both sides (rank 3). Joinable reads do not overlap, so only rank 3 can have several reads. The
+    latest one is joined. Pulsar joins the one that comes last in the order of a `ConcurrentHashMap`.
     """
     by_rank: dict[int, StorageRead] = {}
     for read in reads:
@@ -137,7 +136,7 @@ def candidate(
 
 
 def without_joining(reads: tuple[StorageRead, ...], range_cache: int, ledger: int | None) -> tuple[StorageRead, ...]:
-    """Returns the reads, after those of a range cache and a ledger became unjoinable; None stands for all ledgers.
+    """Returns the reads; those for a range cache and a ledger can no longer be joined. None stands for all ledgers.
 
     Source: `PendingReadsManager.invalidateLedger` and `clear`.
     """

@@ -1,4 +1,4 @@
-"""Settings, state and outcomes of the entry cache; `model/entry_cache/machine.py` describes them."""
+"""Settings, rules, state and outcomes of the entry cache (`model/entry_cache/machine.py`)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Config(NamedTuple):
     storage_reads: Literal["immediate", "queued"] = "queued"
     #: immediate: an eviction task runs in the step that triggers it. queued: the task runs in a later step
     eviction_task: Literal["immediate", "queued"] = "queued"
-    #: TTL: the periodic eviction removes or requeues entries that are older
+    #: TTL: the periodic eviction removes or requeues entries that are older. Size passes use the TTL only if
+    #: `size_pass_requeues_expired` is false
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
@@ -80,7 +81,7 @@ class Config(NamedTuple):
     ] = 10_000
 
     #: which read count handler a cached entry has after another entry is inserted at its position. keep: its own.
-    #: latest_handler: that of the other entry
+    #: latest_handler: that of the other entry, so none if the other entry has none
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
         Rule(
@@ -91,7 +92,7 @@ class Config(NamedTuple):
             },
         ),
     ] = "latest_handler"
-    #: whether removal from the cache decrements the read count that copies share
+    #: whether the removal of an entry from the cache decrements the read count that the entry shares with its copies
     removal_marks_read: Annotated[
         bool, Rule(Origin.RECORDED, {True: "EntryImpl.deallocate of the cached entry, 4.1 to master 2026-07"})
     ] = False
@@ -105,7 +106,7 @@ class Config(NamedTuple):
         bool, Rule(Origin.READ, {False: "evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430"})
     ] = True
     #: whether the rejection of an entry from storage whose position is cached decrements the read count that this entry
-    #: shares with the reader's copies
+    #: shares with the reader's copies. Applies only with `duplicate_put` "keep"
     rejection_marks_read: Annotated[
         bool, Rule(Origin.RECORDED, {True: "RangeEntryCacheImpl.insert, 4.1 to master 2026-07"})
     ] = False
@@ -121,7 +122,9 @@ class Config(NamedTuple):
     #: read_again: the whole range is read again, as after a failed read of a gap; the reader gets what storage has.
     #: fails: the request fails.
     #: never_answered: the list of entries has null slots, `OpReadEntry` fails on them, and the request never completes.
-    #: A range of kind "joined" (`shared_reads.py`) never completes with never_answered, and fails with the other values
+    #: If storage returns too few entries for a part of a "joined" range (`shared_reads.py`), the range never completes
+    #: with never_answered, and fails with the other values. A request that waits for one storage read alone completes
+    #: with fewer entries, whatever the value
     short_answer: Annotated[
         Literal["read_again", "fails", "never_answered"],
         Rule(
@@ -142,14 +145,14 @@ class Config(NamedTuple):
 
 # ---- state --------------------------------------------------------------------------------------------
 
-#: Values in place of a range cache's number. ABSENT: the topic's cache was removed and not used since. DISABLED: the
-#: cache was created while the maximum size was 0 (`EntryCacheDisabled`).
+#: Values in place of a range cache's number. ABSENT: the topic's cache was removed, and the topic has not been used
+#: since. DISABLED: the cache was created while the maximum size was 0 (`EntryCacheDisabled`).
 ABSENT, DISABLED = -1, -2
 
 
 @record
 class Counters(NamedTuple):
-    """Counters of the broker's metrics since its start."""
+    """Counters of the broker's metrics since its start; `model/cache_metrics.py` names the metrics."""
 
     insertions: int = 0
     hit_entries: int = 0
@@ -166,19 +169,19 @@ class State(NamedTuple):
 
     ranges: ranges.State
     owners: tuple[int, ...]  # for each range cache, the topic for which it was created
-    topic_caches: tuple[int, ...]  # the range cache of each topic, or ABSENT or DISABLED
-    total_bytes: int  # currentSize
+    topic_caches: tuple[int, ...]  # for each topic, the number of its range cache, or ABSENT or DISABLED
+    total_bytes: int  # currentSize: bytes of all range caches, including removed ones
     max_bytes: int  # maxSize
     watermark: float  # cacheEvictionWatermark
     eviction_in_progress: bool  # whether evictionInProgress is set
     tasks: int  # number of scheduled eviction tasks
     failing: int  # how many of the next storage reads fail (`storage_reads` "immediate" only)
-    reads: tuple[StorageRead, ...]  # outstanding storage reads, by number
-    requests: tuple[Request, ...]  # pending, by number
+    reads: tuple[StorageRead, ...]  # outstanding storage reads, in the order of their numbers
+    requests: tuple[Request, ...]  # pending requests, in the order of their numbers
     limiter: Limiter
     next_request: int  # number of the next request
     next_read: int  # number of the next storage read
-    next_held: int  # number of the next held copy; negative
+    next_held: int  # number of the next held copy: -1, then -2 and so on
     counters: Counters
 
 
@@ -236,7 +239,7 @@ class Issued(NamedTuple):
     """A storage read that a step issued."""
 
     number: int
-    cache: int
+    cache: int  # number of the topic
     ledger: int
     first: int
     last: int
@@ -247,7 +250,7 @@ class Delivered(NamedTuple):
 
     position: Position
     bytes: int
-    expected_reads: int | None
+    expected_reads: int | None  # read count at delivery; None without a handler
     copy: int  # number of the delivered copy, which is open until its release
 
 
@@ -256,19 +259,22 @@ class Answered(NamedTuple):
 
     request: int
     ok: bool  # true: the request completed; false: it failed
-    entries: tuple[Delivered, ...]
+    entries: tuple[Delivered, ...]  # none if the request failed
 
 
 class Reading(NamedTuple):
-    """The effects of a call: storage reads that it issued, and requests that it completed or failed."""
+    """The effects of a step: storage reads that the step issued, and requests that the step completed or failed."""
 
-    request: int | None  # the request that the call made, if it made one
+    request: int | None  # the new request, if the step is a read; it may also be in `answered`
     issued: tuple[Issued, ...]
     answered: tuple[Answered, ...]
 
 
 class Released(NamedTuple):
-    """The read count after a release. If the release returned permits, also the effects of queued requests."""
+    """The read count after a release.
+
+    If the release returned permits, queued requests may have started or failed: their effects.
+    """
 
     expected_reads: int | None
     issued: tuple[Issued, ...]
